@@ -17,16 +17,21 @@ def grid_space(orders: int = 6, rates: int = 6) -> Space:
     """An order 2, 3, ... and a list of learning rates."""
     dims = (
         Dimension("mixer.params.order", IntDistribution(2, 1 + orders)),
-        Dimension("train.lr", CategoricalDistribution([float(f"{1e-4 * 2.5**k:.3g}") for k in range(rates)])),
+        Dimension(
+            "train.lr",
+            CategoricalDistribution([float(f"{1e-4 * 2.5**k:.3g}") for k in range(rates)]),
+        ),
     )
     return Space("synthetic", dims, (), {})
 
 
-def synthetic_table(seed: int, *, space: Space | None = None, noise: float = 0.01, evaluations: int = 10) -> Table:
+def synthetic_table(
+    seed: int, *, space: Space | None = None, noise: float = 0.01, evaluations: int = 10
+) -> Table:
     """Curves of exponential approach to a level with one best place that the seed decides.
 
-    High learning rates approach faster but to a lower level, so curves cross; each point has an offset of its own, and
-    each evaluation its own noise.
+    High learning rates approach faster but to a lower level, so curves cross; each point has an
+    offset of its own, and each evaluation its own noise.
     """
     space = space or grid_space()
     dims = space.dims
@@ -38,7 +43,11 @@ def synthetic_table(seed: int, *, space: Space | None = None, noise: float = 0.0
         at = np.array([_place(dim, point[dim.path]) for dim in dims])
         level = 0.9 - 0.25 * float((((at - best) / width) ** 2).sum()) + rng.normal(0, noise)
         speed = 0.25 * 0.4 ** float(at[-1])
-        values = level - (level - 0.1) * np.exp(-np.array(steps) / STEPS / speed) + rng.normal(0, noise, len(steps))
+        values = (
+            level
+            - (level - 0.1) * np.exp(-np.array(steps) / STEPS / speed)
+            + rng.normal(0, noise, len(steps))
+        )
         curves[identity(point)] = tuple(
             Evaluation(step=step, value=float(value), loss=1 - float(value))
             for step, value in zip(steps, values, strict=True)

@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py [engine] [ray] [--rounds 15] [--steps 2048] [--json]
 
-The engine's loop is timed in turn with a bare torch loop. Steps with and without Ray's hooks are timed in turn, in one
-Ray Train worker.
+The engine's loop is timed in turn with a bare torch loop. Steps with and without Ray's hooks are
+timed in turn, in one Ray Train worker.
 
 The model is so small that what surrounds it shows: one hidden layer on 64 features, 10 classes.
 """
@@ -26,7 +26,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subquad.bench.clock import in_turn
 from subquad.data import ArraySplit, DataSpec
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog, Usage
@@ -35,24 +34,29 @@ from subquad.engine.optim import LossScaler, build_optimizer
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.experiment import Run
-from subquad.experiment.schema import Component, Experiment, Train
+from subquad.experiment.schema import Component, Experiment, Resources, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
 from subquad.plan import Permutation, PlanSettings
 from subquad.plugin import Config, Metric, TaskPlugin
 from subquad.registry import Found, Resolved
+from subquad_tools.bench.clock import in_turn
 
 _FEATURES, _CLASSES, _SAMPLES, _BATCH = 64, 10, 4096, 32
 
 
-def measure_engine(rounds: int, steps: int, asked_to_stop: Callable[[], int] | None = None) -> dict[str, float]:
-    """The engine's loop in turn with a bare torch loop, or with itself without a look at `asked_to_stop` in each step.
+def measure_engine(
+    rounds: int, steps: int, asked_to_stop: Callable[[], int] | None = None
+) -> dict[str, float]:
+    """The engine's loop in turn with a bare torch loop, or with itself without a look at
+    `asked_to_stop` in each step.
 
-    Blocks are long, so that the one checkpoint of each is small. The whole process's CPU time counts, and so all that
-    other threads of a worker do meanwhile; of the loop without a look that of its thread alone.
+    Blocks are long, so that the one checkpoint of each is small. The whole process's CPU time
+    counts, and so all that other threads of a worker do meanwhile; of the loop without a look that
+    of its thread alone.
 
     Returns:
-        milliseconds per step, medians over rounds after a warm-up: `with_it`, `without_it`, and `added`, of the
-        differences round by round; `rounds` and `steps` as given.
+        milliseconds per step, medians over rounds after a warm-up: `with_it`, `without_it`, and
+        `added`, of the differences round by round; `rounds` and `steps` as given.
     """
     torch.set_num_threads(1)
     parts = _parts(steps)
@@ -85,7 +89,10 @@ class _Task(Task):
         return functional.cross_entropy(outputs, batch["labels"], reduction="sum"), self.whole
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        return {"hits": (outputs.argmax(-1) == batch["labels"]).sum(), "count": torch.tensor(len(outputs))}
+        return {
+            "hits": (outputs.argmax(-1) == batch["labels"]).sum(),
+            "count": torch.tensor(len(outputs)),
+        }
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         return {"accuracy": float(sums["hits"]) / float(sums["count"])}
@@ -106,7 +113,9 @@ class _TinyModel(Backbone):
 def _parts(steps: int) -> Parts:
     """The small problem."""
     torch.manual_seed(0)
-    settings = Train(epochs=None, steps=steps, eval_every_epochs=None, clip_norm=1.0, batch_size=_BATCH)
+    settings = Train(
+        epochs=None, steps=steps, eval_every_epochs=None, clip_norm=1.0, batch_size=_BATCH
+    )
     model = _TinyModel()
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((_SAMPLES, _FEATURES), dtype=np.float32)
@@ -119,16 +128,22 @@ def _parts(steps: int) -> Parts:
         bare_model=model,
         optimizer=build_optimizer(settings, model),
         scaler=LossScaler.of(settings),
-        training=ArraySplit({"inputs": inputs, "labels": generator.integers(0, _CLASSES, _SAMPLES)}),
+        training=ArraySplit(
+            {"inputs": inputs, "labels": generator.integers(0, _CLASSES, _SAMPLES)}
+        ),
     )
 
 
 def _run(settings: Train) -> Run:
     """A run without a folder, whose plugins only have names."""
     kinds = ("dataset", "task", "backbone", "mixer")
-    task = TaskPlugin(config=Config, build=_Task, summary="", targets=(), reports={"accuracy": Metric(unit="%")})
+    task = TaskPlugin(
+        config=Config, build=_Task, summary="", targets=(), reports={"accuracy": Metric(unit="%")}
+    )
     plugin = Resolved(task, Found("task", "small", "subquad", "", ""))
-    plugins: dict[str, Any] = dict.fromkeys(kinds, plugin) | {f"{kind}_config": Config() for kind in kinds}
+    plugins: dict[str, Any] = dict.fromkeys(kinds, plugin) | {
+        f"{kind}_config": Config() for kind in kinds
+    }
     return Run(
         experiment=Experiment(**dict.fromkeys(kinds, Component(name="small")), train=settings),
         label="small",
@@ -157,17 +172,26 @@ def _bare_steps(parts: Parts, steps: int) -> None:
 def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = lambda: 0) -> None:
     """The engine's loop, with its logging and the checkpoint at its end."""
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as scratch:
-        log = MetricsLog(Path(scratch), 0, 1, parts.plan)
+        log = MetricsLog(Path(scratch), 1, parts.plan)
         placed = replace(parts, run=replace(parts.run, place=Path(scratch)))
         train_loop(placed, Signals(asked_to_stop), Progress(), log, Usage(parts.group))
         log.close()
 
 
 def _ray(rounds: int, steps: int) -> dict[str, float]:
-    from subquad.ray.train import call_in_worker
+    from subquad.ray.cluster import OwnCluster
+    from subquad.ray.train import fit_workers
 
+    cluster = OwnCluster()
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
-        return call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})
+        config = {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"}
+        try:
+            outcome = cluster.do(partial(fit_workers, _hooks, config, Resources()))
+        finally:
+            cluster.stop()
+    if "raised" in outcome:
+        raise outcome["raised"]
+    return outcome["returned"]
 
 
 def _hooks(config: dict[str, Any]) -> dict[str, float]:
@@ -183,7 +207,9 @@ _OVER = {"engine": "a bare torch loop", "ray": "the engine without Ray's hooks"}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("of", nargs="*", choices=[*_OVERHEADS, []], metavar="engine|ray")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=2048)
@@ -194,7 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({"what": "overhead", **found}))
         return
     for what, figures in found.items():
-        told = "  ".join(f"{key.removesuffix('_it')} {figures[key]:.4f}" for key in ("with_it", "without_it", "added"))
+        told = "  ".join(
+            f"{key.removesuffix('_it')} {figures[key]:.4f}"
+            for key in ("with_it", "without_it", "added")
+        )
         print(f"{what} over {_OVER[what]}: {told} ms per step")
     print(f"CPU time, medians of {given.rounds} blocks of {given.steps} steps")
 

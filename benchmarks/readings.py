@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from subquad.bench.clock import in_turn, one_thread, seconds
 from subquad.engine.group import CPU
 from subquad.errors import DataError
+from subquad_tools.bench.clock import in_turn, one_thread, seconds
 
 DATASETS = ("listops", "uea", "imagenet")
 
@@ -38,7 +38,8 @@ class Reading(NamedTuple):
     Attributes:
         what: what is read, in a few words.
         samples: in what is read.
-        ways: by name, the usual one first, what reads all of it and yields it: arrays or bytes, one after the other.
+        ways: by name, the usual one first, what reads all of it and yields it: arrays or bytes, one
+            after the other.
         tolerance: the largest difference of a number between ways.
     """
 
@@ -49,15 +50,17 @@ class Reading(NamedTuple):
 
 
 def measure_readings(names: Sequence[str], rounds: int = 5) -> list[dict[str, Any]]:
-    """Time what data sets read, in their ways and in the usual one, in turn in one thread, by CPU time.
+    """Time what data sets read, in their ways and in the usual one, in turn in one thread, by CPU
+    time.
 
     Args:
         names: of `DATASETS`.
         rounds: how often each way is timed.
 
     Returns:
-        JSON values, of each way of each reading: `dataset`, `what`, `way`, `per_second` (samples, a median over
-        rounds), `ratio` (over the usual way, round by round; above 1 is faster) and `rounds`.
+        JSON values, of each way of each reading: `dataset`, `what`, `way`, `per_second` (samples, a
+        median over rounds), `ratio` (over the usual way, round by round; above 1 is faster) and
+        `rounds`.
 
     Raises:
         DataError: a way reads something else than the usual one.
@@ -105,13 +108,21 @@ def _same(tolerance: float, one: Any, other: Any) -> bool:
     first, second = one, np.asarray(other)
     if first.shape != second.shape:
         return False
-    return np.array_equal(first, second) if not tolerance else np.allclose(first, second, rtol=0, atol=tolerance)
+    return (
+        np.array_equal(first, second)
+        if not tolerance
+        else np.allclose(first, second, rtol=0, atol=tolerance)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*DATASETS, []], metavar="DATASET", help=", ".join(DATASETS))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*DATASETS, []], metavar="DATASET", help=", ".join(DATASETS)
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)

@@ -31,7 +31,8 @@ _LEVELS = 2.0
 
 
 def readings(folder: Path) -> Iterator[Reading]:
-    """A shard's samples as bytes; decoded, cropped at random and mirrored; and as normalised batches.
+    """A shard's samples as bytes; decoded, cropped at random and mirrored; and as normalised
+    batches.
 
     Nothing where packages are missing.
     """
@@ -44,17 +45,28 @@ def readings(folder: Path) -> Iterator[Reading]:
     read = {
         "webdataset": lambda: _webdataset(shard),
         "by the index": lambda: (shards.read(row, verify=False) for row in range(MEMBERS)),
-        "by the index, sums compared": lambda: (shards.read(row, verify=True) for row in range(MEMBERS)),
+        "by the index, sums compared": lambda: (
+            shards.read(row, verify=True) for row in range(MEMBERS)
+        ),
     }
     yield Reading("samples of a shard", MEMBERS, read)
     shard_of_few = write_shard(few, pictures)
-    decoders: list[Decoder] = [one for one in get_args(Decoder) if one == "pillow" or find_spec(one)]
+    decoders: list[Decoder] = [
+        arg for arg in get_args(Decoder) if arg == "pillow" or find_spec(arg)
+    ]
     splits = {f"{name} and torch": opened(few, name).load("trainval") for name in decoders}
-    squares = {"pillow alone": lambda: (np.asarray(one).transpose(2, 0, 1) for one in _by_pillow(pictures))}
+    squares = {
+        "pillow alone": lambda: (
+            np.asarray(picture).transpose(2, 0, 1) for picture in _by_pillow(pictures)
+        )
+    }
     squares |= {name: lambda split=split: chain(*_batches(split)) for name, split in splits.items()}
     yield Reading(f"decoded, random crop to {SIZE}", DRAWN, squares, _LEVELS)
     batches = {"webdataset and torchvision": lambda: _by_torchvision(shard_of_few)}
-    batches |= {name: lambda split=split: map(_normalised, _batches(split)) for name, split in splits.items()}
+    batches |= {
+        name: lambda split=split: map(_normalised, _batches(split))
+        for name, split in splits.items()
+    }
     yield Reading("the same as normalised batches", DRAWN, batches, _LEVELS / 255 / min(_STD))
 
 
@@ -73,7 +85,14 @@ def write_shard(folder: Path, images: list[bytes]) -> Path:
 
 def opened(folder: Path, decoder: Decoder = "pillow", test: str = "train-*.tar") -> ImageNet:
     """The data set of a folder of shards, at this size."""
-    config = Config(path=str(folder), test=test, decoder=decoder, size=SIZE, interpolation="bilinear", verify="never")
+    config = Config(
+        path=str(folder),
+        test=test,
+        decoder=decoder,
+        size=SIZE,
+        interpolation="bilinear",
+        verify="never",
+    )
     return ImageNet(config, folder)
 
 
@@ -82,7 +101,9 @@ def draw_picture(number: int) -> bytes:
     from PIL import Image
 
     generator = np.random.default_rng(number)
-    coarse = Image.fromarray(generator.integers(0, 256, (24, 32, 3), np.uint8)).resize((500, 375), 3)
+    coarse = Image.fromarray(generator.integers(0, 256, (24, 32, 3), np.uint8)).resize(
+        (500, 375), 3
+    )
     noisy = np.asarray(coarse) + generator.normal(0, 6, (375, 500, 3))
     target = io.BytesIO()
     Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(target, "JPEG", quality=94)
@@ -109,18 +130,22 @@ def _normalised(batch: np.ndarray) -> np.ndarray:
 
 
 def _by_pillow(pictures: Iterable[bytes]) -> Iterator[Any]:
-    """Pillow's images, from the same random numbers, all done by Pillow as torchvision and timm do it."""
+    """Pillow's images, from the same random numbers, all done by Pillow as torchvision and timm
+    do it.
+    """
     from PIL import Image
     from timm.data.transforms import RandomResizedCropAndInterpolation
 
-    from subquad_datasets.augment.transform import seed_generators
+    from subquad_datasets.augment.pictures import seed_generators
 
     crop = RandomResizedCropAndInterpolation(SIZE, interpolation="bilinear")
     flip = Config(path=".").flip
     for index, data in enumerate(pictures):
         seed_generators(0, 0, index)
         square: Any = crop(Image.open(io.BytesIO(data)).convert("RGB"))
-        yield square.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < flip else square
+        yield (
+            square.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < flip else square
+        )
 
 
 def _by_torchvision(shard: Path) -> Iterator[np.ndarray]:
@@ -128,5 +153,7 @@ def _by_torchvision(shard: Path) -> Iterator[np.ndarray]:
     from torchvision.transforms.functional import normalize, to_tensor
 
     squares = _by_pillow(_webdataset(shard))
-    while batch := [normalize(to_tensor(one), list(_MEAN), list(_STD)) for one in islice(squares, BATCH)]:
+    while batch := [
+        normalize(to_tensor(square), list(_MEAN), list(_STD)) for square in islice(squares, BATCH)
+    ]:
         yield torch.stack(batch).numpy()

@@ -1,4 +1,6 @@
-"""ListOps beside the code of published loaders, for benchmarks/readings.py. N sequences, L their length."""
+"""ListOps beside the code of published loaders, for benchmarks/readings.py. N sequences, L their
+length.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _IDS = {token: number for number, token in enumerate(VOCABULARY)}
 
 
 def readings(folder: Path) -> Iterator[Reading]:
-    """Texts of the official form as batches of token ids, and the same batches from prepared data."""
+    """Texts of the official form as batches of token ids, and the same batches from prepared
+    data.
+    """
     rows, labels = _drawn()
     texts = [_parenthesised(ids) for ids in rows]
     write_packed(folder, "train", rows, labels)
@@ -37,7 +41,9 @@ def readings(folder: Path) -> Iterator[Reading]:
 def _drawn() -> tuple[list[bytes], list[int]]:
     """Sequences of the official distribution."""
     config = Config()
-    shape = Shape(**config.model_dump(include={"seed", "min_length", "max_length", "max_depth", "max_args"}))
+    shape = Shape(
+        **config.model_dump(include={"seed", "min_length", "max_length", "max_depth", "max_args"})
+    )
     rows, labels = list[bytes](), list[int]()
     for block in different(shape, TRAIN_STREAM, SAMPLES, 1, set()):
         rows += [part.tobytes() for part in np.split(block.tokens, np.cumsum(block.lengths)[:-1])]
@@ -46,7 +52,9 @@ def _drawn() -> tuple[list[bytes], list[int]]:
 
 
 def _parenthesised(ids: bytes) -> bytes:
-    """The text of the official form, in which a list is a chain of pairs: `( ( ( [MIN 1 ) 2 ) ] )`."""
+    """The text of the official form, in which a list is a chain of pairs: `( ( ( [MIN 1 ) 2 ) ]
+    )`.
+    """
     done, open_lists = list[str](), list[list[str]]()
     for token in ids:
         if FIRST_OPERATOR <= token < END_ID:
@@ -55,7 +63,10 @@ def _parenthesised(ids: bytes) -> bytes:
         text = VOCABULARY[token]
         if token == END_ID:
             operator, *arguments = open_lists.pop()
-            text = f"{'( ' * (len(arguments) + 1)}{operator} {' '.join(f'{one} )' for one in arguments)} ] )"
+            text = (
+                f"{'( ' * (len(arguments) + 1)}{operator} "
+                f"{' '.join(f'{argument} )' for argument in arguments)} ] )"
+            )
         (open_lists[-1] if open_lists else done).append(text)
     return done[0].encode()
 

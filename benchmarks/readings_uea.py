@@ -1,4 +1,6 @@
-""".ts files beside the loader of sktime, for benchmarks/readings.py. N series, C channels, L steps."""
+""".ts files beside the loader of sktime, for benchmarks/readings.py. N series, C channels, L
+steps.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def readings(folder: Path) -> Iterator[Reading]:
     ways = {
         "sktime": lambda: [_by_sktime(path)],
         "text": lambda: [_cube(read_ts(path))],
-        "kept, to memory": lambda: [_cube(kept_cases(folder, path, "refuse", lambda: read_ts(path)))],
+        "kept, to memory": lambda: [
+            _cube(kept_cases(folder, path, "refuse", lambda: read_ts(path)))
+        ],
     }
     yield Reading(f"a file of {path.stat().st_size / 1e6:.0f} MB", SHAPE[0], ways)
 
@@ -34,11 +38,17 @@ def readings(folder: Path) -> Iterator[Reading]:
 def _text() -> Iterator[str]:
     series, channels, steps = SHAPE
     yield "@problemName Drawn\n@timeStamps false\n@missing false\n@univariate false\n"
-    yield f"@dimensions {channels}\n@equalLength true\n@seriesLength {steps}\n@classLabel true 0 1\n@data\n"
+    yield (
+        f"@dimensions {channels}\n@equalLength true\n@seriesLength "
+        f"{steps}\n@classLabel true 0 1\n@data\n"
+    )
     generator = np.random.default_rng(0)
     for number in range(series):
         table = generator.standard_normal((channels, steps))
-        yield ":".join(",".join(f"{value:.6f}" for value in row) for row in table) + f":{number % 2}\n"
+        yield (
+            ":".join(",".join(f"{value:.6f}" for value in row) for row in table)
+            + f":{number % 2}\n"
+        )
 
 
 def _by_sktime(path: Path) -> np.ndarray:

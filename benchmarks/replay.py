@@ -1,11 +1,14 @@
-"""Samplers and pruners tried on learning curves that were recorded before: what a search would have found.
+"""Samplers and pruners tried on learning curves that were recorded before: what a search would have
+found.
 
-    subquad tune EXPERIMENT --space ./points.yaml --sampler grid --budget 36-trials   # every point, to its end
-    python benchmarks/replay.py runs/EXPERIMENT-search/STAMP --share 0.25              # nothing is trained
+    # every point, to its end
+    subquad tune EXPERIMENT --space ./points.yaml --sampler grid --budget 36-trials
+    # nothing is trained
+    python benchmarks/replay.py runs/EXPERIMENT-search/STAMP --share 0.25
 
-A search is replayed on workers that all train at one speed, so that time is steps. It ends when its budget of steps is
-used up, wherever its trials stand; its winner is the best finished trial. Regret is how much worse that is than the
-best point of the table.
+A search is replayed on workers that all train at one speed, so that time is steps. It ends when its
+budget of steps is used up, wherever its trials stand; its winner is the best finished trial. Regret
+is how much worse that is than the best point of the table.
 """
 
 from __future__ import annotations
@@ -66,18 +69,24 @@ class Table:
             ValueError: no trial has a value.
         """
         finished = [trial.curve for trial in trials if trial.state == "finished"]
-        return self._least(finished or [trial.curve for trial in trials]) - self._least(self.curves.values())
+        return self._least(finished or [trial.curve for trial in trials]) - self._least(
+            self.curves.values()
+        )
 
     def _least(self, curves: Iterable[Curve]) -> float:
         best = [found for curve in curves if (found := _best(curve, self.goal))]
-        return min(merit(one, self.goal.mode) for one in best)[0]
+        return min(merit(trial, self.goal.mode) for trial in best)[0]
 
 
 def _best(curve: Curve, goal: Goal) -> Evaluation | None:
-    return Trial(candidate="", number=0, point={}, state="finished", curves=(curve,)).best(goal.mode)
+    return Trial(candidate="", number=0, point={}, state="finished", curves=(curve,)).best(
+        goal.mode
+    )
 
 
-def replay(table: Table, sampler: Sampler, pruner: Pruner, budget: int, workers: int = 1) -> list[Trial]:
+def replay(
+    table: Table, sampler: Sampler, pruner: Pruner, budget: int, workers: int = 1
+) -> list[Trial]:
     """The trials of a search that uses up `budget` steps; those it could not end are left running.
 
     Args:
@@ -88,7 +97,9 @@ def replay(table: Table, sampler: Sampler, pruner: Pruner, budget: int, workers:
         workers: trials at a time.
     """
     trials: list[Trial] = []
-    events: list[tuple[int, int]] = []  # the step of the clock at which a trial has its next evaluation
+    events: list[
+        tuple[int, int]
+    ] = []  # the step of the clock at which a trial has its next evaluation
 
     def start(clock: int) -> None:
         while (point := sampler.suggest(len(trials), tuple(trials))) is not None:
@@ -148,7 +159,8 @@ def regrets(
     """Regrets by sampler and pruner, one for each seed.
 
     Args:
-        tables: each seed takes the next one of them, round and round; all samplers have the same for a seed.
+        tables: each seed takes the next one of them, round and round; all samplers have the same
+            for a seed.
         samplers: by name.
         pruners: by name.
         seeds: of the searches.
@@ -160,7 +172,14 @@ def regrets(
         for rule, make_scheduler in pruners.items():
             found[name, rule] = np.array(
                 [
-                    _regret(tables[index % len(tables)], make_searcher, make_scheduler, seed, share, workers)
+                    _regret(
+                        tables[index % len(tables)],
+                        make_searcher,
+                        make_scheduler,
+                        seed,
+                        share,
+                        workers,
+                    )
                     for index, seed in enumerate(seeds)
                 ]
             )
@@ -176,10 +195,14 @@ def _regret(
     workers: int,
 ) -> float:
     sampler = make_searcher(table.space, table.goal, seed)
-    return table.regret(replay(table, sampler, make_scheduler(table.goal), int(share * table.steps), workers))
+    return table.regret(
+        replay(table, sampler, make_scheduler(table.goal), int(share * table.steps), workers)
+    )
 
 
-def median_interval(found: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
+def median_interval(
+    found: np.ndarray, *, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
     """Median regret, with the ends of its 95 % percentile bootstrap interval.
 
     Args:
@@ -193,7 +216,8 @@ def median_interval(found: np.ndarray, *, resamples: int = 10_000, seed: int = 0
 def median_gap(
     first: np.ndarray, second: np.ndarray, *, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Median regret of `first` minus that of `second`, with the ends of its 95 % percentile bootstrap interval.
+    """Median regret of `first` minus that of `second`, with the ends of its 95 % percentile
+    bootstrap interval.
 
     Args:
         first: (S,) regrets by seed.
@@ -204,8 +228,12 @@ def median_gap(
     return _interval(first, second, resamples, seed)
 
 
-def _interval(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> tuple[float, float, float]:
-    drawn = np.random.Generator(np.random.Philox(seed)).integers(len(first), size=(resamples, len(first)))
+def _interval(
+    first: np.ndarray, second: np.ndarray, resamples: int, seed: int
+) -> tuple[float, float, float]:
+    drawn = np.random.Generator(np.random.Philox(seed)).integers(
+        len(first), size=(resamples, len(first))
+    )
     gaps = np.median(first[drawn], axis=1) - np.median(second[drawn], axis=1)
     low, high = np.quantile(gaps, [0.025, 0.975])
     return float(np.median(first) - np.median(second)), float(low), float(high)
@@ -214,7 +242,8 @@ def _interval(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) 
 def recorded(search: Search, folder: Path, label: str) -> Table:
     """The curves of a candidate, one for each point of its space.
 
-    Points that plugin or data refuse are not in the table: a replay finds them infeasible, as a search does.
+    Points that plugin or data refuse are not in the table: a replay finds them infeasible, as a
+    search does.
 
     Args:
         search: as `read_search` gives it.
@@ -222,25 +251,33 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
         label: of the candidate.
 
     Raises:
-        RunError: the space is not finite; a point was not trained to its end, failed, or has no value; trials differ in
-            their number of steps.
+        RunError: the space is not finite; a point was not trained to its end, failed, or has no
+            value; trials differ in their number of steps.
     """
-    space, goal = next((one.space, one.goal) for one in search.candidates if one.label == label)
+    space, goal = next(
+        (candidate.space, candidate.goal)
+        for candidate in search.candidates
+        if candidate.label == label
+    )
     if not space.is_finite:
-        raise RunError(f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid")
+        raise RunError(
+            f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid"
+        )
     trials = {identity(trial.point): trial for trial in search.trials(folder).of(label)}
     refused = {key for key, trial in trials.items() if trial.state == "infeasible"}
     points = [key for point in space.grid() if (key := identity(point)) not in refused]
     whole = [trials[key] for key in points if key in trials and _is_whole(trials[key], goal)]
     if len(whole) < max(2, len(points)):
         raise RunError(
-            f"{folder}: {label}: {len(whole)} of {len(points)} points were trained to their end; a replay needs "
+            f"{folder}: {label}: {len(whole)} of {len(points)} points were trained "
+            "to their end; a replay needs "
             "all of at least two: search the whole space with --sampler grid and no pruner"
         )
     lengths = {trial.total_steps for trial in whole}
     if len(lengths) > 1:
         raise RunError(
-            f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} steps, a replay needs one number"
+            f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} "
+            "steps, a replay needs one number"
         )
     return Table(
         space=space,
@@ -265,8 +302,8 @@ class Row:
     Attributes:
         median: of the regrets, with the ends of its 95 % bootstrap interval.
         worst: the 90th percentile of the regrets.
-        gap: median minus that of random search without a pruner, with the ends of its 95 % interval; the seeds are
-            resampled together.
+        gap: median minus that of random search without a pruner, with the ends of its 95 %
+            interval; the seeds are resampled together.
     """
 
     sampler: str
@@ -321,16 +358,17 @@ def measure(
         done: told of each pair that is through.
 
     Raises:
-        UserError: the folder is not such a search, or it has several candidates, or Optuna is not installed.
+        UserError: the folder is not such a search, or it has several candidates, or Optuna is not
+            installed.
     """
     search = read_search(folder)
-    label = _candidate(tuple(one.label for one in search.candidates), candidate, folder)
+    label = _candidate(tuple(entry.label for entry in search.candidates), candidate, folder)
     table = recorded(search, folder, label)
     found: dict[tuple[str, str], np.ndarray] = {}
-    for one in SAMPLERS:
+    for sampler in SAMPLERS:
         for other in PRUNERS:
-            found |= _pair(table, one, other, seeds, share, workers)
-            done(one, other)
+            found |= _pair(table, sampler, other, seeds, share, workers)
+            done(sampler, other)
     values = sorted(table.values)
     return Replayed(
         candidate=label,
@@ -381,24 +419,42 @@ def _cell(found: tuple[float, float, float]) -> str:
 def main() -> None:
     """Read the command line, replay, print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="a search that has trained every point of a finite space to its end")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="a search that has trained every point of a finite space to its end",
+    )
     parser.add_argument("--candidate", help="whose trials; needed where the search has several")
     parser.add_argument("--seeds", type=int, default=100, help="searches of each kind")
-    parser.add_argument("--share", type=float, default=0.25, help="steps of a search, of those of all points together")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.25,
+        help="steps of a search, of those of all points together",
+    )
     parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
-    found = measure(given.folder, given.candidate, seeds=given.seeds, share=given.share, workers=given.workers)
+    found = measure(
+        given.folder, given.candidate, seeds=given.seeds, share=given.share, workers=given.workers
+    )
     if given.json:
         print(json.dumps(asdict(found)))
         return
     print(
-        f"{found.candidate}: {found.points} points of {found.total_steps} steps; {found.metric} best {found.best:.4f}, "
+        f"{found.candidate}: {found.points} points of {found.total_steps} steps; "
+        f"{found.metric} best {found.best:.4f}, "
     )
-    print(f"median {found.middle:.4f}, worst {found.least:.4f}; {given.seeds} searches of {found.budget} steps each")
+    print(
+        f"median {found.middle:.4f}, worst {found.least:.4f}; {given.seeds} "
+        f"searches of {found.budget} steps each"
+    )
     print(f"{'':24}{'median regret':28}{'less that of random search':28}90 % within")
-    for one in found.rows:
-        print(f"{one.sampler + ' ' + one.pruner:24}{_cell(one.median):28}{_cell(one.gap):28}{one.worst:.4f}")
+    for row in found.rows:
+        print(
+            f"{row.sampler + ' ' + row.pruner:24}{_cell(row.median):28}"
+            f"{_cell(row.gap):28}{row.worst:.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 Pictures come from a tar, or are drawn: 200 of 500 x 375 pixels. Printed are, by CPU time:
 
-    bad       pictures per second with 1 % of them cut off, and milliseconds for a picture that cannot be read
-    start-up  seconds until 1,000 shards of 1,281 samples are open, and until the data set is described
+    bad       pictures per second with 1 % of them cut off, and milliseconds for one of these
+    start-up  seconds until 1,000 shards of 1,281 samples are open, and until the data set is
+    described
 
 How fast whole pictures are read, beside other code: `benchmarks/readings.py imagenet`.
 """
@@ -36,8 +37,12 @@ def pictures(tar: Path | None) -> list[bytes]:
     """JPEG files of a tar; or drawn ones, smooth with noise."""
     if tar:
         with tarfile.open(tar) as stream:
-            members = [one for one in stream if one.isfile() and one.name.lower().endswith((".jpg", ".jpeg"))]
-            return [stream.extractfile(one).read() for one in members]
+            members = [
+                member
+                for member in stream
+                if member.isfile() and member.name.lower().endswith((".jpg", ".jpeg"))
+            ]
+            return [stream.extractfile(member).read() for member in members]
     return [draw_picture(number) for number in range(200)]
 
 
@@ -89,21 +94,32 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def lines(root: Path, images: list[bytes], rounds: int) -> Iterator[str]:
-    broken = [image[: len(image) // 2] if number % 100 == 50 else image for number, image in enumerate(images)]
+    broken = [
+        image[: len(image) // 2] if number % 100 == 50 else image
+        for number, image in enumerate(images)
+    ]
     good, bad = shard_of(root / "good", images), shard_of(root / "bad", broken)
     both = rates({"good": lambda: read(good), "bad": lambda: read(bad)}, rounds)
-    yield f"1 % cut off                {both['bad']:6.0f} pictures/s   {both['bad'] / both['good']:.3f} of none"
+    yield (
+        f"1 % cut off                {both['bad']:6.0f} pictures/s   "
+        f"{both['bad'] / both['good']:.3f} of none"
+    )
     places = np.arange(50, len(images), 100).repeat(100)
     cost = seconds(lambda: bad.fetch(places, epoch=0, seed=0)) / len(places)
     yield f"a picture that is cut off  {1000 * cost:.3f} ms"
     index_shards(root / "many")
     dataset = opened(root / "many", test="train-00000.tar")
-    yield f"1,000 shards are open after {seconds(dataset.prepare) + seconds(lambda: dataset.load('trainval')):.2f} s"
+    yield (
+        "1,000 shards are open after "
+        f"{seconds(dataset.prepare) + seconds(lambda: dataset.load('trainval')):.2f} s"
+    )
     yield f"and described, with the validation part, after {seconds(dataset.describe):.2f} s more"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()

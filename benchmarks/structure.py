@@ -1,8 +1,11 @@
-"""Figures of the core's structure: size, names, importers, functions, arrows and circles between packages.
+"""Figures of the structure of the core and the tools: what a reader meets, beside its bars; then
+names, importers, arrows and circles between packages.
 
     python benchmarks/structure.py [ROOT] [--verbose]
 
-ROOT is the folder above the package (default: pipeline/ of this repository). Reads sources, imports nothing of them.
+ROOT is the folder above the packages (default: pipeline/ of this repository). Reads sources,
+imports nothing of them. A syntax node is every node of `ast.walk` but docstrings and the marks
+Load, Store and Del.
 """
 
 from __future__ import annotations
@@ -10,22 +13,36 @@ from __future__ import annotations
 import argparse
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
 
-PACKAGE = "subquad"
+CORE, TOOLS = "subquad", "subquad_tools"
+LONGEST_LINE, LONGEST_FUNCTION, LONGEST_FILE = 100, 40, 400
 DEFAULT_ROOT = Path(__file__).resolve().parents[1] / "pipeline"
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function or method; `lines` leaves out its docstring."""
+    """One function or method.
+
+    Attributes:
+        place: file, line and name.
+        nodes: of its body; those of functions within it count too.
+        lines: from `def` to its end, without the docstring.
+        body_lines: of its body that are not blank.
+        is_outer: it is no function within another one.
+    """
 
     place: str
+    nodes: int
     lines: int
+    body_lines: int
+    is_outer: bool
 
 
 @dataclass
@@ -33,23 +50,25 @@ class Structure:
     """What was found below a root.
 
     Attributes:
+        trees: each module's syntax, by its name.
         lines: lines of each module.
+        long_lines: how many lines have more than 100 columns.
         homes: modules that define a public class or function, by its name.
-        classes: how often each class name is defined.
         importers: modules that import a module.
         functions: every function, shortest first.
     """
 
+    trees: dict[str, ast.Module] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    long_lines: int = 0
     homes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    classes: Counter[str] = field(default_factory=Counter)
     importers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     functions: list[Function] = field(default_factory=list)
 
     @property
     def single_importers(self) -> list[str]:
         """Modules that exactly one other module imports."""
-        return sorted(name for name in self.lines if name != PACKAGE and len(self.importers[name]) == 1)
+        return sorted(name for name in self.lines if len(self.importers[name]) == 1)
 
     @property
     def arrows(self) -> dict[str, set[str]]:
@@ -63,8 +82,9 @@ class Structure:
 
 
 def room(module: str) -> str:
-    """`subquad.engine.loop` is in `engine`, `subquad.runs` is `runs`."""
-    return module.split(".")[1] if "." in module else module
+    """`subquad.engine.loop` is in `engine`, `subquad.runs` is `runs`; the tools are one room."""
+    first, _, rest = module.partition(".")
+    return rest.split(".")[0] if rest and first == CORE else first
 
 
 def read(root: Path) -> Structure:
@@ -73,20 +93,18 @@ def read(root: Path) -> Structure:
     found = Structure()
     for module, path in files.items():
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        found.lines[module] = text.count("\n")
+        tree = found.trees[module] = ast.parse(text)
+        lines = text.splitlines()
+        found.lines[module] = len(lines)
+        found.long_lines += sum(len(line) > LONGEST_LINE for line in lines)
         for node in tree.body:
             if isinstance(node, Definition) and not node.name.startswith("_"):
                 found.homes[node.name].append(module)
-        found.classes.update(node.name for node in tree.body if isinstance(node, ast.ClassDef))
         for target in _imported(tree, files):
             found.importers[target].add(module)
-        found.functions += [
-            Function(f"{path.relative_to(root)}:{node.lineno} {node.name}", _length(node))
-            for node in ast.walk(tree)
-            if isinstance(node, FUNCTION)
-        ]
-    found.functions.sort(key=lambda one: one.lines)
+        place = path.relative_to(root).as_posix()
+        found.functions += _functions(tree, lines, place)
+    found.functions.sort(key=lambda function: function.lines)
     return found
 
 
@@ -96,28 +114,54 @@ def _module(path: Path, root: Path) -> str:
 
 
 def _imported(tree: ast.Module, files: Mapping[str, Path]) -> Iterator[str]:
-    """Modules of the package that a file imports, also inside its functions."""
+    """Modules of the packages that a file imports, also inside its functions."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level and is_ours(node.module):
+        if isinstance(node, ast.ImportFrom) and not node.level and is_ours(node.module or ""):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in files else node.module
+                yield full if full in files else str(node.module)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if is_ours(alias.name))
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module belongs to the package."""
-    return module.split(".")[0] == PACKAGE
+    """Whether a module belongs to the core or the tools."""
+    return module.split(".")[0] in (CORE, TOOLS)
 
 
-def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    docstring = ast.get_docstring(node, clean=False)
-    return (node.end_lineno or node.lineno) - node.lineno + 1 - (len(docstring.splitlines()) if docstring else 0)
+def count_nodes(trees: Iterable[ast.AST]) -> int:
+    """Syntax nodes, without docstrings and marks."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    marks = sum(isinstance(node, ast.Load | ast.Store | ast.Del) for node in nodes)
+    documented = sum(_docstring(node) is not None for node in nodes)
+    return len(nodes) - marks - 2 * documented
+
+
+def _docstring(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Module | Definition):
+        return ast.get_docstring(node, clean=False)
+    return None
+
+
+def _functions(tree: ast.Module, lines: list[str], place: str) -> Iterator[Function]:
+    found = [node for node in ast.walk(tree) if isinstance(node, FunctionNode)]
+    inner = {id(node) for outer in found for node in ast.walk(outer) if node is not outer}
+    for node in found:
+        text = _docstring(node)
+        body = node.body if text is None else node.body[1:]
+        end = node.end_lineno or node.lineno
+        first = body[0].lineno if body else end + 1
+        yield Function(
+            place=f"{place}:{node.lineno} {node.name}",
+            nodes=count_nodes(body),
+            lines=end - node.lineno + 1 - len((text or "").splitlines()),
+            body_lines=sum(bool(line.strip()) for line in lines[first - 1 : end]),
+            is_outer=id(node) not in inner,
+        )
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
-    """Groups of packages that reach each other, each sorted."""
+    """Groups of packages or files that reach each other, each sorted."""
     reach = {start: _reached(start, arrows) for start in arrows}
     groups = {
         tuple(sorted({start, *(other for other in ends if start in reach.get(other, ()))}))
@@ -128,42 +172,139 @@ def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _reached(start: str, arrows: Mapping[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
+    reached: set[str] = set()
     due = [*arrows.get(start, ())]
     while due:
-        if (one := due.pop()) not in seen:
-            seen.add(one)
-            due += arrows.get(one, ())
-    return seen
+        if (place := due.pop()) not in reached:
+            reached.add(place)
+            due += arrows.get(place, ())
+    return reached
 
 
-def report(found: Structure, *, verbose: bool) -> Iterator[str]:
+SETTINGS = ("Train", "Resources", "Tracking")
+"""Classes whose fields are an experiment's settings but for its plugins."""
+
+
+def count_settings(found: Structure) -> int:
+    """Fields of `train`, `resources` and `tracking`."""
+    classes = _named(found, "subquad.experiment.schema", ast.ClassDef)
+    fields = [node for name in SETTINGS for node in classes[name].body]
+    return sum(isinstance(node, ast.AnnAssign) for node in fields)
+
+
+def count_options(found: Structure) -> int:
+    """Options of `subquad tune` that its help shows."""
+    command = _named(found, "subquad.cli.tune", ast.FunctionDef)["tune_command"]
+    texts = [ast.unparse(decorator) for decorator in command.decorator_list]
+    others = ("click.command", "click.argument", "Reach")
+    return sum(not text.startswith(others) and "hidden=True" not in text for text in texts)
+
+
+def count_kinds(found: Structure) -> int:
+    """Kinds of plugins, each with its group of entry points."""
+    value = _assigned(found, "subquad.registry.found", "GROUPS")
+    return len(value.keys) if isinstance(value, ast.Dict) else 0
+
+
+def count_study_keys(found: Structure) -> int:
+    """Keys that only a study's file has."""
+    value = _assigned(found, "subquad.experiment.settings", "STUDY_KEYS")
+    return len(value.elts) if isinstance(value, ast.Tuple) else 0
+
+
+def _named(found: Structure, module: str, kind: type) -> dict[str, Any]:
+    body: list[Any] = found.trees[module].body
+    return {node.name: node for node in body if isinstance(node, kind)}
+
+
+def _assigned(found: Structure, module: str, name: str) -> ast.expr | None:
+    """The value of a module's name."""
+    for node in found.trees[module].body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return getattr(node, "value", None)
+    return None
+
+
+def bars(found: Structure, tests: Path) -> Iterator[tuple[str, str, str]]:
+    """What is counted, how much of it there is, and its bar."""
+    outer = [function for function in found.functions if function.is_outer]
+    density = sum(row.nodes for row in outer) / sum(row.body_lines for row in outer)
+    long_lines = found.long_lines / sum(found.lines.values())
+    long_functions = sum(function.lines > LONGEST_FUNCTION for function in found.functions)
+    long_files = sum(count > LONGEST_FILE for count in found.lines.values())
+    test_lines = sum(len(path.read_text("utf-8").splitlines()) for path in tests.rglob("*.py"))
+    yield "syntax nodes", f"{count_nodes(found.trees.values()):,}", "130,000"
+    yield "nodes in a line of a body", f"{density:.2f}", "6.5"
+    yield f"lines above {LONGEST_LINE} columns", f"{long_lines:.1%}", "1%"
+    yield "settings of train, resources, tracking", str(count_settings(found)), "42"
+    yield "options of tune", str(count_options(found)), "13"
+    yield "kinds of plugins", str(count_kinds(found)), "8"
+    yield "keys of a study", str(count_study_keys(found)), "5"
+    yield f"functions above {LONGEST_FUNCTION} lines", str(long_functions), "0"
+    yield f"files above {LONGEST_FILE} lines", str(long_files), "0"
+    yield "circles of packages", str(len(circles(found.arrows))), "0"
+    yield "circles of files", str(len(circles(_turned(found.importers)))), "0"
+    yield "lines of tests", f"{test_lines:,}", "40,000"
+
+
+def _turned(importers: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """What each module imports."""
+    imported: dict[str, set[str]] = defaultdict(set)
+    for target, sources in importers.items():
+        for source in sources:
+            imported[source].add(target)
+    return imported
+
+
+def report(found: Structure, tests: Path, *, verbose: bool) -> Iterator[str]:
     """The figures, line by line."""
-    lengths = [one.lines for one in found.functions]
+    for what, count, bar in (("", "now", "bar"), *bars(found, tests)):
+        yield f"{what:<40} {count:>9} {bar:>9}"
+    lengths = [function.lines for function in found.functions]
+    nodes = [function.nodes for function in found.functions]
     twice = {name: homes for name, homes in sorted(found.homes.items()) if len(homes) > 1}
-    yield f"lines {sum(found.lines.values())} in {len(found.lines)} files"
+    yield f"lines {sum(found.lines.values()):,} in {len(found.lines)} files"
     yield f"public names {len(found.homes)}, of them defined more than once {len(twice)}"
-    yield f"class names defined more than once {sum(count > 1 for count in found.classes.values())}"
     yield f"modules with a single importer {len(found.single_importers)}"
     yield (
-        f"functions {len(lengths)}: median {lengths[len(lengths) // 2]}, p90 {lengths[int(len(lengths) * 0.9)]}, "
-        f"longest {lengths[-1]}, above 40 lines {sum(length > 40 for length in lengths)}"
+        f"functions {len(lengths)}: median {median(lengths):.0f} lines and {median(nodes):.0f} "
+        f"nodes, nine in ten below {quantiles(lengths, n=10)[-1]:.0f} lines, longest {lengths[-1]}"
     )
     yield f"circles {circles(found.arrows) or 'none'}"
-    sizes: Counter[str] = Counter()
-    for module, count in found.lines.items():
-        sizes[room(module)] += count
-    for name, count in sorted(sizes.items()):
-        yield f"  {name:<12} {count:>6} lines -> {' '.join(sorted(found.arrows.get(name, ())))}"
+    for place, modules in sorted(_by_room(found.trees).items()):
+        trees = [found.trees[module] for module in modules]
+        arrows = " ".join(sorted(found.arrows.get(place, ())))
+        yield f"  {place:<13} {count_nodes(trees):>7,} nodes -> {arrows}"
     if verbose:
-        yield from (f"twice: {name}: {' '.join(homes)}" for name, homes in twice.items())
-        yield from (f"single importer: {one} <- {next(iter(found.importers[one]))}" for one in found.single_importers)
-        yield from (f"long: {one.place}: {one.lines}" for one in found.functions[-20:])
+        yield from _behind(found, twice)
+
+
+def _by_room(modules: Iterable[str]) -> dict[str, list[str]]:
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        rooms[room(module)].append(module)
+    return rooms
+
+
+def _behind(found: Structure, twice: Mapping[str, list[str]]) -> Iterator[str]:
+    """Names, modules and functions behind the figures."""
+    for name, homes in twice.items():
+        yield f"twice: {name}: {' '.join(homes)}"
+    for module in found.single_importers:
+        yield f"single importer: {module} <- {next(iter(found.importers[module]))}"
+    for module, count in Counter(found.lines).most_common(10):
+        yield f"long: {module}: {count} lines"
+    for function in found.functions[-20:]:
+        yield f"long: {function.place}: {function.lines} lines"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Figures of the core's structure.")
+    parser = argparse.ArgumentParser(description="Figures of the structure of core and tools.")
     parser.add_argument("root", nargs="?", type=Path, default=DEFAULT_ROOT)
-    parser.add_argument("--verbose", action="store_true", help="also the names, modules and functions behind them")
-    asked = parser.parse_args()
-    print(*report(read(asked.root), verbose=asked.verbose), sep="\n")
+    parser.add_argument(
+        "--verbose", action="store_true", help="also the names, modules and functions behind them"
+    )
+    given = parser.parse_args()
+    structure = read(given.root)
+    print(*report(structure, given.root.parent / "tests", verbose=given.verbose), sep="\n")

@@ -19,15 +19,17 @@ RULES = {name: partial(Pruner, name) for name in PRUNERS}
 
 
 def run(budget: int, rule: str = "none", workers: int = 1):
-    return replay(TABLE, MAKE["random"](TABLE.space, TABLE.goal, 0), RULES[rule](TABLE.goal), budget, workers)
+    return replay(
+        TABLE, MAKE["random"](TABLE.space, TABLE.goal, 0), RULES[rule](TABLE.goal), budget, workers
+    )
 
 
 def test_the_whole_grid_leaves_no_regret():
     trials = run(TABLE.steps)
     assert len(trials) == 36
-    assert all(one.state == "finished" for one in trials)
+    assert all(trial.state == "finished" for trial in trials)
     assert TABLE.regret(trials) == 0
-    assert max(TABLE.regret([one]) for one in trials) > 0.1
+    assert max(TABLE.regret([trial]) for trial in trials) > 0.1
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -35,15 +37,17 @@ def test_the_whole_grid_leaves_no_regret():
 def test_no_more_than_the_budget_is_used(rule, workers):
     budget = 3 * STEPS + 50
     trials = run(budget, rule, workers)
-    used = sum(one.steps for one in trials)
+    used = sum(trial.steps for trial in trials)
     assert budget - 100 < used <= budget
-    assert all(one.curve == TABLE.curves[identity(one.point)][: len(one.curve)] for one in trials)
+    assert all(
+        trial.curve == TABLE.curves[identity(trial.point)][: len(trial.curve)] for trial in trials
+    )
 
 
 def test_a_scheduler_sees_more_points():
     trials = run(5 * STEPS, "asha")
     assert len(trials) > 10
-    assert {one.state for one in trials} >= {"finished", "pruned"}
+    assert {trial.state for trial in trials} >= {"finished", "pruned"}
 
 
 def test_without_a_finished_trial_what_there_is_counts():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 
 import subquad
-from subquad.nn import as_output
 
 
 def main() -> None:
@@ -17,10 +16,11 @@ def main() -> None:
     keep[1, 60:] = False  # the second sequence has 60 tokens, the rest is padding
     for name in ("agf", "fourier", "softmax"):
         mixer = subquad.mixer(name, dim=32, num_heads=4)
-        mixed = as_output(mixer(x, keep=keep))  # some mixers return extra losses beside the tensor
-        weights = sum(one.numel() for one in mixer.parameters())
+        mixed = mixer(x, keep=keep)
+        weights = sum(parameter.numel() for parameter in mixer.parameters())
         print(
-            f"{name:<8} {tuple(mixed.out.shape)}  {weights:>6,} weights  extra losses: {', '.join(mixed.losses) or '-'}"
+            f"{name:<8} {tuple(mixed.shape)}  {weights:>6,} weights  extra "
+            f"losses: {', '.join(mixer.losses) or '-'}"
         )
 
 

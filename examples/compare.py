@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 import subquad
-from subquad.report import document_of, print_document, read_report
+from subquad.reports import document_of, print_document, read_report
 
 
 def main() -> None:
@@ -20,7 +20,10 @@ def main() -> None:
     study = Path(results[0]["folder"]).parents[1]
     print_document(document_of(read_report([study])), Console(width=120))
     model = subquad.load(results[0]["folder"])
-    print(f"{results[0]['label']} can be used at once: {type(model).__name__} in {results[0]['folder']}")
+    print(
+        f"{results[0]['label']} can be used at once: {type(model).__name__} in "
+        f"{results[0]['folder']}"
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ class GatedMean(TokenMixer):
         self.gate = torch.nn.Parameter(torch.full((site.dim,), config.gate))
 
     def forward(self, x, *, keep=None, carry=None):
-        """(B, L, D) to (B, L, D); `keep` (B, L) is True for real tokens, None where all are real."""
+        """(B, L, D) to (B, L, D); `keep` (B, L) is True for real tokens, None where all are
+        real.
+        """
         real = torch.ones_like(x[..., :1]) if keep is None else keep.unsqueeze(-1).to(x.dtype)
         mean = (x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
         return x + self.gate * mean
@@ -39,7 +41,9 @@ def main() -> None:
     for case in check_mixer(here, only=["shapes", "gradients", "padding-content", "batch-outputs"]):
         case()  # raises CheckFailed, and says why, where the mixer is not what it claims
         print("ok  ", case)
-    results = subquad.train(Path(__file__).parent / "small.yaml", [f"matrix.mixer=[{here}, identity]"])
+    results = subquad.train(
+        Path(__file__).parent / "small.yaml", [f"matrix.mixer=[{here}, identity]"]
+    )
     for result in results:
         print(f"{result['label']:<10} test accuracy {result['test']['metrics']['accuracy']:.3f}")
 

@@ -1,7 +1,9 @@
-"""For all tests: bytecode is cached, and Hypothesis draws the same examples every time, without a time limit.
+"""For all tests: bytecode is cached, and Hypothesis draws the same examples every time, without a
+time limit.
 
-Bytecode is cached here and in every process that a test starts, also where the environment switches that off. Without
-a cache each of them compiles torch, Ray and MLflow anew: most of what a short test would cost.
+Bytecode is cached here and in every process that a test starts, also where the environment switches
+that off. Without a cache each of them compiles torch, Ray and MLflow anew: most of what a short
+test would cost.
 """
 
 import itertools
@@ -18,31 +20,40 @@ import pytest
 from hypothesis import settings
 from object_store import Asked, Bucket
 
+from subquad import disk
+
 if TYPE_CHECKING:
     from ranks import Ranks
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")
-"""What commands remember of their user: not this user's, and gone at the end. Processes of tests have it too."""
+"""What commands remember of their user: not this user's, and gone at the end. Processes of tests
+have it too.
+"""
 os.environ["XDG_CONFIG_HOME"] = CONFIGURATION
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
 
 WAITS = ("ray", "mlflow", "tracking")
-"""In the names of integration tests that mostly wait for servers: for each of these words one process does them all."""
+"""In the names of integration tests that mostly wait for servers: for each of these words one
+process does them all.
+"""
 
 
 def _waits_for(item: pytest.Item) -> str:
     """The word of WAITS that names the server; "" where there is none."""
-    words = [word for word in WAITS if word in item.path.stem and item.path.parent.name == "integration"]
+    words = [
+        word for word in WAITS if word in item.path.stem and item.path.parent.name == "integration"
+    ]
     return words[0] if words else ""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a server in one.
+    """Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a
+    server in one.
 
     They come first, so that other processes have work to do beside them until the end.
     """
@@ -52,7 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """End where pytest-xdist does not find the groups, as with a pytest that is newer than it knows."""
+    """End where pytest-xdist does not find the groups, as with a pytest that is newer than it
+    knows.
+    """
     if getattr(session.config.option, "loadgroup", False):
         assert all("@" in item.nodeid for item in session.items)
 
@@ -61,15 +74,35 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(CONFIGURATION, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def no_folder_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of one command: it does not know what earlier tests have opened."""
+    monkeypatch.setattr(disk, "_held", set())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--gpu-device", default="cuda", help="where tests marked gpu run; cpu finds errors of the tests")
-    parser.addoption("--guard-seed", type=int, help="of what extended guards draw; drawn and printed if not given")
-    parser.addoption("--guard-rows", type=int, help="how many combinations an extended guard draws; all if not given")
+    parser.addoption(
+        "--gpu-device",
+        default="cuda",
+        help="where tests marked gpu run; cpu finds errors of the tests",
+    )
+    parser.addoption(
+        "--guard-seed",
+        type=int,
+        help="of what extended guards draw; drawn and printed if not given",
+    )
+    parser.addoption(
+        "--guard-rows",
+        type=int,
+        help="how many combinations an extended guard draws; all if not given",
+    )
 
 
 @pytest.fixture(scope="session")
 def guard_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of what an extended guard draws. Failures print it, so that the same can be drawn again."""
+    """The seed of what an extended guard draws. Failures print it, so that the same can be drawn
+    again.
+    """
     given = request.config.getoption("--guard-seed")
     seed = random.SystemRandom().randrange(2**31) if given is None else given
     print(f"guard seed {seed}: repeat with --guard-seed {seed}")
@@ -84,7 +117,9 @@ def guard_rows(request: pytest.FixtureRequest) -> int | None:
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator["Ranks"]:
-    """Starts groups of training processes; none is left when other files look for processes that were left."""
+    """Starts groups of training processes; none is left when other files look for processes that
+    were left.
+    """
     from ranks import Ranks
 
     with Ranks() as started:
@@ -93,7 +128,9 @@ def ranks() -> Iterator["Ranks"]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
-    """Address of an S3-compatible server, a client of it, what it was asked, and numbers for buckets."""
+    """Address of an S3-compatible server, a client of it, what it was asked, and numbers for
+    buckets.
+    """
     boto3 = pytest.importorskip("boto3")
     from moto.server import ThreadedMotoServer
 
@@ -106,13 +143,19 @@ def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    keys = {
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+        "region_name": "us-east-1",
+    }
     yield endpoint, boto3.client("s3", endpoint_url=endpoint, **keys), asked, itertools.count(1)
     server.stop()
 
 
 @pytest.fixture
-def bucket(s3_server: tuple[str, Any, list[str], Iterator[int]], monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def bucket(
+    s3_server: tuple[str, Any, list[str], Iterator[int]], monkeypatch: pytest.MonkeyPatch
+) -> Bucket:
     """An empty bucket, which this process's environment leads to."""
     import s3fs
 

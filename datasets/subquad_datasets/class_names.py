@@ -1,4 +1,6 @@
-"""Names of classes and series as files have them: two that a reader would take for one are a mistake of the file."""
+"""Names of classes and series as files have them: two that a reader would take for one are a
+mistake of the file.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,28 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 def first_alike(names: Iterable[str], *, numbers_only: bool = False) -> tuple[str, str] | None:
     """The first two names that look alike, in the order given; None where there are none.
 
-    They are one number written in two ways, such as 1 and 01; or they differ only in case, in blanks around them or
-    in the Unicode form of their letters.
+    They are one number written in two ways, such as 1 and 01; or they differ only in case, in
+    blanks around them or in the Unicode form of their letters.
 
     Args:
         names: each once.
         numbers_only: names that are no numbers may look alike.
     """
-    seen = dict[str, str]()
+    names_by_look = dict[str, str]()
     for name in names:
         look = _look(name, numbers_only)
-        if look in seen:
-            return seen[look], name
-        seen[look] = name
+        if look in names_by_look:
+            return names_by_look[look], name
+        names_by_look[look] = name
     return None
 
 
 def _look(name: str, numbers_only: bool) -> str:
     if _NUMBER.fullmatch(name.strip()):
         return _plain_number(name.strip())
-    return name if numbers_only else unicodedata.normalize("NFKC", name).strip().casefold()
+    if numbers_only:
+        return name
+    return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def _plain_number(text: str) -> str:
@@ -39,4 +43,6 @@ def _plain_number(text: str) -> str:
     sign = "-" if text.startswith("-") else ""
     whole, _, part = text.lstrip("+-").partition(".")
     digits = f"{whole.lstrip('0') or '0'}.{part.rstrip('0')}"
-    return digits if digits == "0." else f"{sign}{digits}"
+    if digits == "0.":
+        return digits
+    return f"{sign}{digits}"

@@ -1,10 +1,13 @@
-"""Bytes of a JPEG or PNG picture to pixels. The only place of the picture data sets that decodes.
+"""Bytes of a JPEG, PNG, GIF or WebP picture to pixels. The only place of the picture data sets
+that decodes.
 
-All decoders give Pillow's pixels, byte by byte, as all use libjpeg-turbo; the others are faster. They get the JPEGs of
-one or three components. What else there is, PNG and CMYK, stays with Pillow.
+All decoders give Pillow's pixels, byte by byte, as all use libjpeg-turbo; the others are faster.
+They get the JPEGs of one or three components. What else there is stays with Pillow. Of a GIF or
+WebP with several pictures the first is taken.
 
-Departures from what a viewer shows: the orientation in EXIF is ignored, as torchvision's ImageFolder and timm do;
-transparency is dropped, the colours below it stay. Letters: H height, W width.
+Departures from what a viewer shows: the orientation in EXIF is ignored, as torchvision's
+ImageFolder and timm do; transparency is dropped, the colours below it stay. Letters: H height, W
+width.
 """
 
 from __future__ import annotations
@@ -27,11 +30,17 @@ MAX_PIXELS = 89_478_485
 MAX_SCANS = 100
 """Passes over its pixels that a JPEG may ask for; a progressive one has about ten."""
 
-_START, _END = b"\xff\xd8", b"\xff\xd9"
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP")
+"""Pillow's names of the formats that are read; it has many more, for other work."""
+
+_START = b"\xff\xd8"
+_END = b"\xff\xd9"
 """Of a JPEG; its pixels never have these bytes."""
 
 _DEEP = ("I", "F")
-"""What Pillow's modes of more than 8 bits a channel begin with; its conversion would clip and not scale."""
+"""What Pillow's modes of more than 8 bits a channel begin with; its conversion would clip and
+not scale.
+"""
 
 
 class UnreadableImage(Exception):
@@ -48,7 +57,7 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
     """The picture as (H, W, 3) uint8, RGB; gray ones have three equal channels.
 
     Args:
-        data: a whole JPEG or PNG file, recognised by content, whatever its name says.
+        data: a whole JPEG, PNG, GIF or WebP file, recognised by content, whatever its name says.
         decoder: what reads most JPEGs.
         max_pixels: H x W of the largest picture that is decoded; at most `MAX_PIXELS`.
 
@@ -62,18 +71,25 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
     if data.startswith(_START) and (scans := _scans(data)) > MAX_SCANS:
         raise UnreadableImage(f"{scans} passes over its pixels, at most {MAX_SCANS} are made")
     try:
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Image.open(io.BytesIO(data), formats=_FORMATS) as image,
+        ):
             if image.width * image.height > max_pixels:
-                raise UnreadableImage(f"{image.width} x {image.height} pixels, more than {max_pixels:,}")
+                raise UnreadableImage(
+                    f"{image.width} x {image.height} pixels, more than {max_pixels:,}"
+                )
             if image.mode.startswith(_DEEP):
-                raise UnreadableImage(f"more than 8 bits a channel (Pillow's mode {image.mode})")
+                raise UnreadableImage(
+                    f"more than 8 bits a channel (Pillow's mode {image.mode}); save it with 8"
+                )
             if image.format == "JPEG" and image.mode in ("RGB", "L") and decoder != "pillow":
                 return _FAST[decoder](data)
             return np.array(image.convert("RGB"))
     except UnreadableImage:
         raise
     except UnidentifiedImageError:  # its text is the address of a Python object
-        raise UnreadableImage("no JPEG or PNG, or damaged at its start") from None
+        raise UnreadableImage("no JPEG, PNG, GIF or WebP, or damaged at its start") from None
     except Exception as error:  # a damaged picture fails in any way there is
         raise UnreadableImage(f"cannot be decoded ({' '.join(str(error).split())[:200]})") from None
 
@@ -84,16 +100,23 @@ def check_decoder(decoder: Decoder) -> None:
     Raises:
         DataError: how to install it.
     """
-    for module, extra in {"PIL": "vision", decoder: "jpeg" if decoder == "simplejpeg" else "vision"}.items():
+    for module, extra in {
+        "PIL": "vision",
+        decoder: "jpeg" if decoder == "simplejpeg" else "vision",
+    }.items():
         if module != "pillow" and find_spec(module) is None:
-            raise DataError(f"pictures need {module}, which is not installed: pip install 'subquad[{extra}]'")
+            raise DataError(
+                f"pictures need {module}, which is not installed: pip install 'subquad[{extra}]'"
+            )
 
 
 def _torchvision(data: bytes) -> np.ndarray:
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    pixels: Any = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
+    pixels: Any = decode_jpeg(
+        torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB
+    )
     return pixels.permute(1, 2, 0).numpy()
 
 
@@ -103,4 +126,7 @@ def _simplejpeg(data: bytes) -> np.ndarray:
     return decode_jpeg(data, "RGB")
 
 
-_FAST: dict[str, Callable[[bytes], np.ndarray]] = {"torchvision": _torchvision, "simplejpeg": _simplejpeg}
+_FAST: dict[str, Callable[[bytes], np.ndarray]] = {
+    "torchvision": _torchvision,
+    "simplejpeg": _simplejpeg,
+}

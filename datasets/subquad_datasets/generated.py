@@ -13,18 +13,26 @@ from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, Split
 from subquad.plugin import Config, param
 from subquad_datasets.guesses import majority
 
-TRAIN_STREAM, TEST_STREAM = 0, 1
+TRAIN_STREAM = 0
+TEST_STREAM = 1
 
 
 class GeneratedConfig(Config):
     """The parameters that every generated data set has."""
 
     train_size: int = param(4096, meaning="sequences to train on", ge=1, le=10_000_000)
-    validation_size: int = param(512, meaning="further sequences of TRAIN for validation", ge=1, le=10_000_000)
-    test_size: int = param(
-        1024, meaning="sequences of the sealed test split, from a stream of their own", ge=1, le=10_000_000
+    validation_size: int = param(
+        512, meaning="further sequences of TRAIN for validation", ge=1, le=10_000_000
     )
-    seed: int = param(0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32)
+    test_size: int = param(
+        1024,
+        meaning="sequences of the sealed test split, from a stream of their own",
+        ge=1,
+        le=10_000_000,
+    )
+    seed: int = param(
+        0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32
+    )
 
 
 class Generated(Dataset):
@@ -41,11 +49,18 @@ class Generated(Dataset):
 
     @abstractmethod
     def sequences(self, stream: int, count: int) -> ArrayBatch:
-        """`inputs` (N, L) int64, `keep` (N, L) bool and `labels` (N,) int64; a larger `count` only appends rows."""
+        """`inputs` (N, L) int64, `keep` (N, L) bool and `labels` (N,) int64; a larger `count`
+        only appends rows.
+        """
 
-    def spec(self, length: int, vocab_size: int, num_values: int, target: str = "class") -> DataSpec:
-        """What a task with sequences of one length, and the values 0 .. num_values - 1 as classes, is described by."""
-        train, validation = self.counts.train_size, self.counts.validation_size
+    def spec(
+        self, length: int, vocab_size: int, num_values: int, target: str = "class"
+    ) -> DataSpec:
+        """What a task with sequences of one length, and the values 0 .. num_values - 1 as
+        classes, is described by.
+        """
+        train = self.counts.train_size
+        validation = self.counts.validation_size
         return DataSpec.tokens(
             length,
             vocab_size,

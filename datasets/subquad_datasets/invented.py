@@ -1,4 +1,5 @@
-"""Documents of invented words, for data sets whose files are not there. Integers only, from words of Philox.
+"""Documents of invented words, for data sets whose files are not there. Integers only, from words
+of Philox.
 
 Letters: D documents, W words of all of them, V words of the lexicon, C classes.
 """
@@ -16,13 +17,16 @@ import numpy as np
 Stream = Literal["train", "test", "validation", "lexicon"]
 
 _STREAMS: dict[Stream, int] = {"train": 0, "test": 1, "validation": 2, "lexicon": 3}
-_ONSETS, _VOWELS, _CODAS = "bdfghjklmnprstvwz", "aeiou", "nrsl"
+_ONSETS = "bdfghjklmnprstvwz"
+_VOWELS = "aeiou"
+_CODAS = "nrsl"
 _U = np.uint64
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Different words that can be spoken; a document is their letters, a blank between words and a stop at the end.
+    """Different words that can be spoken; a document is their letters, a blank between words and a
+    stop at the end.
 
     Attributes:
         words: V of them, in the order of drawing.
@@ -51,46 +55,60 @@ class Lexicon:
         lengths = self._lengths[ids]
         ends = np.cumsum(lengths)
         starts = np.cumsum(self._lengths) - self._lengths
-        letters = self._letters[np.arange(ends[-1]) + np.repeat(starts[ids] - (ends - lengths), lengths)]
+        letters = self._letters[
+            np.arange(ends[-1]) + np.repeat(starts[ids] - (ends - lengths), lengths)
+        ]
         stops = ends[np.cumsum(counts) - 1]
         letters[stops - 1] = ord(".")
         return letters, np.diff(stops, prepend=0)
 
 
 def source(seed: int, stream: Stream, block: int = 0) -> np.random.Philox:
-    """Random 64-bit words (`random_raw`) of one block of a stream: the same on every machine, with every NumPy."""
+    """Random 64-bit words (`random_raw`) of one block of a stream: the same on every machine,
+    with every NumPy.
+    """
     key = np.array([seed, _STREAMS[stream]], dtype=_U)
     return np.random.Philox(key=key, counter=np.array([0, block, 0, 0], dtype=_U))
 
 
 def below(words: np.ndarray, count: int) -> np.ndarray:
-    """(n,) int64, uniform in 0 .. count-1 to within 2^-32, from the upper half of each word; the lower half is free."""
+    """(n,) int64, uniform in 0 .. count-1 to within 2^-32, from the upper half of each word; the
+    lower half is free.
+    """
     return (((words >> _U(32)) * _U(count)) >> _U(32)).astype(np.int64)
 
 
 def balanced(words: np.ndarray, num_classes: int) -> np.ndarray:
-    """(n,) int64 labels in random order, such that each C in a row are all C classes; n is a multiple of C."""
+    """(n,) int64 labels in random order, such that each C in a row are all C classes; n is a
+    multiple of C.
+    """
     return np.argsort(words.reshape(-1, num_classes), axis=1, kind="stable").reshape(-1)
 
 
 def invent(seed: int, count: int) -> Lexicon:
     """A lexicon of `count` different words of one to three syllables."""
-    found: dict[bytes, None] = {}
+    words: dict[bytes, None] = {}
     drawn = source(seed, "lexicon")
-    while len(found) < count:
-        found.setdefault(_word(int(drawn.random_raw())))
-    return Lexicon(tuple(found))
+    while len(words) < count:
+        words.setdefault(_word(int(drawn.random_raw())))
+    return Lexicon(tuple(words))
 
 
 def zipf(count: int) -> np.ndarray:
-    """Table to draw from uniformly: word k of `count` stands there in proportion to 1 / (k + 10)."""
+    """Table to draw from uniformly: word k of `count` stands there in proportion to 1 / (k +
+    10).
+    """
     return np.repeat(np.arange(count), [100 * count // (rank + 10) for rank in range(count)])
 
 
 def lognormal(least: int, median: float, sigma: float) -> np.ndarray:
-    """Table to draw from uniformly: 1,024 quantiles of `least` and a log-normal number, rounded to integers."""
+    """Table to draw from uniformly: 1,024 quantiles of `least` and a log-normal number, rounded
+    to integers.
+    """
     normal = NormalDist(math.log(median), sigma)
-    return np.array([least + round(math.exp(normal.inv_cdf((place + 0.5) / 1024))) for place in range(1024)])
+    return np.array(
+        [least + round(math.exp(normal.inv_cdf((place + 0.5) / 1024))) for place in range(1024)]
+    )
 
 
 def _word(bits: int) -> bytes:

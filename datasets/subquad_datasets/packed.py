@@ -1,7 +1,9 @@
-"""Token sequences of unequal length on disk, one after the other, and splits that read them memory-mapped.
+"""Token sequences of unequal length on disk, one after the other, and splits that read them
+memory-mapped.
 
-A column NAME is three files: `NAME.tokens.npy` (T,) uint8, uint16 or uint32, `NAME.offsets.npy` (N + 1,) int64 and,
-where there are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of all, B batch, L = max_len.
+A column NAME is three files: `NAME.tokens.npy` (T,) uint8, uint16 or uint32, `NAME.offsets.npy` (N
++ 1,) int64 and, where there are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of
+all, B batch, L = max_len.
 """
 
 from __future__ import annotations
@@ -37,17 +39,26 @@ class PackedWriter:
     """
 
     def __init__(self, folder: Path, name: str, dtype: type = np.uint8, *, labels: bool = True):
-        self.folder, self.name, self.dtype = folder, name, np.dtype(dtype)
+        self.folder = folder
+        self.name = name
+        self.dtype = np.dtype(dtype)
         if self.dtype not in (np.uint8, np.uint16, np.uint32):
             raise ValueError(f"tokens are kept as uint8, uint16 or uint32, not {self.dtype}")
         # Eight bytes a sequence: an array for each call would take more than a hundred.
-        self._lengths, self._labels = array("q"), array("q") if labels else None
+        self._lengths = array("q")
+        if labels:
+            self._labels = array("q")
+        else:
+            self._labels = None
         self._stream: BinaryIO = (folder / f"{name}.tokens.npy").open("wb")
         self._start = self._header(0)
 
     def append(self, tokens: Tokens, label: int | None = None) -> None:
         """Add one sequence."""
-        labels = None if label is None else np.array([label])
+        if label is None:
+            labels = None
+        else:
+            labels = np.array([label])
         self.extend(tokens, np.array([len(tokens)]), labels)
 
     def extend(self, tokens: Tokens, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
@@ -61,15 +72,23 @@ class PackedWriter:
         Raises:
             ValueError: lengths or labels that do not fit, or a token that `dtype` cannot hold.
         """
-        flat = np.frombuffer(tokens, np.uint8) if isinstance(tokens, bytes | bytearray) else np.asarray(tokens)
+        if isinstance(tokens, bytes | bytearray):
+            flat = np.frombuffer(tokens, np.uint8)
+        else:
+            flat = np.asarray(tokens)
         if int(lengths.sum()) != len(flat) or (labels is None) != (self._labels is None):
-            raise ValueError(f"{self.name}: {len(flat)} tokens for lengths of {int(lengths.sum())}, labels {labels}")
+            raise ValueError(
+                f"{self.name}: {len(flat)} tokens for lengths of "
+                f"{int(lengths.sum())}, labels {labels}"
+            )
         if (
             flat.dtype != self.dtype
             and len(flat)
             and not 0 <= flat.min() <= flat.max() <= _LARGEST[self.dtype.itemsize]
         ):
-            raise ValueError(f"{self.name}: tokens {flat.min()}..{flat.max()} do not fit {self.dtype}")
+            raise ValueError(
+                f"{self.name}: tokens {flat.min()}..{flat.max()} do not fit {self.dtype}"
+            )
         self._stream.write(np.ascontiguousarray(flat, dtype=self.dtype).data)
         self._lengths.frombytes(np.array(lengths, dtype=np.int64).tobytes())
         if self._labels is not None and labels is not None:
@@ -86,16 +105,22 @@ class PackedWriter:
             np.save(self.folder / f"{self.name}.labels.npy", np.array(self._labels, dtype=np.int64))
 
     def _header(self, count: int) -> int:
-        """Write the header for `count` tokens; NumPy leaves room for the first axis to grow. Returns its size."""
+        """Write the header for `count` tokens; NumPy leaves room for the first axis to grow.
+        Returns its size.
+        """
         self._stream.seek(0)
         descr = npy.dtype_to_descr(self.dtype)
-        npy.write_array_header_1_0(self._stream, {"descr": descr, "fortran_order": False, "shape": (count,)})
+        npy.write_array_header_1_0(
+            self._stream, {"descr": descr, "fortran_order": False, "shape": (count,)}
+        )
         return self._stream.tell()
 
     def __enter__(self) -> PackedWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         if error is None:
             self.close()
         else:
@@ -123,10 +148,15 @@ class PackedColumn:
     """
 
     def __init__(self, folder: Path, name: str):
-        self.folder, self.name = folder, name
-        self.tokens, self.offsets = _map(folder, f"{name}.tokens"), _map(folder, f"{name}.offsets")
+        self.folder = folder
+        self.name = name
+        self.tokens = _map(folder, f"{name}.tokens")
+        self.offsets = _map(folder, f"{name}.offsets")
         if self.offsets.ndim != 1 or len(self.offsets) == 0 or self.offsets[-1] != len(self.tokens):
-            raise DataError(f"{folder / name}.offsets.npy does not fit {name}.tokens.npy; prepare the data again")
+            raise DataError(
+                f"{folder / name}.offsets.npy does not fit "
+                f"{name}.tokens.npy; prepare the data again"
+            )
         self._views: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __len__(self) -> int:
@@ -143,7 +173,9 @@ class PackedColumn:
         """(N,) uint64: a hash of each row."""
         return hashed(self.tokens[start:end] for start, end in pairwise(self.offsets.tolist()))
 
-    def gather(self, rows: np.ndarray, max_len: int, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def gather(
+        self, rows: np.ndarray, max_len: int, shift: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Rows as one padded batch; tokens beyond `max_len` are dropped.
 
         Args:
@@ -158,7 +190,8 @@ class PackedColumn:
         lengths = np.minimum(self.offsets[rows + 1] - starts, max_len)
         tokens, mask = self._windows(max_len)
         last = len(tokens) - 1
-        inputs, keep = tokens[np.minimum(starts, last)], mask[max_len - lengths]
+        inputs = tokens[np.minimum(starts, last)]
+        keep = mask[max_len - lengths]
         for row in np.flatnonzero(starts > last) if starts.max(initial=0) > last else ():
             inputs[row] = np.roll(inputs[row], last - starts[row])
         if shift:
@@ -168,15 +201,23 @@ class PackedColumn:
         return inputs.astype(np.int64, copy=False), keep
 
     def _windows(self, max_len: int) -> tuple[np.ndarray, np.ndarray]:
-        """Views with `max_len` tokens from each place on, (T - L + 1, L), and with a mask of each length, (L + 1, L).
+        """Views with `max_len` tokens from each place on, (T - L + 1, L), and with a mask of each
+        length, (L + 1, L).
 
-        One index then copies whole rows, much faster than an index for each token or a slice for each row.
+        One index then copies whole rows, much faster than an index for each token or a slice for
+        each row.
         """
         if max_len not in self._views:
             missing = max_len - len(self.tokens)
-            tokens = np.pad(self.tokens, (0, missing)) if missing > 0 else self.tokens
+            if missing > 0:
+                tokens = np.pad(self.tokens, (0, missing))
+            else:
+                tokens = self.tokens
             mask = np.repeat([True, False], max_len)
-            self._views[max_len] = sliding_window_view(tokens, max_len), sliding_window_view(mask, max_len)
+            self._views[max_len] = (
+                sliding_window_view(tokens, max_len),
+                sliding_window_view(mask, max_len),
+            )
         return self._views[max_len]
 
 
@@ -191,16 +232,35 @@ class PackedSplit(Split):
         rows: (n,) int64, the rows that belong to this split; None: all.
     """
 
-    def __init__(self, folder: Path, name: str, max_len: int, *, shift: int = 0, rows: np.ndarray | None = None):
-        self.max_len, self.shift = max_len, shift
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        max_len: int,
+        *,
+        shift: int = 0,
+        rows: np.ndarray | None = None,
+    ):
+        self.max_len = max_len
+        self.shift = shift
         self.column = PackedColumn(folder, name)
-        self._labels, self._rows = _open_labels(folder, name, len(self.column)), rows
+        self._labels = _open_labels(folder, name, len(self.column))
+        self._rows = rows
 
     def __len__(self) -> int:
-        return len(self.column) if self._rows is None else len(self._rows)
+        if self._rows is None:
+            return len(self.column)
+        return len(self._rows)
 
     def __reduce__(self) -> Any:
-        return _reopen, (type(self), self.column.folder, self._name, self.max_len, self.shift, self._rows)
+        return _reopen, (
+            type(self),
+            self.column.folder,
+            self._name,
+            self.max_len,
+            self.shift,
+            self._rows,
+        )
 
     @property
     def _name(self) -> str:
@@ -214,7 +274,9 @@ class PackedSplit(Split):
     @property
     def starts(self) -> np.ndarray:
         """(n,) place of each sequence's first token in `column.tokens`."""
-        return self.column.offsets[:-1] if self._rows is None else self.column.offsets[self._rows]
+        if self._rows is None:
+            return self.column.offsets[:-1]
+        return self.column.offsets[self._rows]
 
     @property
     def uncut_lengths(self) -> np.ndarray:
@@ -223,7 +285,9 @@ class PackedSplit(Split):
 
     @property
     def _chosen(self) -> np.ndarray | slice:
-        return slice(None) if self._rows is None else self._rows
+        if self._rows is None:
+            return slice(None)
+        return self._rows
 
     def lengths(self) -> np.ndarray:
         return np.minimum(self.uncut_lengths, self.max_len)
@@ -234,17 +298,28 @@ class PackedSplit(Split):
 
     def subset(self, indices: np.ndarray) -> PackedSplit:
         """The split of these of its samples, in this order."""
-        rows = indices if self._rows is None else self._rows[indices]
+        if self._rows is None:
+            rows = indices
+        else:
+            rows = self._rows[indices]
         return type(self)(self.column.folder, self._name, self.max_len, shift=self.shift, rows=rows)
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        rows = indices if self._rows is None else self._rows[indices]
+        if self._rows is None:
+            rows = indices
+        else:
+            rows = self._rows[indices]
         inputs, keep = self.column.gather(rows, self.max_len, self.shift)
         return {"inputs": inputs, "keep": keep, "labels": self._labels[rows].astype(np.int64)}
 
 
 def _reopen(
-    kind: type[PackedSplit], folder: Path, name: str, max_len: int, shift: int, rows: np.ndarray | None
+    kind: type[PackedSplit],
+    folder: Path,
+    name: str,
+    max_len: int,
+    shift: int,
+    rows: np.ndarray | None,
 ) -> PackedSplit:
     return kind(folder, name, max_len, shift=shift, rows=rows)
 

@@ -1,7 +1,7 @@
 """Prepared data: built once, by one process, into a folder that is either whole or not there.
 
 FOLDER/<name>.lock      held while somebody builds
-FOLDER/<name>.part/     what is being built; a leftover of an interrupted build is removed before the next one
+FOLDER/<name>.part/     what is being built; what is left of it is removed before the next build
 FOLDER/<name>/          whole: one rename brought it here, after its manifest was written
     manifest.json       `Manifest`
     stamps.json         sizes and times at which the sums were last found right
@@ -30,7 +30,8 @@ FORMAT = 1
 SEALED = "TEST: its file is read in the final evaluation; what is wrong in it shows then"
 """What `subquad data show` says of data sets that leave it closed until then."""
 
-MANIFEST, STAMPS = "manifest.json", "stamps.json"
+MANIFEST = "manifest.json"
+STAMPS = "stamps.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,13 @@ class Manifest:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def prepare_once(folder: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> Path:
+def prepare_once(
+    folder: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]
+) -> Path:
     """The folder with the data of `key`, built first where it is missing or damaged.
 
-    Safe when several processes call it: one builds, the others wait. A build that was killed is started anew.
+    Safe when several processes call it: one builds, the others wait. A build that was killed is
+    started anew.
 
     Args:
         folder: where prepared folders are kept.
@@ -95,11 +99,14 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest(**(data or {}))
     except TypeError:
-        raise DataError(f"{folder / MANIFEST}: missing or damaged; prepare the data again") from None
+        raise DataError(
+            f"{folder / MANIFEST}: missing or damaged; prepare the data again"
+        ) from None
 
 
 def check_prepared(folder: Path, *, sums: bool = False) -> Manifest:
-    """The manifest, after looking at the files: sizes always, sha256 where asked or where a file's time changed.
+    """The manifest, after looking at the files: sizes always, sha256 where asked or where a file's
+    time changed.
 
     Raises:
         DataError: a file is missing or is not what was written.
@@ -121,7 +128,11 @@ def fault_of(folder: Path, *, sums: bool = False) -> str:
         if stamps[name][0] != file["size"]:
             return f"{folder / name}: {stamps[name][0]} bytes, but {file['size']} were written"
     if sums or read_json(folder / STAMPS) != stamps:
-        changed = [name for name, file in manifest.files.items() if sha256_of(folder / name) != file["sha256"]]
+        changed = [
+            name
+            for name, file in manifest.files.items()
+            if sha256_of(folder / name) != file["sha256"]
+        ]
         if changed:
             return f"{folder / changed[0]}: changed since it was written"
         _remember(folder, stamps)
@@ -135,11 +146,15 @@ def sha256_of(path: Path) -> str:
 
 
 def alike(train: Path, test: Path) -> bool:
-    """Whether TEST's file has TRAIN's size, as one of the same rows in any order has: worth a look before training."""
+    """Whether TEST's file has TRAIN's size, as one of the same rows in any order has: worth a
+    look before training.
+    """
     return test.stat().st_size == train.stat().st_size
 
 
-def _build(target: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> None:
+def _build(
+    target: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]
+) -> None:
     if target.exists():
         shutil.rmtree(target)
     with building(target) as part:

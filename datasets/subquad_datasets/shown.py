@@ -1,4 +1,6 @@
-"""What `subquad data` shows: prepared folders, descriptions, and pictures of training samples. N samples."""
+"""What `subquad data` shows: prepared folders, descriptions, and pictures of training samples. N
+samples.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import NO_LABEL, ArrayBatch, Dataset, DataSpec
+from subquad.data import NO_LABEL, ArrayBatch, Dataset, DataSpec, Split
 from subquad.errors import DataError
 from subquad.runs import touching
 from subquad_datasets.prepared import MANIFEST, fault_of, read_manifest
 
-_WIDTH, _HEIGHT = 62, 15
+_WIDTH = 62
+_HEIGHT = 15
 """Letters of a line, and lines, of a text that is drawn."""
+
+_QUANTILES = {"min": 0.0, "10 %": 0.1, "50 %": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
+"""Of the lengths of training samples."""
 
 _UNTOLD = ("set", "version", "files")
 
 
 def prepared_folders(root: Path, *, sums: bool = False) -> Iterator[dict[str, Any]]:
-    """What lies prepared below a folder: `folder`, `bytes`, `time` of writing, `fault` ("" where none) and `about`.
+    """What lies prepared below a folder: `folder`, `bytes`, `time` of writing, `fault` ("" where
+    none) and `about`.
 
     Args:
         sums: compare the sha256 of all files.
@@ -33,7 +40,8 @@ def prepared_folders(root: Path, *, sums: bool = False) -> Iterator[dict[str, An
         try:
             manifest = read_manifest(folder)
         except DataError:
-            said, size = {}, 0
+            said = {}
+            size = 0
         else:
             said = {**manifest.key, **manifest.facts}
             size = sum(file["size"] for file in manifest.files.values())
@@ -42,7 +50,11 @@ def prepared_folders(root: Path, *, sums: bool = False) -> Iterator[dict[str, An
             "bytes": size,
             "time": datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes"),
             "fault": fault_of(folder, sums=sums).removeprefix(f"{folder}").strip("/: "),
-            "about": {name: value for name, value in said.items() if name not in _UNTOLD and _is_short(value)},
+            "about": {
+                name: value
+                for name, value in said.items()
+                if name not in _UNTOLD and _is_short(value)
+            },
         }
 
 
@@ -52,20 +64,40 @@ def _is_short(value: Any) -> bool:
 
 def described(spec: DataSpec) -> dict[str, Any]:
     """A description as plain JSON values, without what is empty."""
-    plain = asdict(spec) | {"arrays": {name: [*one.axes, one.dtype] for name, one in spec.arrays.items()}}
+    facts = asdict(spec) | {
+        "arrays": {name: [*array.axes, array.dtype] for name, array in spec.arrays.items()}
+    }
     left_out = {"text", "token_bytes"}
-    return {name: value for name, value in plain.items() if value and name not in left_out}
+    return {name: value for name, value in facts.items() if value and name not in left_out}
 
 
 def read_lines(dataset: Dataset) -> list[str]:
     """How the files were read, and what stands in the way of a validation part."""
-    told = list(dataset.files_read())
+    lines = list(dataset.files_read())
     if "train" not in dataset.describe().sizes:
         try:
             dataset.split("train")
         except DataError as error:
-            told.append(f"no validation part, which protocol honest needs: {error}")
-    return told
+            lines.append(f"no validation part, which protocol honest needs: {error}")
+    return lines
+
+
+def length_quantiles(dataset: Dataset) -> dict[str, int]:
+    """Tokens or steps that training samples need: the shortest, quantiles, the longest.
+
+    A quantile is a length that a sample has. Empty where all are alike, or not known without
+    reading all data.
+    """
+    lengths = _training_part(dataset).lengths()
+    if lengths is None or len(lengths) == 0 or lengths.min() == lengths.max():
+        return {}
+    found = np.quantile(lengths, list(_QUANTILES.values()), method="inverted_cdf")
+    return {name: int(length) for name, length in zip(_QUANTILES, found, strict=True)}
+
+
+def _training_part(dataset: Dataset) -> Split:
+    """The training part; all of TRAIN where no validation part can be cut."""
+    return dataset.split("train" if "train" in dataset.describe().sizes else "trainval")
 
 
 def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> None:
@@ -76,7 +108,8 @@ def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> 
     """
     from matplotlib.figure import Figure
 
-    spec, batch = dataset.describe(), _samples(dataset, count, seed)
+    spec = dataset.describe()
+    batch = _samples(dataset, count, seed)
     shown = len(batch["inputs"])
     columns = min(shown, 4)
     figure = Figure(figsize=(3.2 * columns, 2.4 * -(-shown // columns)), layout="constrained")
@@ -85,7 +118,9 @@ def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> 
         axes = figure.add_subplot(-(-shown // columns), columns, row + 1)
         draw(axes, {name: values[row] for name, values in batch.items()})
         axes.set_title(
-            _label(spec, {name: values[row] for name, values in batch.items()}), fontsize=8, parse_math=False
+            _label(spec, {name: values[row] for name, values in batch.items()}),
+            fontsize=8,
+            parse_math=False,
         )
     with touching(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,10 +128,10 @@ def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> 
 
 
 def _samples(dataset: Dataset, count: int, seed: int) -> ArrayBatch:
-    """Some of the training part; of all of TRAIN where no validation part can be cut."""
+    """Some of the training part."""
     import torch
 
-    split = dataset.split("train" if "train" in dataset.describe().sizes else "trainval")
+    split = _training_part(dataset)
     drawn = np.random.Generator(np.random.Philox(seed)).permutation(len(split))[:count]
     batch = split.fetch(drawn, epoch=0, seed=seed)
     finished = split.finish({name: torch.from_numpy(values) for name, values in batch.items()})
@@ -126,7 +161,9 @@ def _lines(axes: Any, sample: ArrayBatch) -> None:
 def _text(axes: Any, sample: ArrayBatch, spec: DataSpec) -> None:
     assert spec.text is not None
     words = spec.text(sample["inputs"][sample["keep"]].tolist())
-    shown = "".join(letter if letter.isprintable() and letter.isascii() else " " for letter in words)
+    shown = "".join(
+        letter if letter.isprintable() and letter.isascii() else " " for letter in words
+    )
     lines = "\n".join(wrap(shown, _WIDTH)[:_HEIGHT])
     axes.text(0, 1, lines, fontsize=6, va="top", parse_math=False, transform=axes.transAxes)
     axes.set_axis_off()
@@ -148,13 +185,23 @@ def _label(spec: DataSpec, sample: Mapping[str, Any]) -> str:
     if label is None:
         return ""
     if spec.target == "values":
-        return "\n".join(f"{name} {one:.4g}" for name, one in zip(spec.values, label, strict=True))
+        return "\n".join(
+            f"{name} {value:.4g}" for name, value in zip(spec.values, label, strict=True)
+        )
     if spec.target == "multilabel":
-        return ", ".join(name for name, one in zip(spec.class_names, label, strict=True) if one == 1) or "none"
+        return (
+            ", ".join(
+                name for name, answer in zip(spec.class_names, label, strict=True) if answer == 1
+            )
+            or "none"
+        )
     if np.ndim(label) or not spec.class_names:
         return ""
     if label == NO_LABEL:
         return "cannot be read" if sample.get("bad", False) else "no label"
     share = float(sample.get("other_share", 0))
-    other = f" + {share:.0%} {spec.class_names[sample['other_labels']]}" if share else ""
+    if share:
+        other = f" + {share:.0%} {spec.class_names[sample['other_labels']]}"
+    else:
+        other = ""
     return f"{spec.class_names[label]}{other}"

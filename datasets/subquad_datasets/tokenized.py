@@ -1,4 +1,6 @@
-"""Data sets of texts with a tokenizer: TRAIN and the validation part in one folder, anything else apart, after them."""
+"""Data sets of texts with a tokenizer: TRAIN and the validation part in one folder, anything
+else apart, after them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class TokenizedDataset(Dataset, Generic[S]):
         """The source of "train" and "test", and of "validation" where it is not cut from TRAIN."""
 
     @abstractmethod
-    def pack(self, folder: Path, sources: Mapping[str, S], tokenizer: Tokenizer) -> Mapping[str, Any]:
+    def pack(
+        self, folder: Path, sources: Mapping[str, S], tokenizer: Tokenizer
+    ) -> Mapping[str, Any]:
         """Encode sources into one folder, and return facts of them."""
 
     def prepare(self) -> None:
@@ -68,8 +72,12 @@ class TokenizedDataset(Dataset, Generic[S]):
 
     @cached_property
     def training(self) -> Path:
-        """The folder with TRAIN, then the validation part where it has a source, and the tokenizer."""
-        sources = {name: self.sources[name] for name in ("train", "validation") if name in self.sources}
+        """The folder with TRAIN, then the validation part where it has a source, and the
+        tokenizer.
+        """
+        sources = {
+            name: self.sources[name] for name in ("train", "validation") if name in self.sources
+        }
         key = {
             "set": self.place,
             "version": VERSION,
@@ -86,9 +94,16 @@ class TokenizedDataset(Dataset, Generic[S]):
 
     def prepared(self, name: str, source: S) -> Path:
         """The folder with another source, encoded with TRAIN's tokenizer."""
-        key = {"set": self.place, "after": self.training.name, "part": name, "files": source.fingerprint()}
+        key = {
+            "set": self.place,
+            "after": self.training.name,
+            "part": name,
+            "files": source.fingerprint(),
+        }
         return prepare_once(
-            self.root / self.place, key, lambda folder: self.pack(folder, {name: source}, self.tokenizer)
+            self.root / self.place,
+            key,
+            lambda folder: self.pack(folder, {name: source}, self.tokenizer),
         )
 
     @cached_property

@@ -1,4 +1,5 @@
-"""Tokenizers: texts to token ids, and back. Id 0 is padding, id 1 ends a text; others stand for pieces of text.
+"""Tokenizers: texts to token ids, and back. Id 0 is padding, id 1 ends a text; others stand for
+pieces of text.
 
 Letters: n texts, T tokens of all of them, V vocabulary.
 """
@@ -87,7 +88,9 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Each text by itself, without an end token: (T,) ids of all of them, and (n,) tokens of each."""
+        """Each text by itself, without an end token: (T,) ids of all of them, and (n,) tokens of
+        each.
+        """
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
@@ -102,7 +105,9 @@ class Tokenizer(ABC):
     @cached_property
     def token_bytes(self) -> tuple[int, ...]:
         """(V,) bytes of text that each id stands for; empty where one stands for unknown text."""
-        return tuple(map(len, self.pieces)) if self.unknown < 0 else ()
+        if self.unknown < 0:
+            return tuple(map(len, self.pieces))
+        return ()
 
     @property
     def dtype(self) -> type:
@@ -117,15 +122,16 @@ class ByteTokenizer(Tokenizer):
         return (bytes([value]) for value in range(256))
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        found = [text.encode() for text in texts]
-        ids = np.frombuffer(b"".join(found), np.uint8).astype(np.uint16) + np.uint16(_FIRST)
-        return ids, np.array(list(map(len, found)), dtype=np.int64)
+        pieces = [text.encode() for text in texts]
+        ids = np.frombuffer(b"".join(pieces), np.uint8).astype(np.uint16) + np.uint16(_FIRST)
+        return ids, np.array(list(map(len, pieces)), dtype=np.int64)
 
 
 class PairTokenizer(Tokenizer):
     """Byte-level byte-pair encoding by the library tokenizers: id = its id + 2. Lossless.
 
-    Texts are cut into words as for GPT-2, so no token reaches over a blank; the 256 bytes are always among the pieces.
+    Texts are cut into words as for GPT-2, so no token reaches over a blank; the 256 bytes are
+    always among the pieces.
     """
 
     @staticmethod
@@ -146,19 +152,23 @@ class PairTokenizer(Tokenizer):
         return _library().Tokenizer.from_str(self.learnt)
 
     def _pieces(self) -> Iterable[bytes]:
-        names = sorted((number, name) for name, number in json.loads(self.learnt)["model"]["vocab"].items())
-        return (bytes(_BYTES[letter] for letter in name) for _, name in names)
+        numbers = json.loads(self.learnt)["model"]["vocab"]
+        for name in sorted(numbers, key=numbers.get):
+            yield bytes(_BYTES[letter] for letter in name)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        found = [one.ids for one in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
-        ids = np.fromiter(chain.from_iterable(found), np.uint32) + np.uint32(_FIRST)
-        return ids, np.array(list(map(len, found)), dtype=np.int64)
+        encodings = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
+        ids = np.fromiter(chain.from_iterable(rows), np.uint32) + np.uint32(_FIRST)
+        return ids, np.array(list(map(len, rows)), dtype=np.int64)
 
 
 class WordTokenizer(Tokenizer):
-    """Words between blanks, as in WikiText: id 2 ends a line, id 3 is `<unk>`, which stands for all unknown words.
+    """Words between blanks, as in WikiText: id 2 ends a line, id 3 is `<unk>`, which stands for all
+    unknown words.
 
-    A word's piece has a blank before it, and so has the end of a line: WikiText's files come back byte for byte.
+    A word's piece has a blank before it, and so has the end of a line: WikiText's files come back
+    byte for byte.
     """
 
     unknown = 3
@@ -182,11 +192,20 @@ class WordTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         ids = self._ids
-        found = [[ids.get(word, self.unknown) for word in re.findall(r"\n|\S+", text)] for text in texts]
-        return np.fromiter(chain.from_iterable(found), np.uint32), np.array(list(map(len, found)), dtype=np.int64)
+        numbers = []
+        lengths = []
+        for text in texts:
+            words = re.findall(r"\n|\S+", text)
+            numbers += [ids.get(word, self.unknown) for word in words]
+            lengths.append(len(words))
+        return np.array(numbers, dtype=np.uint32), np.array(lengths, dtype=np.int64)
 
 
-_KINDS: dict[TokenizerName, type[Tokenizer]] = {"byte": ByteTokenizer, "bpe": PairTokenizer, "word": WordTokenizer}
+_KINDS: dict[TokenizerName, type[Tokenizer]] = {
+    "byte": ByteTokenizer,
+    "bpe": PairTokenizer,
+    "word": WordTokenizer,
+}
 
 
 @dataclass(frozen=True)
@@ -202,7 +221,8 @@ class TokenizerChoice:
     vocab_size: int | None = None
 
     def fit(self, texts: Callable[[], Iterator[str]], root: Path) -> Tokenizer:
-        """The tokenizer that is learnt from TRAIN, or was once: it is kept under the hash of text and settings.
+        """The tokenizer that is learnt from TRAIN, or was once: it is kept under the hash of text
+        and settings.
 
         Args:
             texts: reads TRAIN's texts; called twice where they are new.
@@ -211,10 +231,15 @@ class TokenizerChoice:
         kind = _KINDS[self.name]
         if self.name == "byte":
             return kind()
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for text in texts():
-            found.update(f"{len(text)}\n{text}".encode())
-        key = {"tokenizer": self.name, "version": VERSION, "vocab_size": self.vocab_size, "texts": found.hexdigest()}
+            digest.update(f"{len(text)}\n{text}".encode())
+        key = {
+            "tokenizer": self.name,
+            "version": VERSION,
+            "vocab_size": self.vocab_size,
+            "texts": digest.hexdigest(),
+        }
 
         def build(folder: Path) -> Mapping[str, Any]:
             keep_tokenizer(folder, kind(kind.learn(texts(), self.vocab_size)))
@@ -235,13 +260,15 @@ def keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
 
 def encoded(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What `Tokenizer.encode` gives, for about a MiB of texts at a time."""
-    held, size = list[str](), 0
+    held = list[str]()
+    size = 0
     for text in texts:
         held.append(text)
         size += len(text)
         if size >= _AT_ONCE:
             yield tokenizer.encode(held)
-            held, size = [], 0
+            held = []
+            size = 0
     if held:
         yield tokenizer.encode(held)
 
@@ -251,16 +278,21 @@ def _library() -> Any:
         import tokenizers
     except ImportError:
         raise DataError(
-            "dataset.params.tokenizer: bpe needs the library tokenizers: pip install 'subquad[text]', or use byte"
+            "dataset.params.tokenizer: bpe needs the library tokenizers: pip "
+            "install 'subquad[text]', or use byte"
         ) from None
     return tokenizers
 
 
 def _byte_letters() -> dict[str, int]:
-    """GPT-2's letter for each byte: itself where it can be printed, else one of the letters from 256 on."""
+    """GPT-2's letter for each byte: itself where it can be printed, else one of the letters from
+    256 on.
+    """
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [value for value in range(256) if value not in printed]
-    return {chr(value): value for value in printed} | {chr(256 + rank): value for rank, value in enumerate(others)}
+    return {chr(value): value for value in printed} | {
+        chr(256 + rank): value for rank, value in enumerate(others)
+    }
 
 
 _BYTES = _byte_letters()

@@ -40,7 +40,9 @@ _SECRET_WORDS = frozenset(
 """Last words of the names of secrets. `tokens` is none: that is a number of tokens."""
 _SECRET_NAMES = frozenset({"odbc_connect", "sas", "accesskey", "apikey", "authtoken", "secretkey"})
 _NO_USERS = ("http", "https", "s3", "gs")
-"""Kinds of addresses in which a path may have an `@`, and a user name alone is a secret: a token often stands there."""
+"""Kinds of addresses in which a path may have an `@`, and a user name alone is a secret: a token
+often stands there.
+"""
 
 _LOCAL = ("sqlite", "file", "driver")
 """Kinds of addresses that name a file of this machine, and no server."""
@@ -56,7 +58,8 @@ _MOST_ADDRESSES = 10_000
 def is_secret(name: str) -> bool:
     """Whether the name of a setting or of a part of a query says that a text under it is a secret.
 
-    `api_key`, `githubToken` and `X-Amz-Signature` do, `num_tokens`, `key_dim` and `tokenizer` do not.
+    `api_key`, `githubToken` and `X-Amz-Signature` do, `num_tokens`, `key_dim` and `tokenizer` do
+    not.
     """
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
     last = re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1]
@@ -64,7 +67,8 @@ def is_secret(name: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """The text with `***` for user and password, and for secret values of queries, in every address that it has.
+    """The text with `***` for user and password, and for secret values of queries, in every address
+    that it has, and for the value of a setting such as `params.api_key=VALUE`.
 
     Where it cannot be told what is a password, more is hidden rather than less.
     """
@@ -74,13 +78,31 @@ def mask(text: str) -> str:
     for place, word in enumerate(words):
         if "://" in word:
             words[place] = _without_users(_without_values(word))
+        else:
+            words[place] = without_value(word)
     return "".join(words)
 
 
+def without_value(setting: str) -> str:
+    """`params.api_key=***` of a setting with a dotted key that is called like a secret; another
+    text as it is.
+    """
+    name, equals, value = setting.partition("=")
+    if value == "VALUE":  # as help and hints write it
+        return setting
+    if equals and "." in name and is_secret(name[-_LONGEST_NAME:]):
+        return f"{name}={HIDDEN}"
+    return setting
+
+
 def without_secrets(value: Any, name: str = "") -> Any:
-    """A plain value with `***` for each secret in it: a text under a secret's name, and secrets of addresses."""
+    """A plain value with `***` for each secret in it: a text under a secret's name, and secrets
+    of addresses.
+    """
     if isinstance(value, str):
-        return HIDDEN if value and is_secret(name) else mask(value)
+        if value and is_secret(name):
+            return HIDDEN
+        return mask(value)
     if isinstance(value, Mapping):
         return {key: without_secrets(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -89,7 +111,9 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 
 def has_secret(address: str) -> bool:
-    """Whether an address holds a password, a secret value of a query or, in that of a server, a user name."""
+    """Whether an address holds a password, a secret value of a query or, in that of a server, a
+    user name.
+    """
     before, marker, rest = address.partition("://")
     if not marker:
         return False
@@ -129,7 +153,8 @@ def _scheme_at_the_end(text: str) -> str:
 def _user_of(scheme: str, piece: str) -> str:
     """What stands before the `@` of a server, password included; "" where there is none.
 
-    A password may have any character that its writer forgot to escape, so it ends at the last `@` that is possible.
+    A password may have any character that its writer forgot to escape, so it ends at the last `@`
+    that is possible.
 
     Args:
         piece: what follows `://`.

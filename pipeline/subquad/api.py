@@ -1,9 +1,11 @@
-"""subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune`, `load` and `datasets`."""
+"""subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune`, `load`,
+`datasets`, `report` and `check`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from subquad.drivers.executor import Executor
     from subquad.nn import Backbone, MultiheadAttention, TokenMixer
     from subquad.plugin import Role
+    from subquad.reports.view import ReportView
+    from subquad.results import Results, SearchResult
+    from subquad.testing import Certificate
 
 
 def mixer(
@@ -23,11 +28,17 @@ def mixer(
     causal: bool = False,
     role: Role = "self",
     context_len: int = 0,
+    layer_index: int = 0,
+    num_layers: int = 1,
     **params: Any,
 ) -> TokenMixer:
-    """Build one token mixer, to call as `mixer(x, keep=keep)` with x (B, L, dim) and keep (B, L) bool.
+    """Build one token mixer, a layer for any network: `mixer(x)` or `mixer(x, keep=keep)`, with x
+    (B, L, dim) and keep (B, L) bool, returns a tensor (B, L, dim).
 
-    Called so, it returns a `subquad.nn.MixerOutput`, whatever the mixer: `out` (B, L, dim), `losses`, `carry`.
+    After a call, `mixer.losses` has its extra losses by name, (B,) each, and `mixer.loss_weights`
+    their weights; most mixers have none. `mixer(x, return_output=True)` returns a
+    `subquad.nn.MixerOutput`, which also has what the mixer hands on to the next layer: `out`,
+    `losses`, `carry`.
 
     Args:
         name: a plugin's name, or `./file.py:Class`.
@@ -35,23 +46,33 @@ def mixer(
         num_heads: heads.
         max_len: longest sequence, for mixers bound to it.
         causal: position t sees positions <= t only.
-        role: "cross" for one that lets x see another sequence: `mixer(x, context=..., context_keep=...)`.
+        role: "cross" for one that lets x see another sequence: `mixer(x, context=...,
+            context_keep=...)`.
         context_len: longest other sequence, for such mixers that are bound to it.
+        layer_index, num_layers: its place in a stack, for mixers that hand something on to the next
+            layer, all but the last: `above(y, carry=below(x, return_output=True).carry)`.
         params: the plugin's parameters.
 
     Raises:
         UserError: the plugin is unknown, or a parameter is wrong.
     """
     from subquad.experiment import parameters
-    from subquad.nn import as_output
+    from subquad.nn import as_layer
     from subquad.plugin import Site
     from subquad.registry import make_mixer, resolve
 
-    found = resolve("mixer", name)
-    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, role=role, context_len=context_len)
-    built = make_mixer(found, parameters(found, params), site)
-    built.register_forward_hook(lambda module, given, result: as_output(result))  # type: ignore[arg-type]
-    return built
+    resolved = resolve("mixer", name)
+    site = Site(
+        dim=dim,
+        num_heads=num_heads,
+        max_len=max_len,
+        causal=causal,
+        role=role,
+        context_len=context_len,
+        layer_index=layer_index,
+        num_layers=num_layers,
+    )
+    return as_layer(make_mixer(resolved, parameters(resolved, params), site))
 
 
 def attention(
@@ -65,7 +86,8 @@ def attention(
     causal: bool = False,
     **params: Any,
 ) -> MultiheadAttention:
-    """`torch.nn.MultiheadAttention` with another attention core: its calls, its weights by name and shape.
+    """`torch.nn.MultiheadAttention` with another attention core: its calls, its weights by name and
+    shape.
 
     Args:
         name: an attention core's name, such as "cur", or `./file.py:Class`.
@@ -85,10 +107,16 @@ def attention(
     from subquad.plugin import AttentionConfig
 
     if around := sorted(params.keys() & AttentionConfig.model_fields.keys()):
-        raise PluginError(f"{around[0]}: it belongs to projections that torch.nn.MultiheadAttention does not have")
-    built = mixer(name, dim=embed_dim, num_heads=num_heads, max_len=max_len, causal=causal, **params)
+        raise PluginError(
+            f"{around[0]}: it belongs to projections that torch.nn.MultiheadAttention does not have"
+        )
+    built = mixer(
+        name, dim=embed_dim, num_heads=num_heads, max_len=max_len, causal=causal, **params
+    )
     if not isinstance(built, AttentionMixer):
-        raise PluginError(f"mixer {name!r} is no attention core: it has projections of its own, or none")
+        raise PluginError(
+            f"mixer {name!r} is no attention core: it has projections of its own, or none"
+        )
     return MultiheadAttention(built.core, embed_dim, num_heads, bias=bias, batch_first=batch_first)
 
 
@@ -96,18 +124,29 @@ def train(
     target: str | Path,
     overrides: Sequence[str] = (),
     *,
+    data: Any = None,
     root: str | Path = ".",
     local: bool = True,
     address: str | None = None,
-) -> list[dict[str, Any]]:
+    jobs: int | None = 1,
+) -> Results:
     """Train an experiment or study; returns each run's result, with its `folder`.
+
+    The list shows itself in a notebook; `.table()` is a frame of pandas, `.curves()` has pictures.
 
     Args:
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
+        data: what is trained on in place of the experiment's data: `(x, y)` arrays or tensors, a
+            dict of arrays, a torch Dataset, a pandas or polars frame or a Hugging Face dataset; or
+            a dict of these for "train", "test" and perhaps "validation". `dataset.params.KEY=VALUE`
+            says more of it, such as names of columns.
         root: folder for runs/ and the tracking database, or an address of storage.
         local: without Ray.
-        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
+        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains
+            there.
+        jobs: runs at once; None: as many as fit. More than one start processes, so a script that
+            calls this is to ask for `__name__ == "__main__"`.
 
     Raises:
         UserError: the experiment cannot be done as it is.
@@ -115,25 +154,31 @@ def train(
     """
     from subquad.drivers.drive import drive
     from subquad.drivers.folder import start
+    from subquad.drivers.given import given_data
     from subquad.drivers.progress import Display
+    from subquad.drivers.size import sized_there
     from subquad.errors import Interrupted
     from subquad.experiment import load_study
+    from subquad.results import Results
     from subquad.runs import read_result
-    from subquad.search.size import sized_there
-    from subquad.storage import root_of
+    from subquad.stores import root_of
+    from subquad.suggest import to_paste
     from subquad.trust import take_words, training
 
     take_words(overrides)
-    folder, storage = root_of(str(root))
+    executor, (folder, storage) = executor_of(local, address, jobs), root_of(str(root))
+    given = given_data(str(target), overrides, data)
     with training():
-        study = load_study(str(target), (*overrides, *storage))
-    executor = executor_of(local, address)
-    executor.preflight(study)
+        study = load_study(str(target), executor.placed((*given.overrides, *storage)))
+    with given.named():
+        executor.preflight(study)
     study = start(sized_there(study, executor), folder.resolve())
     signum = drive(study, Display(None), executor).signum
     if signum:
-        raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")
-    return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in study.runs]
+        again = to_paste("resume", study.folder)
+        raise Interrupted(signum, f"stopped; go on with: {again}")
+    results = [{"folder": str(run.folder), **(read_result(run.folder) or {})} for run in study.runs]
+    return Results(results, study.folder)
 
 
 def tune(
@@ -141,94 +186,123 @@ def tune(
     overrides: Sequence[str] = (),
     *,
     space: str,
+    data: Any = None,
     root: str | Path = ".",
     local: bool = True,
     address: str | None = None,
+    jobs: int | None = 1,
     **settings: Any,
-) -> dict[str, Any]:
+) -> SearchResult:
     """Search settings of an experiment or study, then train the winners anew and test them.
 
     Args:
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
         space: names of search spaces or files, joined by `+`, such as "agf+optimizer".
+        data: as for `train`.
         root: folder for runs/ and the tracking database.
         local: without Ray.
-        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
-        settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`, `pruner="asha"`,
-            `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`, `pruner_settings={"reduction_factor": 4}`.
+        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains
+            there.
+        jobs: runs at once; None: as many as fit. More than one start processes, so a script that
+            calls this is to ask for `__name__ == "__main__"`.
+        settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`,
+            `pruner="asha"`, `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`,
+            `pruner_settings={"reduction_factor": 4}`.
 
     Returns:
-        what search.json holds: `folder`, and for each of `candidates` its `trials` by state and the `best` one.
+        what search.json holds: `folder`, and for each of `candidates` its `trials` by state and the
+        `best` one. It shows itself in a notebook; `.table()` is a frame of pandas, `.curves()` has
+        pictures.
 
     Raises:
         UserError: the search cannot be done as it is.
         Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
     """
+    from subquad.drivers.given import given_data
     from subquad.errors import Interrupted
     from subquad.experiment import load_study
+    from subquad.results import SearchResult
     from subquad.search.prepare import prepare
     from subquad.search.run import Watch, run
     from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
-    from subquad.storage import root_of
+    from subquad.stores import root_of
+    from subquad.suggest import to_paste
     from subquad.trust import take_words, training
 
-    where, storage = root_of(str(root))
     take_words(overrides)
+    executor, (where, storage) = executor_of(local, address, jobs), root_of(str(root))
+    given = given_data(str(target), overrides, data)
     with training():
-        study = load_study(str(target), (*overrides, *storage))
+        study = load_study(str(target), executor.placed((*given.overrides, *storage)))
     search = plan_search(study, Settings(space, **settings))
-    executor = executor_of(local, address)
-    prepared = prepare(search, executor)
+    with given.named():
+        prepared = prepare(search, executor)
     folder = write_search(prepared.search, where.resolve())
     ended = run(prepared, folder, Watch(), executor)
     if ended.signum:
-        raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
-    return ended.summary
+        raise Interrupted(ended.signum, f"stopped; go on with: {to_paste('resume', folder)}")
+    return SearchResult(ended.summary)
 
 
-def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dataset]:
+def datasets(
+    target: str | Path, overrides: Sequence[str] = (), *, data: Any = None
+) -> dict[str, Dataset]:
     """Data sets, prepared and looked at as before training, by what tables call them.
 
     Args:
         target: an experiment file, a recipe's name, or the name of a data set.
-        overrides: `key=value`, as on the command line; with a data set's name `dataset.params.KEY=VALUE`.
+        overrides: `key=value`, as on the command line; with a data set's name
+            `dataset.params.KEY=VALUE`.
+        data: as for `train`, with an experiment or recipe.
 
     Raises:
-        UserError: nothing has this name, the experiment or parameters cannot be used, or data are missing or malformed.
+        UserError: nothing has this name, the experiment or parameters cannot be used, or data are
+            missing or malformed.
     """
     from subquad.data import check_copies
+    from subquad.drivers.given import given_data
     from subquad.drivers.preflight import check_paths, checked_dataset, naming
     from subquad.engine.parts import open_dataset
     from subquad.errors import UserError
     from subquad.experiment import dataset_of, load_study
-    from subquad.experiment.run import resolve_unrun
+    from subquad.experiment.components import resolve_unrun
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
     from subquad.trust import take_words
 
-    name, known = str(target), {one.name for one in find_plugins("dataset")}
+    name = str(target)
+    known = {plugin.name for plugin in find_plugins("dataset")}
     if name in recipes() or name not in known:
         if name not in recipes() and not Path(name).exists():
-            raise UserError(f"{name!r}: no such recipe, file or data set{did_you_mean(name, [*recipes(), *known])}")
+            raise UserError(
+                f"{name!r}: no such recipe, file or data "
+                f"set{did_you_mean(name, [*recipes(), *known])}"
+            )
         take_words(overrides)
-        study = load_study(name, overrides, resolve=resolve_unrun)
+        given = given_data(name, overrides, data)
+        study = load_study(name, given.overrides, resolve=resolve_unrun)
         check_paths(study)
         runs = {run.dataset_label: run for run in reversed(study.runs)}
         opened: dict[str, Dataset] = {}
         for label, run in reversed(runs.items()):
-            with naming(run, study):
+            with given.named(), naming(run, study):
                 opened[label] = checked_dataset(run)
         return opened
-    found, config = dataset_of(name, overrides)
-    dataset = open_dataset(found, config)
-    check_copies(dataset, dataset.prepared_test(), validation="validation" in dataset.describe().sizes)
-    return {found.plugin.label(config) or name: dataset}  # type: ignore[attr-defined]
+    if data is not None:
+        raise UserError(f"data: {name} is a data set; give an experiment or a recipe")
+    resolved, config = dataset_of(name, overrides)
+    dataset = open_dataset(resolved, config)
+    check_copies(
+        dataset, dataset.prepared_test(), validation="validation" in dataset.describe().sizes
+    )
+    return {resolved.plugin.label(config) or name: dataset}  # type: ignore[attr-defined]
 
 
 def load(run: str | Path, *, which: str = "best") -> Backbone:
-    """A trained model, in evaluation mode on the CPU.
+    """A trained model, in evaluation mode on the CPU. A notebook shows the run's row; `.table()`
+    is a frame of pandas with it, `.curves()` has pictures of its training.
 
     Args:
         run: the run's folder, or its address in storage; or a folder that `subquad export` wrote.
@@ -241,29 +315,70 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     from subquad.drivers.export import load_exported
     from subquad.drivers.folder import local_folder
     from subquad.drivers.trained import Trained
+    from subquad.results import Results, refuse_no_batch
     from subquad.runs import EXPORTED
 
     folder = local_folder(str(run))
     exported = (folder / EXPORTED).exists()
-    model = load_exported(folder) if exported else Trained.of(folder, which).parts.bare_model
-    model.register_forward_pre_hook(_wants_a_batch)
+    if exported:
+        model = load_exported(folder)
+    else:
+        model = Trained.of(folder, which).parts.bare_model
+        shown = Results([], folder)
+        for name in ("table", "curves", "_repr_html_"):
+            setattr(model, name, getattr(shown, name))
+    model.register_forward_pre_hook(refuse_no_batch)
     return model
 
 
-def _wants_a_batch(model: Backbone, given: tuple[Any, ...]) -> None:
-    if given and not isinstance(given[0], dict):
-        raise TypeError(
-            "a model takes a batch: a dict with the data set's arrays, such as inputs, (B, L) or (B, L, C), and keep, "
-            f"(B, L) bool; got a {type(given[0]).__name__}"
-        )
+def report(*runs: str | Path, baseline: str | None = None) -> ReportView:
+    """What `subquad report` says of runs: it shows itself in a notebook and as text, `.table()` is
+    a frame of pandas, `.curves()` has pictures. Nothing is written.
+
+    Args:
+        runs: folders of runs or studies, or that of one search, or their addresses in storage.
+        baseline: label of the mixer that others are compared with; None: the one the study names.
+
+    Raises:
+        RunError: a folder is none of these, or a result cannot be read.
+    """
+    from subquad.results import view_of
+
+    return view_of([str(run) for run in runs], baseline)
 
 
-def executor_of(local: bool, address: str | None = None) -> Executor:
+def check(
+    mixer: str,
+    *,
+    only: Sequence[str] = (),
+    exclude: Mapping[str, str] | None = None,
+    **params: Any,
+) -> Certificate:
+    """The certificate of a mixer, as `subquad check` makes it: `holds` says whether nothing failed,
+    `verdict` how much passed. A notebook shows all of it.
+
+    Args:
+        mixer: a plugin's name, or `./file.py:Class`.
+        only: names of checks; all where empty.
+        exclude: names of checks that are left out, each with its reason.
+        params: the plugin's parameters; its defaults and variants where none are given.
+
+    Raises:
+        UserError: the mixer or a check is unknown, or a parameter is wrong.
+    """
+    from subquad.testing import certify
+
+    return certify(mixer, params or None, only=only, exclude=exclude)
+
+
+def executor_of(local: bool, address: str | None = None, jobs: int | None = None) -> Executor:
     """What trains: this machine's own processes, Ray on this machine, or a Ray cluster.
 
     Args:
-        local: without Ray.
+        local: without Ray. Of ranks that torchrun or srun started all but the first one take part
+            here, and end.
         address: of a cluster; None: what RAY_ADDRESS says, else one is started on this machine.
+        jobs: runs at once; None: as many as fit.
     """
     from subquad.errors import UserError
 
@@ -271,10 +386,13 @@ def executor_of(local: bool, address: str | None = None) -> Executor:
         raise UserError(f"--local and --address {address}: give one of them")
     if local:
         from subquad.drivers.local import LocalExecutor
+        from subquad.drivers.ranks import joined
 
-        return LocalExecutor()
-    from subquad.ray.attached import ClusterExecutor
+        return LocalExecutor(jobs, joined())
     from subquad.ray.executor import RayExecutor
+    from subquad.ray.existing import ClusterExecutor
 
     address = address or os.environ.get("RAY_ADDRESS")
-    return ClusterExecutor(address) if address and address != "local" else RayExecutor()
+    if address and address != "local":
+        return ClusterExecutor(address, jobs)
+    return RayExecutor(jobs)

@@ -1,7 +1,7 @@
 """The dataset contract: description, splits and the sealed test split. Imports numpy, not torch.
 
-A batch is a dictionary of arrays, one row per sample. `inputs`, `keep` and `labels` are the usual names; a data set
-may have others, as its `DataSpec` says.
+A batch is a dictionary of arrays, one row per sample. `inputs`, `keep` and `labels` are the usual
+names; a data set may have others, as its `DataSpec` says.
 
 Letters: B batch, L length, C channels.
 """
@@ -9,8 +9,8 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -20,147 +20,16 @@ import numpy as np
 from subquad.errors import ConfigError, DataError
 from subquad.plan import UNTRIMMED, Buckets, Permutation, Plan, PlanSettings
 from subquad.plugin import Config
+from subquad.spec import Array as Array
+from subquad.spec import ArrayBatch as ArrayBatch
+from subquad.spec import DataSpec as DataSpec
 
 SplitName = Literal["train", "validation", "trainval", "test"]
-ArrayBatch = dict[str, np.ndarray]
 
 NO_LABEL = -1
 """The label of a position that has none, where positions are labelled."""
 
 _HASHED_AT_ONCE = 256
-
-
-@dataclass(frozen=True)
-class Array:
-    """One array of a batch.
-
-    Attributes:
-        axes: the names of its axes after the first, which is the batch; none for one value per sample.
-        dtype: NumPy's name of its type.
-    """
-
-    axes: tuple[str, ...] = ()
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSpec:
-    """What is known of a data set without opening its test split.
-
-    `series`, `tokens` and `images` make those of the usual kinds.
-
-    Attributes:
-        arrays: what a batch holds, by name. A bool array says which positions of its axis are real; it is `keep`, or
-            `keep_b` for the second sequence of a pair. Images have none.
-        lengths: the length of each axis, from TRAIN only: the longest, where samples are padded.
-        target: what `labels` are: "class", "positions" (labels (B, L), `NO_LABEL` where there is none), "pair",
-            "next-token" (labels (B, L), the token after each position, `NO_LABEL` where none is asked for),
-            "sequence" (labels (B, T) on the axis "target": the tokens of another text with the `end_token`, then
-            `NO_LABEL`), "values" (labels (B, V) float32 on the axis "values", NaN where there is none), "multilabel"
-            (labels (B, C) float32 on the axis "classes": 1 where a sample is of a class, else 0, NaN where it is not
-            known), or another of the plugin's targets.
-        vocab_size: number of token ids for tokens (0 = padding), 0 for others.
-        num_classes: classes, 0 where there are none.
-        class_names: labels in index order.
-        values: of the target "values" the names, in index order, each with its mean and deviation over TRAIN.
-        sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
-            is too small to cut a validation part.
-        end_token: the id that ends a text, and stands before its first token; 0 where texts have none.
-        token_bytes: bytes of text that each token id stands for, (V,), for bits per byte; empty where tokens are no
-            text.
-        text: from token ids to their text; None where tokens are no text. It is pickled to other processes.
-        equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
-        benchmark: name of the data set in published tables, where it is not that of our own; "" where it is, or
-            where nothing is published.
-        notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
-    """
-
-    arrays: Mapping[str, Array]
-    lengths: Mapping[str, int] = field(default_factory=dict)
-    target: str = "class"
-    vocab_size: int = 0
-    num_classes: int = 0
-    class_names: tuple[str, ...] = ()
-    values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    end_token: int = 0
-    token_bytes: tuple[int, ...] = ()
-    text: Callable[[Sequence[int]], str] | None = None
-    equal_length: bool = False
-    benchmark: str = ""
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def series(cls, max_len: int, channels: int, *, target: str = "class", **more: Any) -> DataSpec:
-        """Of series: `inputs` (B, L, C) float32, `keep` (B, L) and `labels`; `more` is the other attributes."""
-        return cls._of(Array(("length", "channels")), {"length": max_len, "channels": channels}, target, more)
-
-    @classmethod
-    def tokens(cls, max_len: int, vocab_size: int, *, target: str = "class", **more: Any) -> DataSpec:
-        """Of token ids: `inputs` (B, L) int64, `keep` (B, L) and `labels`; `more` is the other attributes.
-
-        `arrays` and `lengths` among them come on top: others may be given, and "sequence" needs the length of the axis
-        "target".
-        """
-        return cls._of(Array(("length",), "int64"), {"length": max_len}, target, {**more, "vocab_size": vocab_size})
-
-    @classmethod
-    def images(cls, height: int, width: int, channels: int = 3, *, target: str = "class", **more: Any) -> DataSpec:
-        """Of images: `inputs` (B, C, H, W) uint8 and `labels`; `more` is the other attributes.
-
-        A backbone scales pixels and subtracts their mean itself, so that a quarter of the bytes travels to the device.
-        """
-        lengths = {"channels": channels, "height": height, "width": width}
-        return cls._of(Array(tuple(lengths), "uint8"), lengths, target, {**more, "equal_length": True})
-
-    @classmethod
-    def _of(cls, inputs: Array, lengths: Mapping[str, int], target: str, more: dict[str, Any]) -> DataSpec:
-        """Of these inputs, with the lengths that a target with an axis of its own has."""
-        own = {"values": len(more.get("values", ())), "multilabel": more.get("num_classes", 0)}
-        axes = {_LABEL_AXES[target][0]: own[target]} if target in own else {}
-        arrays = {**_arrays(inputs, target), **more.pop("arrays", {})}
-        return cls(arrays=arrays, lengths={**lengths, **axes, **more.pop("lengths", {})}, target=target, **more)
-
-    @property
-    def max_len(self) -> int:
-        """Padded length of the sequences; 0 for data without an axis "length"."""
-        return self.lengths.get("length", 0)
-
-    @property
-    def channels(self) -> int:
-        """C, 0 for data without an axis "channels"."""
-        return self.lengths.get("channels", 0)
-
-    def example(self, batch_size: int = 2, lengths: Mapping[str, int] | None = None) -> ArrayBatch:
-        """A batch of ones with the shapes and types of this data set: to count and to measure with.
-
-        Args:
-            batch_size: B.
-            lengths: of some axes, where they shall not be the data set's own.
-        """
-        known = {**self.lengths, **(lengths or {})}
-        return {
-            name: np.ones((batch_size, *(known[axis] for axis in array.axes)), array.dtype)
-            for name, array in self.arrays.items()
-        }
-
-
-_LABEL_AXES = {
-    "positions": ("length",),
-    "next-token": ("length",),
-    "sequence": ("target",),
-    "values": ("values",),
-    "multilabel": ("classes",),
-}
-
-
-def _arrays(inputs: Array, target: str) -> dict[str, Array]:
-    """Of one input, or of two for "pair"; with masks where it has a length."""
-    keep = {"keep": Array(("length",), "bool")} if "length" in inputs.axes else {}
-    second = {"inputs_b": inputs, **{f"{name}_b": one for name, one in keep.items()}} if target == "pair" else {}
-    real = target in ("values", "multilabel")
-    labels = Array(_LABEL_AXES.get(target, ()), "float32" if real else "int64")
-    return {"inputs": inputs, **keep, **second, "labels": labels}
 
 
 class Split(ABC):
@@ -171,7 +40,8 @@ class Split(ABC):
 
     @property
     def together(self) -> int:
-        """How many samples, one after the other in a batch, one process must fetch at once: 2 where pairs are mixed.
+        """How many samples, one after the other in a batch, one process must fetch at once: 2 where
+        pairs are mixed.
 
         `train.micro_batch` has to be a multiple of it. Default: 1.
         """
@@ -183,19 +53,22 @@ class Split(ABC):
 
         Args:
             indices: (B,) int64, global indices.
-            epoch: randomness that belongs to a sample must be a pure function of (seed, epoch, global index).
+            epoch: randomness that belongs to a sample must be a pure function of (seed, epoch,
+                global index).
             seed: the run's seed.
 
         Returns:
-            the arrays that the data set's `DataSpec` names, such as `inputs` (B, L, C) float32 or (B, L) int64, `keep`
-            (B, L) bool and `labels` (B,) int64. L must not depend on which samples share the batch, or losses would
-            depend on how ranks cut it. It may also have `bad` (B,) bool: samples that cannot be read. Their other
-            arrays are filler, and they have no label. The engine counts them, names them, and stops where
-            there are too many (`train.max_bad`).
+            the arrays that the data set's `DataSpec` names, such as `inputs` (B, L, C) float32 or
+            (B, L) int64, `keep` (B, L) bool and `labels` (B,) int64. L must not depend on which
+            samples share the batch, or losses would depend on how ranks cut it. It may also have
+            `bad` (B,) bool: samples that cannot be read. Their other arrays are filler, and they
+            have no label. The engine counts them, names them, and stops where there are too many
+            (`train.max_bad`).
         """
 
     def finish(self, batch: Any) -> Any:
-        """What is left to do with a batch of `fetch` once it is on the device that computes, such as mixing images.
+        """What is left to do with a batch of `fetch` once it is on the device that computes, such
+        as mixing images.
 
         A pure function of the batch: what is random in it was drawn by `fetch`.
 
@@ -212,13 +85,17 @@ class Split(ABC):
         return f"sample {index}"
 
     def unreadable(self) -> np.ndarray:
-        """(n,) int64: samples that are known to be `bad`, before anything is fetched. Default: none are known."""
+        """(n,) int64: samples that are known to be `bad`, before anything is fetched. Default:
+        none are known.
+        """
         return np.zeros(0, np.int64)
 
     def lengths(self) -> np.ndarray | None:
-        """How much of the axis "length" each sample needs: up to its last real token, of pairs the longer; 0 to L.
+        """How much of the axis "length" each sample needs: up to its last real token, of pairs the
+        longer; 0 to L.
 
-        For batches of like length (`train.bucket_batches`), so it must not cost reading all of the data.
+        For batches of like length (`train.bucket_batches`), so it must not cost reading all of the
+        data.
 
         Returns:
             (N,) int64, or None where they are not known, the default.
@@ -228,20 +105,24 @@ class Split(ABC):
     def digests(self) -> np.ndarray:
         """(N,) uint64, equal for exact copies whatever their labels: here of what `fetch` gives.
 
-        Asked for before training and after it. A split that holds its samples in another way may hash those.
+        Asked for before training and after it. A split that holds its samples in another way may
+        hash those.
         """
-        found = [np.zeros(0, np.uint64)]
+        pieces = [np.zeros(0, np.uint64)]
         for start in range(0, len(self), _HASHED_AT_ONCE):
             indices = np.arange(start, min(start + _HASHED_AT_ONCE, len(self)))
             batch = self.fetch(indices, epoch=0, seed=0)
-            arrays = [np.ascontiguousarray(batch[name]) for name in sorted(batch) if name != "labels"]
-            found.append(hashed(b"".join(parts) for parts in zip(*arrays, strict=True)))
-        return np.concatenate(found)
+            names = sorted(batch.keys() - {"labels"})
+            arrays = [np.ascontiguousarray(batch[name]) for name in names]
+            pieces.append(hashed(b"".join(row) for row in zip(*arrays, strict=True)))
+        return np.concatenate(pieces)
 
     def plan(self, settings: PlanSettings) -> Plan:
-        """The order in which this split is trained on: a permutation, or where asked for batches of like length.
+        """The order in which this split is trained on: a permutation, or where asked for batches of
+        like length.
 
-        A split that knows better returns another `subquad.plan.Plan`, such as `TokenBudget` or `ShardWindow`.
+        A split that knows better returns another `subquad.plan.Plan`, such as `TokenBudget` or
+        `ShardWindow`.
 
         Raises:
             ConfigError: batches of like length are asked for, and the lengths are not known.
@@ -251,21 +132,26 @@ class Split(ABC):
         lengths = sample_lengths(self)
         if lengths is None:
             raise ConfigError(
-                f"train.bucket_batches: got {settings.bucket_batches}, needs the samples' lengths, which this data set "
-                "does not give; use 0"
+                f"train.bucket_batches: got {settings.bucket_batches}, needs the samples' lengths, "
+                "which this data set does not give; use 0"
             )
         return Buckets(len(self), settings, lengths)
 
 
 def hashed(rows: Iterable[Any]) -> np.ndarray:
     """(n,) uint64: a hash of the bytes of each row."""
-    return np.frombuffer(b"".join(blake2b(row, digest_size=8).digest() for row in rows), np.uint64)
+    digests = [blake2b(row, digest_size=8).digest() for row in rows]
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def sample_lengths(split: Split) -> np.ndarray | None:
-    """(N,) int64: positions each sample of a split needs, `UNTRIMMED` without real tokens; None where not known."""
+    """(N,) int64: positions each sample of a split needs, `UNTRIMMED` without real tokens; None
+    where not known.
+    """
     lengths = split.lengths()
-    return None if lengths is None else np.where(lengths > 0, lengths, UNTRIMMED)
+    if lengths is None:
+        return None
+    return np.where(lengths > 0, lengths, UNTRIMMED)
 
 
 @dataclass(frozen=True)
@@ -287,12 +173,19 @@ class ArraySplit(Split):
 
     def lengths(self) -> np.ndarray | None:
         masks = [self.arrays[name] for name in ("keep", "keep_b") if name in self.arrays]
-        return np.max([_real_lengths(keep) for keep in masks], axis=0) if masks else None
+        if masks:
+            return np.max([_real_lengths(keep) for keep in masks], axis=0)
+        return None
 
 
 @dataclass(frozen=True)
-class Chosen(Split):
-    """Some samples of a split, by their global indices there, in that order."""
+class Subset(Split):
+    """Some samples of a split, in this order.
+
+    Attributes:
+        split: the whole of them.
+        chosen: (n,) int64, their global indices in the split.
+    """
 
     split: Split
     chosen: np.ndarray
@@ -310,18 +203,24 @@ class Chosen(Split):
         return self.split.name(int(self.chosen[index]))
 
     def lengths(self) -> np.ndarray | None:
-        found = self.split.lengths()
-        return None if found is None else found[self.chosen]
+        lengths = self.split.lengths()
+        if lengths is None:
+            return None
+        return lengths[self.chosen]
 
 
 def _real_lengths(keep: np.ndarray) -> np.ndarray:
-    """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real token, 0 without any."""
+    """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real
+    token, 0 without any.
+    """
     last = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
     return np.where(keep.any(axis=1), last, 0)
 
 
 class TestKey:
-    """The key to a sealed test split. `engine.result.Seal` makes one when, and only when, it writes the ledger."""
+    """The key to a sealed test split. `engine.result.Seal` makes one when, and only when, it
+    writes the ledger.
+    """
 
     __test__ = False  # not a pytest class
     __slots__ = ("dataset", "reason")
@@ -344,70 +243,78 @@ class Dataset(ABC):
         self.root = root
 
     def prepare(self) -> None:  # noqa: B027  (a data set that ships with a library has nothing to prepare)
-        """Download or generate what is missing: idempotent, checksummed, safe when several processes call it."""
+        """Download or generate what is missing: idempotent, checksummed, safe when several
+        processes call it.
+        """
 
     @abstractmethod
     def describe(self) -> DataSpec:
         """What batches hold, sizes, classes, lengths. Never reads the test split."""
-
-    def example(self, batch_size: int = 2, lengths: Mapping[str, int] | None = None) -> ArrayBatch:
-        """A batch with the shapes and types of a real one: see `DataSpec.example`."""
-        return self.describe().example(batch_size, lengths)
 
     @abstractmethod
     def load(self, name: SplitName) -> Split:
         """Open a split. Call `split`, which guards the test split, instead."""
 
     def split(self, name: SplitName, key: TestKey | None = None) -> Split:
-        """Open a split: "train" and "validation" are cut from TRAIN, "trainval" is all of it, "test" needs the key.
+        """Open a split: "train" and "validation" are cut from TRAIN, "trainval" is all of it,
+        "test" needs the key.
 
         Raises:
             DataError: the test split was asked for without its key.
         """
         if name == "test" and not isinstance(key, TestKey):
-            raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
+            raise DataError(
+                "the test split is sealed: it opens once, in "
+                "the final evaluation, and is recorded there"
+            )
         return self.load(name)
 
     def open_file(self, path: Path, *, labelled: bool) -> Split:
-        """The samples of a file of the user's, in the file's order, for `subquad predict` and `subquad eval`.
+        """The samples of a file of the user's, in the file's order, for `subquad predict` and
+        `subquad eval`.
 
         Args:
             path: a file in the layout that the data set reads.
             labelled: each sample must have its label; else labels are `NO_LABEL`.
 
         Raises:
-            DataError: what is wrong, with file and line; or, by default, this data set reads no such files.
+            DataError: what is wrong, with file and line; or, by default, this data set reads no
+                such files.
         """
         raise DataError(f"{path}: data set {type(self).__name__} reads no files of its users")
 
     def prepared_test(self) -> Split | None:
-        """TEST, where it is read or drawn before training anyway: copies of TRAIN in it then show before training.
+        """TEST, where it is read or drawn before training anyway: copies of TRAIN in it then show
+        before training.
 
         None, the default: nothing touches it before it is opened, and they show then.
         """
         return None
 
     def files_read(self) -> tuple[str, ...]:
-        """How files of the user's were read, a line each, for `subquad data show`; TEST is left out.
+        """How files of the user's were read, a line each, for `subquad data show`; TEST is left
+        out.
 
-        What orders rows, what columns are taken for, what was left out and why. Default: nothing is told.
+        What orders rows, what columns are taken for, what was left out and why. Default: nothing is
+        told.
         """
         return ()
 
     def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float | str]]:
         """Scores of guesses that need no trained model, such as always naming the commonest class.
 
-        They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The engine asks once,
-        for the test split, after the final evaluation, and keeps the answer in result.json; reports show it as rows.
-        Has to be cheap: every run waits for it.
+        They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The
+        engine asks once, for the test split, after the final evaluation, and keeps the answer in
+        result.json; reports show it as rows. Has to be cheap: every run waits for it.
 
         Args:
-            split: one of this data set's own, already open; no other is to be opened here but of TRAIN.
+            split: one of this data set's own, already open; no other is to be opened here but of
+                TRAIN.
 
         Returns:
-            by name the accuracy in [0, 1], such as {"majority": 0.17}, or other metrics of the test split, such as
-            {"lead-3": {"rougeL": 0.21}}; empty where there are none. Beside metrics a guess may have a `note`, a text:
-            what a reader must know of it.
+            by name the accuracy in [0, 1], such as {"majority": 0.17}, or other metrics of the test
+            split, such as {"lead-3": {"rougeL": 0.21}}; empty where there are none. Beside metrics
+            a guess may have a `note`, a text: what a reader must know of it.
         """
         return {}
 
@@ -425,16 +332,19 @@ def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> t
     Raises:
         DataError: most samples of a part are such copies.
     """
-    parts = [("validation", dataset.split("validation"), dataset.split("train"))] if validation else []
-    parts += [("TEST", test, dataset.split("trainval"))] if test is not None else []
+    parts = []
+    if validation:
+        parts.append(("validation", dataset.split("validation"), dataset.split("train")))
+    if test is not None:
+        parts.append(("TEST", test, dataset.split("trainval")))
     notes = []
     for name, part, training in parts:
         copies = int(np.isin(part.digests(), training.digests()).sum())
-        told = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
+        note = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
         if 2 * copies > len(part):
-            raise DataError(f"dataset: {told}; use other files, or generate longer sequences")
+            raise DataError(f"dataset: {note}; use other files, or generate longer sequences")
         if copies:
-            notes.append(told)
+            notes.append(note)
     return tuple(notes)
 
 
@@ -447,7 +357,8 @@ def stratified_validation(
         labels: (N,) integer labels.
         fraction: share of the samples that goes to validation, in (0, 1).
         seed: of the draw; the same seed gives the same cut.
-        digests: (N,) `Split.digests`: copies go where the first of them goes. None: there are no copies.
+        digests: (N,) `Split.digests`: copies go where the first of them goes. None: there are no
+            copies.
 
     Returns:
         sorted indices of the training part and of the validation part.
@@ -462,14 +373,16 @@ def stratified_validation(
         first = places[which]
     generator = np.random.Generator(np.random.Philox(seed))
     chosen: list[np.ndarray] = []
-    candidates, known = np.flatnonzero(first == rows), np.unique(labels)
+    candidates = np.flatnonzero(first == rows)
+    known = np.unique(labels)
     candidates = candidates[np.argsort(labels[candidates], kind="stable")]
     bounds = np.searchsorted(labels[candidates], known[1:])
     for label, members in zip(known, np.split(candidates, bounds), strict=True):
         if len(members) < 2:
             kind = "training" if (labels == label).sum() == len(members) else "different training"
             raise DataError(
-                f"class {label} has {len(members)} {kind} sample: too few to cut a stratified validation split; "
+                f"class {label} has {len(members)} {kind} sample: too few to cut a "
+                "stratified validation split; "
                 "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
             )
         count = min(max(1, round(fraction * len(members))), len(members) - 1)

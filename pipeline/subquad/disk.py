@@ -1,8 +1,9 @@
 """Files of this machine, without following a link: a run's folder may be somebody else's.
 
-A command opens such a folder once (`held`), which refuses each link in it. From then on what lies below is reached
-from the open folder, part by part, and no part may be a link, also one that was put there since. Elsewhere the user's
-own links count, but nothing is written through one. Whoever writes or deletes below a run's folder does it here.
+A command opens such a folder once (`held`), which refuses each link in it. From then on what lies
+below is reached from the open folder, part by part, and no part may be a link, also one that was
+put there since. Elsewhere the user's own links count, but nothing is written through one. Whoever
+writes or deletes below a run's folder does it here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def held(folder: Path) -> Path:
     """Open a folder that somebody else may have made: look for links, and follow none from here on.
 
     Args:
-        folder: of a run, study, search or exported model; it may itself be a link, as the user named it.
+        folder: of a run, study, search or exported model; it may itself be a link, as the user
+            named it.
 
     Returns:
         its real path; as it was given where that is the same.
@@ -91,7 +93,9 @@ def _refused(path: Path, is_link: bool) -> RunError:
 
 def _root_of(path: str) -> str | None:
     """The open folder that a path lies in."""
-    roots = (root for root in tuple(_held) if path == root or path.startswith(os.path.join(root, "")))
+    roots = (
+        root for root in tuple(_held) if path == root or path.startswith(os.path.join(root, ""))
+    )
     return min(roots, default=None)
 
 
@@ -117,7 +121,8 @@ def _walked(root: str | None, path: str, *, make: bool = False) -> int:
     """The descriptor of a folder, reached part by part from an open one, where it lies in one."""
     place = root or path
     if make:
-        os.makedirs(place, exist_ok=True)
+        with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
+            os.makedirs(place, exist_ok=True)
     descriptor = os.open(place, _WALK)
     for part in filter(None, path[len(place) :].split(os.sep)):
         place = os.path.join(place, part)
@@ -152,14 +157,16 @@ def _is_link(name: str, above: int) -> bool:
 
 
 def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
-    """The stream of a regular file, which is read ("rb", "r"), appended to ("ab", "a") or new ("xb", "x").
+    """The stream of a regular file, which is read ("rb", "r"), appended to ("ab", "a") or new
+    ("xb", "x").
 
-    One of another machine is opened too. A file that has another name elsewhere is copied before it is appended to:
-    what has the other name stays as it is.
+    One of another machine is opened too. A file that has another name elsewhere is copied before it
+    is appended to: what has the other name stays as it is.
 
     Raises:
         OSError: it cannot be opened.
-        RunError: below an open folder it or a part of its path is a link; elsewhere a link would be appended to.
+        RunError: below an open folder it or a part of its path is a link; elsewhere a link would be
+            appended to.
     """
     if not isinstance(path, Path):
         return path.open(mode, **more)
@@ -209,7 +216,8 @@ def _part_from_other_names(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content takes the place of a file of this machine once it is on the disk; its folder is made.
+    """A stream whose content takes the place of a file of this machine once it is on the disk; its
+    folder is made.
 
     Its name until then cannot be guessed, and a link in its place is replaced, not followed.
     """
@@ -298,8 +306,8 @@ def check_own(folder: Path) -> None:
     """Refuse prepared or fetched data into which another user could have put anything.
 
     Raises:
-        DataError: it or a file in it belongs to another user, is a link, or may be written by others; or all users
-            may write the folder above.
+        DataError: it or a file in it belongs to another user, is a link, or may be written by
+            others; or all users may write the folder above.
         OSError: it is not there.
     """
     above = folder.parent.stat()

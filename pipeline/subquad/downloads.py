@@ -1,4 +1,6 @@
-"""Files over http: where a server may lead to, and how much it may send. Imports aiohttp where it is needed."""
+"""Files over http: where a server may lead to, and how much it may send. Imports aiohttp where
+it is needed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Counted(Callback):
     def __init__(self, address: str, size: int | None):
         super().__init__()
         allow(address, "bytes to download", size or 0, DOWNLOAD)
-        self._address, self._stated = address, size is not None
+        self._address = address
+        self._stated = size is not None
         self._allowed = UNSTATED if size is None else size
 
     def relative_update(self, inc: int = 1) -> None:
@@ -37,10 +40,11 @@ class Counted(Callback):
 
 
 async def client(**options: Any) -> Any:
-    """A session that follows a redirect only to the same host, or from one public address to another.
+    """A session that follows a redirect only to the same host, or from one public address to
+    another.
 
-    So a server cannot have this machine ask what only this machine can reach. Names are looked at as they are
-    resolved, when a connection is made.
+    So a server cannot have this machine ask what only this machine can reach. Names are looked at
+    as they are resolved, when a connection is made.
     """
     import aiohttp
     from aiohttp.abc import AbstractResolver
@@ -54,13 +58,15 @@ async def client(**options: Any) -> Any:
         def __init__(self) -> None:
             self._resolver = aiohttp.ThreadedResolver()
 
-        async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[Any]:
-            found = await self._resolver.resolve(host, port, family)
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[Any]:
+            places = await self._resolver.resolve(host, port, family)
             if host not in given:
-                hidden = [place["host"] for place in found if not _is_public(place["host"])]
+                hidden = [place["host"] for place in places if not _is_public(place["host"])]
                 if hidden:
                     raise DataError(f"{host}: is {hidden[0]}, to which no other server may lead")
-            return found
+            return places
 
         async def close(self) -> None:
             await self._resolver.close()
@@ -83,19 +89,32 @@ def check_redirect(old: Any, new: Any) -> None:
     """Refuse a redirect from one address to another, both as `yarl.URL`.
 
     Raises:
-        DataError: to another kind of address, from https to http; or to another host or port, unless both are public.
+        DataError: to another kind of address, from https to http; or to another host or port,
+            unless both are public.
     """
-    fault = DataError(f"{old}: leads to {str(new)[:200]}, which is not followed; give that address itself")
-    if new.scheme not in ("http", "https") or not new.host or (old.scheme, new.scheme) == ("https", "http"):
+    fault = DataError(
+        f"{old}: leads to {str(new)[:200]}, which is not followed; give that address itself"
+    )
+    if (
+        new.scheme not in ("http", "https")
+        or not new.host
+        or (old.scheme, new.scheme) == ("https", "http")
+    ):
         raise fault
     is_upgrade = (old.host, "https", 443) == (new.host, new.scheme, new.port)
     if is_upgrade or (old.host, old.port) == (new.host, new.port):
         return
     try:
-        if not all(_is_public(found[4][0]) for url in (old, new) for found in socket.getaddrinfo(url.host, url.port)):
+        if not all(
+            _is_public(place[4][0])
+            for url in (old, new)
+            for place in socket.getaddrinfo(url.host, url.port)
+        ):
             raise fault
     except OSError as error:
-        raise DataError(f"{old}: leads to {str(new)[:200]}, which cannot be resolved: {error}") from error
+        raise DataError(
+            f"{old}: leads to {str(new)[:200]}, which cannot be resolved: {error}"
+        ) from error
 
 
 def _is_public(address: object) -> bool:

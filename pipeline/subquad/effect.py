@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 
 @dataclass(frozen=True, init=False)
 class Not:
-    """In a `when`: any value but these. `Not(None)` means that there is a value, `Not(0)` that it is not off."""
+    """In a `when`: any value but these. `Not(None)` means that there is a value, `Not(0)` that
+    it is not off.
+    """
 
     values: tuple[Any, ...]
 
@@ -45,16 +47,23 @@ class Condition:
 
     def __str__(self) -> str:
         """In words: `basis jacobi or legendre`, `order other than 0`."""
-        return f"{self.key} {'other than ' if self.but else ''}{' or '.join(map(as_written, self.values))}"
+        return (
+            f"{self.key} {'other than ' if self.but else ''}"
+            f"{' or '.join(map(as_written, self.values))}"
+        )
 
 
 Effect = tuple[tuple[Condition, ...], ...]
-"""When a setting has an effect: alternatives, of which one must hold, each of conditions that must all hold."""
+"""When a setting has an effect: alternatives, of which one must hold, each of conditions that
+must all hold.
+"""
 
 ALWAYS: Effect = ((),)
 
 When = Mapping[str, Sequence[Any] | Not]
-"""Other fields, each with values of which it must have one, or with `Not` those that it must not have."""
+"""Other fields, each with values of which it must have one, or with `Not` those that it must not
+have.
+"""
 
 
 def same(a: Any, b: Any) -> bool:
@@ -66,7 +75,9 @@ def same(a: Any, b: Any) -> bool:
 
 def as_written(value: Any) -> str:
     """A value as an experiment file has it, but text without quotes."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)
 
 
 def default_of(spec: FieldInfo) -> Any:
@@ -76,12 +87,19 @@ def default_of(spec: FieldInfo) -> Any:
 
 def conditions_of(when: When | Sequence[When] | None) -> Effect:
     """A field's own `when`; empty where it has none."""
-    alternatives = [when] if isinstance(when, Mapping) else when or ()
-    return tuple(tuple(_condition(*item) for item in alternative.items()) for alternative in alternatives)
+    if isinstance(when, Mapping):
+        alternatives = [when]
+    else:
+        alternatives = when or ()
+    return tuple(
+        tuple(_condition(*item) for item in alternative.items()) for alternative in alternatives
+    )
 
 
 def _condition(key: str, values: Sequence[Any] | Not) -> Condition:
-    return Condition(key, values.values, but=True) if isinstance(values, Not) else Condition(key, tuple(values))
+    if isinstance(values, Not):
+        return Condition(key, values.values, but=True)
+    return Condition(key, tuple(values))
 
 
 def own_effect(spec: FieldInfo) -> Effect:
@@ -96,41 +114,54 @@ def effect_of(config: type[BaseModel], name: str) -> Effect:
     """When a field has an effect: its own `when`, and those of the fields that it names.
 
     Raises:
-        TypeError: a `when` names what is no field of the schema, or stands at a required field, or goes in a circle.
+        TypeError: a `when` names what is no field of the schema, or stands at a required field, or
+            goes in a circle.
     """
     return tuple(dict.fromkeys(_expanded(config, name, ())))
 
 
-def _expanded(config: type[BaseModel], name: str, above: tuple[str, ...]) -> Iterator[tuple[Condition, ...]]:
-    place, above = f"{config.__module__}.{config.__name__}", (*above, name)
+def _expanded(
+    config: type[BaseModel], name: str, above: tuple[str, ...]
+) -> Iterator[tuple[Condition, ...]]:
+    place = f"{config.__module__}.{config.__name__}"
+    above = (*above, name)
     spec = config.model_fields[name]
     own = own_effect(spec)
     if own != ALWAYS and spec.is_required():
         raise TypeError(f"{place}: {name} has a `when`, and no default to leave it at")
     for alternative in own:
-        found: list[tuple[Condition, ...]] = [()]
+        expanded: list[tuple[Condition, ...]] = [()]
         for condition in alternative:
             if condition.key not in config.model_fields:
-                raise TypeError(f"{place}: the `when` of {name} names {condition.key!r}, which is no field")
+                raise TypeError(
+                    f"{place}: the `when` of {name} names {condition.key!r}, which is no field"
+                )
             if condition.key in above:
-                raise TypeError(f"{place}: `when` goes in a circle ({' -> '.join((*above, condition.key))})")
+                raise TypeError(
+                    f"{place}: `when` goes in a circle ({' -> '.join((*above, condition.key))})"
+                )
             needed = list(_expanded(config, condition.key, above))
-            found = [(*before, *more, condition) for before in found for more in needed]
-        yield from (tuple(dict.fromkeys(conditions)) for conditions in found)
+            expanded = [(*before, *more, condition) for before in expanded for more in needed]
+        yield from (tuple(dict.fromkeys(conditions)) for conditions in expanded)
 
 
-def unmet_conditions(config: type[BaseModel], name: str, values: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """What takes a field's effect away: the first unmet condition of each alternative; empty where it has an effect.
+def unmet_conditions(
+    config: type[BaseModel], name: str, values: Mapping[str, Any]
+) -> tuple[Condition, ...]:
+    """What takes a field's effect away: the first unmet condition of each alternative; empty where
+    it has an effect.
 
     Args:
         config: the schema.
         name: one of its fields.
         values: of all its fields.
     """
-    found: list[Condition] = []
+    first_unmet: list[Condition] = []
     for alternative in effect_of(config, name):
-        unmet = next((one for one in alternative if not one.holds(values[one.key])), None)
-        if unmet is None:
+        unmet = [
+            condition for condition in alternative if not condition.holds(values[condition.key])
+        ]
+        if not unmet:
             return ()
-        found.append(unmet)
-    return tuple(dict.fromkeys(found))
+        first_unmet.append(unmet[0])
+    return tuple(dict.fromkeys(first_unmet))

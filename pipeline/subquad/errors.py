@@ -24,15 +24,35 @@ from subquad.addresses import mask
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
-def plain(text: object, limit: int = 400, *, keep: str = "") -> str:
-    """`text` with every character that could steer a terminal or break a line shown as an escape; cut at `limit`.
+def escaped(text: object, limit: int = 400, *, keep: str = "") -> str:
+    """`text` with every character that could steer a terminal or break a line shown as an escape;
+    cut at `limit`.
 
     Args:
         keep: such characters that stay as they are.
     """
     first = str(text)[: limit + 1]  # escapes only make it longer
     shown = first.translate(_shown(keep))
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    if len(shown) <= limit:
+        return shown
+    return shown[: limit - 1] + "…"
+
+
+def in_one_line(error: object) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split())
+
+
+def by_class(error: BaseException) -> str:
+    """An error in one line: its class, and what it says."""
+    return f"{type(error).__name__}: {in_one_line(error)}"
+
+
+def and_more(count: int) -> str:
+    """What follows a few names of many: "" where there are no others."""
+    if count <= 0:
+        return ""
+    return f" and {count} more"
 
 
 class _Shown(dict[int, str]):
@@ -41,7 +61,10 @@ class _Shown(dict[int, str]):
     def __missing__(self, number: int) -> str:
         character = chr(number)
         is_hidden = unicodedata.category(character) in _HIDDEN
-        self[number] = character.encode("unicode_escape").decode("ascii") if is_hidden else character
+        if is_hidden:
+            self[number] = character.encode("unicode_escape").decode("ascii")
+        else:
+            self[number] = character
         return self[number]
 
 
@@ -63,7 +86,8 @@ class SubquadError(Exception):
 
 
 class UserError(SubquadError):
-    """Something the user can mend: the message is one line that says what, where and what is allowed.
+    """Something the user can mend: the message is one line that says what, where and what is
+    allowed.
 
     Attributes:
         longest: characters of a message; what is more is cut.
@@ -73,7 +97,7 @@ class UserError(SubquadError):
     longest = 4000
 
     def __init__(self, message: object):
-        super().__init__(plain(mask(str(message)), self.longest))
+        super().__init__(escaped(mask(str(message)), self.longest))
 
 
 class ConfigError(UserError):

@@ -1,11 +1,14 @@
 """Whether the files of a run's folder are those that its result and its checkpoints were made of.
 
-Two manifests tell: `files` of result.json, of all that the result stands on, and manifest.json of each checkpoint. What
-is not here at all (a copy without its checkpoints, a store that cannot be reached) is no damage.
+Two manifests tell: `files` of result.json, of all that the result stands on, and manifest.json of
+each checkpoint. What is not here at all (a copy without its checkpoints, a store that cannot be
+reached) is no damage.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,19 +17,20 @@ from typing import Any
 
 from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import change, sum_at, sum_of
+from subquad.manifest import change, manifest_of, sum_at, sum_of
 from subquad.runs import (
     CHECKPOINTS,
     IDENTITY,
     RESULT,
     SUMMARY,
+    TRIAL,
     TRIALS,
     bound_files,
     parse_object,
     read_json,
     read_object,
 )
-from subquad.storage import checkpoints_of, content_of, is_remote, listing
+from subquad.storage import RunFolder, content_of, is_remote, listing
 from subquad.strict_json import lines_of
 
 MANIFEST, FORMAT = "manifest.json", 1
@@ -56,7 +60,8 @@ class Looked:
 
 
 def look(run: Path, *, far: bool = False) -> Looked:
-    """Hold the files of a run's folder against their manifests. No plugin is needed, and nothing is changed.
+    """Hold the files of a run's folder against their manifests. No plugin is needed, and nothing is
+    changed.
 
     Args:
         run: the folder.
@@ -66,14 +71,16 @@ def look(run: Path, *, far: bool = False) -> Looked:
     told = (result or {}).get("files")
     told = told if isinstance(told, dict) else {}
     above = f"{CHECKPOINTS}/"
-    manifests = {name.removeprefix(above): entry for name, entry in told.items() if name.startswith(above)}
+    manifests = {
+        name.removeprefix(above): entry for name, entry in told.items() if name.startswith(above)
+    }
     bound = {name: entry for name, entry in told.items() if not name.startswith(above)}
     if result is None:
         faults += _unreadable(run)
     else:
         faults += [*_changed(run, bound), *_contradictions(run, result)]
     try:
-        root = checkpoints_of(run)
+        root = RunFolder.of(run).checkpoints
         if is_remote(root) and not far:
             return Looked(result, tuple(faults), (f"checkpoints, which are in {root}",))
         damaged, absent, whole = _of_checkpoints(root, manifests)
@@ -153,7 +160,8 @@ def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_checkpoints(root: Path, told: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
-    """What is wrong with the checkpoints that are there, which are not here, and how many are whole.
+    """What is wrong with the checkpoints that are there, which are not here, and how many are
+    whole.
 
     Args:
         told: size and sha256 of manifests, by their names below `root`.
@@ -168,8 +176,12 @@ def _of_checkpoints(root: Path, told: Mapping[str, Any]) -> tuple[list[str], lis
         name = f"{folder}/{MANIFEST}"
         if folder not in here:
             absent.append(f"{CHECKPOINTS}/{folder}")
-        elif name in told or (name in names and _FOLDER.fullmatch(folder)):  # others were never finished
+        elif name in told or (
+            name in names and _FOLDER.fullmatch(folder)
+        ):  # others were never finished
             found = list(_of_checkpoint(root / folder, told.get(name)))
+            if found and name not in told and name not in listing(root):
+                continue  # the run removed it meanwhile
             faults += found
             whole += not found
     return faults, absent, whole
@@ -195,23 +207,47 @@ def _of_checkpoint(folder: Path, told: Any) -> Iterator[str]:
             yield said
 
 
+def trial_sum(folder: Path) -> str:
+    """One sha256 of what a trial was and came to: its trial.json, and the results of its runs.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    files = [folder / TRIAL, folder / RESULT, *folder.glob(f"*/{RESULT}")]
+    manifest = manifest_of({path.relative_to(folder).as_posix(): path for path in files})
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
 def look_at_trials(search: Path) -> Iterator[str]:
     """Trials of a search that are not what its search.json was made of."""
     path = search / SUMMARY
     if not path.exists():
         return
     try:
-        candidates = read_object(path)["candidates"]
         ended = [
-            (PurePosixPath(TRIALS, one["label"], f"{int(number):05d}"), manifest)
-            for one in candidates
-            for number, manifest in one["ended"].items()
+            (PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}"), told)
+            for candidate in read_object(path)["candidates"]
+            for number, told in candidate["ended"].items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield f"{SUMMARY}: {error}"
         return
-    for place, manifest in ended:
-        yield from _changed(search, {f"{place}/{name}": entry for name, entry in manifest.items()})
+    for place, told in ended:
+        if said := _said_of_trial(search, place, told):
+            yield said
+
+
+def _said_of_trial(search: Path, place: PurePosixPath, told: Any) -> str:
+    """What has become of a trial, in one line; "" where nothing has."""
+    if ".." in place.parts or place.is_absolute():
+        return f"{place} is no folder of the search, and yet {SUMMARY} names it"
+    if not (search / place).is_dir():
+        return f"{place} is missing"
+    try:
+        is_same = trial_sum(search / place) == told
+    except OSError as error:
+        return f"{place} cannot be read: {error.strerror}"
+    return "" if is_same else f"{place}: {TRIAL} or {RESULT} has changed since the trial ended"
 
 
 def steps_of(root: Path) -> dict[int, bool]:
@@ -238,10 +274,13 @@ def manifest_at(folder: Path) -> dict[str, Any]:
         manifest = parse_object(content_of(path))
     except (OSError, ValueError) as error:
         why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
-        raise CheckpointError(f"{folder}: {why if _has_files(folder) else 'is not here'}") from error
+        raise CheckpointError(
+            f"{folder}: {why if _has_files(folder) else 'is not here'}"
+        ) from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(
-            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {FORMAT}: "
+            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad "
+            f"reads format {FORMAT}: "
             "use the subquad version in the run's environment.json"
         )
     step, best, files = manifest.get("step"), manifest.get("best"), manifest.get("files")

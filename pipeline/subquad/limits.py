@@ -1,7 +1,8 @@
-"""What a file of somebody else may ask of this machine: each limit once, and the readers that keep to them.
+"""What a file of somebody else may ask of this machine: each limit once, and the readers that keep
+to them.
 
-A file is judged by what it says before memory is taken for it, and by what comes out of it while it is read. Every
-refusal tells where, what, how much, and what is allowed.
+A file is judged by what it says before memory is taken for it, and by what comes out of it while it
+is read. Every refusal tells where, what, how much, and what is allowed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ LINE = 32 << 20
 UNPACKED = 32 << 20
 """Bytes that a compressed file may always become."""
 RATIO = 100
-"""Times its own size that a larger one may become. Texts and series become 3 to 20 times as large."""
+"""Times its own size that a larger one may become. Texts and series become 3 to 20 times as
+large.
+"""
 
 MEMBER = 256 << 20
 """Bytes of a file in an archive. A batch of CIFAR-10 has 31 MB."""
@@ -147,7 +150,9 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A member of a tar, whose long names are not read unless they are short; sparse ones are refused."""
+    """A member of a tar, whose long names are not read unless they are short; sparse ones are
+    refused.
+    """
 
     def _proc_member(self, tar: Any) -> Any:
         if self.type in _LONG_NAMES:
@@ -164,7 +169,8 @@ class _Member(tarfile.TarInfo):
 def open_tar(
     path: Path, stream: BinaryIO, mode: str = "r:", fault: str = "not a readable tar, or cut off"
 ) -> Iterator[tarfile.TarFile]:
-    """A tar in a stream that is not compressed, or unpacked by `open_unpacked`; `tar_files` lists it.
+    """A tar in a stream that is not compressed, or unpacked by `open_unpacked`; `tar_files` lists
+    it.
 
     Args:
         path: its name in messages.
@@ -182,7 +188,9 @@ def open_tar(
         raise DataError(f"{path}: {fault} ({told})") from error
 
 
-def tar_files(path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None = None) -> Iterator[tarfile.TarInfo]:
+def tar_files(
+    path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None = None
+) -> Iterator[tarfile.TarInfo]:
     """The members of a tar, one by one; the tar does not keep them.
 
     Args:
@@ -202,7 +210,9 @@ def tar_files(path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None
         is_apart = member.size >= 0 and member.offset_data >= end
         end = member.offset_data + (member.size if member.isreg() else 0)
         if not is_apart or (stop is not None and end > stop):
-            raise DataError(f"{path}: not a readable tar: {member.name[:100]!r} lies where another file is")
+            raise DataError(
+                f"{path}: not a readable tar: {member.name[:100]!r} lies where another file is"
+            )
         yield member
 
 
@@ -216,7 +226,9 @@ def tar_content(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> by
     stream = tar.extractfile(member)
     data = stream.read() if stream else b""
     if len(data) != member.size:
-        raise DataError(f"{path}: member {member.name[:100]} has {len(data)} of {member.size} bytes")
+        raise DataError(
+            f"{path}: member {member.name[:100]} has {len(data)} of {member.size} bytes"
+        )
     return data
 
 
@@ -235,7 +247,12 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
         allow(where, "files in the zip", len(members), MEMBERS)
         if sum(member.compress_size for member in members) > size:
             raise DataError(f"{where}: files in the zip lie over one another")
-        allow(where, "bytes unpacked", sum(member.file_size for member in members), unpacked_limit(size))
+        allow(
+            where,
+            "bytes unpacked",
+            sum(member.file_size for member in members),
+            unpacked_limit(size),
+        )
         yield found
 
 
@@ -251,7 +268,9 @@ def check_npy(stream: BinaryIO, size: int) -> int:
     """
     head = io.BytesIO(stream.read(1 << 16))
     try:
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(head)]
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[
+            npy.read_magic(head)
+        ]
         shape, _, kind = read(head)
     except Exception as error:  # the header is text of a Python literal, wrong in any way there is
         raise ValueError(f"no readable array: {error}") from None
@@ -266,7 +285,8 @@ def check_npy(stream: BinaryIO, size: int) -> int:
 
 
 def check_safetensors(where: object, content: bytes) -> None:
-    """Refuse a safetensors file with a header that no model has; the library checks the places of its tensors.
+    """Refuse a safetensors file with a header that no model has; the library checks the places of
+    its tensors.
 
     Raises:
         DataError: it has one.
@@ -277,8 +297,8 @@ def check_safetensors(where: object, content: bytes) -> None:
 def check_pickle(where: object, stream: BinaryIO) -> set[str]:
     """Go through the steps of a pickle without building anything, up to its end.
 
-    A tuple is hashed and shown by functions of C that follow what it holds without an end. So nothing may be nested
-    deeply, and nothing may be many times as large written out as in the file.
+    A tuple is hashed and shown by functions of C that follow what it holds without an end. So
+    nothing may be nested deeply, and nothing may be many times as large written out as in the file.
 
     Returns:
         what it names, `module name`.
@@ -306,7 +326,9 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
     return names
 
 
-def _pickle_step(step: Any, argument: Any, stack: list[Any], memo: dict[Any, Any]) -> tuple[int, int] | None:
+def _pickle_step(
+    step: Any, argument: Any, stack: list[Any], memo: dict[Any, Any]
+) -> tuple[int, int] | None:
     """Take from the stack and put there what a step does: (depth, values) of each; None is a mark.
 
     Returns:
@@ -337,7 +359,7 @@ def _pickle_step(step: Any, argument: Any, stack: list[Any], memo: dict[Any, Any
     is_filled = step.name.startswith(("APPEND", "SETITEM", "ADDITEM"))
     held = fixed.pop() if is_filled else (0, 1)
     taken += fixed
-    depth = max([held[0], *(1 + one[0] for one in taken)])
-    made = depth, held[1] + sum(one[1] for one in taken)
+    depth = max([held[0], *(1 + entry[0] for entry in taken)])
+    made = depth, held[1] + sum(entry[1] for entry in taken)
     stack.extend([made] * len(step.stack_after))
     return made

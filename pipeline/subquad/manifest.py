@@ -1,8 +1,8 @@
 """What files hold, by size and sha256, and what has become of them since.
 
-A manifest is a mapping of names to `{"bytes": N, "sha256": HEX}`. It is the key `files` of the JSON file
-that is written last in its folder: manifest.json of a checkpoint, result.json of a run, search.json of a
-search, config.json of an exported model.
+A manifest is a mapping of names to `{"bytes": N, "sha256": HEX}`. It is the key `files` of the JSON
+file that is written last in its folder: manifest.json of a checkpoint, result.json of a run,
+config.json of an exported model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def sum_at(path: Path) -> dict[str, Any] | None:
         return None
     with opened(path) as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        size = stream.seek(0, os.SEEK_END)  # a file of another machine is in memory, and stands where it stood
+        # a file of another machine is in memory, and stands where it stood
+        size = stream.seek(0, os.SEEK_END)
         return {"bytes": size, "sha256": sha256}
 
 
@@ -64,7 +65,9 @@ def change(name: str, told: Any, found: Mapping[str, Any] | None) -> str:
     if found is None:
         return f"{name} is missing"
     if found["bytes"] != told["bytes"]:
-        return f"{name} has changed: it has {found['bytes']} bytes, its manifest says {told['bytes']}"
+        return (
+            f"{name} has changed: it has {found['bytes']} bytes, its manifest says {told['bytes']}"
+        )
     if found["sha256"] != told["sha256"]:
         return f"{name} has changed: its sha256 differs from its manifest"
     return ""

@@ -1,4 +1,6 @@
-"""How a metric is called, judged and printed: a task declares it, and all that prints a metric derives from that."""
+"""How a metric is called, judged and printed: a task declares it, and all that prints a metric
+derives from that.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,13 @@ class Metric:
     Attributes:
         label: what tables and charts call it; "" for its name.
         mode: whether its "max" or its "min" is best.
-        unit: "%" or "points": a fraction from 0 to 1, which is printed times 100, with or without a percent sign; any
-            other text stands behind the label, and values are printed as they are.
+        unit: "%" or "points": a fraction from 0 to 1, which is printed times 100, with or without a
+            percent sign; any other text stands behind the label, and values are printed as they
+            are.
         digits: printed after the decimal point; None: 2 of a fraction, else 4 digits in all.
-        answers: it is the share of samples with a right answer. So its interval over samples is Wilson's, and a plain
-            number among a data set's reference scores is one of it. Right is where the kept arrays `predicted` and
-            `label` are equal, unless one is kept by its name.
+        answers: it is the share of samples with a right answer. So its interval over samples is
+            Wilson's, and a plain number among a data set's reference scores is one of it. Right is
+            where the kept arrays `predicted` and `label` are equal, unless one is kept by its name.
         in_tables: whether tables show it; the first that they show is compared.
 
     Raises:
@@ -47,7 +50,9 @@ class Metric:
         if self.digits is not None and self.digits not in range(_MOST_DIGITS + 1):
             raise ValueError(f"digits: got {self.digits!r}, must be from 0 to {_MOST_DIGITS}")
         if self.answers and self.unit not in _FRACTIONS:
-            raise ValueError(f"unit: got {self.unit!r}, a share of answers must be in '%' or 'points'")
+            raise ValueError(
+                f"unit: got {self.unit!r}, a share of answers must be in '%' or 'points'"
+            )
 
     @property
     def is_fraction(self) -> bool:
@@ -57,7 +62,9 @@ class Metric:
     @property
     def with_unit(self) -> str:
         """`accuracy (%)`, `perplexity`."""
-        return f"{self.label} ({self.unit})" if self.unit and self.unit != "points" else self.label
+        if self.unit and self.unit != "points":
+            return f"{self.label} ({self.unit})"
+        return self.label
 
     @property
     def points_word(self) -> str:
@@ -66,7 +73,9 @@ class Metric:
 
     def scaled(self, value: float) -> float:
         """A value in the unit of print."""
-        return 100.0 * value if self.is_fraction else value
+        if self.is_fraction:
+            return 100.0 * value
+        return value
 
     def number(self, value: float) -> str:
         """`98.56`, without the unit."""
@@ -85,11 +94,15 @@ class Metric:
 
     @property
     def _unit_behind(self) -> str:
-        return f" {self.unit}" if self.unit and self.unit != "points" else ""
+        if self.unit and self.unit != "points":
+            return f" {self.unit}"
+        return ""
 
     def points(self, difference: float) -> str:
         """A difference in points, or in the metric's own unit."""
-        return f"{100.0 * difference:.1f}" if self.is_fraction else f"{difference:.3g}"
+        if self.is_fraction:
+            return f"{100.0 * difference:.1f}"
+        return f"{difference:.3g}"
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""
@@ -97,14 +110,18 @@ class Metric:
 
 
 def metric_of(metrics: Mapping[str, Metric], name: str) -> Metric:
-    """A metric by its name, which is its label where it has no other; also one that nobody has declared."""
-    found = metrics.get(name, Metric())
-    return found if found.label else replace(found, label=name)
+    """A metric by its name, which is its label where it has no other; also one that nobody has
+    declared.
+    """
+    metric = metrics.get(name, Metric())
+    if metric.label:
+        return metric
+    return replace(metric, label=name)
 
 
-def read_metrics(told: Any) -> dict[str, Metric]:
+def read_metrics(declared: Any) -> dict[str, Metric]:
     """The declarations in a file of a run; empty where they are no such thing."""
     try:
-        return {name: Metric(**values) for name, values in told.items()}
+        return {name: Metric(**values) for name, values in declared.items()}
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -1,4 +1,5 @@
-"""Which samples a step uses: a pure function of (seed, epoch), whatever the number of ranks or loaders.
+"""Which samples a step uses: a pure function of (seed, epoch), whatever the number of ranks or
+loaders.
 
 A split chooses its plan (`subquad.data.Split.plan`). Imports numpy, not torch.
 
@@ -17,16 +18,22 @@ import numpy as np
 from subquad.errors import ConfigError
 
 UNTRIMMED = int(np.iinfo(np.int64).max)
-"""Length of a sample without any real token: what a model makes of it may depend on its padding, so it keeps it."""
+"""Length of a sample without any real token: what a model makes of it may depend on its padding,
+so it keeps it.
+"""
 
 _MOST_CUT = 10**9
 """Samples of all epochs together, in a plan whose epochs differ; a second cuts about a million."""
 
 _SECOND = 1 << 63
-"""Tells the key of the batches' (or shards') order from that of the samples' order; no epoch comes this far."""
+"""Tells the key of the batches' (or shards') order from that of the samples' order; no epoch
+comes this far.
+"""
 
 Cut = tuple[np.ndarray, np.ndarray]
-"""An epoch: its samples in order, (N,) int64, and the bounds of its batches in that order, (S+1,) int64."""
+"""An epoch: its samples in order, (N,) int64, and the bounds of its batches in that order,
+(S+1,) int64.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class PlanSettings:
         seed: the run's seed.
         steps: batches of the whole run; None: `epochs` says.
         epochs: epochs of the whole run; None: `steps` says.
-        bucket_batches: `train.bucket_batches`, batches in a pool of like length; 0: nothing may be trimmed.
+        bucket_batches: `train.bucket_batches`, batches in a pool of like length; 0: nothing may be
+            trimmed.
     """
 
     batch_size: int
@@ -50,7 +58,8 @@ class PlanSettings:
 
 @dataclass(frozen=True, eq=False)
 class Plan(ABC):
-    """Global batches over the indices 0 .. N-1, each once an epoch. Compared by identity, so that epochs are cached.
+    """Global batches over the indices 0 .. N-1, each once an epoch. Compared by identity, so that
+    epochs are cached.
 
     Attributes:
         num_samples: N, the size of the training split.
@@ -62,12 +71,15 @@ class Plan(ABC):
 
     @abstractmethod
     def cut(self, epoch: int) -> Cut:
-        """The batches of an epoch: a pure function of the seed and `epoch`, independent of ranks and processes."""
+        """The batches of an epoch: a pure function of the seed and `epoch`, independent of ranks
+        and processes.
+        """
 
     def length(self, indices: np.ndarray) -> int | None:
         """The positions that a global batch is trimmed to; None, the default: it is not.
 
-        It may trim only where `settings.bucket_batches` is set, which has been held against model and data.
+        It may trim only where `settings.bucket_batches` is set, which has been held against model
+        and data.
         """
         return None
 
@@ -120,22 +132,29 @@ class Plan(ABC):
         """
         if epochs * self.num_samples > _MOST_CUT:
             raise ConfigError(
-                f"train.epochs: got {epochs}: epochs of this data set differ in their number of batches, so all are "
-                f"cut at the start, which is done for {_MOST_CUT:,} samples at most; give train.steps"
+                f"train.epochs: got {epochs}: epochs of this data set differ in "
+                "their number of batches, so all are cut at the start, which "
+                f"is done for {_MOST_CUT:,} samples at most; give train.steps"
             )
         return sum(map(self.steps_of, range(epochs)))
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Batches before each epoch, as far as somebody asked: the same whichever step was asked for first."""
+        """Batches before each epoch, as far as somebody asked: the same whichever step was asked
+        for first.
+        """
         return [0]
 
     def notes(self) -> list[str]:
         """What a reader of the run's numbers needs."""
         if self.batch_size <= self.num_samples:
             return []
-        asked, have = self.batch_size, self.num_samples
-        return [f"train.batch_size: {asked} asked, but there are {have} training samples, so no batch is larger"]
+        asked = self.batch_size
+        have = self.num_samples
+        return [
+            f"train.batch_size: {asked} asked, but there are {have} training "
+            "samples, so no batch is larger"
+        ]
 
     def numbers(self) -> dict[str, int]:
         """What a reader of the run's folder needs."""
@@ -151,8 +170,8 @@ def _cut(plan: Plan, epoch: int) -> Cut:
 def _epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
     """A permutation of 0 .. num_samples-1, int64.
 
-    Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the stability of a bit
-    generator's stream but not of `permutation`.
+    Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the
+    stability of a bit generator's stream but not of `permutation`.
     """
     return np.argsort(_words(num_samples, seed, epoch), kind="stable")
 
@@ -163,7 +182,9 @@ def _words(count: int, seed: int, stream: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Permutation(Plan):
-    """All samples in random order, cut into batches of one size; the last of an epoch may be smaller."""
+    """All samples in random order, cut into batches of one size; the last of an epoch may be
+    smaller.
+    """
 
     def order(self, epoch: int) -> np.ndarray:
         """(N,) int64, the samples of an epoch."""
@@ -187,10 +208,10 @@ class Permutation(Plan):
 class Buckets(Permutation):
     """Batches of samples of like length, so that little padding is computed.
 
-    The permutation is taken in pools of `settings.bucket_batches` batches; each pool is sorted by length and cut into
-    batches, and the epoch's batches are put into a random order. What is left for the smaller last batch is the
-    permutation's end, unsorted: sorted it would hold the longest samples of its pool in every epoch, and their
-    gradients would weigh more than others'.
+    The permutation is taken in pools of `settings.bucket_batches` batches; each pool is sorted by
+    length and cut into batches, and the epoch's batches are put into a random order. What is left
+    for the smaller last batch is the permutation's end, unsorted: sorted it would hold the longest
+    samples of its pool in every epoch, and their gradients would weigh more than others'.
 
     Attributes:
         lengths: (N,) int64, `UNTRIMMED` for a sample without real tokens.
@@ -204,14 +225,19 @@ class Buckets(Permutation):
         pools = _sorted_pools(order[:whole], self.lengths, self.settings)
         batches = [pool.reshape(-1, self.batch_size) for pool in pools]
         ranks = _epoch_order(whole // self.batch_size, self.seed, epoch | _SECOND)
-        shuffled = [np.concatenate(batches)[ranks].ravel()] if batches else []
+        if batches:
+            shuffled = [np.concatenate(batches)[ranks].ravel()]
+        else:
+            shuffled = []
         return np.concatenate([*shuffled, order[whole:]])
 
     def length(self, indices: np.ndarray) -> int:
         return int(self.lengths[indices].max())
 
 
-def _sorted_pools(order: np.ndarray, lengths: np.ndarray, settings: PlanSettings) -> list[np.ndarray]:
+def _sorted_pools(
+    order: np.ndarray, lengths: np.ndarray, settings: PlanSettings
+) -> list[np.ndarray]:
     """The permutation in pools, each sorted by length."""
     size = settings.bucket_batches * settings.batch_size
     pools = [order[start : start + size] for start in range(0, len(order), size)]
@@ -222,8 +248,9 @@ def _sorted_pools(order: np.ndarray, lengths: np.ndarray, settings: PlanSettings
 class TokenBudget(Plan):
     """Batches of samples of like length that hold at most so many tokens, padding included.
 
-    Pools and the order of batches are as in `Buckets`; each pool is cut into as few batches as fit. Epochs differ in
-    their number of batches, so a run of `epochs` cuts all of them at its start: give `steps` where data are large.
+    Pools and the order of batches are as in `Buckets`; each pool is cut into as few batches as fit.
+    Epochs differ in their number of batches, so a run of `epochs` cuts all of them at its start:
+    give `steps` where data are large.
 
     Attributes:
         lengths: (N,) int64, at least 1.
@@ -244,24 +271,33 @@ class TokenBudget(Plan):
             )
         if len(self.lengths) and not 1 <= self.lengths.min() <= self.lengths.max() <= self.tokens:
             raise ConfigError(
-                f"a batch of at most {self.tokens} tokens takes samples of 1 to {self.tokens} tokens, and this data "
-                f"set has samples of {self.lengths.min()} to {self.lengths.max()}"
+                f"a batch of at most {self.tokens} tokens takes samples "
+                f"of 1 to {self.tokens} tokens, and this data set has "
+                f"samples of {self.lengths.min()} to {self.lengths.max()}"
             )
 
     def cut(self, epoch: int) -> Cut:
         order = _epoch_order(self.num_samples, self.seed, epoch)
         pools = _sorted_pools(order, self.lengths, self.settings)
         batches = [batch for pool in pools for batch in self._filled(pool)]
-        shuffled = [batches[rank] for rank in _epoch_order(len(batches), self.seed, epoch | _SECOND)]
+        shuffled = [
+            batches[rank] for rank in _epoch_order(len(batches), self.seed, epoch | _SECOND)
+        ]
         bounds = np.cumsum([0, *map(len, shuffled)], dtype=np.int64)
         return np.concatenate(shuffled) if shuffled else order, bounds
 
     def _filled(self, pool: np.ndarray) -> list[np.ndarray]:
-        """A pool in ascending length, from its start as many samples a batch as the budget takes."""
-        lengths, batches, start = self.lengths[pool], [], 0
+        """A pool in ascending length, from its start as many samples a batch as the budget
+        takes.
+        """
+        lengths = self.lengths[pool]
+        batches = []
+        start = 0
         while start < len(pool):
             near = lengths[start : start + self.tokens // int(lengths[start])]
-            size = int(np.searchsorted(near * np.arange(1, len(near) + 1), self.tokens, side="right"))
+            size = int(
+                np.searchsorted(near * np.arange(1, len(near) + 1), self.tokens, side="right")
+            )
             batches.append(pool[start : start + size])
             start += size
         return batches
@@ -274,8 +310,9 @@ class TokenBudget(Plan):
 class ShardWindow(Permutation):
     """For samples that lie in shards, which are best read from start to end.
 
-    The shards come in random order, and the samples of their sequence are shuffled within windows, so that a batch
-    needs the shards of one window or two. Sample i of a shard has the global index "sizes of the shards before" + i.
+    The shards come in random order, and the samples of their sequence are shuffled within windows,
+    so that a batch needs the shards of one window or two. Sample i of a shard has the global index
+    "sizes of the shards before" + i.
 
     Attributes:
         sizes: samples of each shard; N together.
@@ -290,7 +327,9 @@ class ShardWindow(Permutation):
 
     def __post_init__(self) -> None:
         if sum(self.sizes) != self.num_samples or min(self.sizes, default=0) < 0:
-            raise ConfigError(f"shards of {sum(self.sizes)} samples for a split of {self.num_samples}")
+            raise ConfigError(
+                f"shards of {sum(self.sizes)} samples for a split of {self.num_samples}"
+            )
         if self.window < 1:
             raise ConfigError(f"a window of {self.window} samples; use 1 or more")
 

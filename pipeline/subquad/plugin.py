@@ -1,184 +1,127 @@
-"""The light half of the plugin contract: what a plugin *says* about itself. Imports neither torch nor a data library.
+"""The light half of the plugin contract: what a plugin *says* about itself. Imports neither torch
+nor a data library.
 
-An entry point resolves to one of the four descriptors below, or, for a mixer in a single file, directly to a
-`subquad.nn.TokenMixer` or `subquad.nn.AttentionCore` subclass that carries `Config` and `facts` itself.
-The heavy half (what a plugin *does*) is in `subquad.nn` (mixers, backbones, tasks) and `subquad.data` (datasets).
+An entry point resolves to one of the four descriptors below, or, for a mixer in a single file,
+directly to a `subquad.nn.TokenMixer` or `subquad.nn.AttentionCore` subclass that carries `Config`
+and `facts` itself. The heavy half (what a plugin *does*) is in `subquad.nn` (mixers, backbones,
+tasks) and `subquad.data` (datasets).
 
-Data set, task and backbone fit by two words that they share: the data set's `inputs`, one of those the backbone takes,
-and a target that all three know. Both are open: any word that its plugins agree on will do.
+Data set, task and backbone fit by two words that they share: the data set's `inputs`, one of those
+the backbone takes, and a target that all three know. Both are open: any word that its plugins agree
+on will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
+from subquad.config import Config as Config
+from subquad.config import Misfit as Misfit
+from subquad.config import Range as Range
+from subquad.config import inherited as inherited
+from subquad.config import param as param
 from subquad.effect import Not as Not
 from subquad.effect import When as When
-from subquad.effect import as_written, conditions_of, default_of, effect_of, same, unmet_conditions
 from subquad.metric import Metric, Mode, metric_of
 
 API_VERSION = 1
-"""Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
+"""Version of the plugin contract. A plugin states the one it was written for; another one is
+refused by name.
+"""
 
 Complexity = Literal["L", "L log L", "L^1.5", "L^2"]
 Role = Literal["self", "cross", "decoder"]
 
 
-class Config(BaseModel):
-    """Base of every plugin's parameters: frozen, strict, unknown keys forbidden.
-
-    One schema feeds `subquad show`, config errors, search spaces and the docs, so declare fields with `param`.
+class MixerConfig(Config):
+    """Base of a mixer's parameters; override `check` for limits that depend on where the mixer
+    stands.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        for name in cls.model_fields:
-            effect_of(cls, name)  # refuses conditions on what is no field, and circles
-
-    @model_validator(mode="after")
-    def _every_setting_has_an_effect(self) -> Self:
-        values = dict(self)
-        for name in type(self).model_fields:
-            unmet = unmet_conditions(type(self), name, values)
-            if unmet and not self.is_default(name):
-                met = dict.fromkeys(f"{condition.key} {as_written(values[condition.key])}" for condition in unmet)
-                where = " and ".join(met)
-                raise ValueError(self.no_effect(name, where, " or ".join(map(str, unmet))))
-        return self
-
-    def is_default(self, name: str) -> bool:
-        """Whether a field has the value that it has when none is given."""
-        spec = type(self).model_fields[name]
-        return not spec.is_required() and same(getattr(self, name), default_of(spec))
-
-    def no_effect(self, name: str, where: str, instead: str = "") -> str:
-        """One line that refuses a field without effect; for limits that no `when` can say, as those of a `Site`.
-
-        Args:
-            name: the field, which is not at its default.
-            where: what takes its effect away.
-            instead: what gives it one; "" where nothing short does.
-        """
-        default = default_of(type(self).model_fields[name])
-        said = f"{name} {as_written(getattr(self, name))} has no effect with {where}: leave it at {as_written(default)}"
-        return f"{said}, or use {instead}" if instead else said
-
-
-class MixerConfig(Config):
-    """Base of a mixer's parameters; override `check` for limits that depend on where the mixer stands."""
-
     def check(self, site: Site) -> None:
-        """Raise ValueError, in one line naming the keys, where these parameters cannot work at this `site`.
+        """Raise ValueError, in one line naming the keys, where these parameters cannot work at this
+        `site`.
 
         Called before anything heavy starts. `site.max_len` is 0 while the length is not known yet.
         """
 
     def narrow(self, facts: Facts) -> Facts:
-        """The facts of a mixer with these parameters, where they differ from what the plugin says in general."""
+        """The facts of a mixer with these parameters, where they differ from what the plugin
+        says in general.
+        """
         return facts
 
 
 class DatasetConfig(Config):
-    """Base of a data set's parameters; override `label` where one plugin holds several data sets."""
+    """Base of a data set's parameters.
 
-    def label(self) -> str:
-        """What tables call the data set with these parameters; "", the default, for the plugin's name."""
-        return ""
+    Where one plugin holds several data sets, `label` says what tables call each: a static method
+    that takes the parameters which name them, as in `label(problem: str) -> str`. In a study whose
+    data sets are an axis, these cannot be overridden.
+    """
+
+    label: ClassVar[Callable[..., str]] = staticmethod(lambda: "")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        super().__pydantic_init_subclass__(**more)
+        for name in cls.named_by():
+            if name not in cls.model_fields:
+                raise TypeError(
+                    f"{cls.__module__}.{cls.__name__}: label takes {name!r}, which is no parameter "
+                    "of the data set"
+                )
+
+    @classmethod
+    def named_by(cls) -> tuple[str, ...]:
+        """The parameters that the label is made of."""
+        return tuple(signature(cls.label).parameters)
 
 
 class BackboneConfig(Config):
     """Base of a backbone's parameters; override `padding_reason` where padding has no influence."""
 
     def padding_reason(self) -> str | None:
-        """Why outputs depend on how much padding follows the real tokens, and which parameters to use instead.
+        """Why outputs depend on how much padding follows the real tokens, and which parameters to
+        use instead.
 
-        "" where they do not, given mixers that are padding invariant: `train.bucket_batches` may then trim batches.
-        None, the default: not said, and trimming is refused.
+        "" where they do not, given mixers that are padding invariant: `train.bucket_batches` may
+        then trim batches. None, the default: not said, and trimming is refused.
         """
         return None
-
-
-@dataclass(frozen=True)
-class Range:
-    """What a search may vary a number over.
-
-    Attributes:
-        low: smallest value, included.
-        high: largest value, included.
-        log: whether equal ratios, not equal differences, are equally likely.
-    """
-
-    low: float
-    high: float
-    log: bool = False
-
-
-def param(
-    default: Any = ...,
-    *,
-    meaning: str,
-    symbol: str | None = None,
-    unit: str | None = None,
-    search: Sequence[Any] | Range | None = None,
-    when: When | Sequence[When] | None = None,
-    path: bool = False,
-    **limits: Any,
-) -> Any:
-    """A field of a `Config`.
-
-    Args:
-        default: the value when the user gives none; leave out for a required parameter.
-        meaning: one line for `subquad show` and the docs.
-        symbol: the paper's symbol.
-        unit: the unit, where there is one.
-        search: what a search may sensibly try: a list of choices, or a `Range`. A field without one is not searched.
-        when: what other fields must be for this one to have an effect: `{"basis": ("jacobi",)}` or `{"order": Not(0)}`.
-            All that a mapping names must hold, and of several mappings one. A field without effect gives none to
-            others. Where it has none, any value but the default is refused, and a search leaves it alone.
-        path: the value is a path; a relative one is taken from the caller's working directory, not the worker's.
-        limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
-    """
-    tried = asdict(search) if isinstance(search, Range) else search and {"choices": list(search)}
-    extra = {"symbol": symbol, "unit": unit, "search": tried, "when": conditions_of(when), "path": path}
-    kept = {key: value for key, value in extra.items() if value}
-    return Field(default, description=meaning, json_schema_extra=kept or None, **limits)
-
-
-def inherited(base: type[Config], name: str, *, when: When | Sequence[When]) -> Any:
-    """A field of another `Config` as it is there, but with a `when` of its own."""
-    spec = copy(base.model_fields[name])
-    extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
-    spec.json_schema_extra = {**extra, "when": conditions_of(when)}  # pyright: ignore[reportAttributeAccessIssue]
-    return spec
 
 
 class AttentionConfig(MixerConfig):
     """Base of an attention core's parameters: adds those of the projections around every core.
 
-    They have the same names and shapes for every core, so that a softmax model's weights load into any of them.
+    They have the same names and shapes for every core, so that a softmax model's weights load into
+    any of them.
     """
 
     bias: bool = param(True, meaning="bias of the query, key, value and output projections")
     qk_norm: Literal["none", "layer", "rms"] = param(
         "none", meaning="norm of each head's queries and keys, with a learned scale"
     )
-    rotary: bool = param(False, meaning="rotate queries and keys by their position among the real tokens (RoPE)")
+    rotary: bool = param(
+        False, meaning="rotate queries and keys by their position among the real tokens (RoPE)"
+    )
 
     def check(self, site: Site) -> None:
         super().check(site)
         if self.rotary and site.head_dim % 2:
-            raise ValueError(f"rotary needs an even head width, got {site.dim} / {site.num_heads} = {site.head_dim}")
+            raise ValueError(
+                f"rotary needs an even head width, got {site.dim} / "
+                f"{site.num_heads} = {site.head_dim}"
+            )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
-        return replace(facts, permutation_equivariant=None) if self.rotary else facts
+        if self.rotary:
+            return replace(facts, permutation_equivariant=None)
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +134,10 @@ class Site:
         max_len: longest sequence the mixer will meet, prefix tokens included; 0 while not known.
         layer_index: 0 for the first layer.
         num_layers: layers of the stack it stands in.
-        context_len: longest other sequence that one of role "cross" will meet; 0 while not known, and for others.
-        role: "self" mixes one sequence, "decoder" does so in a decoder, "cross" lets one sequence see another.
+        context_len: longest other sequence that one of role "cross" will meet; 0 while not known,
+            and for others.
+        role: "self" mixes one sequence, "decoder" does so in a decoder, "cross" lets one sequence
+            see another.
         causal: position t may only see positions <= t. Fixed here, never per call.
         num_prefix_tokens: class and register tokens in front of the sequence.
         grid: (height, width) of image patches, None for sequences.
@@ -228,15 +173,18 @@ class Facts:
 
     Attributes:
         causal: "never", "optional" (built causal when the site asks) or "always".
-        padding_invariant: outputs at real tokens do not depend on how much padding stands before or after them, or
-            what is in it.
-        permutation_equivariant: permuting the tokens permutes the outputs; None: nothing is claimed.
+        padding_invariant: outputs at real tokens do not depend on how much padding stands before or
+            after them, or what is in it.
+        permutation_equivariant: permuting the tokens permutes the outputs; None: nothing is
+            claimed.
         cross: can let one sequence see another, of any length: see `subquad.nn.TokenMixer.memory`.
         max_length: None when any length works, "site" when bound to `Site.max_len`, or a number.
         stateful: keeps state over calls (must be declared in buffers, so that checkpoints hold it).
-        complexity: growth of time and memory in the sequence length L; the larger of the two.
-        leak: what must have no influence (later positions, padding, other samples) may change a float64 output by this
-            much, relative to the largest output. 0: not at all, bit for bit. FFTs mix rounding errors: about 1e-12.
+        complexity: growth of time and memory in the sequence length L, the larger of the two; None:
+            nothing is claimed.
+        leak: what must have no influence (later positions, padding, other samples) may change a
+            float64 output by this much, relative to the largest output. 0: not at all, bit for bit.
+            FFTs mix rounding errors: about 1e-12.
     """
 
     causal: Literal["never", "optional", "always"] = "never"
@@ -245,7 +193,7 @@ class Facts:
     cross: bool = False
     max_length: int | Literal["site"] | None = None
     stateful: bool = False
-    complexity: Complexity = "L"
+    complexity: Complexity | None = "L"
     leak: float = 0.0
 
 
@@ -255,7 +203,8 @@ class Plugin:
 
     Attributes:
         config: the parameter schema, a `Config` subclass.
-        build: "module:attribute" of the class that does the work, imported only when it is needed; or the class.
+        build: "module:attribute" of the class that does the work, imported only when it is needed;
+            or the class.
         summary: one line for `subquad list`.
         paper: author, year, title or a URL; "" when there is none.
         api: the plugin API this was written for.
@@ -270,13 +219,16 @@ class Plugin:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A mixer's published form, written plainly from its formulas: what `subquad bench mixers` times beside the mixer.
+    """A mixer's published form, written plainly from its formulas: what `subquad bench mixers`
+    times beside the mixer.
 
     Attributes:
-        build: "module:attribute" of a class like the mixer's: the same parameters, weights, outputs and losses.
-        over_attention: time of the authors' code over that of torch's attention, forward and backward, by length:
-            measured on the CPU in float32 at width 128 with 2 heads. `subquad bench mixers` measures `build` there,
-            and prints no ratio over it where the two are more than 15 % apart.
+        build: "module:attribute" of a class like the mixer's: the same parameters, weights, outputs
+            and losses.
+        over_attention: time of the authors' code over that of torch's attention, forward and
+            backward, by length: measured on the CPU in float32 at width 128 with 2 heads. `subquad
+            bench mixers` measures `build` there, and prints no ratio over it where the two are more
+            than 15 % apart.
         params: the parameters they were measured with.
     """
 
@@ -287,11 +239,13 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class MixerPlugin(Plugin):
-    """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config, site)`.
+    """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config,
+    site)`.
 
     Attributes:
         facts: what it claims, with any parameters; `MixerConfig.narrow` says more for given ones.
-        variants: parameters by name that `subquad check` tries besides the defaults: one for each way it can work.
+        variants: parameters by name that `subquad check` tries besides the defaults: one for each
+            way it can work.
         published: its published form, for comparisons of speed; None where there is none.
     """
 
@@ -301,7 +255,9 @@ class MixerPlugin(Plugin):
 
     def facts_of(self, config: Config) -> Facts:
         """The facts of a mixer with these parameters."""
-        return config.narrow(self.facts) if isinstance(config, MixerConfig) else self.facts
+        if isinstance(config, MixerConfig):
+            return config.narrow(self.facts)
+        return self.facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +266,8 @@ class BackbonePlugin(Plugin):
 
     Attributes:
         inputs: what it reads: "series", "tokens", "images", ...
-        targets: what its outputs can be trained for: "class", "positions", "pair", "next-token", "sequence", ...
+        targets: what its outputs can be trained for: "class", "positions", "pair", "next-token",
+            "sequence", ...
         causal: its mixers must see no later position.
     """
 
@@ -325,9 +282,10 @@ class TaskPlugin(Plugin):
 
     Attributes:
         targets: what it can make a loss of: any of these that data set and backbone share.
-        reports: its metrics by name, and how each is printed. Tables show those of the test split in this order, and
-            compare the first.
-        selects: the metric of the validation split that selects checkpoints; "" for the one that is compared.
+        reports: its metrics by name, and how each is printed. Tables show those of the test split
+            in this order, and compare the first.
+        selects: the metric of the validation split that selects checkpoints; "" for the one that is
+            compared.
     """
 
     targets: tuple[str, ...]
@@ -361,9 +319,13 @@ class TaskPlugin(Plugin):
 def _reports_fault(reports: Any, selects: str) -> str:
     """Why a task's metrics cannot be these; "" where they can."""
     example = """such as {"accuracy": Metric(unit="%")}"""
-    if not isinstance(reports, Mapping) or not all(isinstance(one, Metric) for one in reports.values()):
+    if not isinstance(reports, Mapping) or not all(
+        isinstance(metric, Metric) for metric in reports.values()
+    ):
         return f"reports: must be a mapping of names to subquad.plugin.Metric, {example}"
-    tables = [metric_of(reports, name).with_unit for name, one in reports.items() if one.in_tables]
+    tables = [
+        metric_of(reports, name).with_unit for name, metric in reports.items() if metric.in_tables
+    ]
     if not tables:
         return f"reports: tables need one at least, {example}"
     if len(set(tables)) < len(tables):
@@ -379,13 +341,29 @@ class DatasetPlugin(Plugin):
 
     Attributes:
         inputs: "series" (float channels), "tokens" (integer ids), "images", or a word of its own.
-        targets: what can be learnt from it: "class" (of a sequence), "positions" (a class for each position), "pair"
-            (a class for two sequences), "next-token" (the token after each), "sequence" (another sequence), or others.
+        targets: what can be learnt from it: "class" (of a sequence), "positions" (a class for each
+            position), "pair" (a class for two sequences), "next-token" (the token after each),
+            "sequence" (another sequence), or others.
+        from_python: "module:function" of one that reads a user's files. The function takes
+            `(data, root)`: what a caller of the Python interface gives as data, and the folder for
+            prepared data. It writes them as such files, once for each content, and returns
+            `(path, names)`: what `dataset.params.path` becomes, and for each file written what
+            messages call it. It raises `DataError` for what it cannot write. "" for the others.
     """
 
     inputs: str
     targets: tuple[str, ...]
+    from_python: str = ""
+
+    @property
+    def named_by(self) -> tuple[str, ...]:
+        """The parameters that its label is made of."""
+        if issubclass(self.config, DatasetConfig):
+            return self.config.named_by()
+        return ()
 
     def label(self, config: Config) -> str:
         """What tables call the data set with these parameters; "" for the plugin's name."""
-        return config.label() if isinstance(config, DatasetConfig) else ""
+        if not isinstance(config, DatasetConfig):
+            return ""
+        return config.label(**{name: getattr(config, name) for name in config.named_by()})

@@ -20,28 +20,32 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def forking_context() -> ForkServerContext:
-    """Starts processes as forks of one server, which imports torch once for all of them: seconds of CPU.
+    """Starts processes as forks of one server, which imports torch once for all of them: seconds of
+    CPU.
 
-    A fork of this process itself would copy torch's threads half-alive; the server has none. What it starts
-    calls `settle` first.
+    A fork of this process itself would copy torch's threads half-alive; the server has none. What
+    it starts calls `settle` first.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._dynamo", "subquad.nn"])
-    # A SIGTERM to every process of a job is the driver's to answer, so the server starts with it blocked.
+    # A SIGTERM to every process of a job is the driver's to answer, so the server starts with it
+    # blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    asked = os.environ.get(_SAFE_PATH)
+    before_path = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
         forkserver.ensure_running()
     finally:
-        if asked is None:
+        if before_path is None:
             del os.environ[_SAFE_PATH]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
 def settle(environment: Mapping[str, str]) -> None:
-    """In a new process: take the environment its starter has now, leave Ctrl-C to it, and let SIGTERM through."""
+    """In a new process: take the environment its starter has now, leave Ctrl-C to it, and let
+    SIGTERM through.
+    """
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -49,13 +53,14 @@ def settle(environment: Mapping[str, str]) -> None:
 
 
 def keep_strange_code_out() -> None:
-    """Let this process, and each Python that it starts, load no code that others put where it stands.
+    """Let this process, and each Python that it starts, load no code that others put where it
+    stands.
 
-    Nothing of the working directory is imported by a new Python, neither modules nor plugins' metadata. Matplotlib,
-    which would read settings there, and TeX's among them, is imported from elsewhere where there are any. PyTorch's
-    compiler has a folder of this user alone for what it loads again later: by default it is a folder of /tmp whose name
-    others can guess. Where there is no cache folder to write in, it is kept for this process alone. What the user has
-    set stays.
+    Nothing of the working directory is imported by a new Python, neither modules nor plugins'
+    metadata. Matplotlib, which would read settings there, and TeX's among them, is imported from
+    elsewhere where there are any. PyTorch's compiler has a folder of this user alone for what it
+    loads again later: by default it is a folder of /tmp whose name others can guess. Where there is
+    no cache folder to write in, it is kept for this process alone. What the user has set stays.
     """
     os.environ.setdefault(_SAFE_PATH, "1")
     if os.path.lexists("matplotlibrc"):

@@ -1,21 +1,25 @@
-"""The run directory: what lies where, and small readers and writers for it. Imports neither torch nor ray nor mlflow.
+"""The run directory: what lies where, and small readers and writers for it. Imports neither torch
+nor ray nor mlflow.
 
 runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     experiment.yaml                the experiment, fully resolved (a study: study.yaml)
     environment.json               versions, plugin distributions, hardware, git commit
-    metrics.jsonl                  one `Record` a line
-    attempts.jsonl                 one line for each start: step it started from, processes, threads, time
+    metrics.jsonl                  one `Record` a line; metrics-2.jsonl those of the second attempt
+    attempts.jsonl                 one line for each start: step it started from, processes,
+                                   threads, time
     checkpoints/step-00001200/     see `subquad.engine.checkpoint`
     best.json  last.json           which step, with its metrics
     result.json                    written once, at the end
     predictions.safetensors        per-sample arrays of the final evaluation
-    test-openings.jsonl            openings of the test split; one of the same name lies beside all runs
+    test-openings.jsonl            openings of the test split; one of the same name lies beside
+                                   all runs
     source/                        the files of plugins that are given as a file
     mlflow.json                    MLflow run id and how many records it has been sent
     cells/<label>/                 a study's runs
 
-Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or edited is noticed.
-A result.json has the manifest of the files that it stands on, so a file cannot be exchanged unnoticed either.
+Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or
+edited is noticed. A result.json has the manifest of the files that it stands on, so a file cannot
+be exchanged unnoticed either.
 """
 
 from __future__ import annotations
@@ -26,11 +30,10 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 from pydantic import TypeAdapter
 from upath import UPath
@@ -39,12 +42,23 @@ from subquad import shapes
 from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
 from subquad.manifest import manifest_of
-from subquad.strict_json import MAX_BYTES, lines_of, parse_json, shaped
+from subquad.strict_json import MAX_BYTES, parse_json, shaped
+from subquad.suggest import to_paste
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
-METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
+METRICS, ATTEMPTS, RESULT, TRACKING = (
+    "metrics.jsonl",
+    "attempts.jsonl",
+    "result.json",
+    "mlflow.json",
+)
 DIAGNOSIS = "diagnosis.json"
-BEST, LAST, CHECKPOINTS, PREDICTIONS = "best.json", "last.json", "checkpoints", "predictions.safetensors"
+BEST, LAST, CHECKPOINTS, PREDICTIONS = (
+    "best.json",
+    "last.json",
+    "checkpoints",
+    "predictions.safetensors",
+)
 PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cells"
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
 TRIALS, FINAL, WINNERS = "trials", "final", "best"
@@ -52,8 +66,8 @@ OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
 SOURCES, EXPORTED = "source", "config.json"
 
 _CHECK = "check"
-_BOUND = (EXPERIMENT, IDENTITY, TRIAL, METRICS, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
-_BOUND += ("environment*.json", f"{SOURCES}/*")
+_BOUND = (EXPERIMENT, IDENTITY, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
+_BOUND += ("metrics*.jsonl", "environment*.json", f"{SOURCES}/*")
 """Of a run's folder: what its result stands on, its checkpoints aside."""
 
 _MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
@@ -68,54 +82,10 @@ _SHAPES = {
 }
 """Of files that more than one module reads; others are held against a type where they are read."""
 
-RecordKind = Literal["train", "eval", "system", "event"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """One line of metrics.jsonl.
-
-    Attributes:
-        kind: "train", "eval", "system" or "event".
-        step: optimiser steps done.
-        epoch: epochs done, fractional.
-        seconds: training time so far over all attempts, from a monotonic clock.
-        time: wall clock, seconds since 1970.
-        attempt: 1 for the first start, counted up at each resume.
-        split: the split an "eval" record is of.
-        metrics: values by name; non-finite ones are kept.
-        text: what an "event" says.
-    """
-
-    kind: RecordKind
-    step: int
-    epoch: float
-    seconds: float
-    time: float
-    attempt: int = 1
-    split: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    text: str = ""
-
-    def line(self) -> str:
-        """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity, -Infinity."""
-        return _line({key: value for key, value in vars(self).items() if value not in ("", None)})
-
-    @staticmethod
-    def parse(line: str | bytes) -> Record:
-        """A line of metrics.jsonl; what this version does not know of it is passed over.
-
-        Raises:
-            ValueError: it is no record, or its check does not hold.
-        """
-        return _RECORD.validate_python(parse_object(line))
-
-
-_RECORD = TypeAdapter(Record)
-
 
 def json_value(data: Any) -> Any:
-    """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float` reads back.
+    """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float`
+    reads back.
 
     What has no form in JSON becomes text, and half a character (of a file's name) an escape.
     """
@@ -143,80 +113,14 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_records(run: Path) -> Iterator[Record]:
-    """Complete records of a run's metrics.jsonl; a torn last line is left out.
-
-    Raises:
-        RunError: a line is no record, or the file cannot be read.
-    """
-    path = run / METRICS
-    if not path.exists():
-        return
-    with touching(path), opened(path) as lines:
-        for number, line in enumerate(lines_of(lines), 1):
-            if line.endswith(b"\n"):
-                try:
-                    yield Record.parse(line)
-                except ValueError as error:
-                    raise RunError(f"{path}:{number}: damaged: no record") from error
-
-
-@dataclass(frozen=True)
-class Place:
-    """How far a reader of a metrics.jsonl that grows is.
-
-    Attributes:
-        offset, lines: bytes and lines that were read.
-        length, last: bytes and digest of the last line read, which tell whether the file was cut since.
-        cut: the newest reading began anew for that reason.
-        attempt: the highest one read.
-        unreadable: number of the first line that is no record, as a crash of the machine may leave it.
-    """
-
-    offset: int = 0
-    lines: int = 0
-    length: int = 0
-    last: str = ""
-    cut: bool = False
-    attempt: int = 0
-    unreadable: int | None = None
-
-
-def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
-    """Complete records of a run's metrics.jsonl after a place; all of them where the file was cut since, by a resume.
-
-    Counting lines would not tell records written anew from those read before, as system metrics come by the clock.
-    """
-    path = run / METRICS
-    if not path.exists():
-        return [], place
-    with touching(path), opened(path) as stream:
-        stream.seek(place.offset - place.length)
-        cut = _digest(stream.read(place.length)) != place.last and place.offset > 0
-        before = Place(attempt=place.attempt) if cut else place
-        stream.seek(before.offset)
-        lines = [line for line in lines_of(stream) if line.endswith(b"\n")]
-    records, unreadable = list[Record](), before.unreadable
-    for number, line in enumerate(lines, before.lines + 1):
-        try:
-            records.append(Record.parse(line))
-        except ValueError:
-            unreadable = unreadable or number
-    attempt = max([before.attempt, *(one.attempt for one in records)])
-    after = replace(before, cut=cut, attempt=attempt, unreadable=unreadable)
-    if lines:
-        offset, last = before.offset + sum(map(len, lines)), lines[-1]
-        after = replace(after, offset=offset, lines=before.lines + len(lines), length=len(last), last=_digest(last))
-    return records, after
-
-
 def _digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()[:16]
 
 
 @contextmanager
 def touching(path: Path) -> Iterator[None]:
-    """What the system refuses to do with a file of a run is a user's error, in one line: a full disk, a folder there.
+    """What the system refuses to do with a file of a run is a user's error, in one line: a full
+    disk, a folder there.
 
     Raises:
         RunError: the path and the reason; a DiskError where the disk is full or cannot be written.
@@ -239,7 +143,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that the user names, which may also be a device or a pipe, such as /dev/stdout."""
+    """Write a file that the user names, which may also be a device or a pipe, such as
+    /dev/stdout.
+    """
     if path.exists() and not path.is_file():
         with touching(path), open(path, "wb") as stream:
             stream.write(text.encode())
@@ -257,7 +163,7 @@ def to_disk(stream: IO[str]) -> None:
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add a JSON line; when this returns it is on the disk."""
     with touching(path), opened(path, "a", encoding="utf-8") as stream:
-        stream.write(_line(data))
+        stream.write(json_line(data))
         to_disk(stream)
 
 
@@ -271,7 +177,7 @@ def json_text(data: Mapping[str, Any]) -> str:
     return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _line(data: Mapping[str, Any]) -> str:
+def json_line(data: Mapping[str, Any]) -> str:
     return json.dumps(_checked(data), allow_nan=False) + "\n"
 
 
@@ -305,7 +211,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no strict JSON object, has changed since it was written, or has not the shape of its file.
+        ValueError: it is no strict JSON object, has changed since it was written, or has not the
+            shape of its file.
     """
     with opened(path) as stream:
         data = parse_object(stream.read(MAX_BYTES + 1))
@@ -315,7 +222,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where the file is missing, torn, damaged or not what a run has there."""
+    """A JSON object, or None where the file is missing, torn, damaged or not what a run has
+    there.
+    """
     try:
         return read_object(path)
     except (OSError, ValueError):
@@ -331,6 +240,21 @@ def read_bytes(path: Path) -> bytes:
     """
     with opened(path) as stream:
         return stream.read()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file of lines; damaged lines are left out, none where there is no file.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    found: list[dict[str, Any]] = []
+    with touching(path):
+        lines = read_bytes(path).splitlines() if path.exists() else []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(parse_object(line))
+    return found
 
 
 def read_result(run: Path) -> dict[str, Any] | None:
@@ -392,9 +316,14 @@ def runs_below(folder: Path) -> list[Path]:
         RunError: the folder is neither.
     """
     if is_study(folder):
-        cells = sorted(path for path in (folder / CELLS).glob("*") if is_run(path) or (path / IDENTITY).exists())
+        cells = sorted(
+            path
+            for path in (folder / CELLS).glob("*")
+            if is_run(path) or (path / IDENTITY).exists()
+        )
         if lost := next((path for path in cells if not is_run(path)), None):
-            raise RunError(f"{lost / EXPERIMENT}: missing; `subquad resume {folder}` writes it again")
+            again = to_paste("resume", folder)
+            raise RunError(f"{lost / EXPERIMENT}: missing; `{again}` writes it again")
         return cells
     if is_run(folder):
         return [folder]
@@ -402,7 +331,9 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def runs_root(folder: Path) -> Path:
-    """The folder `runs` above a run's, study's or search's; one moved away from there has the folder beside itself."""
+    """The folder `runs` above a run's, study's or search's; one moved away from there has the
+    folder beside itself.
+    """
     own = folder.parent.parent if folder.parent.name == CELLS else folder
     return next((parent for parent in folder.parents if parent.name == "runs"), own.parent)
 

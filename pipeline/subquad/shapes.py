@@ -1,4 +1,5 @@
-"""What the JSON files of a run's folder hold, as far as anything asks: keys that are not named may have any value.
+"""What the JSON files of a run's folder hold, as far as anything asks: keys that are not named may
+have any value.
 
 A number that is not finite stands there as a text, see `runs.json_value`.
 """
@@ -134,7 +135,7 @@ class _Candidate(TypedDict):
     best: _Winner | None
     final: list[str]
     over: str
-    ended: NotRequired[dict[str, dict[str, Any]]]
+    ended: NotRequired[dict[str, str]]
     reasons: NotRequired[list[str]]
 
 

@@ -1,7 +1,9 @@
-"""What lies outside a run's own folder: its checkpoints, a copy of its small files, and data sets that are URLs.
+"""What lies outside a run's own folder: its checkpoints, a copy of its small files, and data sets
+that are URLs.
 
-A place is a folder, or an address in an object store, s3://BUCKET/... or gs://BUCKET/... The layout there is that below
-`--root`: STORAGE/runs/NAME/STAMP/... In an object store nothing is renamed or appended to, and listings are never kept.
+A place is a folder, or an address in an object store, s3://BUCKET/... or gs://BUCKET/... The layout
+there is that below `--root`: STORAGE/runs/NAME/STAMP/... In an object store nothing is renamed or
+appended to, and listings are never kept.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import shutil
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -24,13 +26,12 @@ from platformdirs import user_cache_path
 from upath import UPath
 
 from subquad import disk
-from subquad.addresses import has_secret
 from subquad.disk import building as building
 from subquad.disk import check_own as check_own
 from subquad.disk import close as close
 from subquad.disk import replacing
-from subquad.downloads import Counted, client
-from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
+from subquad.downloads import Counted
+from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
 from subquad.limits import allow
 from subquad.manifest import manifest_of
 from subquad.runs import (
@@ -47,27 +48,12 @@ from subquad.runs import (
     read_json,
     touching,
 )
-
-STORES = ("s3", "gs")
-ADDRESSES = (*STORES, "http", "https", "file")
-"""Kinds of addresses that a data set may have."""
-_NEEDED = {
-    "s3": ("s3fs", "'subquad[s3]'"),
-    "gs": ("gcsfs", "'subquad[gcs]'"),
-    "http": ("aiohttp", "aiohttp"),
-    "https": ("aiohttp", "aiohttp"),
-}
-"""The module that reaches a kind of address, and how it is installed."""
+from subquad.stores import STORES, place_at
 
 SECONDS = 60.0
 """After which a store has not answered, all attempts of its library included."""
 _SLOWEST = 1e6
 """Bytes a second that a store takes at least."""
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 2}}},
-    "http": {"get_client": client},
-    "https": {"get_client": client},
-}
 _STAYS = (LOCK, OWNER, STOP)
 """What belongs to the process that works on a folder."""
 
@@ -78,51 +64,6 @@ def data_root() -> Path:
     return Path(given).resolve() if given else user_cache_path("subquad") / "data"
 
 
-def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:
-    """Why an address cannot be used, "" where it can or is a path of this machine."""
-    if "://" not in address:
-        return ""
-    parts = urlsplit(address)
-    if parts.scheme not in known:
-        return f"{parts.scheme}:// is not supported; use {', '.join(f'{one}://' for one in known)} or a folder"
-    if has_secret(address):
-        return (
-            "must not hold a user name, password or token, as experiments are written to disk: give them as the "
-            "store's own environment variables or files, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    if not parts.netloc and parts.scheme != "file":
-        return f"{address} names no {'server' if parts.scheme.startswith('http') else 'bucket'}"
-    return ""
-
-
-def root_of(given: str) -> tuple[Path, tuple[str, ...]]:
-    """The folder for `runs/` that `--root` names, and the override it stands for; an address is storage.
-
-    Raises:
-        ConfigError: an address that cannot be used.
-    """
-    if fault := address_fault(given):
-        raise ConfigError(f"--root: {fault}")
-    return (Path(), (f"resources.storage={given}",)) if "://" in given else (Path(given), ())
-
-
-def place_at(address: str) -> Path:
-    """A path of this machine, or what has its methods in an object store.
-
-    Raises:
-        UserError: it is not supported, or a package that reaches it is not installed.
-    """
-    if fault := address_fault(address, ADDRESSES):
-        raise ConfigError(fault)
-    scheme, _, rest = address.rpartition("://")
-    if scheme in ("", "file"):
-        return Path(rest)
-    module, package = _NEEDED[scheme]
-    if find_spec(module) is None:
-        raise UserError(f"{scheme}:// needs {module}, which is not installed: pip install {package}")
-    return cast("Path", UPath(address, use_listings_cache=False, **_OPTIONS.get(scheme, {})))
-
-
 def below(folder: Path, name: str) -> Path:
     """The path of a file whose name comes from elsewhere: an archive, a bucket, an index.
 
@@ -131,8 +72,8 @@ def below(folder: Path, name: str) -> Path:
         name: relative, with `/` between its parts.
 
     Raises:
-        ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or leads out of the
-            folder by a link.
+        ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or
+            leads out of the folder by a link.
     """
     is_steering = any(unicodedata.category(character) == "Cc" for character in name)
     if is_steering or any(part in ("", ".", "..") for part in name.split("/")):
@@ -143,32 +84,76 @@ def below(folder: Path, name: str) -> Path:
     return path
 
 
-def kept_at(folder: Path, storage: str) -> Path:
-    """The place in storage of what lies below `runs/`.
+@dataclass(frozen=True)
+class RunFolder:
+    """The two places of a run, study or search: its folder, and what lies in storage.
 
-    Raises:
-        RunError: the folder lies elsewhere, so that nobody knows its place.
+    Attributes:
+        path: the folder.
+        storage: `resources.storage`; None: the folder has all of it.
     """
-    above = folder.parts[:-1]
-    if "runs" not in above:
-        raise RunError(f"{folder}: must lie below a folder `runs`, as its checkpoints are in {storage}/runs/...")
-    start = len(above) - 1 - above[::-1].index("runs")
-    place = place_at(storage)
-    kept = place.joinpath(*folder.parts[start:])
-    if disk.hold(kept):
-        disk.refuse_links(kept)
-    return kept
 
+    path: Path
+    storage: str | None = None
+    _sent: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
+    """The manifest of what storage was sent."""
 
-def checkpoints_at(folder: Path, storage: str | None = None) -> Path:
-    """Where the checkpoints of a run's folder are."""
-    return (kept_at(folder, storage) if storage else folder) / CHECKPOINTS
+    @staticmethod
+    def of(run: Path) -> RunFolder:
+        """A run, by what its folder says."""
+        experiment = (read_json(run / IDENTITY) or {}).get("experiment") or {}
+        return RunFolder(run, experiment.get("resources", {}).get("storage"))
 
+    @property
+    def kept(self) -> Path:
+        """Its place in storage, which is that below `runs/`; the folder itself without storage.
 
-def checkpoints_of(folder: Path) -> Path:
-    """Where the checkpoints of a run are, by what its folder says."""
-    experiment = (read_json(folder / IDENTITY) or {}).get("experiment") or {}
-    return checkpoints_at(folder, experiment.get("resources", {}).get("storage"))
+        Raises:
+            RunError: the folder lies elsewhere, so that nobody knows its place.
+        """
+        if self.storage is None:
+            return self.path
+        above = self.path.parts[:-1]
+        if "runs" not in above:
+            raise RunError(
+                f"{self.path}: must lie below a folder `runs`, as its checkpoints are in "
+                f"{self.storage}/runs/..."
+            )
+        start = len(above) - 1 - above[::-1].index("runs")
+        kept = place_at(self.storage).joinpath(*self.path.parts[start:])
+        if disk.hold(kept):
+            disk.refuse_links(kept)
+        return kept
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints of a run are."""
+        return self.kept / CHECKPOINTS
+
+    def mirror(self) -> None:
+        """Bring its small files to storage, those that changed since the last call; runs in it are
+        left.
+
+        Raises:
+            DiskError: they cannot be written there.
+        """
+        target = self.kept
+        if target == self.path:
+            return
+        with touching(self.path):
+            files = _small_files(self.path)
+            now = manifest_of({path.relative_to(self.path).as_posix(): path for path in files})
+        changed = [name for name, told in now.items() if self._sent.get(name) != told]
+        for names in (
+            [name for name in changed if name != RESULT],
+            [name for name in changed if name == RESULT],  # it stands on the other files
+        ):
+            with touching(self.path):
+                put({target / name: read_bytes(self.path / name) for name in names})
+        for name in (self._sent.keys() or {RESULT, ERROR}) - now.keys():
+            remove(target / name)
+        self._sent.clear()
+        self._sent.update(now)
 
 
 def is_remote(path: Path) -> bool:
@@ -184,11 +169,14 @@ def reason_of(error: BaseException) -> str:
     return said[:300] or type(error).__name__
 
 
-def _do(place: Path | UPath, name: str, *given: Any, seconds: float | None = None, **more: Any) -> Any:
+def _do(
+    place: Path | UPath, name: str, *given: Any, seconds: float | None = None, **more: Any
+) -> Any:
     """What an operation of a place's file system returns.
 
     Raises:
-        TimeoutError: there was no answer; some libraries would wait for ever for a server that takes no data.
+        TimeoutError: there was no answer; some libraries would wait for ever for a server that
+            takes no data.
     """
     from fsspec.asyn import FSTimeoutError, sync
 
@@ -220,7 +208,8 @@ def reaching(place: Path, kind: type[UserError] = DiskError) -> Iterator[None]:
 
 
 def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Names of all files below a folder, with `/`, and what its store says of each; one request in an object store.
+    """Names of all files below a folder, with `/`, and what its store says of each; one request in
+    an object store.
 
     Raises:
         DiskError: it cannot be listed.
@@ -230,7 +219,9 @@ def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
     with reaching(folder):
         above = f"{folder.path.rstrip('/')}/"
         found = _do(folder, "find", folder.path, detail=True)
-        names = {path.removeprefix(above): told for path, told in found.items() if path.startswith(above)}
+        names = {
+            path.removeprefix(above): told for path, told in found.items() if path.startswith(above)
+        }
         for name in names:
             try:
                 below(folder, name)
@@ -309,32 +300,9 @@ def check_storage(storage: str | None) -> None:
         put({probe: b""})
         remove(probe)
     except DiskError as error:
-        raise RunError(f"resources.storage: {storage} cannot be used: {reason_of(error.__cause__ or error)}") from error
-
-
-def store_copy(folder: Path, storage: str | None, seen: dict[str, Any]) -> None:
-    """Bring the small files of a run's, study's or search's folder to storage, those that changed; runs in it are left.
-
-    Args:
-        seen: the manifest of what the last call with it found, which this one keeps up to date;
-            empty at first.
-
-    Raises:
-        DiskError: they cannot be written there.
-    """
-    if storage is None or (target := kept_at(folder, storage)) == folder:
-        return
-    with touching(folder):
-        files = _small_files(folder)
-        now = manifest_of({path.relative_to(folder).as_posix(): path for path in files})
-    changed = [name for name, told in now.items() if seen.get(name) != told]
-    for last in (False, True):  # a result stands on the other files
-        with touching(folder):
-            put({target / name: read_bytes(folder / name) for name in changed if (name == RESULT) is last})
-    for name in (seen.keys() or {RESULT, ERROR}) - now.keys():
-        remove(target / name)
-    seen.clear()
-    seen.update(now)
+        raise RunError(
+            f"resources.storage: {storage} cannot be used: {reason_of(error.__cause__ or error)}"
+        ) from error
 
 
 def _small_files(folder: Path) -> Iterator[Path]:
@@ -342,7 +310,11 @@ def _small_files(folder: Path) -> Iterator[Path]:
         if path.is_dir():
             if path.name != CHECKPOINTS and not is_run(path) and not is_study(path):
                 yield from _small_files(path)
-        elif path.name not in _STAYS and not path.name.startswith(".") and not path.name.endswith(".lock"):
+        elif (
+            path.name not in _STAYS
+            and not path.name.startswith(".")
+            and not path.name.endswith(".lock")
+        ):
             yield path
 
 
@@ -364,17 +336,22 @@ def fetched(address: str, root: Path) -> Path:
         files = listing(place) if is_folder else {"": told}
         if is_folder and not files:
             raise DataError(f"{address}: there is nothing")
-        marks = {name: [str(one.get(key)) for key in ("size", *_VERSIONS)] for name, one in files.items()}
-        version = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
+        marks = {
+            name: [str(file.get(key)) for key in ("size", *_VERSIONS)]
+            for name, file in files.items()
+        }
+        version = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
         folder = root / "fetched" / version
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 with building(folder) as part:
-                    for name, one in files.items():
+                    for name, file in files.items():
                         target = below(part, f"{place.name}/{name}" if name else place.name)
                         target.parent.mkdir(parents=True, exist_ok=True)
-                        _fetch(place / name if name else place, target, one.get("size"))
+                        _fetch(place / name if name else place, target, file.get("size"))
         check_own(folder)
     return folder / place.name
 

@@ -1,6 +1,8 @@
-"""Read JSON strictly: bounded in bytes, values, depth and digits; finite; each key once; UTF-8 without lone surrogates.
+"""Read JSON strictly: bounded in bytes, values, depth and digits; finite; each key once; UTF-8
+without lone surrogates.
 
-What is read of a file that others wrote has the shape that its name promises (`shapes`), so its readers need not ask.
+What is read of a file that others wrote has the shape that its name promises (`shapes`), so its
+readers need not ask.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from subquad.errors import plain
+from subquad.errors import escaped
 
 MAX_BYTES = 200_000_000
 MAX_VALUES = 5_000_000
@@ -64,7 +66,7 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{plain(text, 30)} is not a finite number")
+        raise ValueError(f"{escaped(text, 30)} is not a finite number")
     return value
 
 
@@ -77,14 +79,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         seen = set[str]()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"key {plain(twice, 60)!r} is given twice")
+        raise ValueError(f"key {escaped(twice, 60)!r} is given twice")
     return data
 
 
 def _refuse_depth(data: Any) -> None:
     level = [data]
     for _ in range(MAX_DEPTH):
-        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+        level = [
+            inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)
+        ]
         if not level:
             return
     if any(isinstance(value, (dict, list)) for value in level):
@@ -96,7 +100,9 @@ def _inside(value: Any) -> Any:
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file of JSON lines; of one that is longer than `MAX_LINE` pieces, which are no JSON."""
+    """The lines of a file of JSON lines; of one that is longer than `MAX_LINE` pieces, which are
+    no JSON.
+    """
     while line := stream.readline(MAX_LINE):
         yield line
 
@@ -111,5 +117,5 @@ def shaped(data: Mapping[str, Any], shape: TypeAdapter[Any]) -> None:
         shape.validate_python(data, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = plain(".".join(map(str, first["loc"])), 200)
+        where = escaped(".".join(map(str, first["loc"])), 200)
         raise ValueError(f"{where}: {first['msg'].lower()}") from None

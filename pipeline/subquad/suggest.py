@@ -1,7 +1,8 @@
-"""The nearest known name, for error messages."""
+"""What a message suggests: the nearest known name, and a command to paste."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 
@@ -12,7 +13,11 @@ def nearest(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
 
     options = sorted(set(known))
     close = process.extract(
-        name, options, scorer=DamerauLevenshtein.distance, score_cutoff=max(1, len(name) // 3), limit=None
+        name,
+        options,
+        scorer=DamerauLevenshtein.distance,
+        score_cutoff=max(1, len(name) // 3),
+        limit=None,
     )
     ranked = sorted(close, key=lambda row: (row[1], -JaroWinkler.similarity(name, row[0]), row[0]))
     return [row[0] for row in ranked[:limit]]
@@ -20,5 +25,12 @@ def nearest(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'agf'?`, or nothing where no known name is near."""
-    found = nearest(name, known)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    names = nearest(name, known)
+    if names:
+        return f"; did you mean {names[0]!r}?"
+    return ""
+
+
+def to_paste(*words: object) -> str:
+    """`subquad` with these words, as a shell takes them: a path with blanks is quoted."""
+    return shlex.join(["subquad", *map(str, words)])

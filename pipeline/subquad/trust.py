@@ -1,7 +1,8 @@
-"""What the user of this machine gave: the words of the command line, and what earlier commands remember of them.
+"""What the user of this machine gave: the words of the command line, and what earlier commands
+remember of them.
 
-Nothing that a folder, a data file or an experiment says gets in here by itself. What is remembered lies in the user's
-configuration folder, which nobody else may enter.
+Nothing that a folder, a data file or an experiment says gets in here by itself. What is remembered
+lies in the user's configuration folder, which nobody else may enter.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def remember_address(address: str) -> None:
 
 @contextmanager
 def training() -> Iterator[None]:
-    """The user trains the experiment that is read in the block: the plugin files that it names run now and later."""
+    """The user trains the experiment that is read in the block: the plugin files that it names
+    run now and later.
+    """
     _training.append(True)
     try:
         yield
@@ -71,19 +74,25 @@ def refuse_strange_storage(storage: str | None) -> None:
         storage: an address, or an absolute path; None where there is none.
 
     Raises:
-        UserError: no experiment with it was trained here, and it does not stand on this command line.
+        UserError: no experiment with it was trained here, and it does not stand on this command
+            line.
     """
     if storage is None or storage in _remembered("storage"):
         return
     for word in _words:
         given = word.partition("=")[2] or word
-        place = given if "://" in given else os.path.abspath(given)
-        if place.rstrip("/") == storage.rstrip("/") or place.startswith(f"{storage.rstrip('/')}/runs/"):
+        if "://" in given:
+            place = given
+        else:
+            place = os.path.abspath(given)
+        if place.rstrip("/") == storage.rstrip("/") or place.startswith(
+            f"{storage.rstrip('/')}/runs/"
+        ):
             _remember("storage", storage)
             return
     raise UserError(
-        f"resources.storage: {mask(storage)}: files would be written there, and you have neither named it nor trained "
-        f"with it here: if you trust it, add --root {mask(storage)}"
+        f"resources.storage: {mask(storage)}: files would be written there, and you have neither "
+        f"named it nor trained with it here: if you trust it, add --root {mask(storage)}"
     )
 
 
@@ -101,7 +110,8 @@ def trust_file(sha256: str) -> None:
 def is_named(path: Path) -> bool:
     """Whether a plugin's file stands on this command line.
 
-    A word that is itself the path of something is none: a shell writes those for `*`, and a folder may hold any name.
+    A word that is itself the path of something is none: a shell writes those for `*`, and a folder
+    may hold any name.
     """
     words = [word for word in _words if not os.path.lexists(word)]
     named = [Path(os.path.expanduser(name)) for word in words for name in _FILE.findall(word)]
@@ -116,8 +126,8 @@ def _located(path: Path) -> Path:
 def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
     """Refuse to run a plugin's file that only an experiment or a folder names.
 
-    What runs is remembered with its folder: a file may import what lies beside it, and in a stranger's folder that is
-    something else.
+    What runs is remembered with its folder: a file may import what lies beside it, and in a
+    stranger's folder that is something else.
 
     Args:
         label: names it in messages.
@@ -125,15 +135,16 @@ def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
         sha256: of its content.
 
     Raises:
-        PluginError: the user neither named it on this command line, nor trained with this content there, nor said
-            --trust.
+        PluginError: the user neither named it on this command line, nor trained with this content
+            there, nor said --trust.
     """
     file = f"{sha256} {_located(path).parent}"
     if is_named(path) or _training or sha256 in _trusted:
         _remember("files", file)
     elif file not in _remembered("files"):
         raise PluginError(
-            f"{label}: {path} would run, and you have neither named it nor trained with it here as it is now: read it, "
+            f"{label}: {path} would run, and you have neither named it nor trained "
+            "with it here as it is now: read it, "
             f"then add --trust {sha256}"
         )
 
@@ -151,8 +162,13 @@ def _content() -> dict[str, list[str]]:
         data: Any = json.loads(_place().read_bytes())
     except (OSError, ValueError):
         return {}
-    lists = data.items() if isinstance(data, dict) else ()
-    return {key: [str(value) for value in values] for key, values in lists if isinstance(values, list)}
+    if isinstance(data, dict):
+        lists = data.items()
+    else:
+        lists = ()
+    return {
+        key: [str(value) for value in values] for key, values in lists if isinstance(values, list)
+    }
 
 
 def _remembered(kind: str) -> list[str]:
@@ -160,7 +176,9 @@ def _remembered(kind: str) -> list[str]:
 
 
 def _remember(kind: str, value: str) -> None:
-    """Add a value; without a configuration folder that can be written it is forgotten with this process."""
+    """Add a value; without a configuration folder that can be written it is forgotten with this
+    process.
+    """
     _here.setdefault(kind, set()).add(value)
     content = _content()
     if value in content.get(kind, []):

@@ -1,5 +1,5 @@
-"""Further mixers without a fault, of kinds that a check could take for one: random in training, branching on numbers,
-recurrent, stateful, drawn when built.
+"""Further mixers without a fault, of kinds that a check could take for one: random in training,
+branching on numbers, recurrent, stateful, drawn when built.
 
 Letters: B batch, L length, D model width.
 """
@@ -43,7 +43,9 @@ class Noisy(Pooled):
     """Noise of its own on the scores in training."""
 
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
-        return super().weights(scores + 0.1 * torch.randn_like(scores) if self.training else scores, keep)
+        return super().weights(
+            scores + 0.1 * torch.randn_like(scores) if self.training else scores, keep
+        )
 
 
 class Recurrent(TokenMixer):
@@ -63,9 +65,8 @@ class Recurrent(TokenMixer):
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Any]:
         keep = ones(x) if keep is None else keep
         state, outs = torch.zeros_like(x[:, 0]), []
-        for token, real in zip(
-            x.unbind(1), keep.unbind(1), strict=True
-        ):  # x[:, i] would have a backward pass of L each
+        # x[:, i] would have a backward pass of L each
+        for token, real in zip(x.unbind(1), keep.unbind(1), strict=True):
             state = torch.where(real[:, None], self._next(token, state), state)
             outs.append(state)
         return torch.stack(outs, 1), {"state": state}
@@ -109,11 +110,15 @@ class Selecting(TokenMixer):
         chosen = scores.topk(min(8, x.shape[1]), 1).indices
         counted = keep.gather(1, chosen)[..., None]
         picked = self.value(x.gather(1, chosen[..., None].expand(-1, -1, x.shape[2]))) * counted
-        return self.value(x) + picked.sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp_min(1)
+        return self.value(x) + picked.sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp_min(
+            1
+        )
 
 
 class Branching(Mean):
-    """Another way where nothing is padded, found by looking at the mask; and a buffer that its device fixes."""
+    """Another way where nothing is padded, found by looking at the mask; and a buffer that its
+    device fixes.
+    """
 
     rates: Tensor
 

@@ -1,14 +1,17 @@
-"""Small mixers without a fault, one for each kind of thing the certificate looks at; `wrong.py` spoils them.
+"""Small mixers without a fault, one for each kind of thing the certificate looks at; `wrong.py`
+spoils them.
 
 Letters: B batch, L length, D model width, H heads, E head width.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore, MixerOutput, ParameterRule, TokenMixer
@@ -44,7 +47,9 @@ class Mean(TokenMixer):
 
     def mean(self, value: Tensor, keep: Tensor) -> Tensor:
         """(B, D)."""
-        return value.masked_fill(~keep[..., None], 0.0).sum(1) / keep.sum(1, keepdim=True).clamp_min(1)
+        return value.masked_fill(~keep[..., None], 0.0).sum(1) / keep.sum(
+            1, keepdim=True
+        ).clamp_min(1)
 
     def losses(self, mean: Tensor) -> dict[str, Tensor]:
         return {"size": mean.square().mean(-1)}
@@ -69,6 +74,28 @@ class Pooled(TokenMixer):
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
         """(B, L)."""
         return torch.softmax(scores.masked_fill(~keep, -1e9), 1)
+
+
+class Chosen(TokenMixer):
+    """Each token plus that of its block of 32 which scores highest, in whatever format the scores
+    have.
+    """
+
+    Config = MixerConfig
+    facts = Facts()
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+        self.value = nn.Linear(site.dim, site.dim)
+        self.score = nn.Linear(site.dim, 1, bias=False).requires_grad_(False)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        value, scores = self.value(x), self.score(x).squeeze(-1)
+        blocks = nn.functional.pad(scores, (0, -x.shape[1] % 32), value=-torch.inf)
+        best = blocks.unflatten(1, (-1, 32)).argmax(-1)
+        best = best + 32 * torch.arange(best.shape[1], device=x.device)
+        chosen = value.gather(1, best[..., None].expand(-1, -1, value.shape[-1]))
+        return value + chosen.repeat_interleave(32, 1)[:, : x.shape[1]]
 
 
 class RunningMean(TokenMixer):
@@ -99,7 +126,9 @@ class RunningMean(TokenMixer):
 
 
 class Window(TokenMixer):
-    """The mean of the last 8 tokens, from the difference of two running sums, in float32 at least."""
+    """The mean of the last 8 tokens, from the difference of two running sums, in float32 at
+    least.
+    """
 
     Config = MixerConfig
     facts = Facts(causal="always")
@@ -112,7 +141,9 @@ class Window(TokenMixer):
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         value = self.value(x)
         total = self.widened(value).cumsum(1)
-        behind = torch.cat([torch.zeros_like(total[:, : self.WIDTH]), total], 1)[:, : total.shape[1]]
+        behind = torch.cat([torch.zeros_like(total[:, : self.WIDTH]), total], 1)[
+            :, : total.shape[1]
+        ]
         return ((total - behind) / self.WIDTH).to(value.dtype)
 
     def widened(self, x: Tensor) -> Tensor:
@@ -136,12 +167,16 @@ class Convolution(TokenMixer):
         if keep is not None:
             x = x.masked_fill(~keep[..., None], 0.0)
         with torch.autocast(x.device.type, enabled=False):
-            spectrum = torch.fft.rfft(x, 2 * length, dim=1) * torch.fft.rfft(kernel, 2 * length, dim=0)
+            spectrum = torch.fft.rfft(x, 2 * length, dim=1) * torch.fft.rfft(
+                kernel, 2 * length, dim=0
+            )
             return torch.fft.irfft(spectrum, 2 * length, dim=1)[:, :length]
 
 
 class Placed(TokenMixer):
-    """A learned weight for each position among the real tokens; bound to the length it is built for."""
+    """A learned weight for each position among the real tokens; bound to the length it is built
+    for.
+    """
 
     Config = MixerConfig
     facts = Facts(padding_invariant=True, permutation_equivariant=False, max_length="site")
@@ -149,19 +184,10 @@ class Placed(TokenMixer):
     def __init__(self, config: Any, site: Site):
         super().__init__()
         self.table = nn.Parameter(torch.randn(site.max_len, site.dim))
-        self.max_len = site.max_len
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        self.refuse(x.shape[1])
         place = (ones(x) if keep is None else keep).cumsum(1).sub(1).clamp_min(0)
-        return x * self.table[self.wrapped(place)]
-
-    def refuse(self, length: int) -> None:
-        if length > self.max_len:
-            raise PluginError(f"Placed was built for {self.max_len} positions, got {length}")
-
-    def wrapped(self, place: Tensor) -> Tensor:
-        return place
+        return x * self.table[place]
 
 
 class RandomFeatures(TokenMixer):
@@ -224,7 +250,9 @@ class Handed(TokenMixer):
         return MixerOutput(out, {}, None if self.tail is None else self.carry(self.tail(x), keep))
 
     def carry(self, tail: Tensor, keep: Tensor) -> Tensor:
-        return tail.masked_fill(~keep[..., None], 0.0).sum(1) / keep.sum(1, keepdim=True).clamp_min(1)
+        return tail.masked_fill(~keep[..., None], 0.0).sum(1) / keep.sum(1, keepdim=True).clamp_min(
+            1
+        )
 
 
 class Attention(AttentionCore):
@@ -233,13 +261,21 @@ class Attention(AttentionCore):
     class Config(AttentionConfig):
         """The projections' parameters."""
 
-    facts = Facts(padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L^2")
+    facts = Facts(
+        padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L^2"
+    )
 
     def __init__(self, config: Any, site: Site):
         super().__init__()
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         scores = q @ k.mT / q.shape[-1] ** 0.5
         return torch.softmax(scores if key_keep is None else self.masked(scores, key_keep), -1) @ v
@@ -254,15 +290,25 @@ class SelfOnly(Attention):
     facts = Facts(padding_invariant=True, permutation_equivariant=True, complexity="L^2")
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         if q.shape[2] != k.shape[2]:
-            raise PluginError(f"SelfOnly takes one sequence, got {q.shape[2]} queries and {k.shape[2]} keys")
+            raise PluginError(
+                f"SelfOnly takes one sequence, got {q.shape[2]} queries and {k.shape[2]} keys"
+            )
         return super().forward(q, k, v, query_keep=query_keep, key_keep=key_keep)
 
 
 class Crossing(TokenMixer):
-    """Each token plus the mean of another sequence, or of its own; what it needs of the other is kept in memory."""
+    """Each token plus the mean of another sequence, or of its own; what it needs of the other is
+    kept in memory.
+    """
 
     Config = MixerConfig
     facts = Facts(padding_invariant=True, permutation_equivariant=True, cross=True)
@@ -285,7 +331,11 @@ class Crossing(TokenMixer):
         context: Tensor | None = None,
         context_keep: Tensor | None = None,
     ) -> Tensor:
-        memory = self.memory(x, keep=keep) if context is None else self.memory(context, keep=context_keep)
+        memory = (
+            self.memory(x, keep=keep)
+            if context is None
+            else self.memory(context, keep=context_keep)
+        )
         return self.value(x) + memory["mean"][:, None]
 
     def memory(self, context: Tensor, *, keep: Tensor | None = None) -> dict[str, Tensor]:
@@ -293,7 +343,9 @@ class Crossing(TokenMixer):
         total = self.value(context).masked_fill(~keep[..., None], 0.0).sum(1)
         return {"mean": total / keep.sum(1, keepdim=True).clamp_min(1)}
 
-    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Any = None) -> tuple[Tensor, Any]:
+    def prefill(
+        self, x: Tensor, *, keep: Tensor | None = None, memory: Any = None
+    ) -> tuple[Tensor, Any]:
         return self.value(x) + memory["mean"][:, None], {}
 
     def step(self, x: Tensor, cache: Any, *, memory: Any = None) -> tuple[Tensor, Any]:
@@ -323,11 +375,148 @@ class Squared(TokenMixer):
         return self.operation(self.value(x))
 
 
+class InSingle(Pooled):
+    """Its softmax is in float32, whatever it is called with."""
+
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        return super().weights(scores.float(), keep).to(scores.dtype)
+
+
+class BatchLoss(Mean):
+    """One loss for the batch."""
+
+    def losses(self, mean: Tensor) -> dict[str, Tensor]:
+        return {"size": mean.square().mean()}
+
+
+class Routed(Pooled):
+    """A gate for each group of 16 tokens but the first."""
+
+    facts = Facts()
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__(config, site)
+        self.gate = nn.Linear(site.dim, 1)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        out = super().forward(x, keep=keep)
+        if x.shape[1] <= 16:
+            return out
+        later = out[:, 16:] * torch.sigmoid(self.gate(x[:, 16:]))
+        return torch.cat([out[:, :16], later], 1)
+
+
+class Reentrant(Pooled):
+    """A checkpoint that is computed again in a backward pass of its own; a weight without a
+    number.
+    """
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__(config, site)
+        self.none = nn.Parameter(torch.empty(0, site.dim))
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        forward = super().forward
+        return checkpoint(lambda tokens: forward(tokens, keep=keep), x, use_reentrant=True)  # pyright: ignore
+
+
+class Turned(Pooled):
+    """An orthogonal weight, whose buffer torch keeps transposed."""
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__(config, site)
+        nn.utils.parametrizations.orthogonal(self.value)
+
+
+class CompiledInside(Pooled):
+    """One of its functions is compiled."""
+
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        return _compiled_softmax(scores.masked_fill(~keep, -1e9))
+
+
+@torch.compile(backend="aot_eager", dynamic=True)
+def _compiled_softmax(scores: Tensor) -> Tensor:
+    return torch.softmax(scores, 1)
+
+
+class SingleAcross(Attention):
+    """Its softmax is in float32, also where it sees another sequence."""
+
+    def masked(self, scores: Tensor, key_keep: Tensor) -> Tensor:
+        return super().masked(scores.float(), key_keep).to(scores.dtype)
+
+
+class Table(TokenMixer):
+    """As many positions as its table has rows, a number of its own."""
+
+    Config = MixerConfig
+    facts = Facts(max_length=300)
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(300, site.dim))
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return x * self.table[: x.shape[1]]
+
+
+class Packed(TokenMixer):
+    """An LSTM that is told how long each sample is, on the CPU as torch wants it."""
+
+    Config = MixerConfig
+    facts = Facts()
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+        self.lstm = nn.LSTM(site.dim, site.dim, batch_first=True)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        lengths = torch.full(x.shape[:1], x.shape[1])
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        out, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        return out
+
+
+class Unpadded(RunningMean):
+    """Claims nothing of padding, which it counts like any token."""
+
+    facts = Facts(causal="always")
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return super().forward(x)
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None):
+        return super().prefill(x)
+
+
+class Brief(RunningMean):
+    """Takes 64 positions at most, a number of its own."""
+
+    facts = replace(RunningMean.facts, max_length=64)
+
+
+SELDOM: tuple[tuple[type, set[str]], ...] = (
+    (Brief, {"precision-fp32", "precision-bf16", "cache-step", "causal-outputs", "max-length"}),
+    (Unpadded, {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}),
+    (Turned, {"state-round-trip"}),
+    (CompiledInside, {"shapes", "gradients", "parameters-used"}),
+    (SingleAcross, {"cross"}),
+    (Table, {"max-length"}),
+    (Packed, {"devices"}),
+)
+"""Right ones of unusual style, and the checks that may take them for wrong."""
+
+
 RIGHT = (
     Crossing,
     Squared,
     Mean,
+    BatchLoss,
     Pooled,
+    Routed,
+    InSingle,
+    Reentrant,
     RunningMean,
     Window,
     Convolution,

@@ -25,21 +25,29 @@ from subquad.testing import check_mixer
 
 @pytest.mark.parametrize(
     "case",
-    check_mixer("{HERE}/right.py:Mean", only=["shapes", "carry", "losses"], exclude={{"losses": "why not"}}),
+    check_mixer(
+        "{HERE}/right.py:Mean",
+        only=["shapes", "carry", "losses"],
+        exclude={{"losses": "why not"}},
+    ),
     ids=str,
 )
 def test_contract(case):
     case()
 
-@pytest.mark.parametrize("case", check_mixer("{HERE}/wrong.py:PaddedLength", only=["padding-amount"]), ids=str)
+@pytest.mark.parametrize(
+    "case", check_mixer("{HERE}/wrong.py:PaddedLength", only=["padding-amount"]), ids=str
+)
 def test_wrong(case):
     case()
 """
 
 
-@pytest.mark.parametrize("case", check_mixer(RunningMean, only=["causal-outputs", "cache-step", "shapes"]), ids=str)
+@pytest.mark.parametrize(
+    "case", check_mixer(RunningMean, only=["causal-outputs", "cache-step", "shapes"]), ids=str
+)
 def test_a_class_gives_cases_that_pass(case):
-    assert case().seen
+    assert case().words
 
 
 def test_there_is_a_case_for_each_check_and_each_way_of_building():
@@ -53,8 +61,9 @@ def test_there_is_a_case_for_each_check_and_each_way_of_building():
 def test_a_failing_case_says_what_was_seen_and_what_is_allowed():
     (case,) = check_mixer(PaddedMean, only=["padding-amount"])
     message = (
-        r"output of 1 tokens with 0 padded before and 1 after in evaluation: differs by .* of the largest output, "
-        "allowed 1.0e-09"
+        r"output of 5 tokens with 59 padded before and 0 after in evaluation: "
+        r"differs by .* of the largest output, "
+        r"allowed 1.0e-09 \(float64, 64 tokens, evaluation, role self\)"
     )
     with pytest.raises(CheckFailed, match=message):
         case()
@@ -64,7 +73,9 @@ def test_an_excluded_case_is_skipped_with_its_reason():
     (case,) = check_mixer(Mean, only=["cross"])
     with pytest.raises(pytest.skip.Exception, match="cross not claimed"):
         case()
-    (case,) = check_mixer(PaddedMean, only=["padding-amount"], exclude={"padding-amount": "the paper pads so"})
+    (case,) = check_mixer(
+        PaddedMean, only=["padding-amount"], exclude={"padding-amount": "the paper pads so"}
+    )
     with pytest.raises(pytest.skip.Exception, match="the paper pads so"):
         case()
 
@@ -107,7 +118,7 @@ def test_a_descriptor_brings_its_variants():
 
 def test_another_width_is_asked_for(tmp_path):
     (case,) = check_mixer(Mean, only=["shapes"], dim=6, num_heads=3)
-    assert case().seen == "(2, 13, 6) in float64 and float32"
+    assert case().words == "(2, 13, 6) in float64 and float32"
 
 
 @pytest.mark.ci
@@ -128,5 +139,8 @@ def test_in_a_package_of_somebody_else(tmp_path):
 
 @pytest.mark.ci
 def test_pytest_is_not_needed_for_a_certificate():
-    code = "import sys, subquad.testing; assert not {'pytest', '_pytest', 'torch._dynamo'} & set(sys.modules)"
+    code = (
+        "import sys, subquad.testing; assert not {'pytest', '_pytest', "
+        "'torch._dynamo'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

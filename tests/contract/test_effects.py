@@ -1,7 +1,8 @@
 """Every setting has an effect where it is accepted, and is refused where its `when` does not hold.
 
-A mixer's settings are drawn. Then one of them is changed. Where no other value that is accepted changes anything at
-all (facts, parameters, buffers, outputs, losses or gradients, bit for bit), its `when` is missing or too wide.
+A mixer's settings are drawn. Then one of them is changed. Where no other value that is accepted
+changes anything at all (facts, parameters, buffers, outputs, losses or gradients, bit for bit), its
+`when` is missing or too wide.
 """
 
 from __future__ import annotations
@@ -35,13 +36,22 @@ EXPLAINED = {
     ("local", "block"): "a window of null sees 64 tokens, which is all of these",
     ("primal", "tokens_per_rank"): "with a large rank it means more tokens than these",
 }
-"""Settings of mixers that may be without an effect on sequences as short as these, each with the reason."""
+"""Settings of mixers that may be without an effect on sequences as short as these, each with the
+reason.
+"""
 
 
 def plugins() -> list[Any]:
     """All built-in ones with parameters, and the sections of an experiment."""
-    found = [(kind, one.name) for kind in KINDS for one in find_plugins(kind) if one.distribution == "subquad"]
-    schemas = [pytest.param(resolve(kind, name).plugin.config, id=f"{kind}-{name}") for kind, name in found]
+    found = [
+        (kind, plugin.name)
+        for kind in KINDS
+        for plugin in find_plugins(kind)
+        if plugin.distribution == "subquad"
+    ]
+    schemas = [
+        pytest.param(resolve(kind, name).plugin.config, id=f"{kind}-{name}") for kind, name in found
+    ]
     return [*schemas, pytest.param(Train, id="train"), pytest.param(Resources, id="resources")]
 
 
@@ -50,14 +60,36 @@ def pool(config: type[Config], name: str) -> list[Any]:
     spec = config.model_fields[name]
     extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
     search: Any = extra.get("search") or {}
-    kinds = get_args(spec.annotation) if get_origin(spec.annotation) is not Literal else (spec.annotation,)
-    named = [value for kind in (spec.annotation, *kinds) if get_origin(kind) is Literal for value in get_args(kind)]
+    kinds = (
+        get_args(spec.annotation)
+        if get_origin(spec.annotation) is not Literal
+        else (spec.annotation,)
+    )
+    named = [
+        value
+        for kind in (spec.annotation, *kinds)
+        if get_origin(kind) is Literal
+        for value in get_args(kind)
+    ]
     ends = [search[end] for end in ("low", "high") if end in search]
-    tried = [*named, *search.get("choices", ()), *ends, True, False, *NUMBERS, None, "x", ["x"], [1.0, 0.5]]
+    tried = [
+        *named,
+        *search.get("choices", ()),
+        *ends,
+        True,
+        False,
+        *NUMBERS,
+        None,
+        "x",
+        ["x"],
+        [1.0, 0.5],
+    ]
     found: list[Any] = []
     for value in tried:
-        _, faults = validated(config, {**required(config), name: value}, (), None, dict)
-        if not any(fault.path == (name,) for fault in faults) and not any(same(value, known) for known in found):
+        _, faults = validated(config, {**required(config), name: value}, (), dict)
+        if not any(fault.path == (name,) for fault in faults) and not any(
+            same(value, known) for known in found
+        ):
             found.append(value)
     return found if len(found) > 1 else [*found, 512]
 
@@ -75,14 +107,22 @@ def test_a_setting_is_refused_where_its_when_does_not_hold(config):
             against = [value for value in pool(config, condition.key) if not condition.holds(value)]
             assert against, (name, condition)
             params = {**required(config), condition.key: against[0], name: changed}
-            met = [alternative for alternative in effect_of(config, name) if condition not in alternative]
-            _, faults = validated(config, params, (), None, dict)
-            assert met or any("has no effect with" in fault.message for fault in faults), (name, params, faults)
+            met = [
+                alternative
+                for alternative in effect_of(config, name)
+                if condition not in alternative
+            ]
+            _, faults = validated(config, params, (), dict)
+            assert met or any("has no effect with" in fault.message for fault in faults), (
+                name,
+                params,
+                faults,
+            )
 
 
 def accepted(plugin: Resolved, params: Mapping[str, Any], site: Site = SITE) -> Any:
     """Parameters that are accepted at the site; None where they are refused."""
-    config, _ = validated(plugin.plugin.config, dict(params), (), None, dict)
+    config, _ = validated(plugin.plugin.config, dict(params), (), dict)
     try:
         if config is not None:
             check_site(plugin, config, site)
@@ -92,7 +132,9 @@ def accepted(plugin: Resolved, params: Mapping[str, Any], site: Site = SITE) -> 
 
 
 def traces(plugin: Resolved, config: Any, site: Site, inputs: int = 0) -> list[Tensor] | None:
-    """All that parameters may change: bits of parameters, buffers, outputs, losses, gradients; None where refused."""
+    """All that parameters may change: bits of parameters, buffers, outputs, losses, gradients;
+    None where refused.
+    """
     torch.manual_seed(0)
     try:
         mixer = make_mixer(plugin, config, site).double()
@@ -111,13 +153,19 @@ def traces(plugin: Resolved, config: Any, site: Site, inputs: int = 0) -> list[T
         losses = [value for _, value in sorted(result.losses.items())]
         total = sum((value.sum() for value in losses), (out * out.detach().cos()).sum())
         parameters = [value for value in mixer.parameters() if value.requires_grad]
-        given = torch.autograd.grad(total, [x, *parameters], allow_unused=True) if total.requires_grad else ()
+        given = (
+            torch.autograd.grad(total, [x, *parameters], allow_unused=True)
+            if total.requires_grad
+            else ()
+        )
         found += [out, *losses, *(torch.zeros(()) if grad is None else grad for grad in given)]
     return [tensor.detach().clone() for tensor in found]
 
 
 def differ(plugin: Resolved, config: Any, other: Any, site: Site = SITE) -> bool | None:
-    """Whether two sets of parameters make different mixers; None where one is refused on being built."""
+    """Whether two sets of parameters make different mixers; None where one is refused on being
+    built.
+    """
     assert isinstance(plugin.plugin, MixerPlugin)
     if plugin.plugin.facts_of(config) != plugin.plugin.facts_of(other):
         return True
@@ -130,8 +178,12 @@ def differ(plugin: Resolved, config: Any, other: Any, site: Site = SITE) -> bool
     return False
 
 
-def drawn(plugin: Resolved, random: np.random.Generator, site: Site = SITE) -> Iterator[dict[str, Any]]:
-    """The defaults, and settings of random values, each of which is accepted beside those before it."""
+def drawn(
+    plugin: Resolved, random: np.random.Generator, site: Site = SITE
+) -> Iterator[dict[str, Any]]:
+    """The defaults, and settings of random values, each of which is accepted beside those before
+    it.
+    """
     config = plugin.plugin.config
     pools = {name: pool(config, name) for name in config.model_fields}
     yield {}
@@ -139,7 +191,10 @@ def drawn(plugin: Resolved, random: np.random.Generator, site: Site = SITE) -> I
         params: dict[str, Any] = {}
         for name in random.permutation(list(pools)).tolist():
             value = pools[name][int(random.integers(len(pools[name])))]
-            if random.random() < 0.7 and accepted(plugin, {**params, name: value}, site) is not None:
+            if (
+                random.random() < 0.7
+                and accepted(plugin, {**params, name: value}, site) is not None
+            ):
                 params[name] = value
         yield params
 
@@ -153,10 +208,16 @@ def without_effect(plugin: Resolved, seed: int, site: Site = SITE) -> list[str]:
         if config is None or traces(plugin, config, site) is None:
             continue
         for name in plugin.plugin.config.model_fields:
-            values = [value for value in pool(plugin.plugin.config, name) if not same(value, getattr(config, name))]
+            values = [
+                value
+                for value in pool(plugin.plugin.config, name)
+                if not same(value, getattr(config, name))
+            ]
             order = random.permutation(len(values)).tolist()
             others = [accepted(plugin, {**params, name: values[place]}, site) for place in order]
-            told = (differ(plugin, config, other, site) for other in others[:TRIED] if other is not None)
+            told = (
+                differ(plugin, config, other, site) for other in others[:TRIED] if other is not None
+            )
             answers = [answer for answer in told if answer is not None]
             if answers and not any(answers) and (plugin.found.name, name) not in EXPLAINED:
                 found.append(f"{name} at {params}")
@@ -203,21 +264,28 @@ class Chained(Config):
     [
         ({"size": 2}, "size 2 has no effect with kind a: leave it at 1, or use kind b"),
         ({"depth": 2}, "depth 2 has no effect with kind a: leave it at 1, or use kind b"),
-        ({"kind": "b", "size": 3, "depth": 2}, "depth 2 has no effect with size 3: leave it at 1, or use size 1 or 2"),
+        (
+            {"kind": "b", "size": 3, "depth": 2},
+            "depth 2 has no effect with size 3: leave it at 1, or use size 1 or 2",
+        ),
         (
             {"kind": "b", "either": 2},
-            "either 2 has no effect with depth 1 and kind b: leave it at 1, or use depth 5 or kind a",
+            "either 2 has no effect with depth 1 and kind b: leave it at 1, or use "
+            "depth 5 or kind a",
         ),
     ],
 )
 def test_a_condition_on_what_has_no_effect_does_not_hold(given, message):
-    _, faults = validated(Chained, given, (), None, dict)
+    _, faults = validated(Chained, given, (), dict)
     assert [fault.message for fault in faults] == [message]
 
 
 def test_conditions_that_a_plugin_got_wrong_are_told_at_once():
     def made(**when: Any) -> type[Config]:
-        members: dict[str, Any] = {"__annotations__": dict.fromkeys(when, int), "__module__": __name__}
+        members: dict[str, Any] = {
+            "__annotations__": dict.fromkeys(when, int),
+            "__module__": __name__,
+        }
         fields = {name: param(1, meaning="m", when=given) for name, given in when.items()}
         return type("Made", (Config,), members | fields)
 
@@ -227,4 +295,8 @@ def test_conditions_that_a_plugin_got_wrong_are_told_at_once():
         made(a={"b": (1,)}, b={"a": (1,)})
     needed = param(meaning="m", when={"b": (1,)})
     with pytest.raises(TypeError, match="a has a `when`, and no default to leave it at"):
-        type("Made", (Config,), {"__annotations__": {"b": int, "a": int}, "__module__": __name__, "b": 1, "a": needed})
+        type(
+            "Made",
+            (Config,),
+            {"__annotations__": {"b": int, "a": int}, "__module__": __name__, "b": 1, "a": needed},
+        )

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from golden_files import OWN, READ, load_golden, unread
+from golden_files import load_golden
 
-sys.path.insert(0, str(Path(__file__).parent))  # test_further_files.py asks other tests of this folder
+# test_further_files.py asks other tests of this folder
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
@@ -22,7 +23,9 @@ def golden() -> Callable[[str], dict[str, Any]]:
 
 @pytest.fixture
 def assert_close() -> Callable[[torch.Tensor, torch.Tensor, float], None]:
-    """Largest absolute difference, relative to 1 or to the largest expected value if that is more."""
+    """Largest absolute difference, relative to 1 or to the largest expected value if that is
+    more.
+    """
 
     def check(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
         assert got.shape == expected.shape
@@ -30,31 +33,3 @@ def assert_close() -> Callable[[torch.Tensor, torch.Tensor, float], None]:
         assert float((got.detach().double() - expected.double()).abs().max()) <= tolerance * scale
 
     return check
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was looked into to find tests is not read by one yet."""
-    READ.clear()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of pytest-xdist says what it has read."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["golden"] = list(map(str, READ))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    READ.update(map(Path, getattr(node, "workeroutput", {}).get("golden", ())))
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name the files of SUBQUAD_GOLDEN that no test has read."""
-    if found := unread():
-        terminalreporter.section("golden files that NO TEST HAS READ", sep="!", red=True, bold=True)
-        for path in found:
-            ours = (OWN / path.name).exists()
-            reason = (
-                "ours of the same name is read" if ours else "of no kind that a test knows (tests/golden/README.md)"
-            )
-            terminalreporter.line(f"{path}: {reason}", red=True)

@@ -1,4 +1,6 @@
-"""AGF and its oracle against the authors' UEA layer: outputs, loss, every gradient, in float64 and float32."""
+"""AGF and its oracle against the authors' UEA layer: outputs, loss, every gradient, in float64
+and float32.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,23 @@ from typing import Any
 
 import pytest
 import torch
+from golden_files import golden_files
 
 from subquad.plugin import Site
 from subquad_plugins.agf import Config
 from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.agf.naive import agf
 
-LAYERS = [
-    "agf_uea_default_K3_a1.0_b0.2",
-    "agf_uea_K3_a1.0_b1.5",
-    "agf_uea_K9_a2.0_bm1.0",
-    "agf_uea_K9_a1.5_b1.0_fixIoff",
-    "agf_uea_legendre_K4",
-    "agf_uea_monomial_K4",
-    "agf_uea_init_fixIoff_K4",
-    "agf_uea_init_fixIon_K4",
-]
+LAYERS = golden_files("agf layer")
 NAMES = {"u": "U", "v": "V", "sigma": "S", "value": "val", "out": "out"}
 
 
 def config_of(arrays) -> Config:
-    chosen: dict[str, Any] = {"order": int(arrays["K"]), "basis": arrays["poly"], "mask_padding": False}
+    chosen: dict[str, Any] = {
+        "order": int(arrays["K"]),
+        "basis": arrays["poly"],
+        "mask_padding": False,
+    }
     if arrays["poly"] == "jacobi":
         chosen |= {"jacobi_a": float(arrays["a"]), "jacobi_b": float(arrays["b"])}
     return Config(**chosen, fix_identity=bool(arrays["fixI"]))
@@ -57,11 +55,15 @@ def test_gradients_equal_the_authors(golden, assert_close, name):
     arrays = golden(name)
     mixer, x = official_layer(arrays, torch.float64), arrays["x"].requires_grad_()
     result = mixer(x)
-    ((result.out * arrays["grad_w_weighting"]).sum() + 0.3 * result.losses["ortho"].sum()).backward()
+    (
+        (result.out * arrays["grad_w_weighting"]).sum() + 0.3 * result.losses["ortho"].sum()
+    ).backward()
     assert_close(x.grad, arrays["grad_x"], 1e-12)
     for ours, theirs in NAMES.items():
         assert_close(mixer.get_parameter(f"{ours}.weight").grad, arrays[f"grad_W_{theirs}"], 1e-12)
-    assert_close(mixer.filter.theta.grad, arrays["grad_theta"][int(mixer.config.fix_identity) :], 1e-12)
+    assert_close(
+        mixer.filter.theta.grad, arrays["grad_theta"][int(mixer.config.fix_identity) :], 1e-12
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)

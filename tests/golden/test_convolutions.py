@@ -1,4 +1,6 @@
-"""Long convolutions with implicit kernels, and global filters: outputs of the authors' code, of any size."""
+"""Long convolutions with implicit kernels, and global filters: outputs of the authors' code, of
+any size.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +19,49 @@ from subquad_plugins.m2.mixer import M2
 
 def network(golden: dict[str, Tensor], theirs: str, ours: str) -> dict[str, Tensor]:
     """A filter's weights: their sequence has a layer, then a sine, and all sines are one."""
-    found = {name.removeprefix(theirs): one for name, one in golden.items() if name.startswith(theirs)}
+    found = {
+        name.removeprefix(theirs): one for name, one in golden.items() if name.startswith(theirs)
+    }
     *inner, last = sorted({int(name.split(".")[0]) for name in found if name.endswith("weight")})
     layers = {
-        f"{ours}layers.{i}.{part}": found[f"{n}.{part}"] for i, n in enumerate(inner) for part in ("weight", "bias")
+        f"{ours}layers.{i}.{part}": found[f"{n}.{part}"]
+        for i, n in enumerate(inner)
+        for part in ("weight", "bias")
     }
-    return {f"{ours}frequency": found["1.freq"][0], f"{ours}last.weight": found[f"{last}.weight"], **layers}
+    return {
+        f"{ours}frequency": found["1.freq"][0],
+        f"{ours}last.weight": found[f"{last}.weight"],
+        **layers,
+    }
 
 
 def sizes(golden: dict[str, Tensor]) -> dict[str, int]:
     """Parameters of the network that makes kernels."""
     first = golden["w.filter_fn.implicit_filter.0.weight"]
-    layers = sum("filter_fn.implicit_filter." in name and name.endswith("weight") for name in golden)
+    layers = sum(
+        "filter_fn.implicit_filter." in name and name.endswith("weight") for name in golden
+    )
     taps = golden["w.short_filter.weight"].shape[2]
-    return {"filter_dim": len(first), "position_dim": first.shape[1], "filter_layers": layers - 2, "conv_kernel": taps}
+    return {
+        "filter_dim": len(first),
+        "position_dim": first.shape[1],
+        "filter_layers": layers - 2,
+        "conv_kernel": taps,
+    }
 
 
 def projections(golden: dict[str, Tensor], enter: str, out: str) -> dict[str, Tensor]:
-    renamed = {f"{ours}.{part}": golden[f"w.{theirs}.{part}"] for ours, theirs in (("enter", enter), ("out", out))
-               for part in ("weight", "bias")}  # fmt: skip
-    return renamed | {"conv.weight": golden["w.short_filter.weight"][:, 0], "conv.bias": golden["w.short_filter.bias"]}
+    renamed = {}
+    for ours, theirs in (("enter", enter), ("out", out)):
+        for part in ("weight", "bias"):
+            renamed[f"{ours}.{part}"] = golden[f"w.{theirs}.{part}"]
+    return renamed | {
+        "conv.weight": golden["w.short_filter.weight"][:, 0],
+        "conv.bias": golden["w.short_filter.bias"],
+    }
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_hyena_*"))
+@pytest.mark.parametrize("name", golden_files("hyena"))
 def test_hyena_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     x, grid = golden["x"], golden["w.filter_fn.pos_emb.z"].shape[1]
@@ -55,7 +77,7 @@ def test_hyena_gives_the_authors_outputs(name, assert_close):
     assert_close(mixer(x), golden["y"], 1e-12)
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_m2_*"))
+@pytest.mark.parametrize("name", golden_files("m2"))
 def test_monarch_mixer_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     both, residual = "k_rev" in golden, "w.filter_fn2.bias" in golden
@@ -75,7 +97,7 @@ def test_monarch_mixer_gives_the_authors_outputs(name, assert_close):
             assert_close(mixer(golden[given]), golden[expected], 1e-12)
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_gfnet*"))
+@pytest.mark.parametrize("name", golden_files("gfnet"))
 def test_gfnet_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     weight, x = golden["w.complex_weight"], golden["x"]

@@ -1,4 +1,5 @@
-"""Fourier mixing, causal and not, against dense definitions and FNet's public code; the keys of a file decide.
+"""Fourier mixing, causal and not, against dense definitions and FNet's public code; the keys of a
+file decide.
 
 Every array of a file is either an input or compared: a key that no comparison knows fails.
 """
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from golden_files import golden_files, load_golden
+from golden_files import arrays_of, golden_files, load_golden
 
 from subquad.plugin import Site
 from subquad_plugins.causal_fourier import Config as CausalConfig
@@ -27,10 +28,12 @@ INPUTS = {"x", "omega", "delta", "G", "meta"}
 PATTERN = r"(causal_N|causal_c)(\d+)(_re|_im)?"
 
 
-def cases(pattern: str) -> list[tuple[str, str]]:
+def cases(kind: str) -> list[tuple[str, str]]:
     found = []
-    for name in golden_files(pattern):
-        found += [(name, key) for key in load_golden(name) if key not in INPUTS and not key.startswith("x_")]
+    for name in golden_files(kind):
+        found += [
+            (name, key) for key in arrays_of(name) if key not in INPUTS and not key.startswith("x_")
+        ]
     return found
 
 
@@ -46,10 +49,15 @@ def computed(key: str, arrays: dict[str, Any], x: torch.Tensor) -> list[torch.Te
     if key in ("re_seq", "re_2d", "hartley"):
         return [fourier_mix(x, key, "paper", mask) for mask in (None, keep)]
     if key == "learned":
-        return [learned_fourier(x, arrays["omega"], ENOUGH_TERMS, keep=mask) for mask in (None, keep)]
+        return [
+            learned_fourier(x, arrays["omega"], ENOUGH_TERMS, keep=mask) for mask in (None, keep)
+        ]
     if key == "learned_causal":
         delta = arrays["delta"]
-        forms = [learned_causal_fourier(x, delta, length, ENOUGH_TERMS, evaluation=how) for how in ("dense", "chirp")]
+        forms = [
+            learned_causal_fourier(x, delta, length, ENOUGH_TERMS, evaluation=how)
+            for how in ("dense", "chirp")
+        ]
         return [form * length / 2 for form in forms]
     found = re.fullmatch(PATTERN, key)
     assert found, f"no comparison for the key {key}"
@@ -60,8 +68,10 @@ def computed(key: str, arrays: dict[str, Any], x: torch.Tensor) -> list[torch.Te
     return [total.real if found[3] == "_re" else total.imag]
 
 
-@pytest.mark.parametrize(("name", "key"), cases("mdfwa_fourier*"), ids="-".join)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str)
+@pytest.mark.parametrize(("name", "key"), cases("fourier transforms"))
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str
+)
 def test_transforms_equal_their_dense_definitions(name, key, dtype, tolerance):
     arrays = load_golden(name)
     x = arrays["x"].to(dtype)
@@ -78,7 +88,7 @@ def test_transforms_equal_their_dense_definitions(name, key, dtype, tolerance):
         expected_close(result, arrays[key], tolerance)
 
 
-@pytest.mark.parametrize(("name", "key"), cases("zoo_fnet*"), ids="-".join)
+@pytest.mark.parametrize(("name", "key"), cases("fnet"))
 def test_mixer_equals_fnet(name, key):
     arrays = load_golden(name)
     form = "re_seq" if key == "y_seq_only" else "re_2d"
@@ -89,7 +99,9 @@ def test_mixer_equals_fnet(name, key):
     expected_close(mixer(x, keep=torch.ones(x.shape[:2], dtype=torch.bool)), arrays[key])
 
 
-@pytest.mark.parametrize(("name", "key"), [case for case in cases("mdfwa_fourier*") if "causal_N" in case[1]])
+@pytest.mark.parametrize(
+    ("name", "key"), [case for case in cases("fourier transforms") if "causal_N" in case[1]]
+)
 @pytest.mark.parametrize("evaluation", ["auto", "dense", "chirp"])
 def test_causal_mixer_and_its_decoding_equal_the_dense_definition(name, key, evaluation):
     arrays = load_golden(name)

@@ -1,7 +1,8 @@
-"""The dual encoder against the authors' Long Range Arena models: their whole dual model where a file has one, and their
-encoder's hidden states put together as its head sees them.
+"""The dual encoder against the authors' Long Range Arena models: their whole dual model where a
+file has one, and their encoder's hidden states put together as its head sees them.
 
-Which model a file holds follows from its arrays: two arrays of ids make a pair; shapes give widths, depth and order.
+Which model a file holds follows from its arrays: two arrays of ids make a pair; shapes give widths,
+depth and order.
 
 Letters: B batch, L length, D model width, F features.
 """
@@ -9,12 +10,13 @@ Letters: B batch, L length, D model width, F features.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from golden_files import golden_files, load_golden
+from golden_files import arrays_of, golden_files, load_golden
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
@@ -27,7 +29,7 @@ from subquad_plugins.encoder import Config
 from subquad_plugins.softmax import Config as SoftmaxConfig
 from subquad_plugins.softmax.core import Softmax
 
-FILES = sorted({*golden_files("*modelforsc*"), *golden_files("*dual*")})
+FILES = golden_files("lra model")
 TOWER = {
     "model.embeddings.word_embeddings.": "embedding.project.",
     "model.embeddings.position_embeddings.weight": "embedding.positions.table",
@@ -40,8 +42,12 @@ FILTERED = {"W_q.": "u.", "W_k.": "v.", "W_v.": "value.", "W_Sigma.": "sigma.", 
 
 
 def state_of(arrays: dict[str, Any]) -> dict[str, Tensor]:
-    """The authors' weights under our names; the coefficients of a layer's filter in one tensor, without the frozen."""
-    given = {name.removeprefix("sd/"): value for name, value in arrays.items() if name.startswith("sd/")}
+    """The authors' weights under our names; the coefficients of a layer's filter in one tensor,
+    without the frozen.
+    """
+    given = {
+        name.removeprefix("sd/"): value for name, value in arrays.items() if name.startswith("sd/")
+    }
     has_filter = any(".poly.thetas." in name for name in given)
     state: dict[str, Tensor] = {}
     thetas: dict[str, list[Tensor]] = {}
@@ -53,7 +59,11 @@ def state_of(arrays: dict[str, Any]) -> dict[str, Tensor]:
             thetas.setdefault(f"blocks.{layer[1]}.mixer.filter.theta", []).append(value)
         else:
             part, inner = layer[2], FILTERED if has_filter else ATTENTION
-            ours = f"mixer.{renamed(part[4:], inner)}" if part.startswith("mha.") else renamed(part, LAYER)
+            ours = (
+                f"mixer.{renamed(part[4:], inner)}"
+                if part.startswith("mha.")
+                else renamed(part, LAYER)
+            )
             state[f"blocks.{layer[1]}.{ours}"] = value
     return state | {name: torch.stack(values)[1:] for name, values in thetas.items()}
 
@@ -63,8 +73,10 @@ def renamed(name: str, table: dict[str, str]) -> str:
     return table[found] + name.removeprefix(found)
 
 
-def dual(arrays: dict[str, Any], state: dict[str, Tensor], outputs: int) -> DualEncoder:
-    """A dual encoder of the sizes of the weights, which are not loaded yet."""
+def parts(
+    arrays: dict[str, Any], state: dict[str, Tensor], outputs: int
+) -> tuple[Config, BackboneContext]:
+    """What makes an encoder of the sizes of the weights."""
     table, positions = state["embedding.project.weight"], state["embedding.positions.table"]
     config = Config(
         num_layers=sum(name.endswith("ffn.0.bias") for name in state),
@@ -84,24 +96,37 @@ def dual(arrays: dict[str, Any], state: dict[str, Tensor], outputs: int) -> Dual
         weight = float(arrays.get("reg", 0.1))
         return AGF(AGFConfig(order=len(theta), jacobi_a=a, jacobi_b=b, ortho_weight=weight), site)
 
-    return DualEncoder(config, BackboneContext(spec=spec, num_outputs=outputs, make_mixer=make)).eval()
+    return config, BackboneContext(spec=spec, num_outputs=outputs, make_mixer=make)
 
 
-def named(arrays: dict[str, Any], word: str) -> list[Tensor]:
+def dual(arrays: dict[str, Any], state: dict[str, Tensor], outputs: int) -> DualEncoder:
+    """A dual encoder of the sizes of the weights, which are not loaded yet."""
+    return DualEncoder(*parts(arrays, state, outputs)).eval()
+
+
+def named(names: Iterable[str], word: str) -> list[str]:
     """The (B, L) arrays whose name holds a word, in the order of their names."""
-    return [arrays[name] for name in sorted(arrays) if word in name and not name.startswith("sd/")]
+    return [name for name in sorted(names) if word in name and not name.startswith("sd/")]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if len(named(load_golden(name), "ids")) == 1])
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if len(named(arrays_of(name), "ids")) == 1]
+)
 def test_hidden_states_of_two_sequences_are_put_together_as_published(name, assert_close):
-    """Each sequence of the file beside the one before it: what reaches the head, from the authors' hidden states."""
+    """Each sequence of the file beside the one before it: what reaches the head, from the
+    authors' hidden states.
+    """
     arrays = load_golden(name)
     state = {key: value for key, value in state_of(arrays).items() if not key.startswith("head.")}
     model = dual(arrays, state_of(arrays), outputs=2)
-    assert {key.split(".")[0] for key in model.load_state_dict(state, strict=False).missing_keys} == {"head"}
+    assert {
+        key.split(".")[0] for key in model.load_state_dict(state, strict=False).missing_keys
+    } == {"head"}
     model.head = nn.Identity()
     ids, keep = arrays["ids"], arrays["mask"].bool()
-    output = model({"inputs": ids, "keep": keep, "inputs_b": ids.roll(1, 0), "keep_b": keep.roll(1, 0)})
+    output = model(
+        {"inputs": ids, "keep": keep, "inputs_b": ids.roll(1, 0), "keep_b": keep.roll(1, 0)}
+    )
     a = (arrays["hidden"] * keep[..., None]).mean(1)
     b = a.roll(1, 0)
     assert_close(output.outputs, torch.cat([a, b, a * b, a - b], 1), 2e-5)
@@ -110,14 +135,17 @@ def test_hidden_states_of_two_sequences_are_put_together_as_published(name, asse
         assert_close(output.penalty, (weighted + weighted.roll(1, 0)) / 2, 2e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if len(named(load_golden(name), "ids")) == 2])
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if len(named(arrays_of(name), "ids")) == 2]
+)
 def test_whole_dual_model(name, assert_close):
     arrays = load_golden(name)
     state = state_of(arrays)
     logits = arrays["logits"]
     model = dual(arrays, state, outputs=logits.shape[1])
     model.load_state_dict(state)
-    (ids, ids_b), (keep, keep_b) = named(arrays, "ids"), named(arrays, "mask")
+    ids, ids_b = (arrays[name] for name in named(arrays, "ids"))
+    keep, keep_b = (arrays[name] for name in named(arrays, "mask"))
     output = model({"inputs": ids, "keep": keep.bool(), "inputs_b": ids_b, "keep_b": keep_b.bool()})
     assert_close(output.outputs, logits, 2e-5)
     if "label" not in arrays:

@@ -47,11 +47,15 @@ def loaded(mixer: nn.Module, **given: Tensor) -> Any:
 
 
 def s4d(golden: dict[str, Tensor]) -> Any:
-    """Of the small file (s4d.py) and of the whole block (s4.py), which stores -w, and a B that is part of our C."""
+    """Of the small file (s4d.py) and of the whole block (s4.py), which stores -w, and a B that
+    is part of our C.
+    """
     found = weights(golden, "layer.", "kernel.")
     c, block = found["C"], "B" in found
     if block:
-        c = torch.view_as_real(torch.view_as_complex(c.contiguous()) * torch.view_as_complex(found["B"].contiguous()))
+        c = torch.view_as_real(
+            torch.view_as_complex(c.contiguous()) * torch.view_as_complex(found["B"].contiguous())
+        )
     c = c if c.ndim == 4 else c[None]
     config = S4DConfig(state_dim=2 * c.shape[2], bidirectional=len(c) == 2)
     return loaded(
@@ -61,19 +65,26 @@ def s4d(golden: dict[str, Tensor]) -> Any:
         log_decay=found["A_real" if block else "log_A_real"],
         frequency=-found["A_imag"] if block else found["A_imag"],
         weight=c,
-        **{"out.weight": found["output_linear.0.weight"].flatten(1), "out.bias": found["output_linear.0.bias"]},
+        **{
+            "out.weight": found["output_linear.0.weight"].flatten(1),
+            "out.bias": found["output_linear.0.bias"],
+        },
     )
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_s4d*") | golden_files("zoo_s4_diag*") | golden_files("zoo_s4_bi*"))
+@pytest.mark.parametrize("name", golden_files("s4d", "s4 block"))
 def test_s4d_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     mixer, x = s4d(golden), golden["x"].double()
-    assert_close(mixer.kernel(x.shape[1]), golden["kernel"].reshape(-1, *golden["kernel"].shape[-2:]), FLOAT32)
+    assert_close(
+        mixer.kernel(x.shape[1]),
+        golden["kernel"].reshape(-1, *golden["kernel"].shape[-2:]),
+        FLOAT32,
+    )
     assert_close(mixer(x), golden["y"], FLOAT32)
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_s5*"))
+@pytest.mark.parametrize("name", golden_files("s5"))
 def test_s5_gives_the_outputs_of_the_port(name, assert_close):
     """Its states are no pairs of conjugates, so that y = Re C h is ours with half of C."""
     golden = load_golden(name)
@@ -93,7 +104,7 @@ def test_s5_gives_the_outputs_of_the_port(name, assert_close):
     assert_close(mixer.mix(x) + mixer.skip * x, golden["y"], FLOAT32)
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_mamba*"))
+@pytest.mark.parametrize("name", golden_files("mamba"))
 def test_mamba_gives_the_outputs_of_transformers(name, assert_close):
     golden = load_golden(name)
     found, x = weights(golden), golden["x"].double()
@@ -104,13 +115,17 @@ def test_mamba_gives_the_outputs_of_transformers(name, assert_close):
         conv_kernel=found["conv1d.weight"].shape[1],
         dt_rank=found["dt_proj.weight"].shape[1],
     )
-    mixer = loaded(Mamba(config, Site(dim=x.shape[2])), **{MAMBA[key]: value for key, value in found.items()})
+    mixer = loaded(
+        Mamba(config, Site(dim=x.shape[2])), **{MAMBA[key]: value for key, value in found.items()}
+    )
     assert_close(mixer(x), golden["y"], FLOAT32)
 
 
-@pytest.mark.parametrize("name", golden_files("zoo_selective_scan*"))
+@pytest.mark.parametrize("name", golden_files("selective scan"))
 def test_the_selective_scan_gives_the_authors_outputs(name, assert_close):
-    golden = {key: value.double() for key, value in load_golden(name).items() if isinstance(value, Tensor)}
+    golden = {
+        key: value.double() for key, value in load_golden(name).items() if isinstance(value, Tensor)
+    }
     u, dt, b, c, z = (golden[key].mT for key in ("u", "delta", "B", "C", "z"))
     plain, state = selective_scan(u, F.softplus(dt), golden["A"], b, c)
     assert_close(plain, golden["y_plain"].mT, FLOAT32)

@@ -1,11 +1,12 @@
-"""Golden values of the archive's usual loader on JapaneseVowels: statistics, padding, masks, labels, lengths."""
+"""Golden values of the archive's usual loader on JapaneseVowels: statistics, padding, masks,
+labels, lengths.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from golden_files import golden_files, paths
 
 from subquad.data import SplitName
 from subquad_datasets.uea import UeaConfig
@@ -17,9 +18,9 @@ from subquad_datasets.uea.ts import Cases, read_ts
 Golden = dict[str, np.ndarray]
 
 
-@pytest.fixture(scope="module")
-def golden() -> Golden:
-    with np.load(Path(__file__).with_name("data") / "uea_jv_preproc.npz", allow_pickle=False) as file:
+@pytest.fixture(scope="module", params=golden_files("uea loader"))
+def golden(request) -> Golden:
+    with np.load(paths()[request.param]) as file:
         return dict(file)
 
 
@@ -49,7 +50,9 @@ def test_lengths_and_labels(golden: Golden, dataset: UeaDataset) -> None:
 @pytest.mark.parametrize(("name", "suffix"), [("TRAIN", ""), ("TEST", "t")])
 def test_values_before_the_cast(golden: Golden, name: str, suffix: str) -> None:
     cases, max_len = read(name), int(golden["max_len"].item())
-    inputs, keep = pad(fit_normalizer(read("TRAIN").values)(cases.values), cases.lengths, max_len, dtype=np.float64)
+    inputs, keep = pad(
+        fit_normalizer(read("TRAIN").values)(cases.values), cases.lengths, max_len, dtype=np.float64
+    )
     chosen = golden[f"{name.lower()}_ids"]
     assert inputs.dtype == np.float64
     np.testing.assert_allclose(inputs[chosen], golden[f"X{suffix}"], rtol=0, atol=2e-5)
@@ -57,7 +60,9 @@ def test_values_before_the_cast(golden: Golden, name: str, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("trainval", ""), ("test", "t")])
-def test_split_as_it_is_trained_on(golden: Golden, dataset: UeaDataset, name: SplitName, suffix: str) -> None:
+def test_split_as_it_is_trained_on(
+    golden: Golden, dataset: UeaDataset, name: SplitName, suffix: str
+) -> None:
     batch = dataset.load(name).fetch(golden["test_ids" if suffix else "train_ids"], epoch=0, seed=0)
     np.testing.assert_allclose(batch["inputs"], golden[f"X{suffix}"], rtol=0, atol=2e-5)
     np.testing.assert_array_equal(batch["keep"], golden[f"mask{suffix}"])
@@ -65,5 +70,10 @@ def test_split_as_it_is_trained_on(golden: Golden, dataset: UeaDataset, name: Sp
 
 
 def test_padded_length_is_that_of_train(golden: Golden, dataset: UeaDataset) -> None:
-    assert dataset.describe().max_len == golden["max_len"].item() == golden["train_lengths"].max() == 26
+    assert (
+        dataset.describe().max_len
+        == golden["max_len"].item()
+        == golden["train_lengths"].max()
+        == 26
+    )
     assert golden["test_lengths"].max() == 29

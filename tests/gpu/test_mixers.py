@@ -1,4 +1,6 @@
-"""Every built-in mixer on the device is what it is on the CPU: the certificate's check of kernels, in all variants."""
+"""Every built-in mixer on the device is what it is on the CPU: the certificate's check of
+kernels, in all variants.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import pytest
 
 from subquad.registry import find_plugins
 from subquad.testing import check_mixer
-from subquad.testing.check import CheckFailed
+from subquad.testing.meter import CheckFailed
 
 pytestmark = pytest.mark.gpu
 
@@ -15,11 +17,13 @@ NAMES = [found.name for found in find_plugins("mixer") if found.distribution == 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mixer_gives_the_same_numbers_as_on_the_cpu(name, device):
-    """In float64, in float32 and under bf16 autocast; by every implementation that the device has."""
+    """In float64, in float32 and under bf16 autocast; by every implementation that the device
+    has.
+    """
     failed, seen = [], []
     for case in check_mixer(f"subquad:{name}", only=["kernels"], device=device):
         try:
-            seen.append(case().seen)
+            seen.append(case().words)
         except CheckFailed as reason:
             failed.append(f"{case}: {reason}")
         except pytest.skip.Exception:  # on the CPU, where a mixer has nothing to choose from

@@ -1,6 +1,8 @@
-"""Each implementation on the device against the reference in float64: values and gradients, in three number formats.
+"""Each implementation on the device against the reference in float64: values and gradients, in
+three number formats.
 
-The arguments are those that a mixer gives its operations, under autocast where the format is a half one.
+The arguments are those that a mixer gives its operations, under autocast where the format is a half
+one.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subquad.nn.kernels import recording, using
-from subquad.testing.subject import check_subjects, padded
+from subquad.testing.calls import padded
+from subquad.testing.subject import check_subjects
 
 pytestmark = pytest.mark.gpu
 
@@ -46,26 +49,38 @@ def mixer(name, length):
     """A mixer at its defaults, in float32; tokens of two samples, and their mask."""
     subject = next(iter(check_subjects(f"subquad:{name}", dim=32)))
     x = subject.tokens(2, length, dtype=torch.float32)
-    return subject.build(max_len=length, dtype=torch.float32), x, padded(length, (length, (length + 1) // 2))
+    return (
+        subject.build(max_len=length, dtype=torch.float32),
+        x,
+        padded(length, (length, (length + 1) // 2)),
+    )
 
 
 def calls(name, length, dtype):
-    """What the mixer calls its operations with, on the CPU; not those of whole layers, which the certificate has."""
+    """What the mixer calls its operations with, on the CPU; not those of whole layers, which the
+    certificate has.
+    """
     built, x, keep = mixer(name, length)
     half = torch.autocast("cpu", dtype, enabled=dtype != torch.float32)
     with recording() as found, using("reference"), half:
         built(x, keep=keep)
-    return [call for call in found if not any(isinstance(one, torch.nn.Module) for one in call[1])]
+    return [
+        call
+        for call in found
+        if not any(isinstance(argument, torch.nn.Module) for argument in call[1])
+    ]
 
 
 def tensors(tree):
     """Tensors of numbers, which have gradients."""
-    leaves = [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
-    return [one for one in leaves if one.is_floating_point() or one.is_complex()]
+    leaves = [leave for leave in tree_leaves(tree) if isinstance(leave, torch.Tensor)]
+    return [leave for leave in leaves if leave.is_floating_point() or leave.is_complex()]
 
 
 def results(function, args, kwargs, change):
-    """Outputs and gradients of a weighted sum of them; every tensor goes through `change` before."""
+    """Outputs and gradients of a weighted sum of them; every tensor goes through `change`
+    before.
+    """
 
     def leaf(one):
         one = change(one.detach()) if isinstance(one, torch.Tensor) else one
@@ -73,9 +88,15 @@ def results(function, args, kwargs, change):
 
     args, kwargs = tree_map(leaf, (args, kwargs))
     outputs, inputs = tensors(function(*args, **kwargs)), tensors((args, kwargs))
-    weights = [torch.randn(one.shape, generator=torch.Generator().manual_seed(9)).to(one) for one in outputs]
+    weights = [
+        torch.randn(output.shape, generator=torch.Generator().manual_seed(9)).to(output)
+        for output in outputs
+    ]
     gradients = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
-    return [*outputs, *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True))]
+    return [
+        *outputs,
+        *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)),
+    ]
 
 
 def widened(one):
@@ -90,17 +111,23 @@ def test_every_implementation_equals_the_reference(name, length, dtype, device):
     for operation, args, kwargs in calls(name, length, dtype):
         with using("reference"):
             expected = results(operation, args, kwargs, widened)
-        moved = tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, (args, kwargs))
-        for one in operation.implementations:
-            if not one.takes(*moved[0], **moved[1]):
+        moved = tree_map(
+            lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, (args, kwargs)
+        )
+        for implementation in operation.implementations:
+            if not implementation.takes(*moved[0], **moved[1]):
                 continue
-            got = results(one.function, args, kwargs, lambda x: x.to(device))
-            compared.add(f"{operation.name} {one.name}")
+            got = results(implementation.function, args, kwargs, lambda x: x.to(device))
+            compared.add(f"{operation.name} {implementation.name}")
             for mine, wanted in zip(got, expected, strict=True):
-                assert mine.isfinite().all(), (one.name, mine.shape)
+                assert mine.isfinite().all(), (implementation.name, mine.shape)
                 allowed = 5e-5 if dtype == torch.float32 else 6 * torch.finfo(dtype).eps
                 gap = (widened(mine.detach().cpu()) - wanted.detach()).abs().max()
-                assert gap <= allowed * max(1.0, float(wanted.detach().abs().max())), (one.name, mine.shape, mine.dtype)
+                assert gap <= allowed * max(1.0, float(wanted.detach().abs().max())), (
+                    implementation.name,
+                    mine.shape,
+                    mine.dtype,
+                )
     assert compared or name == "mega"
 
 
@@ -135,7 +162,7 @@ def test_which_implementation_runs(name, dtype, device):
 def test_beyond_the_limits_another_one_runs(name, kind, device):
     if device == "cpu":
         pytest.skip("kernels are for CUDA")
-    built, x, keep = (one.to(device) for one in mixer(name, 65))
+    built, x, keep = (tensor.to(device) for tensor in mixer(name, 65))
     with using() as used:
         if kind == "float64":
             built.double()(x.double(), keep=keep)

@@ -1,4 +1,6 @@
-"""Runs on the device: as on the CPU, exact after a stop; autocast, the compiler, optimisers, the feed, NCCL."""
+"""Runs on the device: as on the CPU, exact after a stop; autocast, the compiler, optimisers, the
+feed, NCCL.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from small_run import add_up_gradients, digests, on_ranks, run_here, stopped_at
 
 from subquad.engine import feed
 from subquad.engine.feed import BAD, Micro
-from subquad.runs import read_records, read_result
+from subquad.engine.step import UNREAD
+from subquad.records import read_records
+from subquad.runs import read_result
 
 pytestmark = pytest.mark.gpu
 
@@ -18,7 +22,9 @@ PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
 
 
 def losses(run):
-    return np.array([one.metrics["loss"] for one in read_records(run.folder) if one.kind == "train"])
+    return np.array(
+        [record.metrics["loss"] for record in read_records(run.folder) if record.kind == "train"]
+    )
 
 
 def of(mixer):
@@ -59,13 +65,18 @@ def test_fused_optimisers_follow_the_cpu_and_go_on(ticket, device, optimizer):
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_autocast_stays_near(ticket, device, mixer, precision):
-    half, full = (ticket("train.epochs=1", f"train.precision={one}", *of(mixer)) for one in (precision, "fp32"))
+    half, full = (
+        ticket("train.epochs=1", f"train.precision={kind}", *of(mixer))
+        for kind in (precision, "fp32")
+    )
     for run in (half, full):
         run_here(run, device=device)
     np.testing.assert_allclose(losses(half), losses(full), rtol=0, atol=0.05)
 
 
-@pytest.mark.parametrize("settings", [(), ("train.loader_workers=2", "train.epochs=1"), ("train.micro_batch=5",)])
+@pytest.mark.parametrize(
+    "settings", [(), ("train.loader_workers=2", "train.epochs=1"), ("train.micro_batch=5",)]
+)
 def test_copies_beside_the_work_change_nothing(ticket, device, monkeypatch, settings):
     """Pinned memory and a stream of its own, against copies that are waited for."""
     beside, apart = ticket(*settings), ticket(*settings)
@@ -84,11 +95,12 @@ def test_copies_beside_the_work_change_nothing(ticket, device, monkeypatch, sett
     assert digests(beside.folder) == digests(apart.folder)
 
 
-def test_waiting_seldom_for_the_device_changes_nothing(ticket, device):
-    often, seldom = (ticket(f"train.sync_every={every}") for every in (1, 7))
-    for run in (often, seldom):
-        assert run_here(run, device=device) == "finished"
-    assert digests(often.folder) == digests(seldom.folder)
+def test_reading_a_step_while_the_next_is_made_changes_nothing(ticket, device, monkeypatch):
+    waiting, beside = ticket(), ticket()
+    assert run_here(beside, device=device) == "finished"
+    monkeypatch.setitem(UNREAD, "cuda", 0)
+    assert run_here(waiting, device=device) == "finished"
+    assert digests(waiting.folder) == digests(beside.folder)
 
 
 @pytest.mark.filterwarnings("default")  # torch's compiler warns of itself

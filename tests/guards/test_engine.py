@@ -1,4 +1,6 @@
-"""Pairs of the engine's settings, really trained: killed and resumed runs are those that were never stopped."""
+"""Pairs of the engine's settings, really trained: killed and resumed runs are those that were
+never stopped.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def outcomes(guard: Guard, rows, folder: Path, seed: int) -> tuple[Counter[str],
             outcome, said = "wrong", f"{error}"
             wrong.append(f"row {number} {row}: {error}")
         counts[outcome] += 1
-        print(f"{number} {outcome} {time.monotonic() - begun:.0f} s {said} {_other(guard, row)}", flush=True)
+        print(
+            f"{number} {outcome} {time.monotonic() - begun:.0f} s {said} {_other(guard, row)}",
+            flush=True,
+        )
     return counts, wrong
 
 
@@ -69,7 +74,9 @@ def test_every_pair_is_trained(ranks, tmp_path, guard_seed, guard_rows):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("plant", "found"), [(lose_state, "ended with 0"), (empty_state, "differ|other checkpoints")])
+@pytest.mark.parametrize(
+    ("plant", "found"), [(lose_state, "ended with 0"), (empty_state, "differ|other checkpoints")]
+)
 def test_a_planted_fault_is_found(ranks, tmp_path, plant, found):
     space = Space.quick(tmp_path, CI_SEED)
     row = {name: next(iter(choices)) for name, choices in space.dimensions.items()}

@@ -9,14 +9,18 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import mixer_page
+import papers_page
 import pytest
 import yaml
 from pages import REPO
 from pydantic_core import PydanticUndefined
 from writing import causal_subjects
 
+from subquad.experiment.schema import decides_numbers
 from subquad.nn.kernels import OPERATIONS
-from subquad.registry import find_plugins, resolve
+from subquad.registry import find_plugins, recipes, resolve
+from subquad.reports.published import published_tables
 
 pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
 
@@ -47,9 +51,72 @@ def first_cells(text: str) -> str:
     return "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
 
 
-def test_readme_has_every_mixer_once() -> None:
-    table = section("README.md", "## Mixers")
-    assert sorted(quoted(first_cells(table))) == sorted(built_in("mixer"))
+def test_the_page_of_mixers_says_what_they_say() -> None:
+    """`python tests/support/mixer_page.py` writes it."""
+    assert text_of("docs/reference/mixers/index.md") == mixer_page.page()
+    count = len(built_in("mixer"))
+    assert f"any of [{count} mixers](docs/reference/mixers/index.md)" in text_of("README.md")
+
+
+@pytest.mark.ci
+def test_the_page_of_the_papers_says_what_recipes_and_table_say() -> None:
+    """`python tests/support/papers_page.py` writes it."""
+    assert text_of("docs/reference/papers.md") == papers_page.page()
+
+
+CHANGED = [
+    ("lra-agf", "train.lr=0.5", "learning rate 0.5, published 0.0001", 15),
+    ("lra-agf", "train.beta2=0.9", "beta2 0.9, published 0.999", 15),
+    ("lra-agf", "train.ema_decay=0.9", "mean of weights 0.9, published none", 15),
+    ("lra-agf", "backbone.params.norm=post", "layer norm post, published pre", 15),
+    ("lra-agf", "task.params.label_smoothing=0.1", "label smoothing 0.1, published 0", 15),
+    ("lra-agf", "mixers=[{name: gfnet, layers: 0}]", "gfnet 0, published none", 15),
+    ("lra-agf", "matrix.mixer.softmax.params.rotary=true", "rotary on, published off", 5),
+    ("lra-cur", "matrix.mixer.cur.params.num_indices=32", "num_indices 32, published 64", 5),
+    ("lra-cur", "matrix.dataset.text.params.max_len=4096", "length 4096, published 2048", 1),
+    ("uea-agf", "train.warmup_steps=9", "warm-up steps 9, published 0", 22),
+    ("deit-small-agf", "train.epochs=3", "epochs 3, published 300", 4),
+    (
+        "deit-small-agf",
+        "matrix.mixer=[softmax]",
+        "network deit_small_patch16_224, published vit",
+        1,
+    ),
+    ("vit-b16-cur-finetune", "matrix.mixer.cur-16.params.num_indices=8", "8, published 16", 1),
+    ("vit-b16-cur-finetune", "train.steps=99", "steps 99, published 1532", 4),
+    ("pubmed-mdfwa", "backbone.params.num_layers=2", "depth 2, published 12", 21),
+    ("pubmed-mdfwa", "dataset.params.max_target=512", "summary 512, published 4096", 21),
+    ("pubmed-mdfwa", "matrix.mixer.MDFWA.params.norm=ortho", "norm ortho, published paper", 3),
+]
+"""Recipe, a changed setting, a difference by name, and how many numbers have it."""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("recipe", "setting", "difference", "count"), CHANGED)
+def test_what_a_recipe_has_otherwise_stands_there_by_name(
+    recipe: str, setting: str, difference: str, count: int
+) -> None:
+    cells = papers_page.cells(recipe, setting)
+    named = [cell for cell in cells if difference in "; ".join(cell.beside.reasons)]
+    assert len(named) == count
+
+
+@pytest.mark.ci
+def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
+    """What is not stands on the page, with the reason."""
+    (papers,) = published_tables()
+    told = [key for keys in papers_page.NOT_HELD.values() for key in keys]
+    left = set[str]()
+    for cell in (cell for name in recipes() for cell in papers_page.cells(name)):
+        printed = cell.beside.published
+        rule = papers.conditions_of(printed)
+        if rule is None or rule.never:
+            continue
+        held = {*rule.expect, *rule.exceptions.get(printed.benchmark, {})}
+        for variant in rule.mixer[cell.mixer][printed.benchmark]:
+            held |= {f"mixer.params.{key}" for key in variant}
+        left |= {key for key in cell.leaves if decides_numbers(key)} - held
+    assert left == set(told)
 
 
 def test_the_decoder_names_every_causal_mixer() -> None:
@@ -61,7 +128,7 @@ def test_the_decoder_names_every_causal_mixer() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_plugin_has_its_page(kind: str) -> None:
     folder = REPO / "docs/reference" / KINDS[kind]
-    assert {path.stem for path in folder.glob("*.md")} == built_in(kind)
+    assert {path.stem for path in folder.glob("*.md")} - {"index"} == built_in(kind)
 
 
 def test_the_triton_table_has_every_operation() -> None:

@@ -26,16 +26,17 @@ import pytest
 import yaml
 from pages import REPO, Block, Command, blocks_of, commands_of, is_synopsis, pages, spans_of
 
-from subquad.bench.protocol import Protocol
-from subquad.bench.rows import choose_mixer
 from subquad.cli.main import cli, main
+from subquad.cli.tune import is_of_search
 from subquad.errors import UserError
 from subquad.experiment import load_study
 from subquad.registry import find_plugins, recipes, resolve
-from subquad.report.published import _read as read_published
+from subquad.reports.published import _read as read_published
 from subquad.space import find_space
 from subquad.space.files import parse_space
 from subquad.trust import take_words
+from subquad_tools.bench.protocol import Protocol
+from subquad_tools.bench.rows import choose_mixer
 
 pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
 
@@ -210,7 +211,7 @@ def _resolve(leaf: str, given: dict[str, Any], place: Path) -> None:
     """
     if target := given.get("target"):
         words = given.get("overrides", ())
-        overrides = [text for text in words if not text.startswith(("sampler.", "pruner."))]
+        overrides = [text for text in words if not is_of_search(text)]
         take_words([target, *overrides])
         study = load_study(_target(target, place), overrides)
         if space := given.get("space"):
@@ -348,7 +349,9 @@ def test_python_that_trains_runs(place: Path, page: str) -> None:
         (trained,) = Path("runs/quickstart").iterdir()
         for folder in named:
             shutil.copytree(trained, folder)
-            assert main(["export", str(folder / "cells/agf-seed0"), "agf-model"]) == 0
+            assert (
+                main(["export", str(folder / "cells/JapaneseVowels-agf-seed0"), "agf-model"]) == 0
+            )
     assert list(python_faults(python_of(page))) == []
 
 

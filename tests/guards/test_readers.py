@@ -1,7 +1,9 @@
-"""Each reader of a user's own data meets drawn corruptions of good files, and answers for all it reads.
+"""Each reader of a user's own data meets drawn corruptions of good files, and answers for all it
+reads.
 
-What it gives must be what the files say by an oracle that reads them plainly (`plain_readers`), or what it gave before;
-or it refuses, in one line that names the place. Training and `subquad data show` must agree.
+What it gives must be what the files say by an oracle that reads them plainly (`plain_readers`), or
+what it gave before; or it refuses, in one line that names the place. Training and `subquad data
+show` must agree.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ BACKBONES = {
     "encoder-decoder": {"num_layers": 1, "dim": 8, "num_heads": 1},
     "timm-vit": {"model": "deit_tiny_patch16_224", "patch_size": 4, "depth": 1},
 }
-COPIES = re.compile(r"dataset: [\d,]+ of [\d,]+ (TEST|validation) samples are exact copies of training samples")
+COPIES = re.compile(
+    r"dataset: [\d,]+ of [\d,]+ (TEST|validation) samples are exact copies of training samples"
+)
 MIXER = {"name": "identity"}
 
 
@@ -56,8 +60,8 @@ class Verdict:
     """What became of one corruption.
 
     Attributes:
-        kind: "equal" to the good data, valid "other" data, "told" (samples that are marked as unreadable), "refused",
-            or "wrong".
+        kind: "equal" to the good data, valid "other" data, "told" (samples that are marked as
+            unreadable), "refused", or "wrong".
         said: what was done to the files, and what the reader said.
     """
 
@@ -130,7 +134,9 @@ class Change:
 
 
 def judge(reader: Reader, folder: Path, good: Samples, changed: Change, max_bad: float) -> Verdict:
-    """Hold what training, `data show` and the data say of corrupted files against each other and the oracle."""
+    """Hold what training, `data show` and the data say of corrupted files against each other and
+    the oracle.
+    """
     path = experiment(reader, folder, max_bad)
     refusal, study = by_training(path)
     shown, printed = by_show(path)
@@ -147,7 +153,11 @@ def judge(reader: Reader, folder: Path, good: Samples, changed: Change, max_bad:
         found = seen(reader, study.runs[0])
     except DataError as error:
         late = reader.dataset in LATE and "TEST" in printed
-        return refused(str(error), folder, changed, broken) if late else Verdict("wrong", f"too late: {error}")
+        return (
+            refused(str(error), folder, changed, broken)
+            if late
+            else Verdict("wrong", f"too late: {error}")
+        )
     if alike(found, plain):
         if any(sample[0] == BAD for part in found.values() for sample in part):
             return Verdict("told", "marked as unreadable")
@@ -158,10 +168,12 @@ def judge(reader: Reader, folder: Path, good: Samples, changed: Change, max_bad:
 
 
 def refused(message: str, folder: Path, changed: Change, broken: Unreadable | None) -> Verdict:
-    """A refusal must name the file or a folder around it, and where the oracle stumbled over a line, one.
+    """A refusal must name the file or a folder around it, and where the oracle stumbled over a
+    line, one.
 
-    The reader knows more rules than the oracle, so it may stop earlier; or at another line that was changed, as it may
-    look at one column after the other. That a part is a copy of another is about parts, not about a place.
+    The reader knows more rules than the oracle, so it may stop earlier; or at another line that was
+    changed, as it may look at one column after the other. That a part is a copy of another is about
+    parts, not about a place.
     """
     if "\n" in message:
         return Verdict("wrong", f"more than one line: {message}")
@@ -182,15 +194,20 @@ def drawn(name: str, number: int, seed: int, root: Path) -> Verdict:
     folder.mkdir(parents=True)
     reader.write(folder)
     good = reader.oracle(folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(reader.kinds))
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name.endswith(reader.kinds)
+    )
     changed = rng.choice(files)
     text = changed.suffix not in (".png", ".jpg")
-    corruption = rng.choice([one for one in reader.corruptions if text or one not in LINES])
+    corruption = rng.choice(
+        [corruption for corruption in reader.corruptions if text or corruption not in LINES]
+    )
     before = changed.read_bytes().split(b"\n")
     done = f"{name} {number}: {changed.relative_to(folder)}: {corruption(changed, rng)}"
     after = changed.read_bytes().split(b"\n") if changed.is_file() else []
     pairs = enumerate(zip_longest(before, after), 1)
-    mixed = corruption is column  # half of its cells are as they were: nobody knows which half is wrong
+    # half of its cells are as they were: nobody knows which half is wrong
+    mixed = corruption is column
     change = Change(changed, frozenset(line for line, (old, new) in pairs if old != new or mixed))
     try:
         verdict = judge(reader, folder, good, change, 0.9 if number % 2 else 0.001)
@@ -234,7 +251,9 @@ def test_good_files_are_read_as_they_are(name: str, tmp_path: Path):
     reader = READERS[name]
     (tmp_path / "data").mkdir()
     reader.write(tmp_path / "data")
-    verdict = judge(reader, tmp_path / "data", reader.oracle(tmp_path / "data"), Change(tmp_path), 0.001)
+    verdict = judge(
+        reader, tmp_path / "data", reader.oracle(tmp_path / "data"), Change(tmp_path), 0.001
+    )
     assert verdict.kind == "equal", verdict.said
 
 
@@ -255,7 +274,7 @@ def test_a_reader_that_skips_bad_lines_is_found(tmp_path: Path, monkeypatch: pyt
     from subquad_datasets.text_files import source
 
     def lenient(path: Path):
-        for number, raw in source.raw_lines(path):
+        for number, raw in source.own_lines(path):
             with contextlib.suppress(DataError):
                 yield number, source.json_object(path, number, raw)
 
@@ -280,7 +299,9 @@ def answered(words: list[str]) -> str:
 
 
 def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
-    """What is wrong with the answers to a run of which one JSON file was changed; "" where nothing is."""
+    """What is wrong with the answers to a run of which one JSON file was changed; "" where
+    nothing is.
+    """
     folder = root / "runs" / "small" / str(number)
     shutil.copytree(good, folder)
     done = mutate(folder, random.Random(f"{seed} {number}"))
@@ -294,7 +315,10 @@ def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
 def changed_runs(count: int, seed: int, root: Path) -> str:
     path = root / "small.yaml"
     path.write_text(SMALL)
-    assert answered(["train", str(path), "train.epochs=1", "--local", "--root", str(root / "made")]) == ""
+    assert (
+        answered(["train", str(path), "train.epochs=1", "--local", "--root", str(root / "made")])
+        == ""
+    )
     good = only_run(root / "made")
     return "".join(changed_run(good, number, seed, root) for number in range(count))
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 from drawn_data import draw_data, overrides_for
+from papers_page import benchmark_of
 
 from subquad.cli.main import main
+from subquad.drivers.costs import StudyCosts
 from subquad.drivers.preflight import check_paths
+from subquad.drivers.size import equal_size
 from subquad.engine.parts import make_plan
 from subquad.errors import UserError
 from subquad.experiment import Study, load_study
 from subquad.registry import recipe, recipes
-from subquad.search.materials import Materials
-from subquad.search.size import equal_size
 
 ALL = "matrix.mixer=all"
 
@@ -49,18 +50,21 @@ def refusals(target: str, overrides: Sequence[str] = ()) -> list[str]:
     try:
         study = load_study(target, [*overrides, *overrides_for(load_study(target).runs)])
         check_paths(study)
-        materials = Materials()
-        study = equal_size(study, materials)
+        costs = StudyCosts()
+        study = equal_size(study, costs)
     except UserError as error:
         return [str(error)]
-    return list(dict.fromkeys(_refusals(study, materials)))
+    return list(dict.fromkeys(_refusals(study, costs)))
 
 
-def _refusals(study: Study, materials: Materials) -> Iterator[str]:
+def _refusals(study: Study, costs: StudyCosts) -> Iterator[str]:
     for run in study.runs:
         try:
-            make_plan(run.experiment, materials.data(run)[0])
-            materials.parameters(run)
+            dataset, spec = costs.data(run)
+            make_plan(run.experiment, dataset)
+            costs.parameters(run)
+            if spec.benchmark not in ("", benchmark_of(run)):
+                yield f"{run.label}: {spec.benchmark}, the page says {benchmark_of(run)}"
         except UserError as error:
             yield f"{error} (run {run.label})"
 

@@ -1,4 +1,6 @@
-"""Guard: searches drawn from all pairs of what `subquad tune` takes do what they are told, by their files."""
+"""Guard: searches drawn from all pairs of what `subquad tune` takes do what they are told, by
+their files.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ from drawn_searches import DIMENSIONS, EXPLAINED, LEFT_OUT, drawn_rows, fits, ru
 from planned_searches import TRIALS, mixers, planned, spaces_of, tried, ways_of, without_effect
 
 from subquad.cli.tune import tune_command
+from subquad.drivers.costs import StudyCosts
 from subquad.experiment.axes import Axis
 from subquad.search import final, prepare, run
-from subquad.search.materials import Materials
 from subquad.search.plots import Drawn
 from subquad.search.sampler import SAMPLERS
+from subquad.search.settings import KEYS
 
 SEED = 35
 """Of the part that CI runs."""
@@ -46,7 +49,9 @@ def judged(row: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, c
     return found
 
 
-def judge_all(rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def judge_all(
+    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     """Run rows, and fail with what is wrong with each."""
     begun, wrong = time.monotonic(), list[str]()
     for number, row in enumerate(rows):
@@ -56,13 +61,17 @@ def judge_all(rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.Mo
             faults = [f"{type(error).__name__}: {error}"]
         wrong += [f"{row}: {fault}" for fault in faults]
         with capsys.disabled():
-            print(f"{number + 1} of {len(rows)} searches, {time.monotonic() - begun:.0f} s", *faults, flush=True)
+            print(
+                f"{number + 1} of {len(rows)} searches, {time.monotonic() - begun:.0f} s",
+                *faults,
+                flush=True,
+            )
     assert not wrong, "\n".join(wrong)
 
 
 def test_every_option_is_a_dimension_or_left_out_with_a_reason():
-    options = {option.name for option in tune_command.params}
-    assert options == DIMENSIONS.keys() - {"parameters"} | LEFT_OUT.keys()
+    options = {option.name for option in tune_command.params} | set(KEYS.values())
+    assert options == DIMENSIONS.keys() - {"parameters", "resume"} | LEFT_OUT.keys()
     assert not DIMENSIONS.keys() & LEFT_OUT.keys()
 
 
@@ -71,7 +80,9 @@ def test_rows_cover_every_pair_that_may_stand_together():
         return {pair for row in rows for pair in itertools.combinations(sorted(row.items()), 2)}
 
     draw = random.Random(SEED)
-    drawn = ({name: draw.choice(values) for name, values in DIMENSIONS.items()} for _ in range(20_000))
+    drawn = (
+        {name: draw.choice(values) for name, values in DIMENSIONS.items()} for _ in range(20_000)
+    )
     rows = drawn_rows(SEED)
     assert all(map(fits, rows))
     assert pairs(filter(fits, drawn)) <= pairs(rows)
@@ -92,16 +103,15 @@ def test_drawn_searches(guard_seed, guard_rows, tmp_path, monkeypatch, capsys):
 
 def second_meaning(axis: Axis, given: Any) -> list[str]:
     """What a `when` once meant: a label, a value, or the plugin's name."""
-    plugins = {choice.label: choice.value["name"] for choice in axis.known if isinstance(choice.value, dict)}
-    own = [choice for choice in axis.known if given in (choice.label, choice.value)]
-    named = [choice for choice in axis.known if plugins.get(choice.label, "").rpartition(":")[2] == given]
-    return list(dict.fromkeys(choice.label for choice in (*own, *named)))
+    return [case.label for case in axis.known if given in (case.label, *case.sets.values())]
 
 
 @pytest.mark.ci
 def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Axis, "meant", second_meaning)
-    assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == ["ended with 2, made 1 searches"]
+    assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == [
+        "ended with 2, made 1 searches"
+    ]
     unchecked = lambda search, settings: final.final_study(  # noqa: E731
         search.study, search.candidates, search.settings.final_seeds, settings
     )
@@ -113,23 +123,30 @@ def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
 
 
 def planned_faults(mixer: str, ways: Mapping[str, dict[str, Any]], folder: Path) -> Iterator[str]:
-    """What is wrong with searches of a mixer, in some ways that it works, as far as planning tells."""
-    materials, looked_at = Materials(), set[str]()
-    for (way, params), space, sampler in itertools.product(ways.items(), spaces_of(mixer), SAMPLERS):
+    """What is wrong with searches of a mixer, in some ways that it works, as far as planning
+    tells.
+    """
+    costs, looked_at = StudyCosts(), set[str]()
+    for (way, params), space, sampler in itertools.product(
+        ways.items(), spaces_of(mixer), SAMPLERS
+    ):
         search = planned(mixer, params, space, sampler, folder)
         if search is None:
             continue
         where, size = f"{mixer} ({way}), {space}, {sampler}", search.candidates[0].space.size()
-        points, reasons = tried(search, materials)
+        points, reasons = tried(search, costs)
         if len(points) < min(TRIALS, size or TRIALS) - len(reasons) * (size is not None):
             yield f"{where}: {len(points)} points of {size} can be tried"
         if len(points) < 2:
             yield f"{where}: hopeless, {len(points)} points: {reasons[:1]}"
         if len(reasons) > 0.1 * (len(points) + len(reasons)) + 1:
-            yield f"{where}: {len(reasons)} of {len(points) + len(reasons)} points cannot run: {reasons[0]}"
+            yield (
+                f"{where}: {len(reasons)} of {len(points) + len(reasons)} points "
+                f"cannot run: {reasons[0]}"
+            )
         if f"{way} {space}" not in looked_at:
             looked_at.add(f"{way} {space}")
-            for path in without_effect(search, points, materials):
+            for path in without_effect(search, points, costs):
                 yield f"{where}: {path} has no effect"
 
 

@@ -55,4 +55,5 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
         monkeypatch.setenv(MARK, traces.mark)
         monkeypatch.setenv("RAY_TMPDIR", folder)
         yield traces
-        assert not traces.after(seconds=90)  # after a kill of the driver Ray's agents stay for some 63 s
+        # after a kill of the driver Ray's agents stay for some 63 s
+        assert not traces.after(seconds=90)

@@ -42,9 +42,22 @@ class Broken(TokenMixer):
 
 def test_a_mixer_from_python():
     mixer = subquad.mixer("agf", dim=16, num_heads=2, order=4)
-    assert mixer(torch.randn(2, 5, 16)).out.shape == (2, 5, 16)
+    assert mixer(torch.randn(2, 5, 16)).shape == (2, 5, 16)
     with pytest.raises(ConfigError, match=r"ordr: unknown key; did you mean 'order'\?"):
         subquad.mixer("agf", dim=16, ordr=4)
+
+
+def test_a_module_that_knows_nothing_of_subquad_trains_and_is_loaded(small, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("from torch.nn import GRU, MultiheadAttention\n")
+    names = [f"{file}:GRU", f"{file}:MultiheadAttention", "identity"]
+    words = ["train.epochs=1", f"matrix.mixer=[{', '.join(names)}]"]
+    results = subquad.train(small, words, root=tmp_path)
+    assert [result["status"] for result in results] == ["finished"] * 3
+    model = subquad.load(results[0]["folder"])
+    assert any(isinstance(module, torch.nn.GRU) for module in model.modules())
+    with pytest.raises(ConfigError, match="GRU' with these parameters does not claim to be padd"):
+        subquad.train(small, [f"mixer={file}:GRU", "train.bucket_batches=2"], root=tmp_path)
 
 
 def test_train_and_load(small, tmp_path):
@@ -54,7 +67,10 @@ def test_train_and_load(small, tmp_path):
     assert not model.training
     with pytest.raises(TypeError, match=r"a model takes a batch: .* got a Tensor"):
         model(torch.zeros(2, 8))
-    assert sum(one.numel() for one in model.parameters() if one.requires_grad) == result["parameters"]
+    assert (
+        sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        == result["parameters"]
+    )
     with pytest.raises(RunError, match=r"not a run \(no experiment.yaml\)"):
         subquad.load(tmp_path)
     with pytest.raises(RunError, match="must be 'best' or 'last'"):
@@ -62,7 +78,7 @@ def test_train_and_load(small, tmp_path):
 
 
 def test_a_dry_run_refuses_a_store_as_a_run_does(small, tmp_path, capsys):
-    store = ["tracking.enabled=true", f"tracking.uri=file:{tmp_path}"]
+    store = [f"tracking.uri=file:{tmp_path}"]
     assert main(["train", str(small), "--local", "--dry-run", *store]) == 2
     said = capsys.readouterr()
     assert "tracking.uri: 'file:" in said.err
@@ -74,15 +90,26 @@ def test_a_dry_run_refuses_a_store_as_a_run_does(small, tmp_path, capsys):
 def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
     for kind, name in (("dataset", "waves"), ("task", "balanced")):
         (tmp_path / f"{name}.py").write_text(package_files(kind, name)[f"{name}.py"])
-    files = [f"task={tmp_path}/balanced.py:Balanced", f"matrix.dataset=[recall, {tmp_path}/waves.py:Waves]"]
+    files = [
+        f"task={tmp_path}/balanced.py:Balanced",
+        f"matrix.dataset=[recall, {tmp_path}/waves.py:Waves]",
+    ]
     on_recall, on_waves = subquad.train(small, ["train.epochs=1", *files], root=tmp_path)
     run = load_study(str(small), files).runs[1]
-    assert on_recall["test"]["metrics"].keys() == on_waves["test"]["metrics"].keys() == {"balanced_accuracy", "loss"}
+    assert (
+        on_recall["test"]["metrics"].keys()
+        == on_waves["test"]["metrics"].keys()
+        == {"balanced_accuracy", "loss"}
+    )
     for name in ("waves", "balanced"):
         (tmp_path / f"{name}.py").unlink()
     assert Path(on_waves["folder"]).name == "waves-256"
-    again = Run.rebuild(run.plain())
-    assert (again.digest, again.goal.metric, again.dataset_label) == (run.digest, "balanced_accuracy", "waves-256")
+    again = Run.rebuild(run.as_values())
+    assert (again.digest, again.goal.metric, again.dataset_label) == (
+        run.digest,
+        "balanced_accuracy",
+        "waves-256",
+    )
     assert run.sources.keys() == {("dataset",), ("task",)}
     with pytest.raises(UserError, match=r"dataset '.*waves\.py:Waves': .* does not exist"):
         subquad.load(on_waves["folder"])
@@ -111,7 +138,8 @@ def test_a_changed_source_file_is_not_resumed(small, tmp_path):
     run = only_run(tmp_path)
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -2"))
     done = cli(["resume", str(run), "--local"], tmp_path, check=2)
-    assert "nor trained with it here as it is now" in done.stderr  # it does not run, so no more is known of it
+    # it does not run, so no more is known of it
+    assert "nor trained with it here as it is now" in done.stderr
     sha256 = hashlib.sha256((tmp_path / "own.py").read_bytes()).hexdigest()
     done = cli(["resume", str(run), "--local", "--trust", sha256], tmp_path, check=2)
     assert "changed since the run was started: the source file of a plugin" in done.stderr

@@ -1,15 +1,15 @@
-"""Length bucketing changes which samples share a batch and how much padding is computed, and nothing else."""
+"""Length bucketing changes which samples share a batch and how much padding is computed, and
+nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from command import cli
 from safetensors.numpy import load_file
 from small_run import digests, only_run, run_here
@@ -18,15 +18,14 @@ from subquad.cli.main import main
 from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths
 from subquad.drivers.folder import start
 from subquad.engine.evaluate import evaluate
-from subquad.engine.feed import _trimmed, training_batches
+from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
-from subquad.engine.parts import _to_device, build_dataset, build_model, build_parts, build_task
+from subquad.engine.parts import build_dataset, build_parts
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.plan import ShardWindow, TokenBudget
-from subquad.plugin import MixerPlugin
-from subquad.registry import find_plugins, resolve
-from subquad.runs import read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_result
 
 VOWELS = """
 name: small
@@ -35,7 +34,7 @@ task: classification
 backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, dropout: 0.1}}
 mixer: {name: agf, params: {order: 3, ortho_weight: 0.0}}
 train: {epochs: 2, batch_size: 16, lr: 1e-3, log_every: 1, bucket_batches: 4}
-tracking: {enabled: false, system_metrics: false}
+tracking: {uri: off}
 """
 PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
 Make = Callable[..., Run]
@@ -58,7 +57,9 @@ def ticket(vowels: Path, tmp_path: Path) -> Make:
 
 
 def losses(run: Path) -> np.ndarray:
-    return np.array([one.metrics["loss"] for one in read_records(run) if one.kind == "train"])
+    return np.array(
+        [record.metrics["loss"] for record in read_records(run) if record.kind == "train"]
+    )
 
 
 def test_a_run_has_as_many_steps_and_other_batches(ticket: Make):
@@ -90,7 +91,9 @@ def by_shards(split: ArraySplit, settings):
 
 
 @pytest.mark.parametrize("plan", [by_tokens, by_shards])
-def test_a_plan_that_the_split_chose_goes_on_exactly(plan, ticket: Make, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_that_the_split_chose_goes_on_exactly(
+    plan, ticket: Make, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(ArraySplit, "plan", plan)
     whole, halted = ticket(), ticket()
     run_here(whole)
@@ -101,7 +104,7 @@ def test_a_plan_that_the_split_chose_goes_on_exactly(plan, ticket: Make, monkeyp
     assert np.array_equal(losses(halted.folder), losses(whole.folder))
     result = read_result(whole.folder) or {}
     assert result["epochs"] == 2
-    evaluated = [one.epoch for one in read_records(whole.folder) if one.kind == "eval"]
+    evaluated = [record.epoch for record in read_records(whole.folder) if record.kind == "eval"]
     assert evaluated == [1, 2]
 
 
@@ -110,7 +113,9 @@ def test_a_plan_that_trims_needs_bucket_batches(ticket: Make, monkeypatch: pytes
         return by_tokens(split, replace(settings, bucket_batches=1))
 
     monkeypatch.setattr(ArraySplit, "plan", unasked)
-    with pytest.raises(ConfigError, match=r"train\.bucket_batches: got 0, and this data set's plan trims batches"):
+    with pytest.raises(
+        ConfigError, match=r"train\.bucket_batches: got 0, and this data set's plan trims batches"
+    ):
         run_here(ticket("train.bucket_batches=0"))
 
 
@@ -130,11 +135,24 @@ def test_loader_processes_do_not_change_the_order(ticket: Make):
 
 
 @pytest.mark.ci
-def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(vowels: Path, tmp_path: Path):
+def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(
+    vowels: Path, tmp_path: Path
+):
     runs = []
     for workers in (1, 2):
         root = tmp_path / f"w{workers}"
-        cli(["train", str(vowels), "--local", "--root", str(root), f"resources.workers={workers}", *PLAIN], tmp_path)
+        cli(
+            [
+                "train",
+                str(vowels),
+                "--local",
+                "--root",
+                str(root),
+                f"resources.workers={workers}",
+                *PLAIN,
+            ],
+            tmp_path,
+        )
         runs.append(only_run(root))
     np.testing.assert_allclose(losses(runs[1]), losses(runs[0]), rtol=0, atol=1e-6)
     one, two = (load_file(run / "predictions.safetensors") for run in runs)
@@ -145,7 +163,12 @@ def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(vowels:
 @pytest.mark.ci
 def test_a_kill_leaves_no_trace(vowels: Path, tmp_path: Path):
     cli(["train", str(vowels), "--local", "--root", str(tmp_path / "whole")], tmp_path)
-    cli(["train", str(vowels), "--local", "--root", str(tmp_path / "cut")], tmp_path, fault="kill@step:19", check=-9)
+    cli(
+        ["train", str(vowels), "--local", "--root", str(tmp_path / "cut")],
+        tmp_path,
+        fault="kill@step:19",
+        check=-9,
+    )
     killed = only_run(tmp_path / "cut")
     cli(["resume", str(killed), "--local"], tmp_path)
     assert digests(killed) == digests(only_run(tmp_path / "whole"))
@@ -164,8 +187,8 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
     on, plain = run_of(vowels, *PLAIN), run_of(vowels, *PLAIN, "train.bucket_batches=0")
     _, split = opened(on)
     found = []
-    for one in (on, plain):
-        found.append(evaluate(build_parts(one, Group()), split, per_sample=True))
+    for run in (on, plain):
+        found.append(evaluate(build_parts(run, Group()), split, per_sample=True))
     (got, rows), (expected, wanted) = found
     assert got == pytest.approx(expected, rel=1e-12)
     assert rows.keys() == wanted.keys()
@@ -177,77 +200,25 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
 def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
     one = run_of(vowels)
     parts = build_parts(one, Group())
-    keeps = [micro["keep"] for micros, _ in training_batches(parts, 0, workers=0) for micro, *_ in micros]
+    keeps = [
+        micro["keep"] for micros, _ in training_batches(parts, 0, workers=0) for micro, *_ in micros
+    ]
     assert all(keep.shape[1] == int(keep.sum(1).max()) for keep in keeps)
     computed, padded = sum(keep.numel() for keep in keeps), sum(len(keep) for keep in keeps) * 26
     real = int(sum(keep.sum() for keep in keeps))
     assert real <= computed < real + 0.3 * (padded - real)
 
 
-@cache
-def invariant() -> dict[str, dict[str, object]]:
-    """Parameters of every way of building a built-in mixer that claims to be padding invariant."""
-    found = {}
-    for name in sorted(one.name for one in find_plugins("mixer") if one.distribution == "subquad"):
-        plugin = resolve("mixer", name).plugin
-        assert isinstance(plugin, MixerPlugin)
-        for way, params in {"default": {}, **plugin.variants}.items():
-            if plugin.facts_of(plugin.config.model_validate(params)).padding_invariant:
-                found[f"{name}, {way}"] = {"name": name, "params": dict(params)}
-    return found
-
-
-def test_every_mixer_is_among_them():
-    assert {str(one["name"]) for one in invariant().values()} == {one.name for one in find_plugins("mixer")}
-
-
-@pytest.mark.parametrize("way", [way for way in invariant() if way.endswith("default")])
-def test_trimming_changes_no_output_and_no_gradient(way: str, vowels: Path, tmp_path: Path):
-    compare(way, vowels, tmp_path)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("way", [way for way in invariant() if not way.endswith("default")])
-def test_trimming_changes_none_in_all_variants(way: str, vowels: Path, tmp_path: Path):
-    compare(way, vowels, tmp_path)
-
-
-def compare(way: str, vowels: Path, tmp_path: Path) -> None:
-    """A batch of very short samples, also of one token, padded to 70 positions and trimmed to its longest."""
-    one = run_of(vowels, *PLAIN, "train.bucket_batches=0")
-    mixer = resolve("mixer", str(invariant()[way]["name"]))
-    config = mixer.plugin.config.model_validate(invariant()[way]["params"])
-    one = replace(one, mixer=mixer, mixer_config=config)
-    spec = DataSpec.series(max_len=70, channels=12, num_classes=9)
-    task = build_task(one, spec)
-    model = build_model(one, spec, task.num_outputs).eval()
-    for lengths in ((1, 1), (3, 1, 2), (13, 5, 1)):
-        keep = np.arange(70) < np.array(lengths)[:, None]
-        drawn = np.random.default_rng(0).standard_normal((len(lengths), 70, 12))
-        arrays = {"inputs": drawn * keep[..., None], "keep": keep, "labels": np.zeros(len(lengths), dtype=np.int64)}
-        expected, wanted = outputs_and_gradients(model, arrays)
-        got, gradients = outputs_and_gradients(model, _trimmed(arrays, max(lengths), spec.arrays))
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
-        for name, gradient in wanted.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-8, msg=name)
-
-
-def outputs_and_gradients(model, arrays):
-    batch = _to_device(arrays, torch.device("cpu"), torch.float64)
-    torch.manual_seed(1)
-    outputs = model(batch).outputs
-    model.zero_grad(set_to_none=True)
-    outputs.square().sum().backward()
-    named = {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in model.named_parameters()}
-    return outputs.detach(), {name: gradient.clone() for name, gradient in named.items()}
-
-
 REFUSED = [
     (
         ("mixer.params.ortho_weight=0.1",),
-        "got 4, trims padding, which the mixer's extra loss may count (ortho); use 0, or a weight of 0",
+        "got 4, trims padding, which the mixer's extra loss may count (ortho); use "
+        "0, or a weight of 0",
     ),
-    (("dataset={name: recall, params: {}}",), "got 4, has no effect with this data set, whose sequences are equally"),
+    (
+        ("dataset={name: recall, params: {}}",),
+        "got 4, has no effect with this data set, whose sequences are equally",
+    ),
     (
         ("backbone.params.head=flatten",),
         "got 4, trims padding, and backbone 'encoder' depends on padding: head flatten",
@@ -256,7 +227,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_a_refusal_is_one_line_and_nothing_is_made(settings, message, vowels, tmp_path, monkeypatch, capsys):
+def test_a_refusal_is_one_line_and_nothing_is_made(
+    settings, message, vowels, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(["train", vowels.name, "--local", *settings]) == 2
     said = capsys.readouterr().err

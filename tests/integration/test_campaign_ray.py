@@ -1,6 +1,6 @@
-"""A campaign of kills on a cluster of four nodes, none of which shares a folder with the driver: 20 workers, 5 drivers,
-5 nodes. Every run ends by itself with the weights of an undisturbed one. Each test prints how long it took from a kill
-to the next step.
+"""A campaign of kills on a cluster of four nodes, none of which shares a folder with the driver: 20
+workers, 5 drivers, 5 nodes. Every run ends by itself with the weights of an undisturbed one. Each
+test prints how long it took from a kill to the next step.
 
     pytest -m extended tests/integration/test_campaign_ray.py -s
 """
@@ -20,7 +20,8 @@ from cluster import Cluster, apart, until
 from command import Command, cli
 from small_run import SMALL, digests, only_run
 
-from subquad.runs import ATTEMPTS, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import ATTEMPTS, read_result
 
 pytestmark = pytest.mark.extended
 ROOT = Path("/tmp/subquad-campaign")
@@ -52,8 +53,10 @@ class Training:
     def __init__(self, made: Cluster, folder: Path, *settings: str):
         self.cluster, self.folder, self.root = made, folder, ROOT / folder.name
         (folder / "small.yaml").write_text(SMALL)
-        chosen = {one.partition("=")[0]: one for one in (*SETTINGS, *settings)}
-        self.driver = self.drive(["train", "small.yaml", "--root", str(self.root), *chosen.values()])
+        chosen = {setting.partition("=")[0]: setting for setting in (*SETTINGS, *settings)}
+        self.driver = self.drive(
+            ["train", "small.yaml", "--root", str(self.root), *chosen.values()]
+        )
         until(lambda: list(self.root.glob(f"runs/small/*/{ATTEMPTS}")), 180)
         self.run = only_run(self.root)
         self.recovered: list[float] = []
@@ -64,7 +67,10 @@ class Training:
 
     def newest(self) -> int:
         """The attempt that has made a step."""
-        return max((one.attempt for one in read_records(self.run) if one.kind == "train"), default=0)
+        return max(
+            (record.attempt for record in read_records(self.run) if record.kind == "train"),
+            default=0,
+        )
 
     def disturb(self, kill: Callable[[], None], times: int) -> None:
         draw = random.Random(times)
@@ -76,10 +82,17 @@ class Training:
             killed = time.time()
             kill()
             until(lambda: self.newest() > before, 180)  # noqa: B023
-            steps = [one.time for one in read_records(self.run) if one.attempt > before and one.kind == "train"]
+            steps = [
+                record.time
+                for record in read_records(self.run)
+                if record.attempt > before and record.kind == "train"
+            ]
             self.recovered.append(steps[0] - killed)
-        seconds = ", ".join(f"{one:.1f}" for one in self.recovered)
-        print(f"\n{self.folder.name}: median {statistics.median(self.recovered):.1f} s to the next step ({seconds})")
+        seconds = ", ".join(f"{event:.1f}" for event in self.recovered)
+        print(
+            f"\n{self.folder.name}: median {statistics.median(self.recovered):.1f} "
+            f"s to the next step ({seconds})"
+        )
 
     def end(self) -> None:
         out, errors = self.driver.communicate(600)
@@ -90,7 +103,11 @@ class Training:
 
 
 def workers(node: psutil.Process) -> list[psutil.Process]:
-    return [one for one in node.children(recursive=True) if "RayTrainWorker" in " ".join(one.cmdline())]
+    return [
+        child
+        for child in node.children(recursive=True)
+        if "RayTrainWorker" in " ".join(child.cmdline())
+    ]
 
 
 def test_twenty_workers(four, undisturbed, tmp_path):
@@ -98,7 +115,7 @@ def test_twenty_workers(four, undisturbed, tmp_path):
     draw = random.Random(0)
 
     def kill() -> None:
-        draw.choice([one for node in four.living() for one in workers(node)]).kill()
+        draw.choice([worker for node in four.living() for worker in workers(node)]).kill()
 
     training.disturb(kill, 20)
     training.end()
@@ -123,7 +140,9 @@ def test_five_nodes(four, undisturbed, tmp_path):
     draw = random.Random(0)
 
     def kill() -> None:
-        training_nodes = [one for one in four.nodes if one.poll() is None and workers(psutil.Process(one.pid))]
+        training_nodes = [
+            node for node in four.nodes if node.poll() is None and workers(psutil.Process(node.pid))
+        ]
         four.kill(draw.choice(training_nodes))
         four.start("--num-cpus=1", private=[ROOT])
 
@@ -135,7 +154,11 @@ def test_five_nodes(four, undisturbed, tmp_path):
 def test_a_failure_every_two_minutes_costs_less_than_a_fifth(four, tmp_path):
     """Steps that were made and kept, over those that the same time has without a failure."""
     training = Training(
-        four, tmp_path, "resources.max_failures=6", "train.steps=10000000", "train.eval_every_steps=500"
+        four,
+        tmp_path,
+        "resources.max_failures=6",
+        "train.steps=10000000",
+        "train.eval_every_steps=500",
     )
     until(lambda: training.newest() == 1)
     began, first = time.time(), _step(training)
@@ -143,7 +166,7 @@ def test_a_failure_every_two_minutes_costs_less_than_a_fifth(four, tmp_path):
         time.sleep(began + 120 * attempt - time.time())
         if attempt == 1:
             rate = (_step(training) - first) / 120
-        next(one for node in four.living() for one in workers(node)).kill()
+        next(worker for node in four.living() for worker in workers(node)).kill()
         until(lambda: training.newest() > attempt, 180)  # noqa: B023
     time.sleep(began + 360 - time.time())
     goodput = (_step(training) - first) / (rate * 360)
@@ -154,13 +177,13 @@ def test_a_failure_every_two_minutes_costs_less_than_a_fifth(four, tmp_path):
 
 
 def _step(training: Training) -> int:
-    return max(one.step for one in read_records(training.run))
+    return max(record.step for record in read_records(training.run))
 
 
 def test_a_worker_that_hangs_is_left_behind(four, undisturbed, tmp_path):
     training = Training(four, tmp_path, "resources.hang_timeout_s=10")
     until(lambda: training.newest() == 1)
-    next(one for node in four.living() for one in workers(node)).suspend()
+    next(worker for node in four.living() for worker in workers(node)).suspend()
     until(lambda: training.newest() == 2, 180)
     training.end()
     assert digests(training.run) == undisturbed

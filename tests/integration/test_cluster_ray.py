@@ -1,6 +1,8 @@
-"""A cluster of several machines, with a token: training on two of them, a driver without data, lost machines, refusals.
+"""A cluster of several machines, with a token: training on two of them, a driver without data, lost
+machines, refusals.
 
-Each machine but the head has a folder of its own where the driver has its runs, as machines apart have.
+Each machine but the head has a folder of its own where the driver has its runs, as machines apart
+have.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from command import Command, cli
 from small_run import digests, only_run
 from wheels import wheel
 
-from subquad.runs import ATTEMPTS, LAST, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import ATTEMPTS, LAST, read_result
 
 pytestmark = pytest.mark.ci
 ROOT = Path("/tmp/subquad-driver")
@@ -37,15 +40,39 @@ def attempts(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / ATTEMPTS).read_text().splitlines()]
 
 
+def steps_of(run: Path) -> list[tuple[str, int]]:
+    return [
+        (record.kind, record.step)
+        for record in read_records(run)
+        if record.kind in ("train", "eval")
+    ]
+
+
+def name_of(process: psutil.Process) -> str:
+    """ "" where it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def on(made: Cluster, arguments: list[str], cwd: Path, **more):
     return cli([*arguments, "--address", made.address], cwd, **made.environment, **more)
 
 
 def test_two_machines_give_the_local_numbers_though_a_worker_is_killed(two, small, tmp_path):
-    cli(["train", str(small), "--local", "--root", str(tmp_path / "local"), "resources.workers=2"], tmp_path)
+    cli(
+        ["train", str(small), "--local", "--root", str(tmp_path / "local"), "resources.workers=2"],
+        tmp_path,
+    )
     fault = f"kill@step:9:{tmp_path / 'once'}"
     root = ROOT / tmp_path.name
-    done = on(two, ["train", str(small), "--root", str(root), "resources.workers=2"], tmp_path, fault=fault)
+    done = on(
+        two,
+        ["train", str(small), "--root", str(root), "resources.workers=2"],
+        tmp_path,
+        fault=fault,
+    )
     run = only_run(root)
     assert digests(run) == digests(only_run(tmp_path / "local"))
     assert read_result(run)["test"] == read_result(only_run(tmp_path / "local"))["test"]
@@ -56,14 +83,24 @@ def test_two_machines_give_the_local_numbers_though_a_worker_is_killed(two, smal
 
 def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, tmp_path):
     workers = ["resources.workers=1..2", "resources.strategy=fsdp2"]
-    steps = ["train.epochs=null", "train.steps=1000000", "train.eval_every_epochs=null", "train.eval_every_steps=50"]
+    steps = [
+        "train.epochs=null",
+        "train.steps=1000000",
+        "train.eval_every_epochs=null",
+        "train.eval_every_steps=50",
+    ]
     root = ROOT / tmp_path.name
     command = ["train", str(small), "--root", str(root), "--address", two.address, *workers, *steps]
     with Command(command, tmp_path, **two.environment) as driver:
 
         def newest() -> dict:
             assert driver.poll() is None, driver.communicate()
-            found = [one for run in root.glob("runs/small/*") if (run / ATTEMPTS).exists() for one in attempts(run)]
+            found = [
+                attempt
+                for run in root.glob("runs/small/*")
+                if (run / ATTEMPTS).exists()
+                for attempt in attempts(run)
+            ]
             return found[-1] if found else {}
 
         until(lambda: newest().get("world_size") == 2)
@@ -72,7 +109,7 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
         two.kill(two.nodes[-1])
         until(lambda: newest().get("world_size") == 1)
         assert newest()["from_step"] >= 50
-        until(lambda: max(one.step for one in read_records(run)) > newest()["from_step"])
+        until(lambda: max(record.step for record in read_records(run)) > newest()["from_step"])
         two.start("--num-cpus=1", private=[ROOT])
         until(lambda: newest().get("world_size") == 2)
         driver.send_signal(signal.SIGTERM)
@@ -86,35 +123,77 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
 
 
 @pytest.mark.extended
-def test_a_run_ends_in_one_line_when_the_process_with_the_drivers_files_dies_and_resumes(two, small, tmp_path):
-    root, settings = ROOT / tmp_path.name, ["resources.workers=2", "train.epochs=60", "train.eval_every_epochs=20"]
+def test_a_study_side_by_side_goes_on_without_a_lost_machine(two, small, tmp_path):
+    """Each machine has a run when one is lost; its run goes on where the other one ends."""
+    small.write_text(small.read_text() + "matrix: {train.seed: [0, 1, 2]}\n")
+    steps = ["train.epochs=150", "train.eval_every_epochs=10"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "local"), *steps], tmp_path)
+    root = ROOT / tmp_path.name
+    command = ["train", str(small), "--root", str(root), "--address", two.address, *steps]
+    with Command(command, tmp_path, **two.environment) as driver:
+        until(lambda: len(list(root.glob(f"runs/small/*/cells/*/{LAST}"))) == 2, 180)
+        two.kill(two.nodes[-1])
+        _, said = driver.communicate(300)
+    two.start("--num-cpus=1", private=[ROOT])
+    assert driver.returncode == 0, said
+    assert said.count("\n") == 1
+    assert " was lost; training goes on" in said
+    local, there = (
+        {cell.name: digests(cell) for cell in (only_run(place) / "cells").iterdir()}
+        for place in (tmp_path / "local", root)
+    )
+    assert there == local
+    starts = [len(attempts(cell)) for cell in (only_run(root) / "cells").iterdir()]
+    assert sorted(starts) == [1, 1, 2]
+
+
+def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two, small, tmp_path):
+    root, settings = (
+        ROOT / tmp_path.name,
+        ["resources.workers=2", "train.epochs=60", "train.eval_every_epochs=20"],
+    )
     cli(["train", str(small), "--local", "--root", str(tmp_path / "local"), *settings], tmp_path)
     command = ["train", str(small), "--root", str(root), "--address", two.address, *settings]
+
+    def holding() -> list[psutil.Process]:
+        below = psutil.Process().children(recursive=True)
+        return [child for child in below if name_of(child) == "ray::_Head"]
+
     with Command(command, tmp_path, **two.environment) as driver:
-        until(lambda: list(root.glob(f"runs/small/*/{LAST}")))
-        (files,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "ray::_Head")
-        files.kill()
-        _, said = driver.communicate(60)
-    assert driver.returncode == 1, said
-    assert said.count("\n") == 1
-    assert "files has died; `subquad resume` goes on" in said
+        for name in ("attempts.jsonl", LAST):  # before the first save, and after one
+            until(lambda name=name: list(root.glob(f"runs/small/*/{name}")) and holding())
+            (files,) = holding()
+            files.kill()
+            until(lambda files=files: holding() not in ([], [files]))
+        _, said = driver.communicate(300)
+    assert driver.returncode == 0, said
+    assert said == ""
     run = only_run(root)
-    on(two, ["resume", str(run)], tmp_path)
     assert digests(run) == digests(only_run(tmp_path / "local"))
+    assert steps_of(run) == steps_of(only_run(tmp_path / "local"))
 
 
-@pytest.mark.extended
 def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
-    root, settings = ROOT / tmp_path.name, ["--space", "optimizer", "--budget", "3-trials", "--final-seeds", "1"]
-    settings += ["train.epochs=60", "train.eval_every_epochs=20", "--pruner", "asha", "--json"]  # not over at once
+    root, settings = (
+        ROOT / tmp_path.name,
+        ["--space", "optimizer", "--budget", "3-trials", "final.seeds=1"],
+    )
+    # not over at once
+    settings += [
+        "train.epochs=60",
+        "train.eval_every_epochs=20",
+        "--pruner",
+        "asha",
+        "--json",
+    ]
     command = ["tune", str(small), *settings, "--root", str(root)]
     summary = json.loads(on(two, command, tmp_path).stdout)
     (candidate,) = summary["candidates"]
     assert sum(candidate["trials"].values()) == 3
     trials = list(root.glob("runs/small-search/*/trials/small/*"))
     assert len(trials) == 3
-    assert all(read_result(one)["status"] in ("finished", "pruned") for one in trials)
-    assert len({attempts(one)[0]["pid"] for one in trials}) == 2
+    assert all(read_result(trial)["status"] in ("finished", "pruned") for trial in trials)
+    assert len({attempts(trial)[0]["pid"] for trial in trials}) == 2
 
 
 def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path):

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_run import run_here, stopped_at
+from small_run import one_run, run_here, stopped_at
 
 from subquad.drivers.work import work
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt, _rounded
 from subquad.engine.group import Group
-from subquad.runs import read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_result
 
 
 @pytest.fixture
@@ -23,19 +24,21 @@ def _threads():
 
 
 def told(run):
-    return [record.text for record in read_records(run.folder) if record.text.startswith("goes on with")]
+    return [
+        record.text for record in read_records(run.folder) if record.text.startswith("goes on with")
+    ]
 
 
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_other_threads_are_recorded_and_told(ticket, threads):
     run = ticket("train.epochs=1", "train.checkpoint_every_steps=5")
-    work([run], Group(), stopped_at(7), restarts=False)
+    work(one_run(run), Group(), stopped_at(7), restarts=False)
     resources = run.experiment.resources.model_copy(update={"cpus_per_worker": float(threads)})
     other = replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
-    work([other], Group(), lambda: 0, restarts=False)
+    work(one_run(other), Group(), lambda: 0, restarts=False)
     assert read_result(run.folder)["status"] == "finished"
-    assert [one.threads for one in attempts.read(run.folder)] == [1, threads]
+    assert [attempt.threads for attempt in attempts.read(run.folder)] == [1, threads]
     line = "goes on with 2 threads of each worker (resources.cpus_per_worker) instead of 1"
     assert told(run) == ([] if threads == 1 else [f"{line}: equal up to rounding, not bit for bit"])
 
@@ -47,9 +50,14 @@ def test_a_run_that_begins_anew_has_nothing_to_tell(ticket):
 
 
 def test_only_an_attempt_that_got_on_counts():
-    first, idle, last = (Attempt(n, step, "", n % 2 + 1, 1) for n, step in ((1, 0), (2, 10), (3, 10)))
+    first, idle, last = (
+        Attempt(n, step, "", n % 2 + 1, 1) for n, step in ((1, 0), (2, 10), (3, 10))
+    )
     assert (first.world_size, idle.world_size) == (2, 1)
     assert _rounded([first, idle], last) == []
     (line,) = _rounded([first], idle)
-    assert line == "goes on with resources.workers 1 instead of 2: equal up to rounding, not bit for bit"
+    assert (
+        line
+        == "goes on with resources.workers 1 instead of 2: equal up to rounding, not bit for bit"
+    )
     assert _rounded([], first) == []

@@ -1,4 +1,6 @@
-"""Any file of a folder may be damaged in any way: one clear line, or healed, and never a wrong number unmarked."""
+"""Any file of a folder may be damaged in any way: one clear line, or healed, and never a wrong
+number unmarked.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,19 @@ from damage import DAMAGES, Judge, make_folders
 def judged(root: Path, kinds: tuple[str, ...], count: int) -> list[str]:
     """What was wrong with the answers after so many damages, each to one file of one folder."""
     rng, found = random.Random(0), list[str]()
-    judges = {kind: Judge(folder, root / "work") for kind, folder in make_folders(root, kinds).items()}
+    judges = {
+        kind: Judge(folder, root / "work") for kind, folder in make_folders(root, kinds).items()
+    }
     for seed in range(count):
         kind, damage = rng.choice(sorted(judges)), rng.choice(sorted(DAMAGES))
         names = sorted({path.name for path in judges[kind].files})
-        name = rng.choice(names)  # each name as often as others: most files are those of checkpoints
-        path = rng.choice([one for one in judges[kind].files if one.name == name])
-        found += [f"{seed}: {kind}: {path}: {damage}: {one}" for one in judges[kind].faults(path, damage, seed)]
+        # each name as often as others: most files are those of checkpoints
+        name = rng.choice(names)
+        path = rng.choice([file for file in judges[kind].files if file.name == name])
+        found += [
+            f"{seed}: {kind}: {path}: {damage}: {fault}"
+            for fault in judges[kind].faults(path, damage, seed)
+        ]
     return found
 
 

@@ -21,16 +21,20 @@ from subquad.engine import faults, loop
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
+from subquad.engine.step import UNREAD
 from subquad.errors import DataError
 from subquad.experiment import load_study
-from subquad.runs import read_json, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_json, read_result
 
 # fp64 without dropout: what is left between two ways of cutting a batch is rounding.
 PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
 
 
 def losses(run):
-    return np.array([one.metrics["loss"] for one in read_records(run) if one.kind == "train"])
+    return np.array(
+        [record.metrics["loss"] for record in read_records(run) if record.kind == "train"]
+    )
 
 
 def test_a_run_from_folder_to_result(ticket):
@@ -52,11 +56,15 @@ def test_a_run_from_folder_to_result(ticket):
 
 
 @pytest.mark.parametrize(("interval_s", "measured"), [(0.0, 26), (1e9, 0)])
-def test_system_metrics_are_measured_at_most_once_an_interval(ticket, monkeypatch, interval_s, measured):
+def test_system_metrics_are_measured_at_most_once_an_interval(
+    ticket, monkeypatch, interval_s, measured
+):
     monkeypatch.setattr("subquad.engine.loop.SYSTEM_SECONDS", interval_s)
     run, counts = ticket("train.epochs=2"), itertools.count(1)
     train_run(run, Group(), Signals(system=lambda: {"count": float(next(counts))}))
-    recorded = [record.metrics["count"] for record in read_records(run.folder) if record.kind == "system"]
+    recorded = [
+        record.metrics["count"] for record in read_records(run.folder) if record.kind == "system"
+    ]
     assert recorded == list(range(1, measured + 1))
     assert next(counts) == measured + 1
 
@@ -79,8 +87,13 @@ def test_the_paper_protocol_is_labelled_everywhere(ticket):
     assert result["best"]["split"] == "test"
     assert result["test"]["metrics"]["accuracy"] == result["best"]["metrics"]["accuracy"]
     assert "best test accuracy over epochs" in result["protocol_label"]
-    assert {one.split for one in read_records(run.folder) if one.kind == "eval"} == {"test"}
-    reasons = [json.loads(line)["reason"] for line in (run.folder / "test-openings.jsonl").read_text().splitlines()]
+    assert {record.split for record in read_records(run.folder) if record.kind == "eval"} == {
+        "test"
+    }
+    reasons = [
+        json.loads(line)["reason"]
+        for line in (run.folder / "test-openings.jsonl").read_text().splitlines()
+    ]
     assert "published convention" in reasons[0]
 
 
@@ -112,7 +125,11 @@ def test_stopping_and_going_on_changes_nothing(ticket, stop_at):
 @pytest.mark.parametrize("precision", ["fp64", "bf16", "fp16"])
 @pytest.mark.parametrize("optimizer", ["radam", "sgd"])
 def test_other_precisions_and_optimizers_go_on_exactly(ticket, precision, optimizer):
-    overrides = (f"train.precision={precision}", f"train.optimizer={optimizer}", "train.schedule=one-cycle")
+    overrides = (
+        f"train.precision={precision}",
+        f"train.optimizer={optimizer}",
+        "train.schedule=one-cycle",
+    )
     whole, halted = ticket(*overrides), ticket(*overrides)
     run_here(whole)
     calls = iter(range(1, 10**6))
@@ -143,7 +160,9 @@ def test_what_decides_no_numbers_may_change_when_a_run_resumes(ticket):
     other = replace(ticket(*PLAIN, *settings), place=halted.folder)
     assert run_here(other) == "finished"
     np.testing.assert_allclose(losses(halted.folder), losses(whole.folder), rtol=0, atol=1e-10)
-    mine, theirs = (read_result(run.folder)["test"]["metrics"]["accuracy"] for run in (halted, whole))
+    mine, theirs = (
+        read_result(run.folder)["test"]["metrics"]["accuracy"] for run in (halted, whole)
+    )
     assert mine == theirs
 
 
@@ -164,13 +183,22 @@ def test_two_workers_may_have_loader_processes(small, tmp_path):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17", "train.sync_every=3")])
+@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
 def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
     curves = []
     for workers in (1, 2):
         root = tmp_path / f"w{workers}"
         cli(
-            ["train", str(small), "--local", "--root", str(root), f"resources.workers={workers}", *PLAIN, *extra],
+            [
+                "train",
+                str(small),
+                "--local",
+                "--root",
+                str(root),
+                f"resources.workers={workers}",
+                *PLAIN,
+                *extra,
+            ],
             tmp_path,
         )
         curves.append(losses(only_run(root)))
@@ -180,31 +208,44 @@ def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
 
 @pytest.mark.ci
 def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
-    roots, settings = [tmp_path / name for name in ("plain", "sharded")], [*PLAIN, "train.ema_decay=0.9"]
+    roots, settings = (
+        [tmp_path / name for name in ("plain", "sharded")],
+        [*PLAIN, "train.ema_decay=0.9"],
+    )
     cli(["train", str(small), "--local", "--root", str(roots[0]), *settings], tmp_path)
     sharded = ["resources.workers=2", "resources.strategy=fsdp2"]
     plan = load_study(str(small), [*settings, *sharded])
     (ticket,) = start(plan, roots[1]).runs
-    stop_ranks_at(21, ticket.plain(), world_size=2)
+    stop_ranks_at(21, ticket.as_values(), world_size=2)
     run = only_run(roots[1])
     assert [path.name for path in sorted((run / "checkpoints").iterdir())][-1] == "step-00000021"
     text = (run / "experiment.yaml").read_text()
-    (run / "experiment.yaml").write_text(text.replace("workers: 2", "workers: 1").replace("fsdp2", "ddp"))
+    (run / "experiment.yaml").write_text(
+        text.replace("workers: 2", "workers: 1").replace("fsdp2", "ddp")
+    )
     cli(["resume", str(run), "--local"], tmp_path)
     assert read_result(run)["attempts"] == 2
     np.testing.assert_allclose(losses(run), losses(only_run(roots[0])), rtol=0, atol=1e-6)
-    assert read_result(run)["best"]["metrics"] == pytest.approx(read_result(only_run(roots[0]))["best"]["metrics"])
+    assert read_result(run)["best"]["metrics"] == pytest.approx(
+        read_result(only_run(roots[0]))["best"]["metrics"]
+    )
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("mixer", ["agf", "./normed.py:Normed"])
 def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
-    """Three ranks, where the order of additions shows, and a mixer with buffers that differ over ranks."""
+    """Three ranks, where the order of additions shows, and a mixer with buffers that differ over
+    ranks.
+    """
     (tmp_path / "normed.py").write_text(NORMED)
     settings = [f"mixer={mixer}", "resources.workers=3", "train.epochs=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
     fault = f"kill@step:20:{tmp_path / 'fired'}"
-    cli(["train", str(small), "--local", "--root", str(tmp_path / "killed"), *settings], tmp_path, fault=fault)
+    cli(
+        ["train", str(small), "--local", "--root", str(tmp_path / "killed"), *settings],
+        tmp_path,
+        fault=fault,
+    )
     whole, killed = only_run(tmp_path / "whole"), only_run(tmp_path / "killed")
     assert read_result(killed)["attempts"] == 2
     assert digests(killed) == digests(whole)
@@ -212,11 +253,14 @@ def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_first_step_that_is_skipped_on_the_device_leaves_nothing_behind(ticket, monkeypatch, optimizer):
+def test_a_first_step_that_is_skipped_on_the_device_leaves_nothing_behind(
+    ticket, monkeypatch, optimizer
+):
     """torch's fused sgd would go on from uninitialised memory."""
     found = []
-    for sync_every in (1, 3):
-        run = ticket(f"train.optimizer={optimizer}", f"train.sync_every={sync_every}", "train.epochs=1")
+    for unread in (0, 1):
+        monkeypatch.setitem(UNREAD, "cpu", unread)
+        run = ticket(f"train.optimizer={optimizer}", "train.epochs=1")
         monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 1, "")])
         faults._PASSED.clear()
         assert run_here(run) == "finished"
@@ -267,7 +311,12 @@ def test_a_stop_on_a_saved_step_does_not_save_it_again(ticket, monkeypatch):
 
 @pytest.mark.ci
 def test_a_kill_between_checkpoint_and_pointer_is_mended(small, tmp_path):
-    cli(["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@save.done:3", check=-9)
+    cli(
+        ["train", str(small), "--local", "--root", str(tmp_path)],
+        tmp_path,
+        fault="kill@save.done:3",
+        check=-9,
+    )
     run = only_run(tmp_path)
     assert read_json(run / "last.json")["step"] == 26
     cli(["resume", str(run), "--local"], tmp_path)
@@ -302,24 +351,31 @@ def test_twenty_kills_at_random_places(small, tmp_path, number):
     generator = random.Random(number)
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole")], tmp_path)
     points = [f"kill@step:{generator.randint(1, 39)}", f"kill@save.half:{generator.randint(1, 15)}"]
-    points += [f"kill@save.{name}:{generator.randint(1, 3)}" for name in ("manifest", "done", "state.json")]
+    points += [
+        f"kill@save.{name}:{generator.randint(1, 3)}" for name in ("manifest", "done", "state.json")
+    ]
     killed = kill_and_resume(small, tmp_path / "killed", [points[number % 5]])
     assert read_result(killed)["attempts"] == 2
     assert digests(killed) == digests(only_run(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_waiting_seldom_for_the_device_changes_nothing(ticket, monkeypatch, optimizer):
+def test_reading_a_step_while_the_next_is_made_changes_nothing(ticket, monkeypatch, optimizer):
     """Nor does a step that is not finite, which is skipped before anybody knows of it."""
     found = []
-    for every in (1, 4):
+    for unread in (0, 1):
         faults._PASSED.clear()
+        monkeypatch.setitem(UNREAD, "cpu", unread)
         monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 6, "")])
-        run = ticket(f"train.sync_every={every}", f"train.optimizer={optimizer}", "train.log_every=9")
+        run = ticket(f"train.optimizer={optimizer}", "train.log_every=9")
         assert run_here(run) == "finished"
-        (event,) = [one for one in read_records(run.folder) if one.kind == "event"]
+        (event,) = [record for record in read_records(run.folder) if record.kind == "event"]
         assert event.text.startswith("step 6 skipped on all workers: loss nan")
-        logged = {one.step: one.metrics for one in read_records(run.folder) if one.kind == "train"}
+        logged = {
+            record.step: record.metrics
+            for record in read_records(run.folder)
+            if record.kind == "train"
+        }
         found.append((digests(run.folder), logged, read_result(run.folder)["test"]["metrics"]))
     assert found[0][0] == found[1][0]
     assert found[0][2] == found[1][2]
@@ -327,8 +383,9 @@ def test_waiting_seldom_for_the_device_changes_nothing(ticket, monkeypatch, opti
         assert metrics == pytest.approx(found[1][1][step], rel=1e-6)
 
 
-def test_going_on_is_exact_where_the_device_is_waited_for_seldom(ticket):
-    settings = ("train.sync_every=5", "train.log_every=1000", "train.schedule=cosine")
+def test_going_on_is_exact_where_a_step_is_read_while_the_next_is_made(ticket, monkeypatch):
+    monkeypatch.setitem(UNREAD, "cpu", 1)
+    settings = ("train.log_every=1000", "train.schedule=cosine")
     whole, halted = ticket(*settings), ticket(*settings)
     run_here(whole)
     calls = iter(range(1, 10**6))
@@ -345,7 +402,10 @@ def test_the_average_of_weights_is_kept_and_evaluated(ticket, monkeypatch):
     faults._PASSED.clear()
     monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 6, "")])
     run = ticket(
-        "train.ema_decay=0.9", "train.checkpoint_every_steps=1", "train.keep_checkpoints=100", "train.epochs=1"
+        "train.ema_decay=0.9",
+        "train.checkpoint_every_steps=1",
+        "train.keep_checkpoints=100",
+        "train.epochs=1",
     )
     run_here(run)
     for step in range(2, 14):
@@ -370,7 +430,9 @@ def test_going_on_with_an_average_changes_nothing(ticket):
     assert digests(halted.folder) == digests(whole.folder)
     mine, theirs = read_result(halted.folder), read_result(whole.folder)
     assert mine["test"] == theirs["test"]
-    assert mine["test"]["metrics"]["loss"] == mine["best"]["metrics"]["loss"], "what is kept is what was evaluated"
+    assert mine["test"]["metrics"]["loss"] == mine["best"]["metrics"]["loss"], (
+        "what is kept is what was evaluated"
+    )
 
 
 def unreadable(monkeypatch, *which):
@@ -390,16 +452,19 @@ def test_samples_that_cannot_be_read_are_left_out_and_named(ticket, monkeypatch)
     unreadable(monkeypatch, 7)
     run = ticket("train.max_bad=0.05", "train.epochs=1")
     assert run_here(run) == "finished"
-    (event,) = [one for one in read_records(run.folder) if one.kind == "event"]
+    (event,) = [record for record in read_records(run.folder) if record.kind == "event"]
     assert event.text == "cannot be read, left out: sample 7"
     metrics = read_result(run.folder)["test"]["metrics"]
     assert metrics["bad_samples"] == 1
-    assert metrics["accuracy"] * 59 == pytest.approx(round(metrics["accuracy"] * 59)), "of 60 samples one is left out"
+    assert metrics["accuracy"] * 59 == pytest.approx(round(metrics["accuracy"] * 59)), (
+        "of 60 samples one is left out"
+    )
 
 
 def test_too_many_of_them_stop_the_run(ticket, monkeypatch):
     unreadable(monkeypatch, 7, 9)
     with pytest.raises(
-        DataError, match=r"of 203 samples cannot be read, the last sample [79].*train.max_bad \(0.005\)"
+        DataError,
+        match=r"of 203 samples cannot be read, the last sample [79].*train.max_bad \(0.005\)",
     ):
         run_here(ticket("train.max_bad=0.005"))

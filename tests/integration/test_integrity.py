@@ -1,4 +1,6 @@
-"""Every file of a run's folder flipped, cut or taken away: what verify, report and those that need the model say."""
+"""Every file of a run's folder flipped, cut or taken away: what verify, report and those that
+need the model say.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def reported(folder: Path) -> tuple[Said, str]:
 
 
 def with_sums(folder: Path) -> Iterator[Path]:
-    """The files of a run's folder that have a sum: result, what it stands on, and all of its checkpoints."""
+    """The files of a run's folder that have a sum: result, what it stands on, and all of its
+    checkpoints.
+    """
     yield folder / "result.json"
     yield from bound_files(folder).values()
     yield from sorted(folder.glob("checkpoints/*/*"))
@@ -160,7 +164,10 @@ def test_whoever_needs_the_model_needs_its_file_only(copy, tmp_path):
         assert all(torch.equal(state[name], after[name]) for name in state)
     assert call("export", str(copy), str(tmp_path / "model")).code == 0
     assert call("diagnose", str(copy), "--out", str(tmp_path / "passport")).code == 0
-    assert call("swap", str(copy), "identity", "--new-weights", "--out", str(tmp_path / "swap")).code == 0
+    assert (
+        call("swap", str(copy), "identity", "--new-weights", "--out", str(tmp_path / "swap")).code
+        == 0
+    )
     (tmp_path / "new.yaml").write_text(SMALL)
     given = (f"init.from={copy}", "train.epochs=1", "--local", "--root", str(tmp_path / "new"))
     assert call("train", str(tmp_path / "new.yaml"), *given).code == 0
@@ -184,7 +191,9 @@ def test_a_damaged_model_is_named_with_its_own_step(copy, tmp_path, which):
     assert not (tmp_path / "model").exists()
 
 
-def test_the_best_weights_of_a_run_without_a_result_are_those_of_its_newest_checkpoint(folders, tmp_path):
+def test_the_best_weights_of_a_run_without_a_result_are_those_of_its_newest_checkpoint(
+    folders, tmp_path
+):
     copy = copied(folders["stopped run"], tmp_path)
     newest = max((copy / "checkpoints").iterdir())
     best = parse_object((newest / "manifest.json").read_bytes())["best"]
@@ -211,7 +220,9 @@ def test_trials_of_a_search_are_looked_at(tmp_path):
     whole = make_folders(tmp_path / "whole", ("search",))["finished search"]
     assert call("verify", str(whole)).code == 0
     trial = whole.joinpath("trials", "small", "00001")
-    for seed, path in enumerate((trial / "trial.json", trial / "result.json", whole / "search.json")):
+    for seed, path in enumerate(
+        (trial / "trial.json", trial / "result.json", whole / "search.json")
+    ):
         for kind in ("flipped", "cut"):
             copy = copied(whole, tmp_path)
             damage(copy / path.relative_to(whole), kind, random.Random(seed))
@@ -221,7 +232,9 @@ def test_trials_of_a_search_are_looked_at(tmp_path):
 
 @pytest.mark.extended
 def test_drawn_damages_of_every_kind_of_folder(tmp_path, guard_seed, guard_rows):
-    """Each file that has a sum, each kind of damage, at drawn places; then those that need the model."""
+    """Each file that has a sum, each kind of damage, at drawn places; then those that need the
+    model.
+    """
     rng, found = random.Random(guard_seed), list[str]()
     (tmp_path / "whole").mkdir()
     whole = make_folders(tmp_path / "whole", ("run", "study"))
@@ -232,18 +245,28 @@ def test_drawn_damages_of_every_kind_of_folder(tmp_path, guard_seed, guard_rows)
         run, kind = rng.choice(runs), rng.choice(DAMAGES)
         name = rng.choice([path.relative_to(run) for path in with_sums(run)])
         copy = copied(run, tmp_path)
-        words = wrong_words(copy, name, kind, rng.randrange(2**31)) + wrong_model(copy, weights[run])
-        found += [f"seed {guard_seed}, row {row}: {run.name}: {name}: {kind}: {text}" for text in words]
+        words = wrong_words(copy, name, kind, rng.randrange(2**31)) + wrong_model(
+            copy, weights[run]
+        )
+        found += [
+            f"seed {guard_seed}, row {row}: {run.name}: {name}: {kind}: {text}" for text in words
+        ]
     assert found == []
 
 
 def wrong_model(folder: Path, before: dict[str, torch.Tensor]) -> list[str]:
-    """What the best model of a damaged folder may not be: another one, or refused without its place."""
+    """What the best model of a damaged folder may not be: another one, or refused without its
+    place.
+    """
     out = folder.parent / "model"
     shutil.rmtree(out, ignore_errors=True)
     said = call("export", str(folder), str(out))
     found = [f"export: {fault}" for fault in said.faults()]
     if said.code == 0:
         after = load(out).state_dict()
-        found += [f"export: {name} is another" for name in before if not torch.equal(before[name], after[name])]
+        found += [
+            f"export: {name} is another"
+            for name in before
+            if not torch.equal(before[name], after[name])
+        ]
     return found

@@ -1,4 +1,4 @@
-"""A study with labelled cases, from the command line to the report."""
+"""A study that changes one setting at a time, from the command line to the report."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from command import cli
 from small_run import SMALL, only_run
 
 CASES = """
-matrix: {seed: [0, 1]}
-cases:
-  - {label: order2, set: {mixer.params.order: 2}}
-  - {label: order3, set: {mixer.params.order: 3}}
-  - {label: a1.5, set: {mixer.params.jacobi_a: 1.5}}
+matrix:
+  change:
+    - base
+    - {label: order2, set: {mixer.params.order: 2}}
+    - {label: order3, set: {mixer.params.order: 3}}
+    - {label: a1.5, set: {mixer.params.jacobi_a: 1.5}}
+  seed: [0, 1]
 """
 
 
@@ -32,13 +34,20 @@ def test_from_the_file_to_the_table(tmp_path: Path):
     ]
     reported = json.loads(cli(["report", str(folder), "--json"], tmp_path).stdout)
     a, order = reported["curves"]
-    assert [(one["value"], one["base"]) for one in a["values"]] == [(1.0, True), (1.5, False)]
-    assert [(one["value"], one["base"]) for one in order["values"]] == [(2, False), (3, True)]
-    for one in order["values"]:
-        label = "base" if one["base"] else "order2"
-        runs = [json.loads((folder / "cells" / f"{label}-seed{seed}" / "result.json").read_text()) for seed in (0, 1)]
-        assert one["score"]["mean"] == pytest.approx(sum(run["test"]["metrics"]["accuracy"] for run in runs) / 2)
-        assert one["validation"]["mean"] == pytest.approx(sum(run["best"]["metrics"]["accuracy"] for run in runs) / 2)
+    assert [(value["value"], value["base"]) for value in a["values"]] == [(1.0, True), (1.5, False)]
+    assert [(value["value"], value["base"]) for value in order["values"]] == [(2, False), (3, True)]
+    for value in order["values"]:
+        label = "base" if value["base"] else "order2"
+        runs = [
+            json.loads((folder / "cells" / f"{label}-seed{seed}" / "result.json").read_text())
+            for seed in (0, 1)
+        ]
+        assert value["score"]["mean"] == pytest.approx(
+            sum(run["test"]["metrics"]["accuracy"] for run in runs) / 2
+        )
+        assert value["validation"]["mean"] == pytest.approx(
+            sum(run["best"]["metrics"]["accuracy"] for run in runs) / 2
+        )
     again = cli(["resume", str(folder), "--local"], tmp_path)
     assert "0 runs to do" in again.stdout
 
@@ -52,5 +61,7 @@ def test_refused_before_anything_starts(tmp_path: Path):
     )
     (tmp_path / "small.yaml").write_text(SMALL + CASES)
     tuned = cli(["tune", "small.yaml", "--space", "agf", "--local"], tmp_path, check=2)
-    assert tuned.stderr.startswith("subquad: cases with a label are for subquad train")
+    assert tuned.stderr.startswith(
+        "subquad: matrix.change: what changes settings one at a time is for subquad train"
+    )
     assert not (tmp_path / "runs").exists()

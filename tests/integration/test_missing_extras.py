@@ -31,12 +31,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ray", [*TUNE], RAY),
         ("ray", [*TUNE, "--dry-run"], RAY),
         ("ray", ["train", "small.yaml"], RAY),
-        ("pandas", [*TUNE], "subquad: Ray needs pandas: pip install 'subquad[ray]', or go without Ray by --local\n"),
+        (
+            "pandas",
+            [*TUNE],
+            "subquad: Ray needs pandas: pip install 'subquad[ray]', or go without Ray by --local\n",
+        ),
         (
             "mlflow",
-            [*TUNE, "--local", "tracking.enabled=true", "tracking.uri=http://host"],
-            "subquad: tracking.uri is given, but MLflow is not installed: pip install 'subquad[mlflow]', or set "
-            "tracking.enabled=false\n",
+            [*TUNE, "--local", "tracking.uri=http://host"],
+            "subquad: tracking.uri is given, but MLflow is not installed: pip "
+            "install 'subquad[mlflow]', or set "
+            "tracking.uri=off\n",
         ),
         (
             "webdataset",
@@ -54,7 +59,7 @@ def test_nothing_is_left_behind(place, monkeypatch, capsys, module, arguments, m
 
 
 def test_a_store_that_is_none_is_refused_as_early(place, capsys):
-    assert main([*TUNE, "--local", "tracking.enabled=true", "tracking.uri=ftp://host"]) == 2
+    assert main([*TUNE, "--local", "tracking.uri=ftp://host"]) == 2
     assert "tracking.uri: 'ftp' is no MLflow store" in capsys.readouterr().err
     assert not (place / "runs").exists()
 
@@ -66,8 +71,16 @@ def test_without_ray_a_local_search_is_done(place, monkeypatch):
 
 def test_a_search_without_optuna_is_refused(place):
     """In a process of its own: Optuna is imported with the spaces, once."""
-    code = f"import sys; sys.modules['optuna'] = None; from subquad.cli.main import main; sys.exit(main({TUNE}))"
+    code = (
+        "import sys; sys.modules['optuna'] = None; from subquad.cli.main import main; "
+        f"sys.exit(main({TUNE}))"
+    )
     before = sorted(place.iterdir())
-    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "subquad: a search needs Optuna: pip install 'subquad[tune]'\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "subquad: a search needs Optuna: pip install 'subquad[tune]'\n",
+    )
     assert sorted(place.iterdir()) == before

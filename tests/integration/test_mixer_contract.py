@@ -1,4 +1,6 @@
-"""The mixer contract on its awkward cases, in real training: state, extra losses on uneven ranks, bounds, prefixes."""
+"""The mixer contract on its awkward cases, in real training: state, extra losses on uneven
+ranks, bounds, prefixes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import pytest
 from command import cli
 from small_run import digests, only_run
 
-from subquad.runs import read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_result
 
 FILE = '''
 import torch
@@ -36,7 +39,7 @@ class Stateful(TokenMixer):
 
 
 class Regularised(TokenMixer):
-    """An extra loss per sample, different for every sample, that the task's loss does not contain; a slow parameter."""
+    """An extra loss, different for every sample and not in the task's; a slow parameter."""
 
     Config = MixerConfig
     facts = Facts(causal="always")
@@ -56,14 +59,16 @@ class Regularised(TokenMixer):
 
 
 class Bound(TokenMixer):
-    """One weight per position: it must be told the longest length, and the number of class tokens."""
+    """One weight per position: it must be told the longest length and how many class tokens."""
 
     class Config(MixerConfig):
         most: int = 100
 
         def check(self, site):
             if site.max_len > self.most:
-                raise ValueError(f"most {self.most} is less than the longest sequence, {site.max_len}")
+                raise ValueError(
+                    f"most {self.most} is less than the longest sequence, {site.max_len}"
+                )
 
     facts = Facts(max_length="site", causal="always")
 
@@ -78,7 +83,8 @@ class Bound(TokenMixer):
             raise PluginError(f"Bound: {x.shape[1]} positions, built for {len(self.weight)}")
         out = (x * self.weight[: x.shape[1]]).cumsum(1)
         if self.prefix:
-            out = torch.cat([self.read(out[:, -1:]).expand(-1, self.prefix, -1), out[:, self.prefix :]], 1)
+            first = self.read(out[:, -1:]).expand(-1, self.prefix, -1)
+            out = torch.cat([first, out[:, self.prefix :]], 1)
         else:
             out = self.read(out)
         return out
@@ -100,7 +106,12 @@ class Chained(TokenMixer):
         out = self.value(x).cumsum(1)
         return MixerOutput(out, carry=None if self.tail is None else self.tail(out[:, -1]))
 '''
-PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0", "backbone.params.num_layers=2", "train.epochs=2")
+PLAIN = (
+    "train.precision=fp64",
+    "backbone.params.dropout=0.0",
+    "backbone.params.num_layers=2",
+    "train.epochs=2",
+)
 """fp64 without dropout: what is left between two ways of cutting a batch is rounding."""
 
 
@@ -110,29 +121,40 @@ def mixers(tmp_path):
 
 
 def curve(run, metric="loss"):
-    return np.array([one.metrics[metric] for one in read_records(run) if one.kind == "train"])
+    return np.array(
+        [record.metrics[metric] for record in read_records(run) if record.kind == "train"]
+    )
 
 
 def train(small, tmp_path, name, *settings, fault="", check=0, several=False):
     root = tmp_path / name
-    done = cli(["train", str(small), "--local", "--root", str(root), *settings], tmp_path, fault=fault, check=check)
+    done = cli(
+        ["train", str(small), "--local", "--root", str(root), *settings],
+        tmp_path,
+        fault=fault,
+        check=check,
+    )
     return done if check or several else only_run(root)
 
 
 @pytest.mark.ci
 def test_three_uneven_ranks_follow_the_same_curves(small, tmp_path):
-    """Batches of 16 are 6, 5 and 5, the last of an epoch less: every sample counts the same, with its extra loss."""
+    """Batches of 16 are 6, 5 and 5, the last of an epoch less: every sample counts the same,
+    with its extra loss.
+    """
     names = ("Regularised", "Chained", "Bound")
     settings = (f"matrix.mixer=[{', '.join(f'./mixers.py:{name}' for name in names)}]", *PLAIN)
     found = []
     for workers in (1, 3):
-        train(small, tmp_path, str(workers), *settings, f"resources.workers={workers}", several=True)
+        train(
+            small, tmp_path, str(workers), *settings, f"resources.workers={workers}", several=True
+        )
         found.append(sorted((tmp_path / str(workers)).glob("runs/*/*/cells/*")))
     assert [len(runs) for runs in found] == [3, 3]
-    for one, three in zip(*found, strict=True):
-        assert one.name == three.name
-        np.testing.assert_allclose(curve(three), curve(one), rtol=0, atol=1e-9)
-        tested = [read_result(run)["test"]["metrics"] for run in (three, one)]
+    for single, three in zip(*found, strict=True):
+        assert single.name == three.name
+        np.testing.assert_allclose(curve(three), curve(single), rtol=0, atol=1e-9)
+        tested = [read_result(run)["test"]["metrics"] for run in (three, single)]
         assert tested[0] == pytest.approx(tested[1], abs=1e-9)
 
 
@@ -169,6 +191,9 @@ def test_a_length_bound_mixer_is_told_length_and_class_tokens(small, tmp_path, h
 def test_a_bound_that_the_data_break_is_refused_before_a_folder_is_made(small, tmp_path):
     settings = ("mixer=./mixers.py:Bound", "mixer.params.most=4")
     done = train(small, tmp_path, "run", *settings, check=2)
-    said = f"mixer.params: most 4 is less than the longest sequence, 5 (mixer {tmp_path / 'mixers.py'}:Bound)"
+    said = (
+        "mixer.params: most 4 is less than the longest sequence, 5 (mixer "
+        f"{tmp_path / 'mixers.py'}:Bound)"
+    )
     assert done.stderr == f"subquad: {said}\n"
     assert not (tmp_path / "run" / "runs").exists()

@@ -1,4 +1,6 @@
-"""Tracking against real MLflow stores: sqlite files, a loopback server, and servers that are not there."""
+"""Tracking against real MLflow stores: sqlite files, a loopback server, and servers that are not
+there.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,14 @@ from mlflow import MlflowClient
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
-from subquad.runs import METRICS, RESULT, TRACKING, Record, json_text, read_json, write_json
+from subquad.records import Record, metrics_file
+from subquad.runs import METRICS, RESULT, TRACKING, json_text, read_json, write_json
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.publisher import open_publisher, sync
+from subquad.tracking.sending import Sending
 from subquad.tracking.server import serving
-from subquad.tracking.upload import Summary, Upload, Uploader, summarise
+from subquad.tracking.state import Summary, Upload, summarise
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +69,14 @@ class Folder:
         said = {"name": self.path.name, "mixer": {"name": "agf"}, "train": {"lr": 0.001}, **more}
         (self.path / "experiment.yaml").write_text(yaml.safe_dump(said))
 
-    def record(self, step: int, metrics: Mapping[str, float], kind: str = "train", split: str = "", attempt: int = 1):
+    def record(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        kind: str = "train",
+        split: str = "",
+        attempt: int = 1,
+    ):
         time = 1_700_000_000 + 1000 * attempt + step
         record = Record(
             kind=kind,  # type: ignore[arg-type]
@@ -77,20 +88,21 @@ class Folder:
             split=split,
             metrics=metrics,
         )
-        with (self.path / METRICS).open("a") as stream:
+        with metrics_file(self.path, attempt).open("a") as stream:
             stream.write(record.line())
 
     def train(self, steps: range, attempt: int = 1):
         for step in steps:
             self.record(step, {"loss": 1 / (1 + step), "lr": 0.001}, attempt=attempt)
 
-    def cut(self, keep: int):
-        lines = (self.path / METRICS).read_text().splitlines(keepends=True)
-        (self.path / METRICS).write_text("".join(lines[:keep]))
-
     def result(self, status: str = "finished", **more):
         test = {"metrics": {"accuracy": 0.75}, "samples": 8, "checkpoint": "best", "step": 3}
-        said = {"status": status, "protocol": "honest", "protocol_label": "chosen on validation", "metric": "accuracy"}
+        said = {
+            "status": status,
+            "protocol": "honest",
+            "protocol_label": "chosen on validation",
+            "metric": "accuracy",
+        }
         write_json(self.path / RESULT, {**said, "label": self.path.name, "test": test, **more})
 
 
@@ -101,20 +113,24 @@ def run(root: Path) -> Folder:
 
 def upload_for(root: Path, folder: Path, uri: str | None = None) -> Upload:
     uri = uri or sqlite_uri(root / DATABASE)
-    return Upload(uri=uri, experiment="demo", artifacts=root / "mlartifacts", folder=folder)
+    return Upload(uri=uri, experiment="demo", folder=folder)
 
 
 def deliver(upload: Upload, *, final: bool = True) -> Summary:
     """What the process beside the driver does in one look."""
-    return summarise(upload, Uploader(upload).look(final=final))
+    return summarise(upload, Sending(upload).look(final=final))
 
 
 def client(uri_or_root: str | Path) -> MlflowClient:
-    return open_client(sqlite_uri(uri_or_root / DATABASE) if isinstance(uri_or_root, Path) else uri_or_root)
+    return open_client(
+        sqlite_uri(uri_or_root / DATABASE) if isinstance(uri_or_root, Path) else uri_or_root
+    )
 
 
 def all_runs(store: MlflowClient):
-    return store.search_runs([one.experiment_id for one in store.search_experiments()])
+    return store.search_runs(
+        [experiment.experiment_id for experiment in store.search_experiments()]
+    )
 
 
 def history(store: MlflowClient, run_id: str, key: str) -> list[tuple[int, float]]:
@@ -147,13 +163,16 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     assert history(store, found.info.run_id, "system/cpu_utilization_percentage") == [(3, 12.5)]
     assert history(store, found.info.run_id, "test/accuracy") == [(3, 0.75)]
     expected = {"subquad.mixer": "agf", "subquad.status": "finished", "subquad.protocol": "honest"}
-    expected |= {"subquad.protocol_label": "chosen on validation", "mlflow.source.git.commit": "abc"}
+    expected |= {
+        "subquad.protocol_label": "chosen on validation",
+        "mlflow.source.git.commit": "abc",
+    }
     assert expected.items() <= found.data.tags.items()
-    names = {one.path for one in store.list_artifacts(found.info.run_id)}
-    assert names == {"experiment.yaml", "environment.json", "result.json", "metrics.jsonl", "plots"}
-    plots = {one.path for one in store.list_artifacts(found.info.run_id, "plots")}
-    assert plots == {"plots/loss.png", "plots/accuracy.png", "plots/learning_rate.png"}
-    assert {"run_id", "experiment_id", "place", "closed", "uri"} <= read_json(run.path / TRACKING).keys()
+    names = {artifact.path for artifact in store.list_artifacts(found.info.run_id)}
+    assert names == {"experiment.yaml", "environment.json", "result.json", "metrics.jsonl"}
+    assert {"run_id", "experiment_id", "place", "closed", "uri"} <= read_json(
+        run.path / TRACKING
+    ).keys()
 
 
 def test_sending_again_changes_nothing(root: Path, run: Folder):
@@ -171,7 +190,8 @@ def test_sending_again_changes_nothing(root: Path, run: Folder):
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED"), (None, "KILLED"), ("finished", "FINISHED")]
+    ("status", "expected"),
+    [("failed", "FAILED"), ("stopped", "KILLED"), (None, "KILLED"), ("finished", "FINISHED")],
 )
 def test_the_end_is_told_as_it_was(root: Path, run: Folder, status: str | None, expected: str):
     run.train(range(1, 2))
@@ -180,7 +200,9 @@ def test_the_end_is_told_as_it_was(root: Path, run: Folder, status: str | None, 
     summary = deliver(upload_for(root, run.path))
     found = client(root).get_run(summary.run_ids[0])
     assert (summary.delivered, found.info.status) == (True, expected)
-    assert found.data.tags.get("subquad.reason") == ("three non-finite steps" if status == "failed" else None)
+    assert found.data.tags.get("subquad.reason") == (
+        "three non-finite steps" if status == "failed" else None
+    )
 
 
 def test_values_that_are_not_finite_are_neither_changed_nor_lost(root: Path, run: Folder):
@@ -205,7 +227,10 @@ def test_the_first_value_that_is_not_finite_stays_the_first(root: Path, run: Fol
     deliver(plan, final=False)
     run.record(9, {"loss": math.nan})
     summary = deliver(plan)
-    assert client(root).get_run(summary.run_ids[0]).data.tags["nonfinite.train/loss"] == "first at step 2: inf"
+    assert (
+        client(root).get_run(summary.run_ids[0]).data.tags["nonfinite.train/loss"]
+        == "first at step 2: inf"
+    )
 
 
 def test_more_metrics_than_one_call_takes(root: Path, run: Folder):
@@ -228,7 +253,10 @@ def test_long_many_and_oddly_named_parameters(root: Path, run: Folder):
     assert (summary.error, len(data.params)) == (None, 137)
     assert data.params["long"] == "é" * 6000
     assert data.tags["param_cut.long"].startswith("7000 characters")
-    assert sorted(value for key, value in data.params.items() if key.startswith("a_b")) == ["1", "2"]
+    assert sorted(value for key, value in data.params.items() if key.startswith("a_b")) == [
+        "1",
+        "2",
+    ]
     assert data.metrics == {"train/top_5": 1.0, "train/x": 2.0}
 
 
@@ -239,7 +267,12 @@ def test_a_parameter_changed_on_resume_becomes_a_tag(root: Path, run: Folder):
     summary = deliver(upload_for(root, run.path))
     data = client(root).get_run(summary.run_ids[0]).data
     assert summary.delivered
-    assert data.params == {"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf", "new": "1"}
+    assert data.params == {
+        "name": run.path.name,
+        "train.lr": "0.001",
+        "mixer.name": "agf",
+        "new": "1",
+    }
     assert data.tags["param_changed.train.lr"] == "0.5"
 
 
@@ -250,7 +283,6 @@ def test_a_resumed_run_is_the_same_run_with_each_step_once(root: Path, run: Fold
     assert store.get_run(first.run_ids[0]).info.status == "KILLED"
     assert deliver(plan, final=False).run_ids == first.run_ids
     assert store.get_run(first.run_ids[0]).info.status == "RUNNING"
-    run.cut(10)
     run.train(range(11, 31), attempt=2)
     run.result()
     last = deliver(plan)
@@ -284,11 +316,12 @@ def test_a_store_that_does_not_answer_does_not_replace_the_one_that_did(root: Pa
     first = deliver(upload_for(root, run.path))
     lost = deliver(upload_for(root, run.path, uri=f"http://127.0.0.1:{closed_port()}"))
     assert (lost.delivered, lost.pending, lost.run_ids) == (False, 2, ())
-    assert read_json(run.path / TRACKING)["uri"] == first.uri
     assert deliver(upload_for(root, run.path)) == first
 
 
-def test_a_second_store_gets_everything_and_the_first_keeps_its_run(root: Path, run: Folder, template: Path):
+def test_a_second_store_gets_everything_and_the_first_keeps_its_run(
+    root: Path, run: Folder, template: Path
+):
     run.train(range(1, 3))
     first = deliver(upload_for(root, run.path))
     shutil.copy(template, root / "second.db")
@@ -298,7 +331,12 @@ def test_a_second_store_gets_everything_and_the_first_keeps_its_run(root: Path, 
     assert second.delivered
     other = client(sqlite_uri(root / "second.db"))
     assert [step for step, _ in history(other, second.run_ids[0], "train/loss")] == [1, 2]
-    assert [step for step, _ in history(client(root), first.run_ids[0], "train/loss")] == [1, 2, 3, 4]
+    assert [step for step, _ in history(client(root), first.run_ids[0], "train/loss")] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     assert len(all_runs(client(root))) == 1
 
 
@@ -308,7 +346,12 @@ def test_a_database_that_was_moved_with_its_runs_is_recognised(root: Path, run: 
     shutil.move(root / DATABASE, root / "moved.db")
     moved = deliver(upload_for(root, run.path, uri=sqlite_uri(root / "moved.db")))
     assert (moved.run_ids, moved.delivered) == (first.run_ids, True)
-    steps = [step for step, _ in history(client(sqlite_uri(root / "moved.db")), moved.run_ids[0], "train/loss")]
+    steps = [
+        step
+        for step, _ in history(
+            client(sqlite_uri(root / "moved.db")), moved.run_ids[0], "train/loss"
+        )
+    ]
     assert steps == [1, 2]
 
 
@@ -323,7 +366,7 @@ def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: F
 def test_a_run_its_user_deleted_is_made_again_whole(root: Path, run: Folder):
     run.train(range(1, 3))
     plan, store = upload_for(root, run.path), client(root)
-    delivery = Uploader(plan)
+    delivery = Sending(plan)
     assert delivery.look(final=False) is None
     first = summarise(plan, None).run_ids
     store.delete_run(first[0])
@@ -345,29 +388,30 @@ def test_a_study_is_one_parent_with_a_child_for_each_cell_that_began(root: Path)
     cells[0].result()
     cells[1].train(range(1, 3))
     first = deliver(plan, final=False)
-    status = {one.info.run_name: one.info.status for one in all_runs(store)}
+    status = {run.info.run_name: run.info.status for run in all_runs(store)}
     assert status == {"s1": "RUNNING", "one": "FINISHED", "two": "RUNNING"}
     assert deliver(plan).error is None
-    status = {one.info.run_name: one.info.status for one in all_runs(store)}
+    status = {run.info.run_name: run.info.status for run in all_runs(store)}
     assert status == {"s1": "KILLED", "one": "FINISHED", "two": "KILLED"}
     for cell in cells[1:]:
         cell.train(range(3, 5), attempt=2)
         cell.result()
     (study / "report.md").write_text("| mixer | accuracy |\n")
     last = deliver(plan)
-    found = {one.info.run_name: one for one in all_runs(store)}
-    assert {one.info.status for one in found.values()} == {"FINISHED"}
+    found = {run.info.run_name: run for run in all_runs(store)}
+    assert {run.info.status for run in found.values()} == {"FINISHED"}
     assert (last.delivered, last.parent_run_id, len(last.run_ids)) == (True, first.parent_run_id, 3)
-    parents = {name: one.data.tags.get("mlflow.parentRunId") for name, one in found.items()}
+    parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in found.items()}
     assert parents == {"s1": None, **dict.fromkeys(("one", "two", "three"), last.parent_run_id)}
-    names = {one.path for one in store.list_artifacts(last.parent_run_id)}
-    assert names == {"study.yaml", "plots", "report.md"}
+    names = {artifact.path for artifact in store.list_artifacts(last.parent_run_id)}
+    assert names == {"study.yaml", "report.md"}
     (study / "report.md").write_text("| mixer | accuracy | rank |\n")
     assert deliver(plan).delivered
     again = Path(store.download_artifacts(last.parent_run_id, "report.md"))
-    assert again.read_text() == "| mixer | accuracy | rank |\n", "a report that was written again is sent again"
+    assert again.read_text() == "| mixer | accuracy | rank |\n", (
+        "a report that was written again is sent again"
+    )
     assert found["s1"].data.metrics["one/test/accuracy"] == 0.75
-    assert [one.path for one in store.list_artifacts(last.parent_run_id, "plots")] == ["plots/overview.png"]
 
 
 def test_one_cells_trouble_does_not_keep_the_others_back(root: Path):
@@ -381,11 +425,15 @@ def test_one_cells_trouble_does_not_keep_the_others_back(root: Path):
     summary = deliver(upload_for(root, study))
     assert not summary.delivered
     assert summary.error.startswith("IsADirectoryError")
-    assert {one.info.run_name: one.info.status for one in all_runs(client(root))}["b-good"] == "FINISHED"
+    assert {run.info.run_name: run.info.status for run in all_runs(client(root))}[
+        "b-good"
+    ] == "FINISHED"
 
 
-def test_a_run_that_another_process_sends_is_left_alone(root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("subquad.tracking.upload._LOCK_SECONDS", 0.05)
+def test_a_run_that_another_process_sends_is_left_alone(
+    root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("subquad.tracking.sending._LOCK_SECONDS", 0.05)
     run.train(range(1, 3))
     with FileLock(str(run.path / ".mlflow.lock")):
         summary = deliver(upload_for(root, run.path))
@@ -397,18 +445,28 @@ def test_a_deleted_experiment_is_named(root: Path, run: Folder):
     store = client(root)
     store.delete_experiment(store.create_experiment("demo"))
     summary = deliver(upload_for(root, run.path))
-    assert summary.error == "MlflowException: experiment 'demo' was deleted: restore it, or name another one"
+    assert (
+        summary.error
+        == "MlflowException: experiment 'demo' was deleted: restore it, or name another one"
+    )
 
 
 def test_a_database_whose_making_was_interrupted_is_made_anew(tmp_path: Path):
     (tmp_path / "odd %20#name").mkdir()
     database = tmp_path / "odd %20#name" / DATABASE
     database.with_name(f".{DATABASE}.0123456789abcdef.tmp").write_bytes(b"half a database")
-    run = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts").create("label", "key", 1.0)
+    run = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts").create(
+        "label", "key", 1.0
+    )
     run.client.log_text(run.id, "hello", "note.txt")
     assert database.read_bytes()[:15] == b"SQLite format 3"
-    assert (database.parent / "mlartifacts" / run.id / "artifacts" / "note.txt").read_text() == "hello"
-    assert sorted(path.name for path in database.parent.glob("mlruns*")) == [DATABASE, f"{DATABASE}.lock"]
+    assert (
+        database.parent / "mlartifacts" / run.id / "artifacts" / "note.txt"
+    ).read_text() == "hello"
+    assert sorted(path.name for path in database.parent.glob("mlruns*")) == [
+        DATABASE,
+        f"{DATABASE}.lock",
+    ]
 
 
 def test_a_dead_server_costs_nothing_and_sync_delivers_later(
@@ -425,14 +483,22 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
     lost = publisher.close(timeout=60)
     assert dict(os.environ) == before
     assert (lost.delivered, lost.pending, lost.run_ids) == (False, 30, ())
-    assert lost.error == f"StoreDown: {dead.replace('me:hunter2', '***')}: no answer (Connection refused)"
+    assert (
+        lost.error
+        == f"StoreDown: {dead.replace('me:hunter2', '***')}: no answer (Connection refused)"
+    )
     monkeypatch.chdir(root)
     assert main(["sync", str(run.path), "--uri", f"sqlite:///{DATABASE}"]) == 0
-    assert capsys.readouterr().out == f"{run.path}: delivered to {sqlite_uri(root / DATABASE)} (1 run)\n"
+    assert (
+        capsys.readouterr().out
+        == f"{run.path}: delivered to {sqlite_uri(root / DATABASE)} (1 run)\n"
+    )
     store = client(root)
     [found] = all_runs(store)
     assert (found.info.run_name, found.info.status) == (run.path.name, "FINISHED")
-    assert [step for step, _ in history(store, found.info.run_id, "train/loss")] == list(range(1, 31))
+    assert [step for step, _ in history(store, found.info.run_id, "train/loss")] == list(
+        range(1, 31)
+    )
     assert found.data.params["note"] == dead.replace("me:hunter2", "***")
     written = [path for path in root.rglob("*") if path.is_file()]
     assert [path for path in written if b"hunter2" in path.read_bytes()] == []
@@ -462,7 +528,9 @@ def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
     assert all(summary.delivered for summary in summaries)
     store = client(tmp_path)
     assert len({summary.experiment_id for summary in summaries}) == 1
-    assert sorted(one.info.run_name for one in all_runs(store)) == [folder.path.name for folder in folders]
+    assert sorted(run.info.run_name for run in all_runs(store)) == [
+        folder.path.name for folder in folders
+    ]
 
 
 @pytest.mark.ci
@@ -474,7 +542,9 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
         "one = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
         "one.start(); print(one._process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    driver = subprocess.run([sys.executable, "-c", code, str(run.path)], capture_output=True, text=True)
+    driver = subprocess.run(
+        [sys.executable, "-c", code, str(run.path)], capture_output=True, text=True
+    )
     assert driver.returncode == -signal.SIGKILL
     assert psutil.wait_procs([psutil.Process(int(driver.stdout))], timeout=90)[1] == []
     [found] = all_runs(client(root))
@@ -483,11 +553,13 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
 
 
 @pytest.mark.ci
-def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(root: Path, run: Folder, tmp_path: Path, monkeypatch):
+def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
+    root: Path, run: Folder, tmp_path: Path, monkeypatch
+):
     with serving(root) as (address, secret, _):
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", secret)
-        plan = Upload(uri=address, experiment="demo", artifacts=None, folder=run.path)
-        delivery = Uploader(plan)
+        plan = Upload(uri=address, experiment="demo", folder=run.path)
+        delivery = Sending(plan)
         run.train(range(1, 6))
         run.record(5, {"loss": math.nan, "other": math.inf})
         assert delivery.look(final=False) is None
@@ -503,13 +575,18 @@ def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(root: Path, run:
         store = client(address)
         run_id = summary.run_ids[0]
         assert (summary.delivered, store.get_run(run_id).info.status) == (True, "FINISHED")
-        steps = [step for step, value in history(store, run_id, "train/loss") if not math.isnan(value)]
+        steps = [
+            step for step, value in history(store, run_id, "train/loss") if not math.isnan(value)
+        ]
         assert steps == list(range(1, 11))
         assert len(store.get_metric_history(run_id, "train/loss")) == 11
         assert store.get_run(run_id).data.tags["nonfinite.train/other"] == "first at step 5: inf"
-        assert {one.path for one in store.list_artifacts(run_id)} >= {"metrics.jsonl", "experiment.yaml", "plots"}
-        target = store.download_artifacts(run_id, "plots/loss.png", str(tmp_path / "download"))
-        assert Path(target).read_bytes()[:4] == b"\x89PNG"
+        assert {artifact.path for artifact in store.list_artifacts(run_id)} >= {
+            "metrics.jsonl",
+            "experiment.yaml",
+        }
+        target = store.download_artifacts(run_id, "metrics.jsonl", str(tmp_path / "download"))
+        assert Path(target).read_bytes() == (run.path / METRICS).read_bytes()
         assert sync(run.path).delivered
 
 
@@ -526,7 +603,10 @@ def test_ui_serves_its_own_user_and_stops_without_leftovers(root: Path, run: Fol
             address, _, secret = place.partition("/?token=")
             family = psutil.Process(ui.pid).children(recursive=True)
             listening = {
-                one.laddr.ip for each in family for one in each.net_connections() if one.status == psutil.CONN_LISTEN
+                connection.laddr.ip
+                for each in family
+                for connection in each.net_connections()
+                if connection.status == psutil.CONN_LISTEN
             }
             words = [word for each in family for word in each.cmdline()]
             refused = {path: answer(f"{address}{path}") for path in CLOSED}
@@ -541,11 +621,13 @@ def test_ui_serves_its_own_user_and_stops_without_leftovers(root: Path, run: Fol
             monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", secret)
             store = client(address)
             found, newest = all_runs(store), store.get_experiment_by_name("demo").experiment_id
-            names = {one.name for one in store.search_experiments()}
+            names = {experiment.name for experiment in store.search_experiments()}
         finally:
             ui.send_signal(signal.SIGINT)
         _, errors = ui.communicate(timeout=60)
-    assert page == f"experiments/{newest}?workflowType=machine_learning", "MLflow would open on traces of LLMs"
+    assert page == f"experiments/{newest}?workflowType=machine_learning", (
+        "MLflow would open on traces of LLMs"
+    )
     assert (ui.returncode, errors) == (0, "")
     assert listening == {"127.0.0.1"}
     assert [word for word in words if secret in word] == []
@@ -554,7 +636,7 @@ def test_ui_serves_its_own_user_and_stops_without_leftovers(root: Path, run: Fol
     assert "theirs" not in names
     assert b"<html" in front.lower()
     assert re.fullmatch(rb"\d+\.\d+\.\d+", version)
-    assert [one.info.run_name for one in found] == [run.path.name]
+    assert [run.info.run_name for run in found] == [run.path.name]
     assert psutil.wait_procs(family, timeout=30)[1] == []
 
 

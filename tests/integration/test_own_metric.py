@@ -1,4 +1,6 @@
-"""A third party's metric, in percent, the less the better, under its own label: printed so wherever it stands."""
+"""A third party's metric, in percent, the less the better, under its own label: printed so
+wherever it stands.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,10 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.metric import Metric
-from subquad.report import document_of, read_report, write_document
-from subquad.report.charts import score_charts, training_charts
-from subquad.report.values import report_values
-from subquad.runs import read_records
-from subquad.tracking.plots import draw_run
+from subquad.records import read_records
+from subquad.reports import document_of, read_report, write_document
+from subquad.reports.charts import score_charts, training_charts
+from subquad.reports.values import report_values
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"
 TOY = """
@@ -24,10 +25,12 @@ name: toy
 protocol: honest
 dataset: {{name: uea, params: {{problem: Toy, path: {data}}}}}
 task: ./third.py:PLUGIN
-backbone: {{name: encoder, params: {{num_layers: 1, dim: 8, num_heads: 2, ffn_dim: 16, head: last}}}}
+backbone:
+  name: encoder
+  params: {{num_layers: 1, dim: 8, num_heads: 2, ffn_dim: 16, head: last}}
 mixer: {{name: agf, params: {{order: 2}}}}
 train: {{epochs: 4, batch_size: 8, lr: 1e-3}}
-tracking: {{enabled: false, system_metrics: false}}
+tracking: {{uri: off}}
 """
 THIRD = Path(__file__).parents[1] / "support" / "third_party" / "third_metric.py"
 
@@ -62,16 +65,7 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path / "toy.yaml"
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The labels of the axes that MLflow's pictures get."""
-    labels = list[str]()
-    made = pytest.importorskip("matplotlib.axes").Axes.set_ylabel
-    monkeypatch.setattr("matplotlib.axes.Axes.set_ylabel", lambda self, text: (labels.append(text), made(self, text)))
-    return labels
-
-
-def test_it_is_printed_right_everywhere(toy, tmp_path, capsys, drawn):
+def test_it_is_printed_right_everywhere(toy, tmp_path, capsys):
     shown = said(capsys, "train", toy, "--local", "--root", tmp_path)
     (path,) = tmp_path.glob("runs/*/*/result.json")
     run, result = path.parent, json.loads(path.read_text())
@@ -83,18 +77,20 @@ def test_it_is_printed_right_everywhere(toy, tmp_path, capsys, drawn):
     best = min(metrics["top1_error"] for metrics in evaluated)
     assert result["best"]["metrics"]["top1_error"] == best
 
-    assert f"top-1 error (%) {percent}\n" in said(capsys, "eval", run, tmp_path / "data" / "Toy" / "Toy_TEST.ts")
+    assert f"top-1 error (%) {percent}\n" in said(
+        capsys, "eval", run, tmp_path / "data" / "Toy" / "Toy_TEST.ts"
+    )
     assert "scores not recomputed, as " in said(capsys, "verify", run)
     swapped = said(capsys, "swap", run, "softmax", "--new-weights", "--out", tmp_path / "swap")
     assert "top-1 error (%)" in swapped
-    draw_run(run, tmp_path / "plots")
-    assert "top-1 error (%)" in drawn
 
     (tmp_path / "third.py").unlink()  # a report needs no plugin
     report = read_report([run])
     (row,) = report.rows
     assert (row.compared.mode, row.score.mean) == ("min", error)
-    for path in write_document(document_of(report), tmp_path / "report", ["md", "html", "csv", "tex"]):
+    for path in write_document(
+        document_of(report), tmp_path / "report", ["md", "html", "csv", "tex"]
+    ):
         text = path.read_text().replace("\\%", "%")
         as_data = path.suffix == ".csv"  # plain values under plain names, as in result.json
         assert ("top1_error" if as_data else "top-1 error (%)") in text, path
@@ -109,7 +105,16 @@ def test_it_is_printed_right_everywhere(toy, tmp_path, capsys, drawn):
 def test_a_search_prints_it_too(toy, tmp_path, capsys):
     (tmp_path / "lr.yaml").write_text("dims:\n  train.lr: {choice: [0.01, 0.001]}\n")
     shown = said(
-        capsys, "tune", toy, "--space", tmp_path / "lr.yaml", "--budget", "2-trials", "--local", "--root", tmp_path
+        capsys,
+        "tune",
+        toy,
+        "--space",
+        tmp_path / "lr.yaml",
+        "--budget",
+        "2-trials",
+        "--local",
+        "--root",
+        tmp_path,
     )
     assert "validation top-1 error " in shown
     assert " % at step" in shown

@@ -40,14 +40,19 @@ def test_tiny_imagenet_as_folders(tmp_path: Path):
             tar.extractall(tmp_path / "tiny" / part, filter="data")
     dataset = ImageFolder(ImageConfig(path=str(tmp_path / "tiny"), size=64), tmp_path / "root")
     spec = dataset.describe()
-    assert (spec.num_classes, spec.sizes) == (20, {"train": 9000, "validation": 1000, "trainval": 10_000})
+    assert (spec.num_classes, spec.sizes) == (
+        20,
+        {"train": 9000, "validation": 1000, "trainval": 10_000},
+    )
     for name, count in (("train", 9000), ("test", 1000)):
         split = dataset.split(name, KEY)
         batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
         assert (len(split), batch["bad"].sum()) == (count, 0)
 
 
-@pytest.mark.parametrize("problem", ["ArticularyWordRecognition", "BasicMotions", "ERing", "JapaneseVowels", "Libras"])
+@pytest.mark.parametrize(
+    "problem", ["ArticularyWordRecognition", "BasicMotions", "ERing", "JapaneseVowels", "Libras"]
+)
 def test_a_uea_problem_as_csv(problem: str, tmp_path: Path):
     need(f"uea/{problem}")
     raw, uea = (
@@ -62,17 +67,19 @@ def test_a_uea_problem_as_csv(problem: str, tmp_path: Path):
         channels = [f"c{c}" for c in range(whole["inputs"].shape[2])]
         rows = [",".join(["id", *channels, "label"])]
         for n, step in np.argwhere(whole["keep"]):
-            values = [repr(float(one)) for one in whole["inputs"][n, step]]
+            values = [repr(float(input)) for input in whole["inputs"][n, step]]
             rows.append(",".join([f"s{n}", *values, names[whole["labels"][n]]]))
         (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
     table = Table(TableConfig(path=str(folder)), tmp_path)
     for part in ("train", "validation", "test"):
         expected, found = (
-            one.split(part, KEY).fetch(np.arange(len(one.split(part, KEY))), epoch=0, seed=0) for one in (uea, table)
+            source.split(part, KEY).fetch(np.arange(len(source.split(part, KEY))), epoch=0, seed=0)
+            for source in (uea, table)
         )
         assert np.array_equal(found["keep"], expected["keep"])
         assert np.array_equal(found["labels"], expected["labels"])
-        np.testing.assert_allclose(found["inputs"], expected["inputs"], atol=1e-4)  # raw values went through float32
+        # raw values went through float32
+        np.testing.assert_allclose(found["inputs"], expected["inputs"], atol=1e-4)
 
 
 def test_reviews_as_json_lines(tmp_path: Path):
@@ -84,10 +91,13 @@ def test_reviews_as_json_lines(tmp_path: Path):
                 for number, (text,) in json_rows(source / f"{part}_{label}.jsonl.xz", "text"):
                     if number <= 300:
                         stream.write(json.dumps({"text": text.decode(), "label": label}) + "\n")
-    dataset = TextFiles(TextConfig(path=str(folder), tokenizer="bpe", vocab_size=2000), tmp_path / "root")
+    dataset = TextFiles(
+        TextConfig(path=str(folder), tokenizer="bpe", vocab_size=2000), tmp_path / "root"
+    )
     assert dataset.describe().sizes["trainval"] == 600
     text = (
-        f"dataset: {{name: text-files, params: {{path: {folder}, max_len: 128}}}}\ntask: classification\n"
+        f"dataset: {{name: text-files, params: {{path: {folder}, max_len: "
+        f"128}}}}\ntask: classification\n"
         "mixer: linear\n"
         "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}\n"
         "train: {epochs: 1, batch_size: 32, lr: 1e-3}\n"

@@ -1,4 +1,6 @@
-"""Data sets that label positions: through the engine, however a batch is cut; a head that does not fit is refused."""
+"""Data sets that label positions: through the engine, however a batch is cut; a head that does
+not fit is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,12 @@ from command import cli
 from safetensors.numpy import load_file
 from small_run import run_here
 
-from subquad.runs import PREDICTIONS, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import PREDICTIONS, read_result
 
 MQAR = (
-    "dataset={name: mqar, params: {num_pairs: 2, length: 9, train_size: 100, validation_size: 20, test_size: 30}}",
+    "dataset={name: mqar, params: {num_pairs: 2, length: 9, train_size: 100, "
+    "validation_size: 20, test_size: 30}}",
     "backbone.params.head=each",
     "backbone.params.dropout=0.0",
     "train.precision=fp64",
@@ -36,13 +40,16 @@ def test_accumulation_gives_the_same_curve(ticket):
     whole, cut = ticket(*MQAR), ticket(*MQAR, "train.micro_batch=3")
     run_here(whole)
     run_here(cut)
-    curves = [[one.metrics["loss"] for one in read_records(run.folder) if one.kind == "train"] for run in (whole, cut)]
+    curves = [
+        [record.metrics["loss"] for record in read_records(run.folder) if record.kind == "train"]
+        for run in (whole, cut)
+    ]
     np.testing.assert_allclose(*curves, rtol=0, atol=1e-10)
 
 
 @pytest.mark.ci
 def test_a_head_that_does_not_fit_is_refused_in_one_line_before_a_folder_is_made(small, tmp_path):
-    wrong = [one for one in MQAR if one != "backbone.params.head=each"]
+    wrong = [setting for setting in MQAR if setting != "backbone.params.head=each"]
     done = cli(["train", str(small), "--local", "--root", str(tmp_path), *wrong], tmp_path, check=2)
     assert done.stderr.splitlines()[-1].endswith("but this data set labels positions: use each")
     assert "Traceback" not in done.stderr

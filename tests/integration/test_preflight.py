@@ -21,7 +21,9 @@ matrix:
   mixer: [identity, softmax]
   seed: [0, 1]
 """
-ONLY_RECALL = "matrix.dataset=[{name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}]"
+ONLY_RECALL = (
+    "matrix.dataset=[{name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}]"
+)
 
 
 @pytest.fixture
@@ -54,24 +56,38 @@ def test_what_the_message_says_is_a_setting(folder):
 def test_single_experiment_is_told_its_own_setting(folder, capsys):
     (folder / "one.yaml").write_text(
         "dataset: {name: lra-text, params: {path: gone}}\ntask: classification\nmixer: identity\n"
-        "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}\ntrain: {steps: 1, "
+        "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: "
+        "2}}\ntrain: {steps: 1, "
         "batch_size: 8, lr: 1e-3}\n"
     )
     assert main(["train", "one.yaml", "--dry-run"]) == 2
-    assert f"{folder}/gone does not exist; give dataset.params.path=FOLDER\n" in capsys.readouterr().err
+    assert (
+        f"{folder}/gone does not exist; give dataset.params.path=FOLDER\n"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.ci
 def test_dry_run_counts_seeds_once_and_shows_every_cell(folder, monkeypatch, capsys):
-    from subquad.search import materials
+    from subquad.drivers import costs
 
-    real, counted = materials.training_cost, []
-    monkeypatch.setattr(materials, "training_cost", lambda checked, spec: counted.append(spec) or real(checked, spec))
+    real, counted = costs.training_cost, []
+    monkeypatch.setattr(
+        costs,
+        "training_cost",
+        lambda checked, spec: counted.append(spec) or real(checked, spec),
+    )
     assert main(["train", "two.yaml", "--dry-run", "--json", ONLY_RECALL]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert len(counted) == 2
     by_label = {run.pop("label"): run for run in runs}
-    assert sorted(by_label) == [f"recall-{mixer}-seed{seed}" for mixer in ("identity", "softmax") for seed in (0, 1)]
+    assert sorted(by_label) == [
+        f"recall-{mixer}-seed{seed}" for mixer in ("identity", "softmax") for seed in (0, 1)
+    ]
     assert by_label["recall-softmax-seed0"] == by_label["recall-softmax-seed1"]
-    assert by_label["recall-softmax-seed0"]["flops_per_step"] > by_label["recall-identity-seed0"]["flops_per_step"] > 0
+    assert (
+        by_label["recall-softmax-seed0"]["flops_per_step"]
+        > by_label["recall-identity-seed0"]["flops_per_step"]
+        > 0
+    )
     assert by_label["recall-softmax-seed0"]["samples"] == 64

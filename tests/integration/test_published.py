@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import subquad
-from subquad.report import read_report
+from subquad.reports import read_report
 from subquad.runs import RESULT
 
 DATA = {
@@ -22,12 +22,14 @@ task: classification
 backbone: {{name: encoder, params: {{num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32}}}}
 mixer: softmax
 train: {{epochs: 1, batch_size: 50, lr: 1e-3}}
-tracking: {{enabled: false, system_metrics: false}}
+tracking: {{uri: off}}
 """
 
 
 @pytest.mark.ci
-def test_a_run_finds_the_published_rows_of_its_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_finds_the_published_rows_of_its_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path / "data"))
     (tmp_path / "listops.yaml").write_text(LISTOPS)
     (result,) = subquad.train(tmp_path / "listops.yaml", [], root=tmp_path)
@@ -35,11 +37,11 @@ def test_a_run_finds_the_published_rows_of_its_data_set(tmp_path: Path, monkeypa
     assert json.loads((run / RESULT).read_text())["published_keys"] == {"benchmark": "listops"}
     report = read_report([run])
     found = report.published(report.rows[0])
-    assert [(one.published.source, one.published.value) for one in found] == [
+    assert [(row.published.source, row.published.value) for row in found] == [
         ("wi2025agf", 37.1),
         ("francois2025cur", 37.11),
     ]
-    assert all("stand-in data, published: the real data" in one.reasons for one in found)
+    assert all("stand-in data, published: the real data" in row.reasons for row in found)
 
 
 @pytest.mark.ci

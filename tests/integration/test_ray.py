@@ -1,4 +1,6 @@
-"""The Ray Train driver: the same numbers as without Ray, worker death, driver death, strangers' clusters, signals."""
+"""The Ray Train driver: the same numbers as without Ray, worker death, driver death, strangers'
+clusters, signals.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from command import Command, cli
-from small_run import digests, only_run
+from small_run import digests, only_run, wait_for_steps
 
-from subquad.runs import read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_result
 
 pytestmark = pytest.mark.ci
 
 
-def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_cluster(small, tmp_path, nothing_left):
+def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_cluster(
+    small, tmp_path, nothing_left
+):
     """A second head on the host changes nothing."""
     cli(["train", str(small), "--local", "--root", str(tmp_path / "local")], tmp_path)
     with strangers_cluster():
@@ -37,7 +41,9 @@ def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_clust
 def strangers_cluster() -> Iterator[str]:
     """Somebody else's head on this host."""
     command = [sys.executable, "-c", STRANGER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stranger:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as stranger:
         assert stranger.stdout is not None
         yield json.loads(stranger.stdout.readline())
         stranger.communicate("\n", timeout=60)
@@ -68,7 +74,12 @@ def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
 
 def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, nothing_left):
     settings = ["resources.max_failures=1", "train.eval_every_epochs=null"]
-    done = cli(["train", str(small), "--root", str(tmp_path), *settings], tmp_path, fault="raise@step:4", check=1)
+    done = cli(
+        ["train", str(small), "--root", str(tmp_path), *settings],
+        tmp_path,
+        fault="raise@step:4",
+        check=1,
+    )
     result = read_result(only_run(tmp_path))
     assert result["status"] == "failed"
     assert "2 attempts in a row failed after step 0" in result["reason"]
@@ -77,17 +88,13 @@ def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, n
     assert "injected fault at step" in done.stdout
 
 
-def wait_for_steps(tmp_path, steps, process):
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        for folder in (tmp_path / "runs").glob("small/*"):
-            if any(one.step > steps for one in read_records(folder)):
-                return
-    pytest.fail(f"no step in time: {process.communicate(timeout=5) if process.poll() is not None else 'running'}")
-
-
-def test_after_ctrl_c_and_a_killed_driver_a_run_goes_on_with_the_same_numbers(small, tmp_path, nothing_left):
-    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), "train.epochs=60"], tmp_path)
+def test_after_ctrl_c_and_a_killed_driver_a_run_goes_on_with_the_same_numbers(
+    small, tmp_path, nothing_left
+):
+    cli(
+        ["train", str(small), "--local", "--root", str(tmp_path / "whole"), "train.epochs=60"],
+        tmp_path,
+    )
     root = tmp_path / "ray"
     process = Command(["train", str(small), "--root", str(root), "train.epochs=60"], tmp_path)
     wait_for_steps(root, 3, process)
@@ -98,7 +105,7 @@ def test_after_ctrl_c_and_a_killed_driver_a_run_goes_on_with_the_same_numbers(sm
     assert "Traceback" not in errors
     run = only_run(root)
     process = Command(["resume", str(run)], tmp_path)
-    wait_for_steps(root, 5 + max(one.step for one in read_records(run)), process)
+    wait_for_steps(root, 5 + max(record.step for record in read_records(run)), process)
     process.kill()
     process.communicate()
     cli(["resume", str(run), "--local"], tmp_path)
@@ -107,7 +114,11 @@ def test_after_ctrl_c_and_a_killed_driver_a_run_goes_on_with_the_same_numbers(sm
 
 
 def test_more_than_the_machine_has_is_refused_at_once(small, tmp_path):
-    done = cli(["train", str(small), "--root", str(tmp_path), "resources.cpus_per_worker=4096"], tmp_path, check=2)
+    done = cli(
+        ["train", str(small), "--root", str(tmp_path), "resources.cpus_per_worker=4096"],
+        tmp_path,
+        check=2,
+    )
     assert "resources.cpus_per_worker" in done.stderr
     assert "this machine has" in done.stderr
     for how in ([], ["--local"]):
@@ -131,10 +142,16 @@ def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
     settings = ["train.epochs=8", "resources.workers=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
     points = ["step:7", "save.half:9", "step:31", "save.manifest:2", "step:40"]
-    fault = ",".join(f"kill@{point}:{tmp_path / str(number)}" for number, point in enumerate(points))
+    fault = ",".join(
+        f"kill@{point}:{tmp_path / str(number)}" for number, point in enumerate(points)
+    )
     root = tmp_path / "killed"
     for number, steps in enumerate([2, 45]):
-        how = ["train", str(small), "--root", str(root), *settings] if number == 0 else ["resume", str(only_run(root))]
+        how = (
+            ["train", str(small), "--root", str(root), *settings]
+            if number == 0
+            else ["resume", str(only_run(root))]
+        )
         process = Command(how, tmp_path, SUBQUAD_FAULT=fault)
         wait_for_steps(root, steps, process)
         process.kill()
@@ -148,7 +165,7 @@ TOKEN = """
 import json, os, urllib.error, urllib.request
 import psutil
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import in_cluster
+from subquad.ray.cluster import OwnCluster
 import ray  # as in a notebook, where it was imported before us
 
 def asked(folder):
@@ -158,14 +175,21 @@ def asked(folder):
         status = urllib.request.urlopen(address + "/api/jobs/").status
     except urllib.error.HTTPError as error:
         status = error.code
-    sockets = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.laddr.port == port]
+    hosts = {
+        socket.laddr.ip
+        for socket in psutil.net_connections("tcp")
+        if socket.status == "LISTEN" and socket.laddr.port == port
+    }
     secret = os.environ["RAY_AUTH_TOKEN"]
-    shown = any(secret in " ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
-    return {"status": status, "hosts": sorted({one.laddr.ip for one in sockets}), "shown": shown, "folder": folder}
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    shown = any(secret in " ".join(command) for command in commands)
+    return {"status": status, "hosts": sorted(hosts), "shown": shown, "folder": folder}
 
 before = dict(os.environ)
-in_cluster(lambda folder: None)
-outcome = in_cluster(asked)
+for work in (lambda folder: None, asked):
+    cluster = OwnCluster()
+    outcome = cluster.do(work)
+    cluster.stop()
 if "raised" in outcome:
     raise outcome["raised"]
 found = outcome["returned"]
@@ -175,7 +199,9 @@ print(json.dumps(found | {"restored": dict(os.environ) == before, "left": left})
 
 
 def test_the_dashboard_is_on_loopback_and_wants_the_token_of_each_cluster(tmp_path):
-    done = subprocess.run([sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["status"] == 401

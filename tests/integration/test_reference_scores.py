@@ -9,7 +9,7 @@ import pytest
 
 import subquad
 from subquad.data import TestKey
-from subquad.report import FORMATS, document_of, read_report
+from subquad.reports import FORMATS, document_of, read_report
 from subquad.runs import RESULT
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.dataset import ListOps
@@ -26,7 +26,7 @@ task: classification
 backbone: {{name: encoder, params: {{num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32}}}}
 mixer: identity
 train: {{epochs: 1, batch_size: 50, lr: 1e-3}}
-tracking: {{enabled: false, system_metrics: false}}
+tracking: {{uri: off}}
 """
 
 
@@ -50,7 +50,9 @@ def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.
     assert f"the best reference score ({best} {100 * max(expected.values()):.1f} %" in text
 
 
-def test_a_failing_reference_score_costs_no_finished_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_reference_score_costs_no_finished_run(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def broken(self, split):
         raise ZeroDivisionError("a bug of the data set's own")
 

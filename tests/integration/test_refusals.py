@@ -16,24 +16,57 @@ train: {epochs: 1, batch_size: 64, lr: 1e-3}
 """
 
 REFUSED = [
-    (("mixer.params.order=40",), "mixer.params.order: got 40, must be a whole number >= 0 and <= 32"),
+    (
+        ("mixer.params.order=40",),
+        "mixer.params.order: got 40, must be a whole number >= 0 and <= 32",
+    ),
     (
         ("mixer.params.jacobi_a=-1.0", "mixer.params.jacobi_b=-1.0"),
         "jacobi_a -1 and jacobi_b -1: the Jacobi recurrence divides by zero at k = 2",
     ),
     (
-        ("mixer=sfpc", "mixer.params.basis=jacobi", "mixer.params.jacobi_a=-1.0", "mixer.params.jacobi_b=-1.0"),
+        (
+            "mixer=sfpc",
+            "mixer.params.basis=jacobi",
+            "mixer.params.jacobi_a=-1.0",
+            "mixer.params.jacobi_b=-1.0",
+        ),
         "jacobi_a -1 and jacobi_b -1: the Jacobi recurrence divides by zero at k = 2",
     ),
-    (("mixer=sfpc", "mixer.params.basis=monomial", "mixer.params.order=20"), "fp32 loses every digit; use order 12"),
-    (("mixer=cur",), "num_indices 64 is more than the longest sequence has: use 17 or less (mixer cur)"),
-    (("mixer=megacur",), "num_indices 64 is more than the longest sequence has: use 17 or less (mixer megacur)"),
-    (("mixer=cur", "mixer.params.selection=steps"), "got 'steps', must be one of sum, abs, embed, step, step_full"),
-    (("mixer=wavelet", "mixer.params.wavelet=dbb4"), "there is no discrete wavelet 'dbb4'; did you mean 'db4'?"),
+    (
+        ("mixer=sfpc", "mixer.params.basis=monomial", "mixer.params.order=20"),
+        "fp32 loses every digit; use order 12",
+    ),
+    (
+        ("mixer=cur",),
+        "num_indices 64 is more than the longest sequence has: use 17 or less (mixer cur)",
+    ),
+    (
+        ("mixer=megacur",),
+        "num_indices 64 is more than the longest sequence has: use 17 or less (mixer megacur)",
+    ),
+    (
+        ("mixer=cur", "mixer.params.selection=steps"),
+        "got 'steps', must be one of sum, abs, embed, step, step_full, linspace, random; "
+        "did you mean 'step'?",
+    ),
+    (
+        ("mixer=wavelet", "mixer.params.wavelet=dbb4"),
+        "there is no discrete wavelet 'dbb4'; did you mean 'db4'?",
+    ),
     (("mixer=mdfwa", "mixer.params.wavelet=mexh"), "there is no discrete wavelet 'mexh'"),
-    (("mixer=causal_fourier", "mixer.params.period=8"), "mixer causal_fourier takes at most 8 positions, got 17"),
-    (("mixer=mega", "mixer.params.chunk_size=-1"), "mixer.params.chunk_size: got -1, must be a whole number >= 0"),
-    (("backbone.params.num_heads=3",), "dim 64 is not divisible by num_heads 3: use num_heads 2, or dim 66"),
+    (
+        ("mixer=causal_fourier", "mixer.params.period=8"),
+        "mixer causal_fourier takes at most 8 positions, got 17",
+    ),
+    (
+        ("mixer=mega", "mixer.params.chunk_size=-1"),
+        "mixer.params.chunk_size: got -1, must be a whole number >= 0",
+    ),
+    (
+        ("backbone.params.num_heads=3",),
+        "dim 64 is not divisible by num_heads 3: use num_heads 2, or dim 66",
+    ),
 ]
 
 

@@ -1,4 +1,6 @@
-"""Searches in real MLflow stores: a parent, a child for each trial, while it runs, after kills, and sent later."""
+"""Searches in real MLflow stores: a parent, a child for each trial, while it runs, after kills,
+and sent later.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ from mlflow.entities import Run
 from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRACKING, Record, write_json
+from subquad.records import Record
+from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRACKING, write_json
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.trial import Trial
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.publisher import open_publisher, sync
-from subquad.tracking.upload import Summary, Upload, Uploader, summarise
+from subquad.tracking.sending import Sending
+from subquad.tracking.state import Summary, Upload, summarise
 
 SETTINGS = {"space": "agf", "sampler": "random", "pruner": "asha", "budget": "3-trials", "seed": 0}
 
@@ -53,15 +57,26 @@ class Folder:
 
     def begin(self) -> None:
         self.path.mkdir(parents=True)
-        said = {"format": 1, "settings": SETTINGS, "experiment": {"name": "demo", "tracking": {"uri": None}}}
+        said = {
+            "format": 1,
+            "settings": SETTINGS,
+            "experiment": {"name": "demo", "tracking": {"uri": None}},
+        }
         (self.path / SEARCH).write_text(yaml.safe_dump(said))
 
     def trial(self, number: int, *, candidate: str = "agf", lr: float = 0.1) -> Path:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        told = {"point": point, "settings": point | {"train.epochs": 2}, "total_steps": 4, "flops_per_step": 50}
-        Trials(self.path, {}).write(Trial(candidate=candidate, number=number, state="waiting", **told))
+        told = {
+            "point": point,
+            "settings": point | {"train.epochs": 2},
+            "total_steps": 4,
+            "flops_per_step": 50,
+        }
+        Trials(self.path, {}).write(
+            Trial(candidate=candidate, number=number, state="waiting", **told)
+        )
         said = {
             "name": "demo",
             "mixer": {"name": candidate},
@@ -73,10 +88,18 @@ class Folder:
         return folder
 
     def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
-        trial = Trial(candidate=candidate, number=number, point={"train.lr": 7}, state="infeasible", reason=reason)
+        trial = Trial(
+            candidate=candidate,
+            number=number,
+            point={"train.lr": 7},
+            state="infeasible",
+            reason=reason,
+        )
         Trials(self.path, {}).write(trial)
 
-    def summary(self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int) -> None:
+    def summary(
+        self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int
+    ) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}
         one = {
             "label": candidate,
@@ -87,7 +110,13 @@ class Folder:
             "ended": {},
             "trials": {"finished": 1, "running": 0, **states},
         }
-        one |= {"steps": 6, "flops": 300.0, "seconds": 1.5, "dimensions": 1, "best": None if best is None else found}
+        one |= {
+            "steps": 6,
+            "flops": 300.0,
+            "seconds": 1.5,
+            "dimensions": 1,
+            "best": None if best is None else found,
+        }
         write_json(self.path / SUMMARY, {"candidates": [one]})
 
     def winner(self) -> None:
@@ -98,14 +127,29 @@ class Folder:
 
 def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
     records = [
-        Record(kind="train", step=step, epoch=0, seconds=step, time=1_700_000_000 + step, metrics={"loss": 1 / step})
+        Record(
+            kind="train",
+            step=step,
+            epoch=0,
+            seconds=step,
+            time=1_700_000_000 + step,
+            metrics={"loss": 1 / step},
+        )
         for step in steps
     ]
     if accuracy is not None:
         values = {"accuracy": accuracy, "loss": 1.0}
         last = steps[-1]
         records.append(
-            Record(kind="eval", step=last, epoch=0, seconds=9, time=1.7e9 + last, split="validation", metrics=values)
+            Record(
+                kind="eval",
+                step=last,
+                epoch=0,
+                seconds=9,
+                time=1.7e9 + last,
+                split="validation",
+                metrics=values,
+            )
         )
     with (run / METRICS).open("a") as stream:
         stream.writelines(record.line() for record in records)
@@ -113,7 +157,14 @@ def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
 
 def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any) -> None:
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
-    said = {"status": status, "metric": "accuracy", "steps": 2, "seconds": 0.5, "flops_per_step": 50, "best": best}
+    said = {
+        "status": status,
+        "metric": "accuracy",
+        "steps": 2,
+        "seconds": 0.5,
+        "flops_per_step": 50,
+        "best": best,
+    }
     label = "a trial of a search: test not opened"
     write_json(run / RESULT, {**said, "test": None, "protocol_label": label, **more})
 
@@ -134,12 +185,12 @@ def root_of(search: Folder) -> Path:
 def upload_for(search: Folder, uri: str | None = None, part: str = "") -> Upload:
     root = root_of(search)
     uri = uri or sqlite_uri(root / DATABASE)
-    return Upload(uri=uri, experiment="demo", artifacts=root / "mlartifacts", folder=search.path / part)
+    return Upload(uri=uri, experiment="demo", folder=search.path / part)
 
 
 def deliver(search: Folder, *, final: bool = True) -> Summary:
     upload = upload_for(search)
-    return summarise(upload, Uploader(upload).look(final=final))
+    return summarise(upload, Sending(upload).look(final=final))
 
 
 def client(search: Folder) -> MlflowClient:
@@ -149,8 +200,10 @@ def client(search: Folder) -> MlflowClient:
 def runs_by_name(search: Folder) -> dict[str, Run]:
     """All runs of the store; fails where two have one name."""
     store = client(search)
-    found = store.search_runs([one.experiment_id for one in store.search_experiments()])
-    names = [one.info.run_name or "" for one in found]
+    found = store.search_runs(
+        [experiment.experiment_id for experiment in store.search_experiments()]
+    )
+    names = [run.info.run_name or "" for run in found]
     assert len(set(names)) == len(names), names
     return dict(zip(names, found, strict=True))
 
@@ -159,19 +212,19 @@ PARENT = "demo-search/20260101-000000-abcdef01"
 
 
 def test_trials_appear_while_the_search_runs(search: Folder):
-    delivery = Uploader(upload_for(search))
+    delivery = Sending(upload_for(search))
     assert delivery.look(final=False) is None
     assert set(runs_by_name(search)) == {PARENT}
     train(search.trial(0), range(1, 3))
     assert delivery.look(final=False) is None
-    assert {name: one.info.status for name, one in runs_by_name(search).items()} == {
+    assert {name: run.info.status for name, run in runs_by_name(search).items()} == {
         PARENT: "RUNNING",
         "agf-00000": "RUNNING",
     }
     end(trial_folder(search.path, "agf", 0))
     train(search.trial(1), range(1, 2))
     assert delivery.look(final=False) is None
-    assert {name: one.info.status for name, one in runs_by_name(search).items()} == {
+    assert {name: run.info.status for name, run in runs_by_name(search).items()} == {
         PARENT: "RUNNING",
         "agf-00000": "FINISHED",
         "agf-00001": "RUNNING",
@@ -189,7 +242,12 @@ def test_a_trial_says_what_it_is_and_what_it_came_to(search: Folder):
         **{"name": "demo", "mixer.name": "agf", "dataset.name": "recall", "train.seed": "3"},
         **{"train.lr": "0.25", "train.epochs": "2"},
     }
-    expected = {"subquad.kind": "trial", "subquad.search": PARENT, "subquad.candidate": "agf", "subquad.trial": "0"}
+    expected = {
+        "subquad.kind": "trial",
+        "subquad.search": PARENT,
+        "subquad.candidate": "agf",
+        "subquad.trial": "0",
+    }
     expected |= {"subquad.status": "finished", "mlflow.parentRunId": str(summary.parent_run_id)}
     assert expected.items() <= trial.data.tags.items()
     assert trial.data.tags["subquad.protocol_label"] == "a trial of a search: test not opened"
@@ -204,8 +262,10 @@ def test_a_trial_says_what_it_is_and_what_it_came_to(search: Folder):
         "cost/flops": 100,
         "cost/seconds": 0.5,
     }
-    assert [one.step for one in store.get_metric_history(trial.info.run_id, "train/loss")] == [1, 2]
-    names = {one.path for one in store.list_artifacts(trial.info.run_id)}
+    assert [
+        metric.step for metric in store.get_metric_history(trial.info.run_id, "train/loss")
+    ] == [1, 2]
+    names = {artifact.path for artifact in store.list_artifacts(trial.info.run_id)}
     assert names == {"trial.json", "experiment.yaml", "result.json", "metrics.jsonl"}
 
 
@@ -217,8 +277,10 @@ def test_each_way_to_end_is_told(search: Folder):
     train(search.trial(3), range(1, 3))
     search.refused(4, "order: too large")
     deliver(search)
-    found = {name: one for name, one in runs_by_name(search).items() if name != PARENT}
-    told = {name: (one.info.status, one.data.tags.get("subquad.status")) for name, one in found.items()}
+    found = {name: run for name, run in runs_by_name(search).items() if name != PARENT}
+    told = {
+        name: (run.info.status, run.data.tags.get("subquad.status")) for name, run in found.items()
+    }
     assert told == {
         "agf-00000": ("FINISHED", "finished"),
         "agf-00001": ("FINISHED", "pruned"),
@@ -226,7 +288,7 @@ def test_each_way_to_end_is_told(search: Folder):
         "agf-00003": ("KILLED", "killed"),
         "agf-00004": ("KILLED", "infeasible"),
     }
-    assert [name for name, one in found.items() if "objective" in one.data.metrics] == ["agf-00000"]
+    assert [name for name, run in found.items() if "objective" in run.data.metrics] == ["agf-00000"]
     assert found["agf-00001"].data.tags["subquad.reason"] == "why pruned"
     assert found["agf-00004"].data.tags["subquad.reason"] == "order: too large"
     assert found["agf-00004"].data.params == {"train.lr": "7"}
@@ -240,15 +302,40 @@ def test_the_parent_has_winners_consumption_and_files(search: Folder):
     search.winner()
     summary = deliver(search)
     parent, store = runs_by_name(search)[PARENT], client(search)
-    assert (summary.delivered, parent.info.status, parent.info.run_id) == (True, "FINISHED", summary.parent_run_id)
-    assert parent.data.params == {"name": "demo", **{key: str(value) for key, value in SETTINGS.items()}}
-    assert parent.data.tags["subquad.winner.agf"] == "trial 0: accuracy 75.00 % at step 2; train.lr=0.1"
-    expected = {"agf/steps": 6, "agf/flops": 300, "agf/seconds": 1.5, "agf/dimensions": 1, "agf/objective": 0.75}
+    assert (summary.delivered, parent.info.status, parent.info.run_id) == (
+        True,
+        "FINISHED",
+        summary.parent_run_id,
+    )
+    assert parent.data.params == {
+        "name": "demo",
+        **{key: str(value) for key, value in SETTINGS.items()},
+    }
+    assert (
+        parent.data.tags["subquad.winner.agf"]
+        == "trial 0: accuracy 75.00 % at step 2; train.lr=0.1"
+    )
+    expected = {
+        "agf/steps": 6,
+        "agf/flops": 300,
+        "agf/seconds": 1.5,
+        "agf/dimensions": 1,
+        "agf/objective": 0.75,
+    }
     assert expected.items() <= parent.data.metrics.items()
     assert parent.data.metrics["agf/trials_finished"] == 1
-    assert {one.path for one in store.list_artifacts(parent.info.run_id)} == {SEARCH, SUMMARY, "best", "plots"}
-    assert [one.path for one in store.list_artifacts(parent.info.run_id, "best")] == ["best/agf.yaml"]
-    assert [one.path for one in store.list_artifacts(parent.info.run_id, "plots")] == ["plots/best-so-far.png"]
+    assert {artifact.path for artifact in store.list_artifacts(parent.info.run_id)} == {
+        SEARCH,
+        SUMMARY,
+        "best",
+        "plots",
+    }
+    assert [artifact.path for artifact in store.list_artifacts(parent.info.run_id, "best")] == [
+        "best/agf.yaml"
+    ]
+    assert [artifact.path for artifact in store.list_artifacts(parent.info.run_id, "plots")] == [
+        "plots/best-so-far.png"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -277,15 +364,22 @@ def test_a_resumed_search_goes_on_in_the_same_runs(search: Folder):
     train(cut, range(3, 5))
     end(cut)
     train(search.trial(2), range(1, 2))
-    assert Uploader(upload_for(search)).look(final=False) is None
-    status = {name: one.info.status for name, one in runs_by_name(search).items()}
-    assert status == {PARENT: "RUNNING", "agf-00000": "FINISHED", "agf-00001": "FINISHED", "agf-00002": "RUNNING"}
+    assert Sending(upload_for(search)).look(final=False) is None
+    status = {name: run.info.status for name, run in runs_by_name(search).items()}
+    assert status == {
+        PARENT: "RUNNING",
+        "agf-00000": "FINISHED",
+        "agf-00001": "FINISHED",
+        "agf-00002": "RUNNING",
+    }
     end(trial_folder(search.path, "agf", 2))
     search.summary("budget used")
     last = deliver(search)
     assert (last.parent_run_id, last.run_ids[:2]) == (first.parent_run_id, first.run_ids)
-    assert {one.info.status for one in runs_by_name(search).values()} == {"FINISHED"}
-    steps = [one.step for one in client(search).get_metric_history(last.run_ids[1], "train/loss")]
+    assert {run.info.status for run in runs_by_name(search).values()} == {"FINISHED"}
+    steps = [
+        metric.step for metric in client(search).get_metric_history(last.run_ids[1], "train/loss")
+    ]
     assert steps == [1, 2, 3, 4]
 
 
@@ -294,28 +388,32 @@ def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder, stat
     run = search.trial(0)
     train(run, range(1, 3))
     end(run, status)
-    delivery = Uploader(upload_for(search))
+    delivery = Sending(upload_for(search))
     assert delivery.look(final=False) is None
-    (run / TRACKING).unlink()
+    (run / TRACKING).rename(run / "aside")
     train(search.trial(1), range(1, 3))
     assert delivery.look(final=False) is None
     assert not (run / TRACKING).exists()
+    (run / "aside").rename(run / TRACKING)
     assert "agf-00001" in runs_by_name(search)
     (run / RESULT).unlink()
     train(run, range(3, 5))
-    assert delivery.look(final=False) is None
+    del delivery
+    assert Sending(upload_for(search)).look(final=False) is None
     assert runs_by_name(search)["agf-00000"].info.status == "RUNNING"
 
 
 @pytest.mark.ci
-def test_sync_sends_all_of_a_search_that_had_no_server(search: Folder, capsys: pytest.CaptureFixture[str]):
+def test_sync_sends_all_of_a_search_that_had_no_server(
+    search: Folder, capsys: pytest.CaptureFixture[str]
+):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{probe.getsockname()[1]}"
     run = search.trial(0)
     train(run, range(1, 3))
     upload = upload_for(search, dead)
-    lost = summarise(upload, Uploader(upload).look(final=True))
+    lost = summarise(upload, Sending(upload).look(final=True))
     assert (lost.delivered, lost.pending) == (False, 2)
     end(run)
     search.summary("budget used")
@@ -329,8 +427,10 @@ def test_sync_sends_all_of_a_search_that_had_no_server(search: Folder, capsys: p
     assert main(["sync", str(search.path), "--uri", uri]) == 0
     assert capsys.readouterr().out == f"{search.path}: delivered to {uri} (2 runs)\n"
     found = runs_by_name(search)
-    names = {one.info.run_id: name for name, one in found.items()}
-    above = {name: names.get(one.data.tags.get("mlflow.parentRunId", "")) for name, one in found.items()}
+    names = {run.info.run_id: name for name, run in found.items()}
+    above = {
+        name: names.get(run.data.tags.get("mlflow.parentRunId", "")) for name, run in found.items()
+    }
     assert above == {PARENT: None, "agf-00000": PARENT, "final": PARENT, "agf-seed0": "final"}
     assert found["agf-seed0"].data.metrics["test/accuracy"] == 0.5
 
@@ -343,12 +443,14 @@ def test_sending_a_search_again_or_by_one_of_its_trials_changes_nothing(search: 
     search.summary("budget used")
     search.winner()
     first = deliver(search)
-    before = {name: one.to_dictionary() for name, one in runs_by_name(search).items()}
+    before = {name: run.to_dictionary() for name, run in runs_by_name(search).items()}
     times = {path: path.stat().st_mtime_ns for path in (root_of(search) / "mlartifacts").rglob("*")}
     assert sync(search.path) == first
     assert sync(run) == first
-    assert {name: one.to_dictionary() for name, one in runs_by_name(search).items()} == before
-    assert {path: path.stat().st_mtime_ns for path in (root_of(search) / "mlartifacts").rglob("*")} == times
+    assert {name: run.to_dictionary() for name, run in runs_by_name(search).items()} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in (root_of(search) / "mlartifacts").rglob("*")
+    } == times
 
 
 def test_what_was_drawn_anew_is_sent_anew(search: Folder):
@@ -357,12 +459,14 @@ def test_what_was_drawn_anew_is_sent_anew(search: Folder):
     deliver(search)
     (search.path / "plots" / "agf-slice.png").write_bytes(b"picture")
     parent = deliver(search).parent_run_id
-    plots = [one.path for one in client(search).list_artifacts(str(parent), "plots")]
+    plots = [artifact.path for artifact in client(search).list_artifacts(str(parent), "plots")]
     assert plots == ["plots/agf-slice.png", "plots/best-so-far.png"]
 
 
 def test_a_folder_that_is_no_run_of_any_kind_is_refused(tmp_path: Path):
-    with pytest.raises(RunError, match=r"nothing: neither a run \(no experiment.yaml\) nor a study"):
+    with pytest.raises(
+        RunError, match=r"nothing: neither a run \(no experiment.yaml\) nor a study"
+    ):
         sync(tmp_path / "nothing")
 
 
@@ -373,13 +477,17 @@ def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder)
     train(cell, range(1, 3))
     (search.path / "final" / "study.yaml").write_text("matrix: {seed: [0]}\n")
     (cell / "experiment.yaml").write_text("name: demo\n")
-    assert Uploader(upload_for(search, part="final")).look(final=False) is None
+    assert Sending(upload_for(search, part="final")).look(final=False) is None
     found = runs_by_name(search)
     assert found["final"].data.tags["mlflow.parentRunId"] == parent
     assert found["agf-seed0"].data.tags["subquad.kind"] == "final"
     query = f"tags.\"subquad.search\" = '{PARENT}'"
-    ids = [one.experiment_id for one in client(search).search_experiments()]
-    assert {one.info.run_name for one in client(search).search_runs(ids, query)} == {PARENT, "final", "agf-seed0"}
+    ids = [experiment.experiment_id for experiment in client(search).search_experiments()]
+    assert {run.info.run_name for run in client(search).search_runs(ids, query)} == {
+        PARENT,
+        "final",
+        "agf-seed0",
+    }
 
 
 @pytest.mark.ci
@@ -396,7 +504,7 @@ def test_a_driver_that_is_killed_leaves_a_search_that_sync_finds_whole(search: F
     driver = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert driver.returncode == -signal.SIGKILL
     assert psutil.wait_procs([psutil.Process(int(driver.stdout))], timeout=90)[1] == []
-    assert {name: one.info.status for name, one in runs_by_name(search).items()} == {
+    assert {name: run.info.status for name, run in runs_by_name(search).items()} == {
         PARENT: "KILLED",
         "agf-00000": "KILLED",
     }
@@ -405,4 +513,4 @@ def test_a_driver_that_is_killed_leaves_a_search_that_sync_finds_whole(search: F
     publisher = open_publisher(Tracking(), search.path, name="demo")
     publisher.start()
     assert publisher.close(timeout=90).delivered
-    assert {one.info.status for one in runs_by_name(search).values()} == {"FINISHED"}
+    assert {run.info.status for run in runs_by_name(search).values()} == {"FINISHED"}

@@ -1,4 +1,5 @@
-"""FSDP2: whole checkpoints at every step, and runs that go on after any kill as if nothing had happened.
+"""FSDP2: whole checkpoints at every step, and runs that go on after any kill as if nothing had
+happened.
 
 The small run has 26 steps: evaluations at 13 and 26, plain saves at each fifth step.
 """
@@ -28,7 +29,9 @@ KILLS = {
 
 def on(run, workers, strategy):
     """The run with other processes."""
-    resources = run.experiment.resources.model_copy(update={"workers": workers, "strategy": strategy})
+    resources = run.experiment.resources.model_copy(
+        update={"workers": workers, "strategy": strategy}
+    )
     return replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
 
 
@@ -37,7 +40,7 @@ def train(ranks, run, kills=(), going_on=None):
     for fault in (*kills, ""):
         resources = run.experiment.resources
         ended = ranks.train(run, resources.workers, fault)
-        assert {one.code for one in ended} == {-9 if fault else 0}, ended[0]
+        assert {process.code for process in ended} == {-9 if fault else 0}, ended[0]
         run = going_on or run
     assert read_result(run.folder)["status"] == "finished"
     return run.folder
@@ -104,7 +107,12 @@ WAYS = [(1, "ddp"), (2, "ddp"), (2, "fsdp2"), (3, "ddp"), (3, "fsdp2")]
 @pytest.mark.parametrize("kill", ["after an evaluation", "after a plain save"])
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(WAYS, 2)))
 def test_another_number_of_ranks_goes_on_up_to_rounding(ranks, ticket, before, after, kill):
-    settings = ("train.precision=fp64", "backbone.params.dropout=0.0", "train.ema_decay=0.9", *SETTINGS)
+    settings = (
+        "train.precision=fp64",
+        "backbone.params.dropout=0.0",
+        "train.ema_decay=0.9",
+        *SETTINGS,
+    )
     whole = train(ranks, on(ticket(*settings), *after))
     run = ticket(*settings)
     killed = train(ranks, on(run, *before), KILLS[kill], on(run, *after))

@@ -1,4 +1,6 @@
-"""Runs on pictures in shards: killed and resumed, on several ranks, with unreadable pictures, on real pictures."""
+"""Runs on pictures in shards: killed and resumed, on several ranks, with unreadable pictures, on
+real pictures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from sharded import picture_folder, shard_folder
 from small_run import digests, only_run
 
 from subquad.cli.main import main
-from subquad.runs import read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_result
 from subquad_datasets.shards.index import index_path, read_index
 
 EXPERIMENT = """
@@ -22,14 +25,15 @@ name: small
 protocol: honest
 dataset:
   name: imagenet
-  params: {path: shards, size: 16, window: 16, validation_fraction: 0.2, auto_augment: rand-m9-mstd0.5-inc1, mixup: 0.8}
+  params: {path: shards, size: 16, window: 16, validation_fraction: 0.2,
+    auto_augment: rand-m9-mstd0.5-inc1, mixup: 0.8}
 task: classification
 backbone:
   name: timm-vit
   params: {model: deit_tiny_patch16_224, patch_size: 8, depth: 1, dim: 16, num_heads: 2}
 mixer: softmax
 train: {epochs: 3, batch_size: 8, lr: 1e-3, log_every: 1, precision: fp32}
-tracking: {enabled: false, system_metrics: false}
+tracking: {uri: off}
 """
 
 
@@ -44,20 +48,36 @@ def experiment(tmp_path: Path) -> Path:
 
 def trained(experiment: Path, root: str, *settings: str, fault: str = "", check: int = 0) -> Path:
     folder = experiment.parent
-    cli(["train", str(experiment), "--local", "--root", root, *settings], folder, fault=fault, check=check)
+    cli(
+        ["train", str(experiment), "--local", "--root", root, *settings],
+        folder,
+        fault=fault,
+        check=check,
+    )
     return only_run(folder / root)
 
 
 def losses(run: Path) -> list[tuple[int, float]]:
-    return [(one.step, one.metrics["loss"]) for one in read_records(run) if one.kind == "train"]
+    return [
+        (record.step, record.metrics["loss"])
+        for record in read_records(run)
+        if record.kind == "train"
+    ]
 
 
 def same_after_kills(experiment: Path, steps: list[int], *settings: str) -> None:
     """Each process is killed at its step of this many; the last goes on to the end."""
     whole = trained(experiment, "whole", *settings)
-    killed = trained(experiment, "killed", *settings, fault=f"kill@step:{steps[0]}", check=-signal.SIGKILL)
+    killed = trained(
+        experiment, "killed", *settings, fault=f"kill@step:{steps[0]}", check=-signal.SIGKILL
+    )
     for step in steps[1:]:
-        cli(["resume", str(killed), "--local"], experiment.parent, fault=f"kill@step:{step}", check=-signal.SIGKILL)
+        cli(
+            ["resume", str(killed), "--local"],
+            experiment.parent,
+            fault=f"kill@step:{step}",
+            check=-signal.SIGKILL,
+        )
     cli(["resume", str(killed), "--local"], experiment.parent)
     assert (read_result(killed) or {})["attempts"] == len(steps) + 1
     assert losses(killed) == losses(whole)
@@ -78,9 +98,13 @@ def test_ten_kills_at_random_steps(experiment):
 @pytest.mark.extended
 @pytest.mark.parametrize("workers", [2, 4])
 def test_ranks_follow_the_same_curve(experiment, workers):
-    """In float64 and without mixing in the loss's rounding, so that what is left is the order of additions."""
+    """In float64 and without mixing in the loss's rounding, so that what is left is the order of
+    additions.
+    """
     one = losses(trained(experiment, "one", "train.precision=fp64"))
-    several = losses(trained(experiment, "several", "train.precision=fp64", f"resources.workers={workers}"))
+    several = losses(
+        trained(experiment, "several", "train.precision=fp64", f"resources.workers={workers}")
+    )
     assert [step for step, _ in several] == [step for step, _ in one]
     assert [loss for _, loss in several] == pytest.approx([loss for _, loss in one], abs=1e-6)
 
@@ -108,7 +132,10 @@ def test_damage_is_refused_before_a_folder_is_made(experiment, capsys):
     assert f"{folder}/shards/trian-*.tar: no shard has such a name" in capsys.readouterr().err
     index_path(folder / "shards" / "train-00001.tar").unlink()
     assert main(arguments) == 2
-    assert "train-00001.tar.index: does not exist; make it: subquad data index" in capsys.readouterr().err
+    assert (
+        "train-00001.tar.index: does not exist; make it: subquad data index"
+        in capsys.readouterr().err
+    )
     os.truncate(folder / "shards" / "val-00000.tar", 5000)
     assert main(arguments) == 2
     assert "val-00000.tar: has 5,000 bytes, and its index says" in capsys.readouterr().err
@@ -120,24 +147,40 @@ def test_shards_in_an_object_store_are_brought_here(experiment, bucket, tmp_path
     for path in (tmp_path / "shards").glob("[!.]*"):
         bucket.client.upload_file(str(path), bucket.name, f"lab/shards/{path.name}")
     arguments = ["train", str(experiment), "--local", "train.epochs=1", "--root"]
-    assert main([*arguments, str(tmp_path / "there"), f"dataset.params.path={bucket.storage}/shards"]) == 0
+    assert (
+        main([*arguments, str(tmp_path / "there"), f"dataset.params.path={bucket.storage}/shards"])
+        == 0
+    )
     assert main([*arguments, str(tmp_path / "here")]) == 0
     assert losses(only_run(tmp_path / "there")) == losses(only_run(tmp_path / "here"))
 
 
 @pytest.mark.extended
 def test_real_pictures_from_archive_to_result(tmp_path, capsys):
-    """Set SUBQUAD_REAL_DATA to a folder with tiny_imagenet_20/train.tar and val.tar, `<class>/*.JPEG` in each."""
+    """Set SUBQUAD_REAL_DATA to a folder with tiny_imagenet_20/train.tar and val.tar,
+    `<class>/*.JPEG` in each.
+    """
     data = Path(os.environ.get("SUBQUAD_REAL_DATA", "")) / "tiny_imagenet_20"
     if not data.is_dir():
         pytest.skip("no tiny_imagenet_20")
     for split in ("train", "val"):
         with tarfile.open(data / f"{split}.tar") as tar:
             tar.extractall(tmp_path / split, filter="data")
-        assert main(["data", "shard", str(tmp_path / split), str(tmp_path / "shards"), "--split", split]) == 0
+        assert (
+            main(
+                ["data", "shard", str(tmp_path / split), str(tmp_path / "shards"), "--split", split]
+            )
+            == 0
+        )
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
-    settings = ["dataset.params.size=64", "dataset.params.validation_fraction=0.1", "train.batch_size=128"]
-    run = trained(tmp_path / "small.yaml", "root", *settings, "train.epochs=1", "backbone.params.depth=2")
+    settings = [
+        "dataset.params.size=64",
+        "dataset.params.validation_fraction=0.1",
+        "train.batch_size=128",
+    ]
+    run = trained(
+        tmp_path / "small.yaml", "root", *settings, "train.epochs=1", "backbone.params.depth=2"
+    )
     result = read_result(run) or {}
     assert result["sizes"] == {"train": 9000, "validation": 1000, "trainval": 10000}
     assert result["test"]["samples"] == 1000

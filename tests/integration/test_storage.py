@@ -1,4 +1,6 @@
-"""Runs whose files are in an object store: killed, fetched on another machine, resumed, read, refused."""
+"""Runs whose files are in an object store: killed, fetched on another machine, resumed, read,
+refused.
+"""
 
 import hashlib
 import json
@@ -13,12 +15,15 @@ from safetensors.torch import load
 from small_run import only_run
 
 from subquad.cli.main import main
+from subquad.records import metrics_files, read_records
 
 
 def weights(bucket: Bucket) -> dict[str, str]:
     """sha256 of weights, optimiser state and generator states in each run's newest checkpoint."""
     newest: dict[str, str] = {}
-    for name in sorted(one for one in bucket.names() if one.endswith(".safetensors") and "/checkpoints/" in one):
+    for name in sorted(
+        name for name in bucket.names() if name.endswith(".safetensors") and "/checkpoints/" in name
+    ):
         digest = hashlib.sha256()
         for key, tensor in sorted(load(bucket.read(name)).items()):
             digest.update(key.encode() + tensor.contiguous().numpy().tobytes())
@@ -44,12 +49,18 @@ def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, faul
     assert f"storage {address}" in told.out
     undisturbed = Bucket("undisturbed", bucket.endpoint, bucket.client)
     bucket.client.create_bucket(Bucket=undisturbed.name)
-    assert main([*arguments, "--root", str(there / "other"), f"resources.storage={undisturbed.storage}"]) == 0
+    assert (
+        main(
+            [*arguments, "--root", str(there / "other"), f"resources.storage={undisturbed.storage}"]
+        )
+        == 0
+    )
     assert weights(bucket) == weights(undisturbed)
-    records = (there / "runs" / "small" / folder.name / "metrics.jsonl").read_bytes()
-    assert bucket.read(f"runs/small/{folder.name}/metrics.jsonl") == records
-    steps = [json.loads(line) for line in records.splitlines()]
-    assert [one["step"] for one in steps if one["kind"] == "train"] == list(range(1, 40))
+    run = there / "runs" / "small" / folder.name
+    for path in metrics_files(run):
+        assert bucket.read(f"runs/small/{folder.name}/{path.name}") == path.read_bytes()
+    steps = [record.step for record in read_records(run) if record.kind == "train"]
+    assert steps == list(range(1, 40))
     shutil.rmtree(there / "runs")
     for name in undisturbed.names():
         bucket.client.delete_object(Bucket=undisturbed.name, Key=f"lab/{name}")
@@ -60,8 +71,8 @@ def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, faul
 def study(bucket, small, tmp_path, monkeypatch, capsys) -> str:
     """The address of a finished study of two runs, whose local folder is gone."""
     here = tmp_path / "elsewhere"
-    assert main(["train", str(small), "--local", "matrix.seed=[0, 1]", "train.epochs=2", "--root", str(here),
-                 f"resources.storage={bucket.storage}"]) == 0  # fmt: skip
+    train = ["train", str(small), "--local", "matrix.seed=[0, 1]", "train.epochs=2"]
+    assert main([*train, "--root", str(here), f"resources.storage={bucket.storage}"]) == 0
     folder = only_run(here)
     shutil.rmtree(here)
     (tmp_path / "work").mkdir()
@@ -76,38 +87,63 @@ def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, caps
 
     assert main(["report", study, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert [one["seeds"] for one in values["rows"] if one["kind"] == "mixer"] == [[0, 1]], values["rows"]
+    assert [row["seeds"] for row in values["rows"] if row["kind"] == "mixer"] == [[0, 1]], values[
+        "rows"
+    ]
     assert main(["verify", study]) == 0
     assert capsys.readouterr().out.count("recomputed") == 2
-    cell = next(one for one in bucket.names() if one.endswith("seed0/result.json")).removesuffix("result.json")
+    cell = next(name for name in bucket.names() if name.endswith("seed0/result.json")).removesuffix(
+        "result.json"
+    )
     step = json.loads(bucket.read(f"{cell}result.json"))["test"]["step"]
     tested = f"{cell}checkpoints/step-{step:08d}/model.safetensors"
-    assert sum(one.numel() for one in load(f"{bucket.storage}/{Path(tested).parents[2]}").parameters()) > 0
+    assert (
+        sum(
+            parameter.numel()
+            for parameter in load(f"{bucket.storage}/{Path(tested).parents[2]}").parameters()
+        )
+        > 0
+    )
     bucket.write(tested, b"damaged")
     assert main(["verify", study]) == 1
-    assert "model.safetensors has changed: it has 7 bytes, its manifest says" in capsys.readouterr().out
+    assert (
+        "model.safetensors has changed: it has 7 bytes, its manifest says"
+        in capsys.readouterr().out
+    )
     assert main(["resume", study, "--local"]) == 0
     assert "is used" in capsys.readouterr().err
 
 
 @pytest.mark.ci
 def test_a_damaged_newest_checkpoint_is_walked_back_over(bucket, small, tmp_path, capsys):
-    cli(["train", str(small), "--local", "--root", bucket.storage], tmp_path, fault="kill@step:30", check=-9)
+    cli(
+        ["train", str(small), "--local", "--root", bucket.storage],
+        tmp_path,
+        fault="kill@step:30",
+        check=-9,
+    )
     run = only_run(tmp_path)
-    newest = sorted(one for one in bucket.names() if one.endswith("model.safetensors"))[-1]
+    newest = sorted(name for name in bucket.names() if name.endswith("model.safetensors"))[-1]
     assert "step-00000026" in newest
     bucket.write(newest, bucket.read(newest)[:-1])
     assert main(["resume", str(run), "--local"]) == 0
-    events = [json.loads(line).get("text", "") for line in (run / "metrics.jsonl").read_text().splitlines()]
+    events = [record.text for record in read_records(run)]
     assert any("passed over a bad checkpoint: s3://" in text for text in events)
-    starts = [json.loads(line)["from_step"] for line in (run / "attempts.jsonl").read_text().splitlines()]
+    starts = [
+        json.loads(line)["from_step"] for line in (run / "attempts.jsonl").read_text().splitlines()
+    ]
     assert starts == [0, 26]
     assert main(["verify", str(run)]) == 0
 
 
 @pytest.mark.ci
 def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, capsys):
-    cli(["train", str(small), "--local", "--root", bucket.storage], tmp_path, fault="kill@step:20", check=-9)
+    cli(
+        ["train", str(small), "--local", "--root", bucket.storage],
+        tmp_path,
+        fault="kill@step:20",
+        check=-9,
+    )
     before, run = bucket.names(), only_run(tmp_path)
     bucket.forbid("PutObject")
     assert main(["resume", str(run), "--local"]) == 2
@@ -116,7 +152,9 @@ def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, 
     assert "mend that, then go on with: subquad resume" in error
     assert error.count("\n") == 1
     assert bucket.names() == before
-    gone = cli(["resume", str(run), "--local"], tmp_path, check=2, AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    gone = cli(
+        ["resume", str(run), "--local"], tmp_path, check=2, AWS_ENDPOINT_URL="http://127.0.0.1:9"
+    )
     assert "Could not connect to the endpoint" in gone.stderr
     assert gone.stderr.count("\n") == 1
     bucket.client.delete_bucket_policy(Bucket=bucket.name)
@@ -127,10 +165,22 @@ def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["--root", "s4://bucket/x"], "subquad: --root: s4:// is not supported; use s3://, gs:// or a folder"),
-        (["resources.storage=s3://me:secret@bucket/x"], "must not hold a user name, password or token"),
-        (["--root", "s3://no-such-bucket/x"], "cannot be used: The specified bucket does not exist"),
-        (["resources.storage=/proc/nowhere"], "resources.storage: /proc/nowhere cannot be used: No such file or dir"),
+        (
+            ["--root", "s4://bucket/x"],
+            "subquad: --root: s4:// is not supported; use s3://, gs:// or a folder",
+        ),
+        (
+            ["resources.storage=s3://me:secret@bucket/x"],
+            "must not hold a user name, password or token",
+        ),
+        (
+            ["--root", "s3://no-such-bucket/x"],
+            "cannot be used: The specified bucket does not exist",
+        ),
+        (
+            ["resources.storage=/proc/nowhere"],
+            "resources.storage: /proc/nowhere cannot be used: No such file or dir",
+        ),
     ],
 )
 def test_storage_that_cannot_be_used_is_refused_before_anything_is_made(
@@ -147,7 +197,18 @@ def test_storage_that_cannot_be_used_is_refused_before_anything_is_made(
 
 @pytest.mark.ci
 def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, capsys):
-    arguments = ["tune", str(small), "--space", "optimizer", "--budget", "3-trials", "--local", "--final-seeds", "1"]
+    arguments = [
+        "tune",
+        str(small),
+        "--space",
+        "optimizer",
+        "--budget",
+        "3-trials",
+        "--local",
+        "--jobs",
+        "1",
+        "final.seeds=1",
+    ]
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
@@ -156,17 +217,25 @@ def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, cap
     folder = only_run(here, "small-search")
     shutil.rmtree(here)
     monkeypatch.chdir(there)
-    assert main(["tune", "--resume", f"{bucket.storage}/runs/small-search/{folder.name}", "--local"]) == 0
+    assert main(["resume", f"{bucket.storage}/runs/small-search/{folder.name}", "--local"]) == 0
     summary = json.loads(bucket.read(f"runs/small-search/{folder.name}/search.json"))
-    assert [one["trials"]["finished"] for one in summary["candidates"]] == [3]
-    trials = [one for one in bucket.names() if "/trials/" in one]
-    assert len([one for one in trials if one.endswith("/trial.json")]) == 3
-    assert not [one for one in trials if "/checkpoints/" in one]
-    assert [one for one in bucket.names() if "/final/" in one and "/checkpoints/" in one]
-    more = ["tune", "--resume", f"runs/small-search/{folder.name}", "--budget", "4-trials", "--local"]
+    assert [candidate["trials"]["finished"] for candidate in summary["candidates"]] == [3]
+    trials = [name for name in bucket.names() if "/trials/" in name]
+    assert len([trial for trial in trials if trial.endswith("/trial.json")]) == 3
+    assert not [trial for trial in trials if "/checkpoints/" in trial]
+    assert [name for name in bucket.names() if "/final/" in name and "/checkpoints/" in name]
+    more = [
+        "resume",
+        f"runs/small-search/{folder.name}",
+        "--budget",
+        "4-trials",
+        "--local",
+    ]
     assert main(more) == 0  # whose final study does not go on from the weights of the one before
     assert (there / "runs" / "small-search" / folder.name / "final-1").is_dir()
-    starts = bucket.read(f"runs/small-search/{folder.name}/final/cells/seed0/attempts.jsonl").splitlines()
+    starts = bucket.read(
+        f"runs/small-search/{folder.name}/final/cells/seed0/attempts.jsonl"
+    ).splitlines()
     assert [json.loads(line)["from_step"] for line in starts] == [0]
 
 
@@ -182,7 +251,10 @@ def test_data_and_first_weights_come_from_a_store(bucket, small, tmp_path, monke
     assert main([*arguments, f"resources.storage={bucket.storage}"]) == 0
     first = only_run(tmp_path)
     assert f"path: {bucket.storage}/listops" in (first / "experiment.yaml").read_text()
-    copies = [path.relative_to(tmp_path / "prepared" / "fetched") for path in tmp_path.rglob("basic_*.tsv")]
+    copies = [
+        path.relative_to(tmp_path / "prepared" / "fetched")
+        for path in tmp_path.rglob("basic_*.tsv")
+    ]
     assert sorted(path.parts[1:] for path in copies) == [
         ("listops", f"basic_{part}.tsv") for part in ("test", "train", "val")
     ]

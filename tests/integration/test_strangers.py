@@ -43,11 +43,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "run": ("folder",),
     "runs": ("folder",),
     "folders": ("folder",),
-    "tune resume": ("folder",),
-    "tune export": ("folder",),
     "ui root": ("folder",),
     "submit resume run": ("name",),
-    "submit tune resume": ("name",),
     "file": ("table",),
     "data": ("table",),
     "weights": ("weights",),
@@ -59,6 +56,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "points": ("points",),
     "protocol": ("protocol",),
     "check resume": ("records",),
+    "new origin": ("name",),
     "overrides": ("setting",),
     "settings": ("setting",),
     "plugin": ("wheel",),
@@ -276,7 +274,7 @@ def usage_of(param: click.Parameter, command: click.Command) -> str:
 @pytest.mark.parametrize(("name", "tried"), CASES)
 def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: str, every: int):
     command = COMMANDS[name]
-    (param,) = (one for one in command.params if one.name == tried)
+    (param,) = (param for param in command.params if param.name == tried)
     reach, kinds = Reach.of(command.callback), of(KINDS, name, tried)
     assert reach is not None, f"`subquad {name}` needs a declaration, see subquad.reach"
     assert kinds is not None, f"KINDS does not say what `subquad {name}` takes as {tried}"

@@ -1,4 +1,6 @@
-"""Jobs on a real cluster with a token: a wheel that is installed nowhere, logs, results, a stop, refusals."""
+"""Jobs on a real cluster with a token: a wheel that is installed nowhere, logs, results, a stop,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from command import Command, cli, ready
 from small_run import SMALL, only_run
 from wheels import MEAN, wheel
 
-from subquad.runs import ATTEMPTS, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import ATTEMPTS, read_result
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,9 @@ def submit(head, tmp_path):
     """Runs `subquad submit`, in a folder with small.yaml."""
     (tmp_path / "small.yaml").write_text(SMALL)
 
-    def call(*arguments: str, check: int | None = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    def call(
+        *arguments: str, check: int | None = 0, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         return cli(["submit", *arguments], tmp_path, check=check, **(head.environment | more))
 
     return call
@@ -44,20 +49,43 @@ def attempts(run: Path) -> list[dict]:
 
 
 CANARIES = [
-    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET", "GITHUB_TOKEN", "GITLAB_TOKEN", "HF_TOKEN"),
-    *("HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "GOOGLE_API_KEY"),
-    *("MLFLOW_TRACKING_USERNAME", "NPM_TOKEN", "OPENAI_API_KEY", "PGPASSWORD", "SLACK_TOKEN", "SSH_PASSPHRASE"),
+    *(
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AZURE_CLIENT_SECRET",
+        "GITHUB_TOKEN",
+        "GITLAB_TOKEN",
+        "HF_TOKEN",
+    ),
+    *(
+        "HUGGING_FACE_HUB_TOKEN",
+        "KAGGLE_KEY",
+        "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_TOKEN",
+        "GOOGLE_API_KEY",
+    ),
+    *(
+        "MLFLOW_TRACKING_USERNAME",
+        "NPM_TOKEN",
+        "OPENAI_API_KEY",
+        "PGPASSWORD",
+        "SLACK_TOKEN",
+        "SSH_PASSPHRASE",
+    ),
     "WANDB_API_KEY",
 ]
 
 
 @pytest.mark.parametrize(
-    "lost", [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.extended)]
+    "lost",
+    [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.extended)],
 )
 def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_after_a_stop(
     submit, head, tmp_path, lost
 ):
-    """A machine may be lost, and no secret travels. While a file is there, the second mixer is slow."""
+    """A machine may be lost, and no secret travels. While a file is there, the second mixer is
+    slow.
+    """
     second = head.start("--num-cpus=1")
     canaries = {name: f"CANARY{secrets.token_hex(8)}" for name in CANARIES}
     comment, dotenv = f"CANARY{secrets.token_hex(8)}", f"CANARY{secrets.token_hex(8)}"
@@ -66,19 +94,30 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     slow.touch()
     waits = f"import os, time; time.sleep(0.3 * os.path.exists({str(slow)!r}))\n        weight = "
     (tmp_path / "mine.py").write_text(MEAN.replace("weight = ", waits))
-    study = "matrix: {mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: [recall], seed: [0]}"
-    text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", f"mixer: sent-mean\n{study}")
-    (tmp_path / "own.yaml").write_text(f"# password: {comment}\n{text.replace('enabled: false', 'enabled: true')}")
+    study = (
+        "matrix: {mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: "
+        "[recall], seed: [0]}"
+    )
+    text = SMALL.replace(
+        "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", f"mixer: sent-mean\n{study}"
+    )
+    (tmp_path / "own.yaml").write_text(
+        f"# password: {comment}\n{text.replace('uri: off', 'uri: null')}"
+    )
     sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.folder / "root"))
 
     workers = "resources={workers: 1..2, wait_s: 5}"
-    detached = submit("train", "own.yaml", "train.epochs=10", workers, "--detach", *sent, **canaries).stdout
+    detached = submit(
+        "train", "own.yaml", "train.epochs=10", workers, "--detach", *sent, **canaries
+    ).stdout
     assert "sent-mean 1.0, subquad" in detached
     job = detached.partition("subquad submit logs ")[2].split()[0]
-    with Command(["submit", "logs", job, "-f"], tmp_path, **(head.environment | canaries)) as following:
+    with Command(
+        ["submit", "logs", job, "-f"], tmp_path, **(head.environment | canaries)
+    ) as following:
         until(lambda: "mine-recall-seed0  epoch 1 " in submit("logs", job).stdout)
         (slow_one,) = (head.folder / "root").glob("runs/small/*/cells/mine-recall-seed0")
-        assert [one["world_size"] for one in attempts(slow_one)] == [2]
+        assert [attempt["world_size"] for attempt in attempts(slow_one)] == [2]
         if lost:
             head.kill(second)
             until(lambda: len(attempts(slow_one)) == 2)
@@ -97,9 +136,14 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     assert (row["job"], row["exit_code"]) == (job, 143)
     submit("fetch", job, "--into", "before")
     before = only_run(tmp_path / "before")
-    assert [one["status"] for one in map(read_result, (before / "cells").iterdir()) if one] == ["finished"]
-    first = min(one.time for one in read_records(before / "cells" / "sent-mean-recall-seed0"))
-    print(f"job accepted to first step: {first - datetime.fromisoformat(row['accepted']).timestamp():.1f} s")
+    assert [
+        result["status"] for result in map(read_result, (before / "cells").iterdir()) if result
+    ] == ["finished"]
+    first = min(record.time for record in read_records(before / "cells" / "sent-mean-recall-seed0"))
+    print(
+        "job accepted to first step: "
+        f"{first - datetime.fromisoformat(row['accepted']).timestamp():.1f} s"
+    )
 
     slow.unlink()
     done = submit(*again[2:], "--json", **canaries)
@@ -108,16 +152,29 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     fetched = tmp_path / told["fetched"][0]
     assert fetched == only_run(tmp_path)
     assert (fetched / "report.html").exists()
-    results = {one.name: read_result(one) for one in (fetched / "cells").iterdir()}
-    assert {name: one["attempts"] for name, one in results.items()} == {
+    results = {cell.name: read_result(cell) for cell in (fetched / "cells").iterdir()}
+    assert {name: result["attempts"] for name, result in results.items()} == {
         "mine-recall-seed0": 2 + lost,
         "sent-mean-recall-seed0": 1,
     }
     assert not list(fetched.rglob("checkpoints"))
     assert "sent-mean" in cli(["report", str(fetched)], tmp_path).stdout
 
-    said = [detached, followed, errors, stopped, done.stdout, done.stderr, submit("status", "--json").stdout]
-    places = [path for place in (head.folder, tmp_path / "runs") for path in place.rglob("*") if path.is_file()]
+    said = [
+        detached,
+        followed,
+        errors,
+        stopped,
+        done.stdout,
+        done.stderr,
+        submit("status", "--json").stdout,
+    ]
+    places = [
+        path
+        for place in (head.folder, tmp_path / "runs")
+        for path in place.rglob("*")
+        if path.is_file()
+    ]
     assert [path for path in places if path.name == "mlruns.db"]
     assert [path for path in places if path.name == "sent_mean.py"]
     for secret in (*canaries.values(), comment, dotenv):
@@ -146,5 +203,10 @@ def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
         done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
-    for arguments in (["logs", "nobody"], ["logs", "nobody", "-f"], ["stop", "nobody"], ["fetch", "nobody"]):
+    for arguments in (
+        ["logs", "nobody"],
+        ["logs", "nobody", "-f"],
+        ["stop", "nobody"],
+        ["fetch", "nobody"],
+    ):
         assert "no job nobody on http://127.0.0.1" in submit(*arguments, check=2).stderr

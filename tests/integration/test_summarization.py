@@ -1,4 +1,6 @@
-"""Summaries through the engine: the final evaluation writes them, on one process, on two and with a sharded model."""
+"""Summaries through the engine: the final evaluation writes them, on one process, on two and
+with a sharded model.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from subquad.runs import OPENINGS, PREDICTIONS, read_result
 
 MODEL = (
     "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",
-    "backbone={name: encoder-decoder, params: {num_layers: 1, dim: 16, num_heads: 2, dropout: 0.0}}",
+    "backbone={name: encoder-decoder, params: {num_layers: 1, dim: 16, num_heads: "
+    "2, dropout: 0.0}}",
     "mixer=softmax",
     "mixers=[{name: longformer, params: {window: 8}, role: self}]",
     "train.precision=fp64",
@@ -33,10 +36,13 @@ def articles(folder: Path) -> Path:
     for name, count in (("train", 50), ("val", 6), ("test", 7)):
         numbers = [rng.integers(0, 99, 6).astype(str) for _ in range(count)]
         lines = [
-            {"article_text": [" ".join(one)], "abstract_text": [" ".join(["we saw", *one[: row % 4]])]}
-            for row, one in enumerate(numbers)
+            {
+                "article_text": [" ".join(number)],
+                "abstract_text": [" ".join(["we saw", *number[: row % 4]])],
+            }
+            for row, number in enumerate(numbers)
         ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
@@ -44,7 +50,10 @@ def articles(folder: Path) -> Path:
 def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_path):
     params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
     settings = (*MODEL, f"dataset={{name: pubmed-summarization, params: {params}}}")
-    whole, cut = ticket(*settings), ticket(*settings, "train.micro_batch=3", "train.eval_batch_size=2")
+    whole, cut = (
+        ticket(*settings),
+        ticket(*settings, "train.micro_batch=3", "train.eval_batch_size=2"),
+    )
     for run in (whole, cut):
         assert run_here(run) == "finished"
     result = read_result(whole.folder)
@@ -77,16 +86,18 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
 
 @pytest.mark.ci
 def test_a_final_evaluation_stops_between_batches_and_is_done_again(ticket, tmp_path):
-    """Ten steps of training, then the second batch of texts: on two processes with a sharded model."""
+    """Ten steps of training, then the second batch of texts: on two processes with a sharded
+    model.
+    """
     params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
-    shorter = [one.replace("epochs=16", "epochs=2") for one in MODEL]
+    shorter = [setting.replace("epochs=16", "epochs=2") for setting in MODEL]
     settings = (*shorter, f"dataset={{name: pubmed-summarization, params: {params}}}")
     whole, stopped = (
         ticket(*settings),
         ticket(*settings, "train.eval_batch_size=2", "resources={workers: 2, strategy: fsdp2}"),
     )
     assert run_here(whole) == "finished"
-    stop_ranks_at(12, stopped.plain(), world_size=2)
+    stop_ranks_at(12, stopped.as_values(), world_size=2)
     assert read_result(stopped.folder) is None
     assert (stopped.folder / OPENINGS).exists()
     assert run_here(stopped) == "finished"

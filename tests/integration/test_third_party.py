@@ -1,4 +1,5 @@
-"""Packages of somebody else's, as `subquad new` writes them: wheels in an environment of their own, with subquad's.
+"""Packages of somebody else's, as `subquad new` writes them: wheels in an environment of their own,
+with subquad's.
 
 What they hold is tested by their own tests, which a user gets with them.
 """
@@ -20,15 +21,25 @@ from small_run import only_run
 from subquad.cli.main import main
 
 REPO = Path(__file__).resolve().parents[2]
-NEW = {"mixer": "running-mean", "dataset": "waves", "task": "balanced", "backbone": "stack", "space": "agf-near"}
-CHEAP = ("train.epochs=1", "tracking.enabled=false")
+NEW = {
+    "mixer": "running-mean",
+    "dataset": "waves",
+    "task": "balanced",
+    "backbone": "stack",
+    "space": "agf-near",
+}
+CHEAP = ("train.epochs=1", "tracking.uri=off")
 
-pytestmark = pytest.mark.skipif(not (REPO / "pyproject.toml").is_file(), reason="runs beside the sources only")
+pytestmark = pytest.mark.skipif(
+    not (REPO / "pyproject.toml").is_file(), reason="runs beside the sources only"
+)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with the packages, and `venv`: their wheels and subquad's, and what those need as it is here."""
+    """A folder with the packages, and `venv`: their wheels and subquad's, and what those need as
+    it is here.
+    """
     root = tmp_path_factory.mktemp("third-party")
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in NEW.items():
@@ -37,7 +48,7 @@ def place(tmp_path_factory) -> Path:
             build_wheel(str(root / "dist"))
         patch.chdir(REPO)
         build_wheel(str(root / "dist"))
-    uv, wheels = os.environ.get("UV", "uv"), [str(one) for one in (root / "dist").glob("*.whl")]
+    uv, wheels = os.environ.get("UV", "uv"), [str(path) for path in (root / "dist").glob("*.whl")]
     run = lambda *words: subprocess.run(words, check=True, cwd=root, capture_output=True)  # noqa: E731
     run(uv, "venv", "--quiet", "--python", sys.executable, "venv")
     (packages(root) / "others.pth").write_text(sysconfig.get_paths()["purelib"])
@@ -53,9 +64,15 @@ def packages(root: Path) -> Path:
 def test_listed_and_shown(place, tmp_path):
     path = str(packages(place))
     listed = json.loads(cli(["list", "--json"], tmp_path, PYTHONPATH=path).stdout)["plugins"]
-    assert {one["kind"]: one["name"] for one in listed if one["distribution"] != "subquad"} == NEW
+    assert {
+        plugin["kind"]: plugin["name"] for plugin in listed if plugin["distribution"] != "subquad"
+    } == NEW
     shown = cli(["show", "mixer", "running-mean"], tmp_path, PYTHONPATH=path).stdout
-    assert [word for word in ("initial bias of the gate", "running-mean 0.1.0", "always") if word not in shown] == []
+    assert [
+        word
+        for word in ("initial bias of the gate", "running-mean 0.1.0", "always")
+        if word not in shown
+    ] == []
     shown = cli(["show", "space", "agf-near"], tmp_path, PYTHONPATH=path).stdout
     assert "mixer.params.order: {int: [2, 5]}" in shown
 
@@ -63,10 +80,14 @@ def test_listed_and_shown(place, tmp_path):
 @pytest.mark.ci
 def test_their_own_tests_pass(place):
     python = place / "venv" / "bin" / "python"
-    said = subprocess.run([python, "-c", "import subquad; print(subquad.__file__)"], capture_output=True, text=True)
+    said = subprocess.run(
+        [python, "-c", "import subquad; print(subquad.__file__)"], capture_output=True, text=True
+    )
     assert Path(said.stdout).is_relative_to(place)
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NEW.values()]
-    done = subprocess.run(words, cwd=place, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        words, cwd=place, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
 
 
@@ -78,5 +99,9 @@ def test_trained_and_reported(place, tmp_path, how):
     assert "running-mean" in done.stdout
     study = only_run(tmp_path, "running-mean")
     assert "running-mean" in cli(["report", str(study)], tmp_path, PYTHONPATH=path).stdout
-    environment = json.loads((study / "cells" / "running-mean-seed0" / "environment.json").read_text())
-    assert ("running-mean", "0.1.0") in {(one["distribution"], one["version"]) for one in environment["plugins"]}
+    environment = json.loads(
+        (study / "cells" / "running-mean-seed0" / "environment.json").read_text()
+    )
+    assert ("running-mean", "0.1.0") in {
+        (plugin["distribution"], plugin["version"]) for plugin in environment["plugins"]
+    }

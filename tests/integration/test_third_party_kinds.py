@@ -1,4 +1,6 @@
-"""Plugins that do what those of `subquad new` do not, of somebody else's: each is trained with the built-in others."""
+"""Plugins that do what those of `subquad new` do not, of somebody else's: each is trained with
+the built-in others.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,16 @@ def site(tmp_path_factory) -> Path:
     for source in PLUGINS.glob("*.py"):
         (root / source.name).write_text(source.read_text())
     (root / "third_recipes").mkdir()
-    (root / "third_recipes" / "third-recall.yaml").write_text((PLUGINS / "files" / "third-recall.yaml").read_text())
+    (root / "third_recipes" / "third-recall.yaml").write_text(
+        (PLUGINS / "files" / "third-recall.yaml").read_text()
+    )
     return root
 
 
 @pytest.mark.parametrize(
-    "path", sorted({*PLUGINS.rglob("third*.py"), *PLUGINS.rglob("third*.yaml")}), ids=lambda path: path.stem
+    "path",
+    sorted({*PLUGINS.rglob("third*.py"), *PLUGINS.rglob("third*.yaml")}),
+    ids=lambda path: path.stem,
 )
 def test_a_plugin_of_any_kind_is_short(path):
     assert len(path.read_text().splitlines()) <= 40
@@ -52,14 +58,19 @@ def test_a_plugin_of_any_kind_is_short(path):
         (["mixer=third-mean"], "accuracy", "recall"),
         pytest.param(["mixer=third-linear"], "accuracy", "recall", marks=pytest.mark.ci),
         pytest.param(
-            [*DECODER, "dataset={name: copy, params: {train_size: 64}}"], "perplexity", "copy", marks=pytest.mark.ci
+            [*DECODER, "dataset={name: copy, params: {train_size: 64}}"],
+            "perplexity",
+            "copy",
+            marks=pytest.mark.ci,
         ),
     ],
     ids=["mixer", "core", "backbone and task"],
 )
 def test_it_trains_with_the_built_in_others(site, tmp_path, changes, metric, label):
     (tmp_path / "own.yaml").write_text(SMALL)
-    cli(["train", "own.yaml", "--local", "train.epochs=1", *changes], tmp_path, PYTHONPATH=str(site))
+    cli(
+        ["train", "own.yaml", "--local", "train.epochs=1", *changes], tmp_path, PYTHONPATH=str(site)
+    )
     run = only_run(tmp_path)
     (result,) = (json.loads(path.read_text()) for path in run.rglob("result.json"))
     assert (result["status"], result["dataset"]) == ("finished", label)
@@ -68,14 +79,33 @@ def test_it_trains_with_the_built_in_others(site, tmp_path, changes, metric, lab
 
 def test_what_does_not_fit_is_refused_by_words_that_both_sides_said(site, tmp_path):
     (tmp_path / "own.yaml").write_text(SMALL)
-    done = cli(["train", "own.yaml", "--local", "task=third-next-token"], tmp_path, check=2, PYTHONPATH=str(site))
-    assert "backbone.name: got 'encoder', which serves targets 'class' or 'positions'" in done.stderr
-    assert "does not fit task 'third-next-token' on dataset 'recall', of 'next-token'" in done.stderr
+    done = cli(
+        ["train", "own.yaml", "--local", "task=third-next-token"],
+        tmp_path,
+        check=2,
+        PYTHONPATH=str(site),
+    )
+    assert (
+        "backbone.name: got 'encoder', which serves targets 'class' or 'positions'" in done.stderr
+    )
+    assert (
+        "does not fit task 'third-next-token' on dataset 'recall', of 'next-token'" in done.stderr
+    )
 
 
 @pytest.mark.ci
 def test_a_recipe_extends_a_built_in_one(site, tmp_path):
-    cli(["train", "third-recall", "--local", "matrix.mixer=[softmax]"], tmp_path, PYTHONPATH=str(site))
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/third-recall/*/cells/*/result.json")]
-    assert [one["status"] for one in results] == ["finished"] * 2
-    assert sorted(str(one["axes"]["case"]) for one in results) == ["{'train.lr': 0.01}", "{}"]
+    cli(
+        ["train", "third-recall", "--local", "matrix.mixer=[softmax]"],
+        tmp_path,
+        PYTHONPATH=str(site),
+    )
+    results = [
+        json.loads(path.read_text())
+        for path in tmp_path.glob("runs/third-recall/*/cells/*/result.json")
+    ]
+    assert [result["status"] for result in results] == ["finished"] * 2
+    assert sorted(str(result["axes"]["change"]) for result in results) == [
+        "{'train.lr': 0.01}",
+        "{}",
+    ]

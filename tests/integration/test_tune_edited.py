@@ -1,4 +1,6 @@
-"""`subquad tune --resume` of a folder that was edited or damaged: one line, nothing trained, nothing written."""
+"""`subquad resume` of a folder that was edited or damaged: one line, nothing trained,
+nothing written.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,22 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ended")
     (place / "small.yaml").write_text(SMALL.replace(LONG, SHORT))
     (place / "mine.py").write_text(MEAN)
-    (place / "space.yaml").write_text("dims: {train.lr: {grid: [1e-4, 1e-3, 1e-2]}}")
-    cli(["tune", "small.yaml", "--space", "./space.yaml", "--sampler", "grid", "--local", "--final-seeds", "1"], place)
+    (place / "space.yaml").write_text("dims: {train.lr: {choice: [1e-4, 1e-3, 1e-2]}}")
+    cli(
+        [
+            "tune",
+            "small.yaml",
+            "--space",
+            "./space.yaml",
+            "--sampler",
+            "grid",
+            "--local",
+            "--jobs",
+            "1",
+            "final.seeds=1",
+        ],
+        place,
+    )
     (folder,) = (place / "runs" / "small-search").iterdir()
     return folder
 
@@ -40,7 +56,7 @@ def search(ended: Path, tmp_path: Path) -> Path:
 
 
 def resume(search: Path) -> int:
-    return main(["tune", "--resume", str(search), "--local"])
+    return main(["resume", str(search), "--local", "--jobs", "1"])
 
 
 def trial(search: Path, *, won: bool) -> Path:
@@ -51,7 +67,11 @@ def trial(search: Path, *, won: bool) -> Path:
 
 def contents(search: Path) -> dict[str, bytes]:
     """All files but those that say who works on the folder."""
-    files = (path for path in sorted(search.rglob("*")) if path.is_file() and path.name not in ("lock", "owner.json"))
+    files = (
+        path
+        for path in sorted(search.rglob("*"))
+        if path.is_file() and path.name not in ("lock", "owner.json")
+    )
     return {str(path.relative_to(search)): path.read_bytes() for path in files}
 
 
@@ -105,19 +125,50 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (replaced("search.yaml", "steps: 4", "steps: 8"), "search.yaml: changed since the search was started; put it"),
-        (replaced("search.yaml", "measured: {}\n", ""), "search.yaml: changed since the search was started"),
+        (
+            replaced("search.yaml", "steps: 4", "steps: 8"),
+            "search.yaml: changed since the search was started; put it",
+        ),
+        (
+            replaced("search.yaml", "measured: {}\n", ""),
+            "search.yaml: changed since the search was started",
+        ),
         (halved, "search.yaml: changed since the search was started"),
-        (renamed(replaced("search.yaml", "measured: {}\n", "")), "renamed/search.yaml: damaged: KeyError: 'measured'"),
+        (
+            renamed(replaced("search.yaml", "measured: {}\n", "")),
+            "renamed/search.yaml: damaged: KeyError: 'measured'",
+        ),
         (renamed(halved), "renamed/search.yaml:"),
-        (lambda search: (trial(search, won=True) / "trial.json").write_text("{"), "trial.json: is no JSON object"),
-        (lambda search: write_json(trial(search, won=False) / "trial.json", {}), "trial.json: candidate: Field req"),
-        (lambda search: shutil.rmtree(trial(search, won=False)), ": a trial that had ended is gone; put it back as it"),
-        (lambda search: (trial(search, won=False) / "result.json").unlink(), "a trial was changed after it had ended;"),
-        (slowed, ": a trial was changed after it had ended; put it back as it was, or start a new search"),
-        (lambda search: shutil.rmtree(search / "trials"), "small/00000: a trial that had ended is gone"),
+        (
+            lambda search: (trial(search, won=True) / "trial.json").write_text("{"),
+            "trial.json: is no JSON object",
+        ),
+        (
+            lambda search: write_json(trial(search, won=False) / "trial.json", {}),
+            "trial.json: candidate: Field req",
+        ),
+        (
+            lambda search: shutil.rmtree(trial(search, won=False)),
+            ": a trial that had ended is gone; put it back as it",
+        ),
+        (
+            lambda search: (trial(search, won=False) / "result.json").unlink(),
+            "a trial was changed after it had ended;",
+        ),
+        (
+            slowed,
+            ": a trial was changed after it had ended; put it back as it was, or "
+            "start a new search",
+        ),
+        (
+            lambda search: shutil.rmtree(search / "trials"),
+            "small/00000: a trial that had ended is gone",
+        ),
         (unsealed(won=True), "final study began with other winners than the trials"),
-        (lambda search: (search / "trials" / "small" / "00001.bak").mkdir(), "00001.bak: not a trial's folder; move"),
+        (
+            lambda search: (search / "trials" / "small" / "00001.bak").mkdir(),
+            "00001.bak: not a trial's folder; move",
+        ),
     ],
 )
 def test_it_is_refused_in_one_line_and_left_as_it_is(search, capsys, damage, message):
@@ -137,7 +188,7 @@ def test_the_source_of_a_mixer_is_compared_with_that_of_the_trials(ended, search
         assert resume(search) == 2
         assert "mine.py would run" in capsys.readouterr().err
         sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-        assert main(["tune", "--resume", str(search), "--local", "--trust", sha256]) == 2
+        assert main(["resume", str(search), "--local", "--jobs", "1", "--trust", sha256]) == 2
     finally:
         source.write_text(MEAN)
     assert "mine.py: not what trials were trained with" in capsys.readouterr().err
@@ -150,5 +201,8 @@ def test_no_trial_is_started_once_the_test_split_was_opened(search, capsys):
     assert resume(search) == 0, capsys.readouterr()
     assert len(list((search / "trials" / "small").iterdir())) == 2
     assert runs_of(contents(search / "final")) == runs_of(before)
-    (now,), (then,) = (read_json(search / "search.json") or {})["candidates"], (final or {})["candidates"]
+    (now,), (then,) = (
+        (read_json(search / "search.json") or {})["candidates"],
+        (final or {})["candidates"],
+    )
     assert (now["best"], now["over"]) == (then["best"], then["over"])

@@ -1,4 +1,6 @@
-"""Trials that fail, by a mixer of somebody else's: marked with the reason, and the search goes on."""
+"""Trials that fail, by a mixer of somebody else's: marked with the reason, and the search goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from subquad.runs import read_result, runs_below
 from subquad.search.folder import Trials
 from subquad.search.sampler import Goal
 
-MIXER = '''"""Fails in the way it is asked to: when built, at once, or in its tenth pass over a training batch."""
+MIXER = '''"""Fails as asked: when built, at once, or in its tenth pass over a training batch."""
 import sys
 from typing import Literal
 
@@ -24,9 +26,9 @@ from subquad.plugin import Facts, MixerConfig, param
 
 class Failing(TokenMixer):
     class Config(MixerConfig):
-        how: Literal["never", "raises", "memory", "nan", "exits", "unbuilt", "exits-unbuilt"] = param(
-            "never", meaning="how it fails"
-        )
+        how: Literal[
+            "never", "raises", "memory", "nan", "exits", "unbuilt", "exits-unbuilt"
+        ] = param("never", meaning="how it fails")
 
     facts = Facts(padding_invariant=True, complexity="L")
     paper = "nobody, 2026"
@@ -53,8 +55,9 @@ class Failing(TokenMixer):
                 x = x * torch.nan
         return self.value(x)
 '''
-SPACE = "dims: {mixer.params.how: {grid: [raises, memory, nan, exits, unbuilt, exits-unbuilt, never]}}"
-SETTINGS = ["mixer=./failing.py:Failing", "--sampler", "grid", "--final-seeds", "1"]
+WAYS = "raises, memory, nan, exits, unbuilt, exits-unbuilt, never"
+SPACE = f"dims: {{mixer.params.how: {{choice: [{WAYS}]}}}}"
+SETTINGS = ["mixer=./failing.py:Failing", "--sampler", "grid", "final.seeds=1"]
 
 GOAL = Goal("accuracy", "max")
 TOLD = {
@@ -63,7 +66,10 @@ TOLD = {
     "nan": ("failed", "3 non-finite steps in a row"),
     "exits": ("failed", "RuntimeError: a plugin called sys.exit(3)"),
     "unbuilt": ("infeasible", "cannot be built for layer 0: OSError: no weights to begin with"),
-    "exits-unbuilt": ("infeasible", "cannot be built for layer 0: it called sys.exit('no licence')"),
+    "exits-unbuilt": (
+        "infeasible",
+        "cannot be built for layer 0: it called sys.exit('no licence')",
+    ),
     "never": ("finished", ""),
 }
 """How a trial shall end, and what is said of it."""
@@ -74,7 +80,9 @@ TOLD = {
     [
         pytest.param(["--local"], marks=pytest.mark.ci, id="local"),
         pytest.param([], marks=pytest.mark.ci, id="ray"),
-        pytest.param(["--local", "resources.workers=2"], marks=pytest.mark.extended, id="local-2-workers"),
+        pytest.param(
+            ["--local", "resources.workers=2"], marks=pytest.mark.extended, id="local-2-workers"
+        ),
         pytest.param(["resources.workers=2"], marks=pytest.mark.extended, id="ray-2-workers"),
     ],
 )
@@ -84,9 +92,17 @@ def test_no_failing_trial_ends_the_search(tmp_path: Path, nothing_left, how: lis
     settings = [*SETTINGS, "--budget", "5-trials", "resources.max_failures=0", *how]
     told = cli(["tune", "small.yaml", "--space", "./space.yaml", *settings], tmp_path).stdout
     search = only_search(tmp_path)
-    found = {one.point["mixer.params.how"]: one for one in Trials(search, {"small": GOAL}).of("small")}
-    assert {name: one.state for name, one in found.items()} == {name: state for name, (state, _) in TOLD.items()}
+    found = {
+        trial.point["mixer.params.how"]: trial
+        for trial in Trials(search, {"small": GOAL}).of("small")
+    }
+    assert {name: trial.state for name, trial in found.items()} == {
+        name: state for name, (state, _) in TOLD.items()
+    }
     for name, (_, reason) in TOLD.items():
         assert reason in found[name].reason
-        assert f"small {found[name].number}: {found[name].state}; " in told  # long reasons are cut short there
-    assert [(read_result(run) or {})["status"] for run in runs_below(search / "final")] == ["finished"]
+        # long reasons are cut short there
+        assert f"small {found[name].number}: {found[name].state}; " in told
+    assert [(read_result(run) or {})["status"] for run in runs_below(search / "final")] == [
+        "finished"
+    ]

@@ -1,4 +1,6 @@
-"""What a killed driver costs a search: `pytest -m extended tests/integration/test_tune_kills.py` prints the figures."""
+"""What a killed driver costs a search: `pytest -m extended tests/integration/test_tune_kills.py`
+prints the figures.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from mlflow import MlflowClient
 from searches import last_step, only_search, start, trained, trial_folders, until
 
 from subquad.engine import attempts, checkpoint
-from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_records, read_result, runs_below
+from subquad.records import read_records
+from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_result, runs_below
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import open_client
 
@@ -27,19 +30,26 @@ name: long
 protocol: honest
 dataset:
   name: recall
-  params: {{num_pairs: 32, num_keys: 32, num_values: 8, train_size: 4096, validation_size: 256, test_size: 256}}
+  params: {{num_pairs: 32, num_keys: 32, num_values: 8,
+    train_size: 4096, validation_size: 256, test_size: 256}}
 task: classification
-backbone: {{name: encoder, params: {{num_layers: 2, dim: 64, num_heads: 4, ffn_dim: 128, dropout: 0.1, head: last}}}}
+backbone:
+  name: encoder
+  params: {{num_layers: 2, dim: 64, num_heads: 4, ffn_dim: 128, dropout: 0.1, head: last}}
 mixer: {{name: agf, params: {{order: 3}}}}
 train:
-  {{steps: {STEPS}, epochs: null, batch_size: 64, lr: 1e-3, clip_norm: 1.0, log_every: 1, eval_every_epochs: null,
-  eval_every_steps: 80, checkpoint_every_steps: {EVERY}}}
+  {{steps: {STEPS}, epochs: null, batch_size: 64, lr: 1e-3, clip_norm: 1.0, log_every: 1,
+  eval_every_epochs: null, eval_every_steps: 80, checkpoint_every_steps: {EVERY}}}
 """
-SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.dropout: {uniform: [0.0, 0.3]}}"
-SEARCH = ["--sampler", "tpe", "--budget", "8-trials", "--final-seeds", "1", "--local"]
+SPACE = (
+    "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.dropout: {uniform: [0.0, 0.3]}}"
+)
+SEARCH = ["--sampler", "tpe", "--budget", "8-trials", "final.seeds=1", "--local", "--jobs", "1"]
 
 KILLS = ((0, 150), (1, 315), (3, 1), (5, 95), (5, 239), (7, 270))
-"""Trial and step from which on the driver is killed: early, late, twice in one trial, around evaluations."""
+"""Trial and step from which on the driver is killed: early, late, twice in one trial, around
+evaluations.
+"""
 
 
 @dataclass(frozen=True)
@@ -103,8 +113,10 @@ def seen(search: Path, trial: Path) -> Kill:
 
 
 def ended_trials(search: Path) -> dict[Path, tuple[bytes, bytes]]:
-    done = [one for one in trial_folders(search) if read_result(one) is not None]
-    return {one: ((one / RESULT).read_bytes(), (one / ATTEMPTS).read_bytes()) for one in done}
+    done = [folder for folder in trial_folders(search) if read_result(folder) is not None]
+    return {
+        trial: ((trial / RESULT).read_bytes(), (trial / ATTEMPTS).read_bytes()) for trial in done
+    }
 
 
 def finals(search: Path) -> list[dict]:
@@ -113,26 +125,34 @@ def finals(search: Path) -> list[dict]:
 
 def first_step_after(kill: Kill) -> float:
     """Time of the day when the start after a kill had trained a step."""
-    return next(one.time for one in read_records(kill.trial) if one.attempt == kill.attempt + 1 and one.kind == "train")
+    return next(
+        record.time
+        for record in read_records(kill.trial)
+        if record.attempt == kill.attempt + 1 and record.kind == "train"
+    )
 
 
 def tracked(root: Path) -> list[str]:
     """States of the runs below the search's in MLflow, the final study's aside."""
     client: MlflowClient = open_client(sqlite_uri(root / DATABASE))
-    runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
-    (parent,) = (one for one in runs if (one.info.run_name or "").startswith("long-search/"))
-    below = [one for one in runs if one.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
-    return sorted(one.info.status for one in below if one.info.run_name != "final")
+    runs = client.search_runs(
+        [experiment.experiment_id for experiment in client.search_experiments()]
+    )
+    (parent,) = (run for run in runs if (run.info.run_name or "").startswith("long-search/"))
+    below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    return sorted(path.info.status for path in below if path.info.run_name != "final")
 
 
 @pytest.mark.extended
-def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(tmp_path, nothing_left, capsys):
+def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(
+    tmp_path, nothing_left, capsys
+):
     (tmp_path / "long.yaml").write_text(LONG)
     (tmp_path / "space.yaml").write_text(SPACE)
     begin = ["tune", "long.yaml", "--space", "./space.yaml", *SEARCH]
     whole = Invocation([*begin, "--root", str(tmp_path / "whole")], tmp_path).end(kill=False)
     expected = only_search(tmp_path / "whole")
-    seconds = [(read_result(one) or {})["seconds"] for one in trial_folders(expected)]
+    seconds = [(read_result(folder) or {})["seconds"] for folder in trial_folders(expected)]
 
     used, kills, delays = Used(0.0, 0.0), [], []
     run = Invocation([*begin, "--root", str(tmp_path / "killed")], tmp_path)
@@ -145,13 +165,15 @@ def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(tmp_path,
             delays.append(first_step_after(kills[-1]) - run.begun)
         used += run.end(kill=True)
         kills.append(seen(search, trial))
-        run = Invocation(["tune", "--resume", str(search), "--local"], tmp_path)
+        run = Invocation(["resume", str(search), "--local", "--jobs", "1"], tmp_path)
     used += run.end(kill=False)
     delays.append(first_step_after(kills[-1]) - run.begun)
 
     search = only_search(tmp_path / "killed")
     assert trained(search) == trained(expected)
-    assert [one.name for one in trial_folders(search)] == [f"{number:05d}" for number in range(8)]
+    assert [folder.name for folder in trial_folders(search)] == [
+        f"{number:05d}" for number in range(8)
+    ]
     assert finals(search) == finals(expected)
     for kill in kills:
         assert attempts.read(kill.trial)[kill.attempt].from_step == kill.saved
@@ -163,14 +185,35 @@ def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(tmp_path,
         tell(whole, used, kills, delays, seconds)
 
 
-def tell(whole: Used, used: Used, kills: list[Kill], delays: list[float], seconds: list[float]) -> None:
-    """Print what the kills cost. Wall time is only comparable where nothing else runs, processor time is everywhere."""
-    repeated = sum(one.repeated for one in kills)
+def tell(
+    whole: Used, used: Used, kills: list[Kill], delays: list[float], seconds: list[float]
+) -> None:
+    """Print what the kills cost. Wall time is only comparable where nothing else runs, processor
+    time is everywhere.
+    """
+    repeated = sum(kill.repeated for kill in kills)
     share = repeated * sum(seconds) / (len(seconds) * STEPS)
-    print(f"\nload averages {os.getloadavg()}; trials took {min(seconds):.1f} to {max(seconds):.1f} s of training")
+    print(
+        f"\nload averages {os.getloadavg()}; trials took {min(seconds):.1f} to "
+        f"{max(seconds):.1f} s of training"
+    )
     print(f"unkilled: {whole.wall:.1f} s wall, {whole.processor:.1f} s of processor time")
-    print(f"killed {len(kills)} times: {used.wall:.1f} s wall, {used.processor:.1f} s of processor time")
-    print(f"steps on disk that were trained again: {[one.repeated for one in kills]}, about {share:.1f} s")
-    print(f"a kill, repeated steps aside: {(used.wall - whole.wall - share) / len(kills):.1f} s wall")
-    print(f"a kill, repeated steps included: {(used.processor - whole.processor) / len(kills):.1f} s of processor time")
-    print(f"from `--resume` to its first trained step: {', '.join(f'{one:.1f}' for one in delays)} s wall")
+    print(
+        f"killed {len(kills)} times: {used.wall:.1f} s wall, {used.processor:.1f} "
+        "s of processor time"
+    )
+    print(
+        "steps on disk that were trained again: "
+        f"{[kill.repeated for kill in kills]}, about {share:.1f} s"
+    )
+    print(
+        f"a kill, repeated steps aside: {(used.wall - whole.wall - share) / len(kills):.1f} s wall"
+    )
+    print(
+        "a kill, repeated steps included: "
+        f"{(used.processor - whole.processor) / len(kills):.1f} s of processor time"
+    )
+    print(
+        "from `--resume` to its first trained step: "
+        f"{', '.join(f'{delay:.1f}' for delay in delays)} s wall"
+    )

@@ -1,6 +1,7 @@
 """Fifty small trials: what each costs beside its training, and whether Ray still answers.
 
-`pytest -m extended tests/integration/test_tune_many.py` prints the figures; they mean something on an idle machine.
+`pytest -m extended tests/integration/test_tune_many.py` prints the figures; they mean something on
+an idle machine.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ def tune(*more: str) -> list[str]:
         "./space.yaml",
         "--budget",
         f"{TRIALS}-trials",
-        "--final-seeds",
-        "1",
+        "final.seeds=1",
         *more,
     ]
 
@@ -61,7 +61,9 @@ class Latency:
             except psutil.Error:
                 return
             address = ours["RAY_API_SERVER_ADDRESS"] + "/api/v0/actors?limit=10"
-            request = urllib.request.Request(address, headers={"Authorization": f"Bearer {ours['RAY_AUTH_TOKEN']}"})
+            request = urllib.request.Request(
+                address, headers={"Authorization": f"Bearer {ours['RAY_AUTH_TOKEN']}"}
+            )
             begun = time.monotonic()
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
@@ -90,20 +92,35 @@ def timed(root: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict:
 
 def tell(search: Path, wall: float, latency: list[float]) -> None:
     folders = trial_folders(search)
-    own = sum((read_result(one) or {})["seconds"] for one in folders)
-    final = sum((read_result(one) or {})["seconds"] for one in runs_below(search / "final"))
-    begun = min(json.loads((one / ATTEMPTS).read_text().splitlines()[0])["time"] for one in folders)
-    ended = max((one / RESULT).stat().st_mtime for one in folders)
-    print(f"\nload averages {os.getloadavg()}; {len(folders)} trials, {wall:.1f} s wall, {own:.1f} s of it training")
-    print(f"beside training, of each: {(wall - own - final) / TRIALS:.2f} s, start, pictures and final study included")
-    print(f"from the first start of a trial to the last result: {(ended - begun - own) / TRIALS:.2f} s of each")
+    own = sum((read_result(folder) or {})["seconds"] for folder in folders)
+    final = sum((read_result(run) or {})["seconds"] for run in runs_below(search / "final"))
+    begun = min(
+        json.loads((folder / ATTEMPTS).read_text().splitlines()[0])["time"] for folder in folders
+    )
+    ended = max((folder / RESULT).stat().st_mtime for folder in folders)
+    print(
+        f"\nload averages {os.getloadavg()}; {len(folders)} trials, {wall:.1f} s "
+        f"wall, {own:.1f} s of it training"
+    )
+    print(
+        f"beside training, of each: {(wall - own - final) / TRIALS:.2f} s, start, "
+        "pictures and final study included"
+    )
+    print(
+        "from the first start of a trial to the last result: "
+        f"{(ended - begun - own) / TRIALS:.2f} s of each"
+    )
     if latency:
-        print(f"Ray listed its actors {len(latency)} times: median {statistics.median(latency):.2f} s,", end=" ")
+        print(
+            f"Ray listed its actors {len(latency)} times: median "
+            f"{statistics.median(latency):.2f} s,",
+            end=" ",
+        )
         print(f"longest {max(latency):.2f} s")
 
 
 def test_fifty_trials_in_this_process_and_through_ray(place: Path, capsys, nothing_left):
     local = timed(place / "local", capsys, "--local")
-    assert [one["status"] for one in local.values()] == ["finished"] * TRIALS
+    assert [trial["status"] for trial in local.values()] == ["finished"] * TRIALS
     assert not nothing_left.after(seconds=60)
     assert timed(place / "ray", capsys) == local

@@ -12,7 +12,8 @@ import pytest
 from command import Command, cli
 from small_run import SMALL
 
-from subquad.runs import read_json, read_records, read_result, runs_below
+from subquad.records import read_records
+from subquad.runs import read_json, read_result, runs_below
 
 pytestmark = pytest.mark.ci
 
@@ -34,7 +35,16 @@ def study(tmp_path: Path, nothing_left) -> Path:
 
 
 def tune(root: Path, *more: str) -> list[str]:
-    return ["tune", "small.yaml", "--space", "./space.yaml", "--final-seeds", "1", "--root", str(root), *more]
+    return [
+        "tune",
+        "small.yaml",
+        "--space",
+        "./space.yaml",
+        "final.seeds=1",
+        "--root",
+        str(root),
+        *more,
+    ]
 
 
 def only_search(root: Path) -> Path:
@@ -46,8 +56,16 @@ def trials(search: Path) -> dict[str, dict]:
     """What each trial is and came to, without what a clock has a part in."""
     found = {}
     for path in sorted(search.glob("trials/*/*/trial.json")):
-        evals = [(one.step, dict(one.metrics)) for one in read_records(path.parent) if one.kind == "eval"]
-        found[path.parent.name] = {"trial": read_json(path), "evaluations": evals, **status(path.parent)}
+        evals = [
+            (record.step, dict(record.metrics))
+            for record in read_records(path.parent)
+            if record.kind == "eval"
+        ]
+        found[path.parent.name] = {
+            "trial": read_json(path),
+            "evaluations": evals,
+            **status(path.parent),
+        }
     return found
 
 
@@ -57,14 +75,20 @@ def status(run: Path) -> dict:
 
 
 def processes(search: Path) -> list[int]:
-    lines = [line for path in search.glob("trials/*/*/attempts.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        line
+        for path in search.glob("trials/*/*/attempts.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     return [json.loads(line)["pid"] for line in lines]
 
 
 def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
     """Random points and no pruner, so it makes no difference how many trials run at once."""
     cli(tune(study / "local", "--budget", "4-trials", "--local"), study)
-    done = cli(tune(study / "ray", "--budget", "4-trials"), study, fault=f"kill@step:9:{study / 'killed'}")
+    done = cli(
+        tune(study / "ray", "--budget", "4-trials"), study, fault=f"kill@step:9:{study / 'killed'}"
+    )
     local, through_ray = only_search(study / "local"), only_search(study / "ray")
     assert (study / "killed").exists()
     assert len(processes(through_ray)) == 5
@@ -73,7 +97,9 @@ def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
         status(run) for run in runs_below(local / "final")
     ]
     assert done.stderr == ""
-    assert sorted(path.name for path in through_ray.iterdir()) == sorted(path.name for path in local.iterdir())
+    assert sorted(path.name for path in through_ray.iterdir()) == sorted(
+        path.name for path in local.iterdir()
+    )
     assert "Configuration for experiment" not in done.stdout
 
 
@@ -86,7 +112,9 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=240)
     assert process.returncode == 143, told
-    assert told.startswith("subquad: stopped by SIGTERM; go on with: subquad tune --resume runs/small-search/")
+    assert told.startswith(
+        "subquad: stopped by SIGTERM; go on with: subquad resume runs/small-search/"
+    )
     assert len(told.splitlines()) == 1
     for trial in only_search(study).glob("trials/small/*"):
         assert list(trial.glob("checkpoints/step-*"))
@@ -96,12 +124,14 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
 @pytest.mark.extended
 @pytest.mark.parametrize("cpus", [1.0, 0.5])
 def test_trials_with_several_workers_find_room_and_have_the_local_numbers(study, two_cpus, cpus):
-    """With half a CPU for each worker two Ray Train runs are there at once, and each waits for its workers."""
+    """With half a CPU for each worker two Ray Train runs are there at once, and each waits for
+    its workers.
+    """
     more = ["--budget", "3-trials", "resources.workers=2", f"resources.cpus_per_worker={cpus}"]
     cli(tune(study / "local", *more, "--local"), study)
     done = cli(tune(study / "ray", *more), study, seconds=1800)
     local, through_ray = only_search(study / "local"), only_search(study / "ray")
     assert trials(through_ray) == trials(local)
-    assert [one["status"] for one in trials(local).values()] == ["finished"] * 3
+    assert [trial["status"] for trial in trials(local).values()] == ["finished"] * 3
     assert len(processes(through_ray)) == 3
     assert done.stderr == ""

@@ -1,4 +1,5 @@
-"""Signals to a search that runs through Ray: it goes on by itself, or `--resume` does; nothing is lost.
+"""Signals to a search that runs through Ray: it goes on by itself, or `--resume` does; nothing is
+lost.
 
 With `-s` the tests say how searches ended. Some minutes each.
 """
@@ -17,7 +18,16 @@ from pathlib import Path
 import psutil
 import pytest
 from command import cli
-from searches import Traces, descendants, last_step, only_search, start, trained, trial_folders, until
+from searches import (
+    Traces,
+    descendants,
+    last_step,
+    only_search,
+    start,
+    trained,
+    trial_folders,
+    until,
+)
 from small_run import SMALL
 
 from subquad.runs import ATTEMPTS, read_result
@@ -50,15 +60,15 @@ def write(place: Path) -> None:
 
 
 def tune(workers: int) -> list[str]:
-    more = ["--final-seeds", "1", "--budget", "3-trials", f"resources.workers={workers}", *LONGER]
+    more = ["final.seeds=1", "--budget", "3-trials", f"resources.workers={workers}", *LONGER]
     return ["tune", "small.yaml", "--space", "./space.yaml", *more]
 
 
 def second_trial(place: Path) -> Path | None:
     """The second trial once it has trained for a while, the first one having ended."""
-    for one in place.glob("runs/*-search/*/trials/small/00001"):
-        if last_step(one) >= KILLED_AT and read_result(one.with_name("00000")):
-            return one
+    for path in place.glob("runs/*-search/*/trials/small/00001"):
+        if last_step(path) >= KILLED_AT and read_result(path.with_name("00000")):
+            return path
     return None
 
 
@@ -80,10 +90,13 @@ def process_of(trial: Path) -> psutil.Process:
 def finish(place: Path, process, traces: Traces) -> int:
     """Wait for a search's end, and resume it where it broke off. Returns the first exit code."""
     out, errors = process.communicate(timeout=1800)
-    print(f"\nexit {process.returncode}", *out.splitlines()[-1:], *errors.splitlines()[-1:], sep="\n")
+    print(
+        f"\nexit {process.returncode}", *out.splitlines()[-1:], *errors.splitlines()[-1:], sep="\n"
+    )
     if process.returncode:
-        assert not traces.after(seconds=90)  # Ray's agents wait a minute for a cluster that has gone
-        cli(["tune", "--resume", str(only_search(place))], place, seconds=1800)
+        # Ray's agents wait a minute for a cluster that has gone
+        assert not traces.after(seconds=90)
+        cli(["resume", str(only_search(place))], place, seconds=1800)
     return process.returncode
 
 
@@ -93,12 +106,17 @@ def test_a_search_goes_on_without_a_killed_worker(tmp_path, nothing_left, expect
     process_of(trial).kill()
     assert finish(tmp_path, process, nothing_left) == 0
     assert trained(only_search(tmp_path)) == expected(workers)
-    starts = [len((one / ATTEMPTS).read_text().splitlines()) for one in trial_folders(only_search(tmp_path))]
+    starts = [
+        len((folder / ATTEMPTS).read_text().splitlines())
+        for folder in trial_folders(only_search(tmp_path))
+    ]
     assert starts == [1, 2, 1]
 
 
 @pytest.mark.parametrize("words", ["ray::ImplicitFunc", "ray::TrainController"])
-def test_a_search_goes_on_without_what_waits_for_a_trials_workers(tmp_path, nothing_left, expected, words):
+def test_a_search_goes_on_without_what_waits_for_a_trials_workers(
+    tmp_path, nothing_left, expected, words
+):
     process, _ = begin(tmp_path, 2)
     (victim,) = descendants(process, words)
     victim.kill()
@@ -118,7 +136,9 @@ def test_a_search_without_its_cluster_ends_and_is_resumed(tmp_path, nothing_left
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_driver_leaves_no_process_and_a_search_that_goes_on(tmp_path, nothing_left, expected, workers):
+def test_a_killed_driver_leaves_no_process_and_a_search_that_goes_on(
+    tmp_path, nothing_left, expected, workers
+):
     process, _ = begin(tmp_path, workers)
     assert len(nothing_left.processes()) > 5
     process.kill()
@@ -154,7 +174,9 @@ def test_a_terminated_search_is_saved_and_resumed(tmp_path, nothing_left, expect
     search = only_search(tmp_path)
     print(f"\n{seconds:.1f} s after: {then}: exit {process.returncode}, {errors.strip()}")
     assert process.returncode == 143
-    assert errors == f"subquad: stopped by SIGTERM; go on with: subquad tune --resume {search.relative_to(tmp_path)}\n"
-    cli(["tune", "--resume", str(search)], tmp_path, seconds=1800)
+    assert errors == (
+        f"subquad: stopped by SIGTERM; go on with: subquad resume {search.relative_to(tmp_path)}\n"
+    )
+    cli(["resume", str(search)], tmp_path, seconds=1800)
     assert trained(search) == expected(1)
     assert not list(nothing_left.folder.iterdir())

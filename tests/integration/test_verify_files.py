@@ -1,4 +1,6 @@
-"""`subquad verify` of runs that name files of plugins: none runs, and what was changed is noticed all the same."""
+"""`subquad verify` of runs that name files of plugins: none runs, and what was changed is
+noticed all the same.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ from subquad_plugins.classification import PLUGIN as OWN
 from subquad_plugins.classification.task import Classification
 
 PLUGIN = TaskPlugin(
-    config=OWN.config, build=Classification, summary="another", targets=OWN.targets, reports=OWN.reports
+    config=OWN.config,
+    build=Classification,
+    summary="another",
+    targets=OWN.targets,
+    reports=OWN.reports,
 )
 """
 
@@ -46,8 +52,12 @@ class Trained:
         self.run = self._trained("run", text)
         layers = text.replace("num_layers: 1", "num_layers: 2")
         mixed = layers.replace(mixer, "mixer: agf\nmixers: [{name: ./x.py:Mean, layers: [0]}]")
-        case = "{label: other, when: {seed: [seed0]}, set: {mixer: ./x.py:Mean, mixers: [{name: agf, layers: [0]}]}}"
-        self.study = self._trained("study", f"{mixed}matrix: {{seed: [0, 1]}}\ncases:\n  - {case}\n")
+        case = (
+            "{label: other, when: {seed: [seed0]}, set: {mixer: ./x.py:Mean, mixers: "
+            "[{name: agf, layers: [0]}]}}"
+        )
+        matrix = f"matrix:\n  seed: [0, 1]\n  change:\n    - base\n    - {case}\n"
+        self.study = self._trained("study", mixed + matrix)
 
     def _trained(self, name: str, text: str) -> Path:
         path = self.place / f"{name}.yaml"
@@ -116,16 +126,27 @@ def test_a_changed_parameter_of_a_file_and_a_changed_file_are_noticed(trained, r
 def test_a_changed_study_is_noticed(trained, tmp_path):
     study = Path(shutil.copytree(trained.study, tmp_path / "study"))
     settings = study / "study.yaml"
-    settings.write_text(settings.read_text().replace("- name: agf", "- name: agf\n      params: {order: 4}"))
+    text = settings.read_text()
+    settings.write_text(re.sub(r"( +)- name: agf", r"\g<0>\n\1  params: {order: 4}", text))
     said = trained.verified(study)
-    assert "cells/other-seed0: WRONG: mixers[0].params.order: changed since the run was started" in said.out
+    assert (
+        "cells/other-seed0: WRONG: mixers[0].params.order: changed since the run was started"
+        in said.out
+    )
 
 
 def test_of_a_task_in_a_file_the_sums_alone_are_checked(tmp_path):
     (tmp_path / "t.py").write_text(TASK)
     path = tmp_path / "small.yaml"
-    path.write_text(SMALL.replace("task: classification", "task: ./t.py:PLUGIN").replace("epochs: 3", "epochs: 1"))
+    path.write_text(
+        SMALL.replace("task: classification", "task: ./t.py:PLUGIN").replace(
+            "epochs: 3", "epochs: 1"
+        )
+    )
     assert call("train", str(path), "--local", "--root", str(tmp_path)).code == 0
     said = call("verify", str(only_run(tmp_path)))
     assert (said.code, said.err) == (0, "")
-    assert f"scores not recomputed, as {tmp_path}/t.py is not run: its sums were checked alone" in said.out
+    assert (
+        f"scores not recomputed, as {tmp_path}/t.py is not run: its sums were checked alone"
+        in said.out
+    )

@@ -18,19 +18,19 @@ import torch
 
 import subquad
 from subquad.cli.main import main
-from subquad.nn import as_output
 from subquad.testing import check_mixer
 
 TINY = """
 name: tiny
 dataset:
   name: recall
-  params: {num_pairs: 4, num_keys: 6, num_values: 5, train_size: 64, validation_size: 32, test_size: 32}
+  params: {num_pairs: 4, num_keys: 6, num_values: 5,
+    train_size: 64, validation_size: 32, test_size: 32}
 task: classification
 backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, head: last}}
 mixer: agf
 train: {epochs: 2, batch_size: 16, lr: 1e-3}
-tracking: {enabled: false, system_metrics: false}
+tracking: {uri: off}
 """
 REFUSED = {
     "train.lr=abc": "train.lr: got 'abc', must be a number > 0",
@@ -39,8 +39,23 @@ REFUSED = {
     "mixer.params.ordr=3": "mixer.params.ordr: unknown key; did you mean 'order'?",
     "backbone.params.num_heads=3": "dim 16 is not divisible by num_heads 3",
 }
-MIXERS = sorted(one.name for one in entry_points(group="subquad.mixers") if one.dist and one.dist.name == "subquad")
-BOUND = {"causal_fourier", "cosformer", "cur", "gfnet", "hyena", "linformer", "m2", "mdfwa", "mega", "megacur"}
+MIXERS = sorted(
+    point.name
+    for point in entry_points(group="subquad.mixers")
+    if point.dist and point.dist.name == "subquad"
+)
+BOUND = {
+    "causal_fourier",
+    "cosformer",
+    "cur",
+    "gfnet",
+    "hyena",
+    "linformer",
+    "m2",
+    "mdfwa",
+    "mega",
+    "megacur",
+}
 BOUND |= {"soft", "sparse"}
 """Mixers that want to know the longest sequence."""
 
@@ -56,26 +71,36 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("package", ["subquad", "subquad_plugins", "subquad_datasets"])
 def test_every_module_can_be_imported(package):
     folder = importlib.import_module(package).__path__
-    names = [one.name for one in pkgutil.walk_packages(folder, f"{package}.")]
+    names = [module.name for module in pkgutil.walk_packages(folder, f"{package}.")]
     assert len(names) > 10
     for name in names:
         importlib.import_module(name)
 
 
 def test_the_command_line_starts_without_heavy_libraries():
-    code = "import sys; from subquad.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    code = (
+        "import sys; from subquad.cli.main import main; main(['--help']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize("name", MIXERS)
 def test_a_mixer_mixes_and_learns(name):
     torch.manual_seed(0)
-    mixer = subquad.mixer(name, dim=16, num_heads=2, max_len=9 if name in BOUND else 0, **PARAMS.get(name, {}))
+    mixer = subquad.mixer(
+        name, dim=16, num_heads=2, max_len=9 if name in BOUND else 0, **PARAMS.get(name, {})
+    )
     x, keep = torch.randn(2, 9, 16, requires_grad=True), torch.arange(9) < torch.tensor([[9], [6]])
-    found = as_output(mixer(x, keep=keep))
+    found = mixer(x, keep=keep, return_output=True)
     assert found.out.shape == x.shape
-    torch.stack([one.sum() for one in (found.out, *found.losses.values())]).sum().backward()
-    assert all(one.grad is not None for one in (x, *mixer.parameters()) if one.requires_grad)
+    torch.stack([loss.sum() for loss in (found.out, *found.losses.values())]).sum().backward()
+    assert all(
+        tensor.grad is not None for tensor in (x, *mixer.parameters()) if tensor.requires_grad
+    )
 
 
 PARAMS = {
@@ -88,7 +113,9 @@ PARAMS = {
 
 @pytest.mark.parametrize("name", ["agf", "softmax"])
 def test_a_mixer_keeps_its_word(name):
-    for case in check_mixer(name, {}, only=["shapes", "padding-content", "batch-outputs", "permutation"]):
+    for case in check_mixer(
+        name, {}, only=["shapes", "padding-content", "batch-outputs", "permutation"]
+    ):
         case()
 
 
@@ -96,7 +123,7 @@ def test_a_study_is_trained_and_reported(tiny, capsys):
     assert main(["train", str(tiny), "--local", "matrix.mixer=[agf, identity]"]) == 0
     (study,) = (tiny.parent / "runs" / "tiny").iterdir()
     results = [json.loads(path.read_text()) for path in study.glob("cells/*/result.json")]
-    assert [one["status"] for one in results] == ["finished", "finished"]
+    assert [result["status"] for result in results] == ["finished", "finished"]
     capsys.readouterr()
     assert main(["report", str(study)]) == 0
     said = capsys.readouterr().out
@@ -120,7 +147,9 @@ def test_a_mistake_is_one_line(tiny, capsys, override, said):
     assert not (tiny.parent / "runs").exists()
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "mixer", "agf"], ["train", "quickstart", "--dry-run"]])
+@pytest.mark.parametrize(
+    "command", [["list"], ["show", "mixer", "agf"], ["train", "quickstart", "--dry-run"]]
+)
 def test_what_only_looks_works(command, capsys):
     assert main(command) == 0
     assert "agf" in capsys.readouterr().out

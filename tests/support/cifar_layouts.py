@@ -19,17 +19,31 @@ def number(value: int) -> bytes:
     return b"J" + struct.pack("<i", value)
 
 
-def array(values: np.ndarray, kind: bytes = b"u1", make: bytes = b"cnumpy.core.multiarray\n_reconstruct\n") -> bytes:
+def array(
+    values: np.ndarray, kind: bytes = b"u1", make: bytes = b"cnumpy.core.multiarray\n_reconstruct\n"
+) -> bytes:
     """A NumPy array as Python 2 pickled it."""
     shape = b"(" + b"".join(map(number, values.shape)) + b"t"
-    dtype = b"cnumpy\ndtype\n(" + text(kind) + b"K\x00K\x01tR(K\x03" + text(b"|") + b"NNN" + number(-1) * 2 + b"K\x00tb"
+    dtype = (
+        b"cnumpy\ndtype\n("
+        + text(kind)
+        + b"K\x00K\x01tR(K\x03"
+        + text(b"|")
+        + b"NNN"
+        + number(-1) * 2
+        + b"K\x00tb"
+    )
     empty = make + b"(cnumpy\nndarray\n(K\x00t" + text(b"b") + b"tR"
     return empty + b"(K\x01" + shape + dtype + b"\x89" + text(values.tobytes()) + b"tb"
 
 
 def mapping(**entries: bytes) -> bytes:
     """A protocol 2 pickle of a dict with string keys."""
-    return b"\x80\x02}(" + b"".join(text(key.encode()) + value for key, value in entries.items()) + b"u."
+    return (
+        b"\x80\x02}("
+        + b"".join(text(key.encode()) + value for key, value in entries.items())
+        + b"u."
+    )
 
 
 def listing(items: list[bytes]) -> bytes:
@@ -41,7 +55,7 @@ def batch(pixels: np.ndarray, labels: list[int]) -> bytes:
     names = listing([text(b"x.png") for _ in labels])
     return mapping(
         batch_label=text(b"a batch"),
-        labels=listing([number(one) for one in labels]),
+        labels=listing([number(label) for label in labels]),
         data=array(pixels),
         filenames=names,
     )
@@ -49,7 +63,9 @@ def batch(pixels: np.ndarray, labels: list[int]) -> bytes:
 
 def images(seed: int, count: int, side: int) -> np.ndarray:
     """(N, 3, side, side) uint8, with some black pixels."""
-    drawn = np.random.default_rng(seed).integers(0, 256, size=(count, 3, side, side), dtype=np.uint8)
+    drawn = np.random.default_rng(seed).integers(
+        0, 256, size=(count, 3, side, side), dtype=np.uint8
+    )
     drawn[:, :, 0, 0] = 0
     return drawn
 
@@ -57,7 +73,9 @@ def images(seed: int, count: int, side: int) -> np.ndarray:
 def write_archive(folder: Path, side: int, per_batch: int = 4) -> tuple[np.ndarray, list[int]]:
     """An archive with two classes; returns TRAIN's images and labels."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "batches.meta").write_bytes(mapping(label_names=listing([text(b"frog"), text(b"cat")])))
+    (folder / "batches.meta").write_bytes(
+        mapping(label_names=listing([text(b"frog"), text(b"cat")]))
+    )
     pixels, labels = images(0, 5 * per_batch, side), [index % 2 for index in range(5 * per_batch)]
     for index in range(5):
         part = slice(index * per_batch, (index + 1) * per_batch)

@@ -1,4 +1,6 @@
-"""A Ray cluster of several nodes on this machine, with a token; a node may be killed and another one started."""
+"""A Ray cluster of several nodes on this machine, with a token; a node may be killed and another
+one started.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ import psutil
 from command import ready
 
 APART = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
-PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
+PORTS = (
+    "port",
+    "dashboard-port",
+    "ray-client-server-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+)
 
 
 class Cluster:
@@ -36,7 +44,9 @@ class Cluster:
         ports = {name: free_port() for name in PORTS}
         self.address = f"{_own_address()}:{ports['port']}"
         self._token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self.environment = self._token | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
+        self.environment = self._token | {
+            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"
+        }
         self.folder, self.nodes = folder, list[subprocess.Popen[bytes]]()
         self._flags = [f"--{name}={port}" for name, port in ports.items()]
 
@@ -45,22 +55,38 @@ class Cluster:
 
         Args:
             flags: of `ray start`.
-            private: folders that are empty for it, as on a machine apart, where the system allows that.
+            private: folders that are empty for it, as on a machine apart, where the system allows
+                that.
         """
         head = not self.nodes
         where = ["--head", *self._flags] if head else [f"--address={self.address}"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--block", *flags]
         if private and APART:
             mounts = [f"mount -t tmpfs none {path}" for path in private]
-            command = ["unshare", "-m", "bash", "-c", " && ".join([*mounts, 'exec "$@"']), "node", *command]
-        more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self.folder)}
+            command = [
+                "unshare",
+                "-m",
+                "bash",
+                "-c",
+                " && ".join([*mounts, 'exec "$@"']),
+                "node",
+                *command,
+            ]
+        more = {
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # the other test process would starve it
+            "RAY_TMPDIR": str(self.folder),
+        }
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         log = (self.folder / f"node-{len(self.nodes)}.log").open("wb")
         environment = {**os.environ, **self._token, **more, "PATH": path}
-        node = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        node = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
         log.close()
         self.nodes.append(node)
-        until(lambda: self.alive() == sum(one.poll() is None for one in self.nodes))
+        until(lambda: self.alive() == sum(node.poll() is None for node in self.nodes))
         return node
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
@@ -74,18 +100,20 @@ class Cluster:
 
     def living(self) -> list[psutil.Process]:
         """The nodes that were not killed."""
-        return [psutil.Process(one.pid) for one in self.nodes if one.poll() is None]
+        return [psutil.Process(node.pid) for node in self.nodes if node.poll() is None]
 
     def alive(self) -> int:
         """Nodes that the head has heard of lately."""
-        request = urllib.request.Request(f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/v0/nodes")
+        request = urllib.request.Request(
+            f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/v0/nodes"
+        )
         request.add_header("Authorization", f"Bearer {self._token['RAY_AUTH_TOKEN']}")
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:
                 nodes = json.load(answer)["data"]["result"]["result"]
         except OSError:
             return 0
-        return sum(one["state"] == "ALIVE" for one in nodes)
+        return sum(node["state"] == "ALIVE" for node in nodes)
 
     def stop(self) -> None:
         for node in reversed(self.nodes):
@@ -96,7 +124,8 @@ class Cluster:
 @contextmanager
 def cluster(*nodes: Sequence[str]) -> Iterator[Cluster]:
     """A cluster, its head first; each node by its flags of `ray start`."""
-    folder = Path("/tmp") / f"sq{secrets.token_hex(4)}"  # the paths of Ray's sockets may have 107 characters
+    # the paths of Ray's sockets may have 107 characters
+    folder = Path("/tmp") / f"sq{secrets.token_hex(4)}"
     folder.mkdir()
     made = Cluster(folder)
     try:
@@ -110,7 +139,9 @@ def cluster(*nodes: Sequence[str]) -> Iterator[Cluster]:
 
 @contextmanager
 def apart(root: Path, nodes: int) -> Iterator[Cluster]:
-    """A head that trains nothing, and nodes with one CPU each, which do not see the driver's `root`."""
+    """A head that trains nothing, and nodes with one CPU each, which do not see the driver's
+    `root`.
+    """
     ready()
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()

@@ -1,7 +1,8 @@
 """The command line in a process of its own: forked from one that has imported torch, or begun anew.
 
-A fork costs what the test does and not the seconds that importing torch and others takes. Nothing of the project is
-imported here, so that a fork reads its own environment, as a process that has begun anew does.
+A fork costs what the test does and not the seconds that importing torch and others takes. Nothing
+of the project is imported here, so that a fork reads its own environment, as a process that has
+begun anew does.
 """
 
 from __future__ import annotations
@@ -23,12 +24,24 @@ from pathlib import Path
 
 _CONTEXT = get_context("forkserver")
 
-_PRELOADED = ["torch._dynamo", "ray", "pydantic", "rich.table", "jinja2", "scipy.stats", "matplotlib.figure", "timm"]
-"""What a training run with its report imports of others; none starts a thread. What is missing is passed over."""
+_PRELOADED = [
+    "torch._dynamo",
+    "ray",
+    "pydantic",
+    "rich.table",
+    "jinja2",
+    "scipy.stats",
+    "matplotlib.figure",
+    "timm",
+]
+"""What a training run with its report imports of others; none starts a thread. What is missing
+is passed over.
+"""
 
 
 def ready() -> None:
     """Start what is forked from, so that it is no process of one test."""
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # of subquad too, but read when Ray is imported
     _CONTEXT.set_forkserver_preload(_PRELOADED)
     forkserver.ensure_running()
 
@@ -41,13 +54,21 @@ class Command:
         more: environment variables.
     """
 
-    def __init__(self, arguments: Sequence[str], cwd: Path, function: str = "subquad.cli.main:main", **more: str):
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        function: str = "subquad.cli.main:main",
+        **more: str,
+    ):
         ready()
         self.args = list(arguments)
         self._folder = Path(tempfile.mkdtemp(prefix="subquad-test-"))
         weakref.finalize(self, shutil.rmtree, self._folder)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
-        self._process = _CONTEXT.Process(target=_main, args=(function, self.args, str(cwd), environment, self._folder))
+        self._process = _CONTEXT.Process(
+            target=_main, args=(function, self.args, str(cwd), environment, self._folder)
+        )
         self._process.start()
         self.pid: int = self._process.pid or 0
 
@@ -69,7 +90,9 @@ class Command:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and what it wrote to stdout and stderr."""
         self.wait(timeout)
-        return (self._folder / "1").read_text(encoding="utf-8"), (self._folder / "2").read_text(encoding="utf-8")
+        return (self._folder / "1").read_text(encoding="utf-8"), (self._folder / "2").read_text(
+            encoding="utf-8"
+        )
 
     def send_signal(self, number: int) -> None:
         """To this process alone; `os.killpg(self.pid, number)` sends it to what it started, too."""
@@ -104,7 +127,9 @@ def cli(
     return subprocess.CompletedProcess(command.args, command.returncode, out, errors)
 
 
-def _main(function: str, arguments: list[str], cwd: str, environment: Mapping[str, str], folder: Path) -> None:
+def _main(
+    function: str, arguments: list[str], cwd: str, environment: Mapping[str, str], folder: Path
+) -> None:
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
@@ -115,8 +140,12 @@ def _main(function: str, arguments: list[str], cwd: str, environment: Mapping[st
     for number in (1, 2):
         with (folder / str(number)).open("wb") as file:
             os.dup2(file.fileno(), number)
-    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8", write_through=False)
-    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
+    sys.stdout = io.TextIOWrapper(
+        os.fdopen(1, "wb", closefd=False), encoding="utf-8", write_through=False
+    )
+    sys.stderr = io.TextIOWrapper(
+        os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True
+    )
     sys.argv[:] = ["subquad", *arguments]
     module, _, name = function.partition(":")
     code = getattr(importlib.import_module(module), name)(arguments)

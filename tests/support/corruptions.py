@@ -1,6 +1,8 @@
-"""Corruptions of files: what a disk, an editor, a spreadsheet or a stopped copy does to data of one's own.
+"""Corruptions of files: what a disk, an editor, a spreadsheet or a stopped copy does to data of
+one's own.
 
-Each takes a file and a generator, changes the file, and returns what it did in a few words; "" where it could not.
+Each takes a file and a generator, changes the file, and returns what it did in a few words; ""
+where it could not.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import numpy as np
 Corruption = Callable[[Path, random.Random], str]
 
 CELLS = (
-    "", " ", "nan", "NaN", "inf", "-inf", "1e400", "1e300", "-", "x", "1,5", "1.234.567", "1 000", "01", "1.0", "+1",
-    "true", "False", "None", "NA", "?", "caf\u00e9", "0x1A", "\uff11\uff12",
-    " 7", "7 ", "1_0", "2024-01-05", "05.01.2024", "-3",
-     "99999999999999999999", "a b", "'1'", "#REF!", "\u00a05", "POS", "pos ", "train", "[MAX", "###1", ":", "{}",
+    "", " ", "nan", "NaN", "inf", "-inf", "1e400", "1e300", "-", "x", "1,5", "1.234.567", "1 000",
+    "01", "1.0", "+1", "true", "False", "None", "NA", "?", "caf\u00e9", "0x1A", "\uff11\uff12",
+    " 7", "7 ", "1_0", "2024-01-05", "05.01.2024", "-3", "99999999999999999999", "a b", "'1'",
+    "#REF!", "\u00a05", "POS", "pos ", "train", "[MAX", "###1", ":", "{}",
 )  # fmt: skip
 """What may come to stand in a cell."""
 
@@ -111,7 +113,19 @@ def shortened(path: Path, rng: random.Random) -> str:
 
 def inserted(path: Path, rng: random.Random) -> str:
     lines = _lines(path)
-    new = rng.choice((b"\n", b"\r\n", b"   \n", b"# a comment\n", b",,,,\n", b"\0\n", b"\t\n", b"garbage\n", b"{}\n"))
+    new = rng.choice(
+        (
+            b"\n",
+            b"\r\n",
+            b"   \n",
+            b"# a comment\n",
+            b",,,,\n",
+            b"\0\n",
+            b"\t\n",
+            b"garbage\n",
+            b"{}\n",
+        )
+    )
     row = rng.randrange(len(lines) + 1)
     lines.insert(row, new)
     _write(path, lines)
@@ -276,7 +290,7 @@ def hidden(path: Path, rng: random.Random) -> str:
 
 def foreign(path: Path, rng: random.Random) -> str:
     """Another file of the same data in its place."""
-    others = sorted(one for one in path.parents[1].rglob("*") if one.is_file() and one != path)
+    others = sorted(file for file in path.parents[1].rglob("*") if file.is_file() and file != path)
     other = rng.choice(others)
     shutil.copyfile(other, path)
     return f"{other.name} of {other.parent.name} in its place"
@@ -332,7 +346,19 @@ def parquet(path: Path, rng: random.Random) -> str:
     columns = {name: table[name].to_pylist() for name in table.column_names}
     name = rng.choice(table.column_names)
     kind = rng.choice(
-        ("texts", "null", "removed", "added", "nan", "turned", "inf", "flags", "lists", "one text", "bytes")
+        (
+            "texts",
+            "null",
+            "removed",
+            "added",
+            "nan",
+            "turned",
+            "inf",
+            "flags",
+            "lists",
+            "one text",
+            "bytes",
+        )
     )
     row = rng.randrange(table.num_rows)
     if kind in ("texts", "one text"):
@@ -360,13 +386,21 @@ def parquet(path: Path, rng: random.Random) -> str:
 
 
 LINES: tuple[Corruption, ...] = (
-    cell, cell, cell, column, dropped, doubled, swapped, shortened, inserted, letter, letter, quotes, header,
-    separators, encoding, line_ends, last_end,
+    cell, cell, cell, column, dropped, doubled, swapped, shortened, inserted, letter, letter,
+    quotes, header, separators, encoding, line_ends, last_end,
 )  # fmt: skip
 """Of files of lines."""
 
 BYTES: tuple[Corruption, ...] = (flipped, flipped, cut, zeroed, more, emptied)
 """Of any file."""
 
-FOLDERS: tuple[Corruption, ...] = (removed, dangling, dangling_beside, folder, upper, hidden, foreign)
+FOLDERS: tuple[Corruption, ...] = (
+    removed,
+    dangling,
+    dangling_beside,
+    folder,
+    upper,
+    hidden,
+    foreign,
+)
 """Of what lies in a folder."""

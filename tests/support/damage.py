@@ -1,4 +1,6 @@
-"""Damaged run folders: what may happen to a file, and whether a command answers for it as it should."""
+"""Damaged run folders: what may happen to a file, and whether a command answers for it as it
+should.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,25 @@ from small_run import SMALL
 from subquad.cli.main import main
 from subquad.engine import faults
 
-FOREIGN = ("{}", "[]", "null", "7", '{"format": 1, "status": "finished"}', '{"a": {"b": [1, 2]}}', "[" * 100_000)
-_UNCOMPARED = ("seconds", "name", "folder", "published", "files", "pictures", "baseline", "headlines")
+FOREIGN = (
+    "{}",
+    "[]",
+    "null",
+    "7",
+    '{"format": 1, "status": "finished"}',
+    '{"a": {"b": [1, 2]}}',
+    "[" * 100_000,
+)
+_UNCOMPARED = (
+    "seconds",
+    "name",
+    "folder",
+    "published",
+    "files",
+    "pictures",
+    "baseline",
+    "headlines",
+)
 _UNCOMPARED += ("over", "ended")
 """Of a report: times, paths, and what is no number."""
 
@@ -36,7 +55,7 @@ def _flip(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
 def _digit(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
     """Another number, where there is one: what a reader would believe."""
     data = bytearray(path.read_bytes() or b"\0")
-    places = [place for place, one in enumerate(data) if 48 <= one < 58] or [0]
+    places = [place for place, byte in enumerate(data) if 48 <= byte < 58] or [0]
     data[rng.choice(places)] = 48 + rng.randrange(10)
     path.write_bytes(data)
 
@@ -94,7 +113,11 @@ class Said:
 
     def faults(self) -> list[str]:
         """What a user should not have seen."""
-        found = [word for word in ("unexpected", "Traceback", "Exception in thread") if word in self.out + self.err]
+        found = [
+            word
+            for word in ("unexpected", "Traceback", "Exception in thread")
+            if word in self.out + self.err
+        ]
         if self.code not in (0, 1, 2):
             found.append(f"exit code {self.code}")
         if self.code == 2 and len(self.err.strip().splitlines()) != 1:
@@ -122,7 +145,7 @@ def make_folders(root: Path, kinds: Sequence[str] = ("run", "study", "search")) 
         (root / f"{name}.yaml").write_text(text)
     saves = ("train.checkpoint_every_steps=10", "train.keep_checkpoints=3")
     search = ("tune", str(root / "small.yaml"), "train.epochs=1", "--space", "optimizer")
-    search += ("--budget", "2-trials", "--final-seeds", "1")
+    search += ("--budget", "2-trials", "final.seeds=1")
     commands = {
         "run": (("train", str(root / "small.yaml"), *saves), 32),
         "study": (("train", str(root / "study.yaml"), "train.epochs=2"), 60),
@@ -133,7 +156,7 @@ def make_folders(root: Path, kinds: Sequence[str] = ("run", "study", "search")) 
         words, stopped = commands[name]
         for kind, step in {"finished": 0, "stopped": stopped}.items():
             with patch.object(faults, "point", _term_at(step)):
-                said = call(*words, "--local", "--root", str(root / kind / name))
+                said = call(*words, "--local", "--jobs", "1", "--root", str(root / kind / name))
             assert said.code == (143 if step else 0), said
             (found[f"{kind} {name}"],) = (root / kind / name / "runs").glob("s*/2*")
     return found
@@ -162,7 +185,9 @@ class Judge:
     """
 
     def __init__(self, folder: Path, work: Path):
-        self.files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+        self.files = sorted(
+            path.relative_to(folder) for path in folder.rglob("*") if path.is_file()
+        )
         self._folder, self._work = folder, work
         copy = self._copy()
         before = self._report(copy)[1]
@@ -172,51 +197,70 @@ class Judge:
         self._believed = (before, self._report(copy)[1])
 
     def faults(self, name: Path, damage: str, seed: int) -> list[str]:
-        """What is wrong with the answers of all commands after one damage; empty where it changed nothing."""
+        """What is wrong with the answers of all commands after one damage; empty where it
+        changed nothing.
+        """
         copy = self._copy()
         path, before = copy / name, (copy / name).read_bytes()
-        others = [one for one in self._folder.parents[4].rglob(path.name) if one.is_file()]
-        DAMAGES[damage](path, random.Random(seed), [one for one in others if one.read_bytes() != before])
+        others = [file for file in self._folder.parents[4].rglob(path.name) if file.is_file()]
+        DAMAGES[damage](
+            path, random.Random(seed), [other for other in others if other.read_bytes() != before]
+        )
         if path.is_file() and path.read_bytes() == before:
             return []
         found = self._wrong(copy, "before")
         for words in self._commands(copy):
             said = call(*words)
-            found += [f"{words[0]}: {one}: {said.err[-300:]}" for one in said.faults()]
+            found += [f"{words[0]}: {fault}: {said.err[-300:]}" for fault in said.faults()]
         return found + self._wrong(copy, "after")
 
     def _copy(self) -> Path:
         shutil.rmtree(self._work, ignore_errors=True)
-        return Path(shutil.copytree(self._folder, self._work / "runs" / self._folder.parent.name / self._folder.name))
+        return Path(
+            shutil.copytree(
+                self._folder, self._work / "runs" / self._folder.parent.name / self._folder.name
+            )
+        )
 
     def _commands(self, folder: Path) -> list[tuple[str, ...]]:
-        again = ("tune", "--resume", str(folder)) if (folder / "search.yaml").exists() else ("resume", str(folder))
-        return [("verify", str(folder)), (*again, "--local")]
+        return [("verify", str(folder)), ("resume", str(folder), "--local")]
 
     def _report(self, folder: Path) -> tuple[Said, Any]:
-        """What `subquad report` says of a folder, and its numbers, times and paths aside; None where it refuses."""
-        said = call("report", str(folder), "--json", "--format", "csv", "--out", str(self._work / "out"))
+        """What `subquad report` says of a folder, and its numbers, times and paths aside; None
+        where it refuses.
+        """
+        said = call(
+            "report", str(folder), "--json", "--format", "csv", "--out", str(self._work / "out")
+        )
         return said, _plain(json.loads(said.out)) if said.code == 0 else None
 
     def _wrong(self, folder: Path, when: str) -> list[str]:
         said, values = self._report(folder)
-        found = [f"report {when}: {one}: {said.err[-300:]}" for one in said.faults()]
+        found = [f"report {when}: {fault}: {said.err[-300:]}" for fault in said.faults()]
         if values is not None and values not in self._believed and not _is_marked(values):
-            found.append(f"{when}: numbers that are neither right nor marked: {_difference(values, self._believed[1])}")
+            found.append(
+                f"{when}: numbers that are neither right nor marked: "
+                f"{_difference(values, self._believed[1])}"
+            )
         return found
 
 
 def _plain(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _plain(value) for key, value in data.items() if key not in _UNCOMPARED}
-    return [_plain(one) for one in data] if isinstance(data, list) else data
+    return [_plain(byte) for byte in data] if isinstance(data, list) else data
 
 
 def _is_marked(values: Any) -> bool:
-    """Whether a table says that not all of it can be trusted, that a run is missing, or that a trial failed."""
+    """Whether a table says that not all of it can be trusted, that a run is missing, or that a
+    trial failed.
+    """
     rows = [*values.get("rows", ()), *((values.get("final") or {}).get("rows", ()))]
-    trials = [one["trials"] for one in (values.get("search") or {"candidates": ()})["candidates"]]
-    unended = any(one[state] for one in trials for state in ("waiting", "running", "failed"))
+    trials = [
+        candidate["trials"]
+        for candidate in (values.get("search") or {"candidates": ()})["candidates"]
+    ]
+    unended = any(trial[state] for trial in trials for state in ("waiting", "running", "failed"))
     return (
         unended
         or values.get("finished") is False
@@ -226,9 +270,16 @@ def _is_marked(values: Any) -> bool:
 
 def _difference(one: Any, other: Any, place: str = "") -> str:
     if isinstance(one, dict) and isinstance(other, dict):
-        pairs = {f"{place}.{key}": (one.get(key), other.get(key)) for key in sorted(one.keys() | other.keys())}
+        pairs = {
+            f"{place}.{key}": (one.get(key), other.get(key))
+            for key in sorted(one.keys() | other.keys())
+        }
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = {f"{place}[{number}]": pair for number, pair in enumerate(zip(one, other, strict=True))}
+        pairs = {
+            f"{place}[{number}]": pair for number, pair in enumerate(zip(one, other, strict=True))
+        }
     else:
         return f"{place}: {str(one)[:200]} / {str(other)[:200]}"
-    return next((_difference(*pair, where) for where, pair in pairs.items() if pair[0] != pair[1]), "")
+    return next(
+        (_difference(*pair, where) for where, pair in pairs.items() if pair[0] != pair[1]), ""
+    )

@@ -77,6 +77,17 @@ def draw_articles(folder: Path, rng: random.Random) -> None:
         (folder / f"{split}.txt").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
+def draw_abstracts(folder: Path, rng: random.Random) -> None:
+    """PubMed RCT: labelled sentences of abstracts."""
+    folder.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        abstracts = [
+            f"###{number}\nMETHODS\t{text_of(rng, 20)} .\nCONCLUSIONS\t{text_of(rng, 10)} .\n\n"
+            for number in range(40)
+        ]
+        (folder / f"{split}.txt").write_text("".join(abstracts))
+
+
 def draw_texts(folder: Path, rng: random.Random) -> None:
     """WikiText: a file for each split, long enough for windows of 512 tokens."""
     folder.mkdir(parents=True)
@@ -122,6 +133,7 @@ DRAWN: dict[str, Callable[[Path, random.Random], None]] = {
     "data/aclImdb": draw_reviews,
     "data/lra_release": draw_pairs,
     "data/pubmed-dataset": draw_articles,
+    "data/PubMed_200k_RCT": draw_abstracts,
     "data/wikitext-103": draw_texts,
     "data/cifar-10-batches-py": draw_archive,
     "data/imagenet": draw_shards,
@@ -144,8 +156,11 @@ def overrides_for(runs: list[Run]) -> list[str]:
     """Settings with which the runs of a recipe read drawn data, or generate few samples.
 
     They change no model. A recipe that names a `path` needs none, as its data are drawn there.
+    Weights of another run are left out.
     """
-    return list(dict.fromkeys(setting for run in runs for setting in _overrides(run)))
+    own = [run for run in runs if run.experiment.init and ":" not in run.experiment.init.source]
+    given = [setting for run in runs for setting in _overrides(run)]
+    return list(dict.fromkeys([*given, *(["init=null"] if own else [])]))
 
 
 def _overrides(run: Run) -> list[str]:

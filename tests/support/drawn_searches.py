@@ -1,6 +1,8 @@
-"""Searches that are drawn: pairs of everything that `subquad tune` can be asked for, really run, and looked at after.
+"""Searches that are drawn: pairs of everything that `subquad tune` can be asked for, really run,
+and looked at after.
 
-What is expected is told by the files of a search and by the words of its row alone, not by what planned it.
+What is expected is told by the files of a search and by the words of its row alone, not by what
+planned it.
 """
 
 from __future__ import annotations
@@ -23,26 +25,34 @@ from small_run import SMALL
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import flatten, read_json, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import flatten, read_json, read_result
 from subquad.search.search import read_search
+from subquad.search.settings import KEYS
 
 Row = Mapping[str, Any]
 TRIALS = 3
 
 SMALLER = SMALL.replace(
-    "train_size: 203, validation_size: 40, test_size: 60", "train_size: 64, validation_size: 24, test_size: 24"
+    "train_size: 203, validation_size: 40, test_size: 60",
+    "train_size: 64, validation_size: 24, test_size: 24",
 )
 
 
 def base_of(row: Row) -> str:
     """The experiment without its study's keys."""
     steps = steps_of(row)
-    length = f"train: {{steps: {steps}, epochs: null, eval_every_epochs: null, eval_every_steps: {steps // 3}"
+    length = (
+        f"train: {{steps: {steps}, epochs: null, eval_every_epochs: null, "
+        f"eval_every_steps: {steps // 3}"
+    )
     return SMALLER.replace("train: {epochs: 3", length).replace("batch_size: 16", "batch_size: 8")
 
 
 def steps_of(row: Row) -> int:
-    """Steps of a trial. With few of them `--match flops` could not come near enough, whatever the point."""
+    """Steps of a trial. With few of them `trial.match=flops` could not come near enough, whatever
+    the point.
+    """
     return 6 if row["match"] == "none" else 24
 
 
@@ -55,24 +65,26 @@ STUDIES = {
     "rows": f"matrix: {{mixer: [agf, {OTHER}]}}\n{SLOWER}",
     "rows reversed": f"matrix: {{mixer: [{OTHER}, agf], seed: [0]}}\n{SLOWER}",
     "labels all": (
-        "matrix: {seed: [{value: 2, label: two}], mixer: [{name: softmax, label: a}, {name: softmax, label: b}]}\n"
+        "matrix: {seed: [{value: 2, label: two}], mixer: [{name: softmax, label: "
+        "a}, {name: softmax, label: b}]}\n"
     ),
     "crossed labels": (
-        "matrix: {mixer: [{name: softmax, label: agf}, {name: agf, label: softmax}], "
+        "matrix: {mixer: [{name: softmax, label: agf}, "
+        "{name: agf, label: softmax, when: {train.schedule: cosine}}], "
         "train.schedule: [{value: constant, label: cosine}, {value: cosine, label: flat}]}\n"
-        "exclude: [{mixer: softmax, train.schedule: flat}]\n"
     ),
-    "values": "matrix: {train.weight_decay: [0.1, {value: 0.1, label: again}, {value: 0.0, label: none}]}\n",
+    "values": "matrix: {train.weight_decay: [0.1, {value: 0.1, label: again}, {value: 0.0, "
+    "label: none}]}\n",
     "cases": (
-        "matrix: {mixer: [agf, {name: agf, label: wide}, softmax]}\n"
+        "matrix: {mixer: [agf, {name: agf, label: wide}]}\n"
         "cases: [{when: {mixer: wide}, set: {mixer.params.order: 5}}, "
         "{when: {mixer: agf}, set: {train.clip_norm: 0.5}}]\n"
-        "exclude: [{mixer: softmax}]\n"
     ),
 }
 SPACES = {
-    "rates": "dims: {train.lr: {loguniform: [3.0e-3, 3.0]}, train.clip_norm: {uniform: [0.5, 2.0]}}",
-    "grid": "dims: {train.lr: {grid: [3.0e-3, 1.0]}, train.clip_norm: {grid: [0.5, 1.0, 2.0]}}",
+    "rates": "dims: {train.lr: {loguniform: [3.0e-3, 3.0]}, train.clip_norm: {uniform: "
+    "[0.5, 2.0]}}",
+    "grid": "dims: {train.lr: {choice: [3.0e-3, 1.0]}, train.clip_norm: {choice: [0.5, 1.0, 2.0]}}",
 }
 
 DIMENSIONS: dict[str, list[Any]] = {
@@ -94,17 +106,24 @@ DIMENSIONS: dict[str, list[Any]] = {
     "as_json": [False, True],
     "parameters": ["own", "equal"],
 }
-"""By the name of an option of `tune`; `parameters` is the study's `match`."""
+"""By what a search calls its settings, and options of `tune`; `parameters` is the study's `match`,
+`resume` how the search is broken off and goes on.
+"""
 
 LEFT_OUT = {
     "local": "always given: what differs without is Ray's, see test_tune_ray.py",
     "address": "another place for the same work, see test_cluster_ray.py",
-    "export": "always asked for at the end, and compared",
+    "jobs": "how many trials run at once, see test_side_by_side.py",
     "debug": "shows tracebacks, and changes nothing else",
 }
 """Options that are no dimension, with the reason."""
 
-POINT = {"rates": "train.lr=0.01", "grid": "train.lr=1.0", "auto": "", "auto+rates": "train.lr=0.01"}
+POINT = {
+    "rates": "train.lr=0.01",
+    "grid": "train.lr=1.0",
+    "auto": "",
+    "auto+rates": "train.lr=0.01",
+}
 """A point for each space; that of mixers alone has none that all have."""
 
 
@@ -114,10 +133,18 @@ Rule = tuple[str, tuple[str, ...], Callable[..., bool]]
 """A reason, dimensions, and whether their values may not stand together."""
 
 REFUSED: list[Rule] = [
-    ("a grid over a continuous dimension", ("sampler", "space"), lambda one, two: one == "grid" and two != "grid"),
-    ("a pruner beside a second objective", ("cost", "pruner"), lambda one, two: "none" not in (one, two)),
     (
-        "--match with a pruner and a budget in another unit",
+        "a grid over a continuous dimension",
+        ("sampler", "space"),
+        lambda one, two: one == "grid" and two != "grid",
+    ),
+    (
+        "a pruner beside a second objective",
+        ("cost", "pruner"),
+        lambda one, two: "none" not in (one, two),
+    ),
+    (
+        "trial.match with a pruner and a budget in another unit",
         ("match", "pruner", "budget"),
         lambda match, pruner, budget: "none" not in (match, pruner) and budget != "flops",
     ),
@@ -152,14 +179,18 @@ def fits(row: Row) -> bool:
 
 
 def drawn_rows(seed: int, count: int | None = None) -> list[dict[str, Any]]:
-    """Rows that cover every pair of values that may stand together; more of them, or fewer, where a count is asked."""
+    """Rows that cover every pair of values that may stand together; more of them, or fewer,
+    where a count is asked.
+    """
     draw, rows = random.Random(seed), list[dict[str, Any]]()
     constraints = [
         {"operator": "fn", "requires": list(names), "evaluate": partial(_holds, names, breaks)}
         for _, names, breaks in (*REFUSED, *POINTLESS)
     ]
     while not rows or (count is not None and len(rows) < count):
-        covering = [dict(row) for row in make(DIMENSIONS, salt=str(draw.random()), constraints=constraints)]
+        covering = [
+            dict(row) for row in make(DIMENSIONS, salt=str(draw.random()), constraints=constraints)
+        ]
         rows += draw.sample(covering, len(covering))
     return rows if count is None else rows[:count]
 
@@ -186,13 +217,19 @@ class Place:
     @property
     def searches(self) -> list[Path]:
         """The newest last."""
-        return sorted(self.root.glob("runs/small-search/*"), key=lambda path: path.stat().st_mtime_ns)
+        return sorted(
+            self.root.glob("runs/small-search/*"), key=lambda path: path.stat().st_mtime_ns
+        )
 
 
 def amount(row: Row, *, extended: bool = False) -> str:
     """The budget as typed."""
     trials = TRIALS + extended
-    amounts = {"trials": f"{trials}-trials", "flops": f"{1.3e6 * steps_of(row) * trials:g}flops", "seconds": "3s"}
+    amounts = {
+        "trials": f"{trials}-trials",
+        "flops": f"{1.3e6 * steps_of(row) * trials:g}flops",
+        "seconds": "3s",
+    }
     return amounts[row["budget"]]
 
 
@@ -201,17 +238,37 @@ def command(row: Row, folder: Path) -> list[str]:
     (folder / "small.yaml").write_text(base_of(row) + STUDIES[row["target"]])
     for name, text in SPACES.items():
         (folder / f"{name}.yaml").write_text(text)
-    (folder / "points.yaml").write_text(json.dumps([_point(POINT[row["space"]])]) if POINT[row["space"]] else "[]")
-    space = "+".join(name if name == "auto" else f"./{name}.yaml" for name in row["space"].split("+"))
-    arguments = ["tune", "small.yaml", "--space", space, "--local", "--budget", amount(row)]
-    for name in ("sampler", "pruner", "match", "cost", "seeds_per_trial", "final_seeds", "seed", "root"):
-        arguments += [f"--{name.replace('_', '-')}", str(row[name])]
+    (folder / "points.yaml").write_text(
+        json.dumps([_point(POINT[row["space"]])]) if POINT[row["space"]] else "[]"
+    )
+    space = "+".join(
+        name if name == "auto" else f"./{name}.yaml" for name in row["space"].split("+")
+    )
+    arguments = [
+        "tune",
+        "small.yaml",
+        "--space",
+        space,
+        "--local",
+        "--jobs",
+        "1",
+        "--budget",
+        amount(row),
+    ]
+    for name in ("sampler", "pruner", "cost", "root"):
+        arguments += [f"--{name}", str(row[name])]
+    arguments += [f"{key}={row[name]}" for key, name in KEYS.items()]
     if row["points"] != "none":
-        arguments += ["--points", POINT[row["space"]] if row["points"] == "text" else "./points.yaml"]
+        arguments += [
+            "--points",
+            POINT[row["space"]] if row["points"] == "text" else "./points.yaml",
+        ]
     if row["parameters"] == "equal":
         arguments.append("match=parameters")
     if row["overrides"] == "pruner":
-        arguments.append("pruner.n_warmup_steps=40" if row["pruner"] == "median" else "pruner.reduction_factor=2")
+        arguments.append(
+            "pruner.n_warmup_steps=40" if row["pruner"] == "median" else "pruner.reduction_factor=2"
+        )
     elif row["overrides"] != "none":
         arguments.append(row["overrides"])
     return arguments
@@ -258,7 +315,12 @@ def _conduct(row: Row, arguments: list[str], shown: list[str], place: Place, bef
         for _ in range(row["resume"] == "killed twice"):
             if len(place.searches) > before:
                 fault = f"kill@step:{draw.randrange(1, steps // 2)}"
-                cli(["tune", "--resume", str(place.searches[-1]), "--local"], place.folder, fault=fault, check=None)
+                cli(
+                    ["resume", str(place.searches[-1]), "--local", "--jobs", "1"],
+                    place.folder,
+                    fault=fault,
+                    check=None,
+                )
     else:
         code = main([*arguments, *shown])
         if code or row["resume"] == "never":
@@ -266,7 +328,7 @@ def _conduct(row: Row, arguments: list[str], shown: list[str], place: Place, bef
     if len(place.searches) == before:
         return 2
     more = ["--budget", amount(row, extended=True)] if row["resume"] == "extended" else []
-    return main(["tune", "--resume", str(place.searches[-1]), "--local", *more, *shown])
+    return main(["resume", str(place.searches[-1]), "--local", "--jobs", "1", *more, *shown])
 
 
 def openings(place: Place) -> list[dict[str, Any]]:
@@ -284,7 +346,8 @@ def _opened_once(search: Path, ledger: Sequence[Mapping[str, Any]]) -> Iterator[
     if len(set(opened)) < len(opened):
         yield "TEST was opened twice for one experiment"
     finished = {
-        (str(path.parent), (read_result(path.parent) or {})["experiment"]) for path in cells.glob("*/result.json")
+        (str(path.parent), (read_result(path.parent) or {})["experiment"])
+        for path in cells.glob("*/result.json")
     }
     if not finished <= set(opened):
         yield "a final run is not in the ledger"
@@ -293,21 +356,28 @@ def _opened_once(search: Path, ledger: Sequence[Mapping[str, Any]]) -> Iterator[
 def faults_of(row: Row, search: Path, folder: Path) -> Iterator[str]:
     """What the files of a search say that is not what its row asks for."""
     summary = read_json(search / "search.json") or {}
-    spaces = {one.label: one.space for one in read_search(search).candidates}
+    spaces = {candidate.label: candidate.space for candidate in read_search(search).candidates}
     overrides = ["match=parameters"] if row["parameters"] == "equal" else []
     study = load_study(str(folder / "small.yaml"), overrides)
     rows = {}
     for run in study.runs:
         cell = "-".join(label for key, label in run.labels.items() if key != "seed") or "small"
         rows.setdefault(cell, run)
-    if set(rows) != {one["label"] for one in summary["candidates"]}:
-        yield f"candidates {[one['label'] for one in summary['candidates']]}, the study has {list(rows)}"
+    if set(rows) != {candidate["label"] for candidate in summary["candidates"]}:
+        yield (
+            f"candidates {[candidate['label'] for candidate in summary['candidates']]}, the study "
+            f"has {list(rows)}"
+        )
         return
     for candidate in summary["candidates"]:
         label = candidate["label"]
         trials = sorted((search / "trials" / label).glob("[0-9]*"))
         told = [read_json(path / "trial.json") or {} for path in trials]
-        ran = [path for path, one in zip(trials, told, strict=True) if one.get("state") != "infeasible"]
+        ran = [
+            path
+            for path, line in zip(trials, told, strict=True)
+            if line.get("state") != "infeasible"
+        ]
         yield from _budget_faults(row, candidate, ran, spaces[label], len(trials))
         for path in ran:
             yield from _trial_faults(row, path, rows[label])
@@ -330,7 +400,7 @@ def _budget_faults(
         if len(ran) != whole and not (size is not None and drawn == size):
             yield f"{label}: {len(ran)} trials, {whole} were asked for"
     results = [result for path in ran for result in results_of(path)]
-    flops = sum(one["steps"] * one["flops_per_step"] for one in results)
+    flops = sum(result["steps"] * result["flops_per_step"] for result in results)
     allowed = float(amount(row, extended=extended)[:-5]) if row["budget"] == "flops" else math.inf
     if not 0 < flops <= allowed * 1.000001:
         yield f"{label}: used {flops:.4g} FLOPs of {amount(row)}"
@@ -378,27 +448,48 @@ def _trial_faults(row: Row, path: Path, own: Any) -> Iterator[str]:
 
 
 def _value_of(trial: Path) -> tuple[float, float]:
-    """Mean over the runs of each one's best validation accuracy, and of the loss there; by its records alone."""
+    """Mean over the runs of each one's best validation accuracy, and of the loss there; by its
+    records alone.
+    """
     best = []
     for run in sorted(trial.glob("seed-*")) or [trial]:
-        records = [one.metrics for one in read_records(run) if one.kind == "eval" and one.split == "validation"]
-        best.append(min((-one["accuracy"], one["loss"]) for one in records))
-    return fmean(one[0] for one in best), fmean(one[1] for one in best)
+        records = [
+            record.metrics
+            for record in read_records(run)
+            if record.kind == "eval" and record.split == "validation"
+        ]
+        best.append(min((-record["accuracy"], record["loss"]) for record in records))
+    return fmean(trial[0] for trial in best), fmean(trial[1] for trial in best)
 
 
-def _winner_faults(row: Row, search: Path, candidate: Mapping[str, Any], ran: Sequence[Path]) -> Iterator[str]:
+def _winner_faults(
+    row: Row, search: Path, candidate: Mapping[str, Any], ran: Sequence[Path]
+) -> Iterator[str]:
     label = candidate["label"]
     wanted = 2 if row["seeds_per_trial"] == 2 else 1
-    finished = [path for path in ran if [result["status"] for result in results_of(path)] == ["finished"] * wanted]
+    finished = [
+        path
+        for path in ran
+        if [result["status"] for result in results_of(path)] == ["finished"] * wanted
+    ]
     if len(finished) != candidate["trials"]["finished"]:
-        yield f"{label}: {len(finished)} trials finished, search.json says {candidate['trials']['finished']}"
+        yield (
+            f"{label}: {len(finished)} trials finished, search.json says "
+            f"{candidate['trials']['finished']}"
+        )
     if not finished:
         return
     winner = min(finished, key=lambda path: (*_value_of(path), path.name))
     if int(winner.name) != candidate["best"]["number"]:
-        yield f"{label}: trial {winner.name} is the best, search.json says {candidate['best']['number']}"
+        yield (
+            f"{label}: trial {winner.name} is the best, search.json says "
+            f"{candidate['best']['number']}"
+        )
     settings = experiment_of((sorted(winner.glob("seed-*")) or [winner])[0])
-    cells = [f"seed{seed}" if label == "small" else f"{label}-seed{seed}" for seed in range(row["final_seeds"])]
+    cells = [
+        f"seed{seed}" if label == "small" else f"{label}-seed{seed}"
+        for seed in range(row["final_seeds"])
+    ]
     for seed, cell in enumerate(cells):
         run = search / "final" / "cells" / cell
         if not (run / "result.json").exists():
@@ -411,27 +502,35 @@ def _winner_faults(row: Row, search: Path, candidate: Mapping[str, Any], ran: Se
 
 
 def _matched_faults(row: Row, search: Path) -> Iterator[str]:
-    """With `--match flops` all finished trials of all candidates use the same, each within 5 % of one amount."""
+    """With `trial.match=flops` all finished trials of all candidates use the same, each within 5 %
+    of one amount.
+    """
     if row["match"] != "flops":
         return
     found = [result for path in search.glob("trials/*/[0-9]*") for result in results_of(path)]
-    used = [one["steps"] * one["flops_per_step"] for one in found if one["status"] == "finished"]
+    used = [
+        fault["steps"] * fault["flops_per_step"] for fault in found if fault["status"] == "finished"
+    ]
     if used and max(used) > min(used) * 1.05 / 0.95 * 1.001:
         yield f"matched trials used {min(used):.4g} to {max(used):.4g} FLOPs"
 
 
 def _report_faults(search: Path, summary: Mapping[str, Any]) -> Iterator[str]:
-    """Each final row says its candidate's trials, dimensions and FLOPs, and unequal ones are marked."""
-    from subquad.report import search_document
+    """Each final row says its candidate's trials, dimensions and FLOPs, and unequal ones are
+    marked.
+    """
+    from subquad.reports import search_document
     from subquad.search.summary import read_summary
 
     values = search_document(search, read_summary(search)).values["final"]
-    candidates = {one["label"]: one for one in summary["candidates"] if one["best"]}
+    candidates = {
+        candidate["label"]: candidate for candidate in summary["candidates"] if candidate["best"]
+    }
     by_run = {Path(run["name"]).name: row for row in values["rows"] for run in row["runs"]}
     spent = {}
-    for label, one in candidates.items():
+    for label, candidate in candidates.items():
         row = by_run["seed0" if label == "small" else f"{label}-seed0"]
-        wanted = (one["trials"]["finished"], one["dimensions"], one["flops"])
+        wanted = (candidate["trials"]["finished"], candidate["dimensions"], candidate["flops"])
         spent[label] = wanted
         if len({Path(run["name"]).name.rpartition("seed")[0] for run in row["runs"]}) > 1:
             continue  # two candidates have won with the same settings
@@ -440,7 +539,9 @@ def _report_faults(search: Path, summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{label}: its row says {told['words']}, it had {wanted}"
     for first, second in itertools.combinations(spent.values(), 2):
         if first[0] != second[0] and not any(
-            "unequal tuning" in note for one in values["comparisons"] for note in one["notes"]
+            "unequal tuning" in note
+            for comparison in values["comparisons"]
+            for note in comparison["notes"]
         ):
             apart = {run["dataset"] for run in values["rows"]}
             if values["comparisons"]:

@@ -29,10 +29,13 @@ from subquad.engine import attempts, checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
-from subquad.runs import PREDICTIONS, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import PREDICTIONS, read_result
 
 SAME = {"fp64": 1e-7, "fp32": 2e-3, "bf16": 0.1, "fp16": 0.1}
-"""How far numbers may be apart on other ranks, or when a trained model is scored again, by precision."""
+"""How far numbers may be apart on other ranks, or when a trained model is scored again, by
+precision.
+"""
 
 
 class Wrong(Exception):
@@ -92,7 +95,9 @@ class Guard:
                 without = {key: value for key, value in experiment.items() if key != "init"}
                 (folder / "before.yaml").write_text(yaml.safe_dump(without))
                 (other,) = load_study(str(folder / "before.yaml"), ["train.seed=4321"]).runs
-                self._ended(self.ranks.call(_write_weights, (other.plain(), self.space.folder)), 0)
+                self._ended(
+                    self.ranks.call(_write_weights, (other.as_values(), self.space.folder)), 0
+                )
             (run,) = start(load_study(str(path), []), folder).runs
         except UserError as error:
             raise Refused(_one_line(error)) from error
@@ -105,9 +110,9 @@ class Guard:
 
     def _trained(self, run: Run) -> Run:
         ended = self._go_on(run)
-        for one in ended:
-            if one.error and _is_refusal(one.error):
-                raise Refused(_one_line(one.error))
+        for process in ended:
+            if process.error and _is_refusal(process.error):
+                raise Refused(_one_line(process.error))
         self._ended(ended, 0)
         _finished(run.folder)
         return run
@@ -138,9 +143,12 @@ class Guard:
             _same_classes(kept["predicted"], [answer["class"] for answer in answers])
 
     def _ended(self, ended: list[Ended], code: int) -> None:
-        for one in ended:
-            if one.code != code:
-                raise Wrong(f"a process ended with {one.code}, not {code}: {one.error}\n{one.trace}")
+        for process in ended:
+            if process.code != code:
+                raise Wrong(
+                    f"a process ended with {process.code}, not {code}: "
+                    f"{process.error}\n{process.trace}"
+                )
 
 
 def _is_refusal(error: str) -> bool:
@@ -173,8 +181,8 @@ def _on(run: Run, resources: Settings) -> Run:
 def _begin(folder: Path, number: int, plant: Callable[[], None] | None) -> None:
     """In a rank: write down which samples each step sees.
 
-    Compiled code waits for no C++ compiler, and loader processes are forks: else each row would take minutes. What the
-    compiler makes and how loaders are spawned have tests of their own.
+    Compiled code waits for no C++ compiler, and loader processes are forks: else each row would
+    take minutes. What the compiler makes and how loaders are spawned have tests of their own.
     """
     torch.compile = partial(torch.compile, backend="aot_eager")  # pyright: ignore[reportPrivateImportUsage]
     feed.DataLoader = partial(_forking_loader, feed.DataLoader)
@@ -184,7 +192,9 @@ def _begin(folder: Path, number: int, plant: Callable[[], None] | None) -> None:
         path = folder / f"seen-{number}-{parts.group.rank}.jsonl"
         with path.open("w") as stream:
             for step, (micros, samples) in enumerate(batches(parts, begin, workers), begin + 1):
-                seen = [sample for micro in micros if micro.real for sample in _samples(micro.batch)]
+                seen = [
+                    sample for micro in micros if micro.real for sample in _samples(micro.batch)
+                ]
                 stream.write(json.dumps([step, seen]) + "\n")
                 stream.flush()
                 yield micros, samples
@@ -207,7 +217,9 @@ def _samples(batch: Any) -> list[str]:
 
 
 def _seen(folder: Path) -> dict[tuple[int, int], Counter[str]]:
-    """The samples of each step of each attempt, over its ranks; of a rank that was killed the last line may be torn."""
+    """The samples of each step of each attempt, over its ranks; of a rank that was killed the
+    last line may be torn.
+    """
     found: dict[tuple[int, int], Counter[str]] = {}
     for path in folder.glob("seen-*-*.jsonl"):
         number = int(path.stem.split("-")[1])
@@ -218,12 +230,16 @@ def _seen(folder: Path) -> dict[tuple[int, int], Counter[str]]:
 
 
 def _is_compared(row: Row) -> bool:
-    """Whether nothing random is drawn in each rank, so that other ranks give the same numbers up to rounding."""
+    """Whether nothing random is drawn in each rank, so that other ranks give the same numbers up
+    to rounding.
+    """
     return row["dropout"] == "0.0" and row["mixer"] != "odd" and row["model"] != "picture"
 
 
 def _may_stop_elsewhere(row: Row) -> bool:
-    """Whether on other ranks training may end after another evaluation: early stopping looks at scores."""
+    """Whether on other ranks training may end after another evaluation: early stopping looks at
+    scores.
+    """
     return not _is_compared(row) and row["patience"] != "None"
 
 
@@ -270,13 +286,23 @@ def _steps_of_kills(kind: str, saves: list[tuple[int, str]], generator: random.R
         Refused: the run has no such step, as it is too short.
     """
     begun = [(0, "begin"), *saves]
-    spans = [(kind, before + 1, after) for (before, kind), (after, _) in zip(begun, saves, strict=False)]
-    word = {"after an evaluation": "evaluation", "after a plain save": "plain save", "before the first save": "begin"}
-    fitting = [(first, last) for why, first, last in spans if kind == "twice in a row" or why == word[kind]]
+    spans = [
+        (kind, before + 1, after) for (before, kind), (after, _) in zip(begun, saves, strict=False)
+    ]
+    word = {
+        "after an evaluation": "evaluation",
+        "after a plain save": "plain save",
+        "before the first save": "begin",
+    }
+    fitting = [
+        (first, last) for why, first, last in spans if kind == "twice in a row" or why == word[kind]
+    ]
     if not fitting:
         raise Refused(f"guard: no step is {kind}: {saves}")
     first, last = generator.choice(fitting)
-    return sorted(generator.randint(first, last) for _ in range(2 if kind == "twice in a row" else 1))
+    return sorted(
+        generator.randint(first, last) for _ in range(2 if kind == "twice in a row" else 1)
+    )
 
 
 def _equal(whole: Path, killed: Path) -> None:
@@ -290,18 +316,25 @@ def _equal(whole: Path, killed: Path) -> None:
         if missing := names - expected.keys():
             raise Wrong(f"step {step} of an undisturbed run lacks {min(missing)}")
         if wrong := states.unequal(states.state(killed, step), expected):
-            raise Wrong(f"step {step}: {len(wrong)} of {len(expected)} tensors differ: {', '.join(wrong[:5])}")
+            raise Wrong(
+                f"step {step}: {len(wrong)} of {len(expected)} tensors differ: "
+                f"{', '.join(wrong[:5])}"
+            )
         if states.numbers(killed, step) != states.numbers(whole, step):
             raise Wrong(f"step {step}: generators or counters differ")
     for key in ("best", "last", "test", "steps", "skipped_steps"):
         if repr((read_result(killed) or {})[key]) != repr((read_result(whole) or {})[key]):
             raise Wrong(f"result: {key} differs")
-    if (killed / PREDICTIONS).exists() and (killed / PREDICTIONS).read_bytes() != (whole / PREDICTIONS).read_bytes():
+    if (killed / PREDICTIONS).exists() and (killed / PREDICTIONS).read_bytes() != (
+        whole / PREDICTIONS
+    ).read_bytes():
         raise Wrong("predictions differ")
 
 
 def _alike(whole: Path, killed: Path, row: Row) -> None:
-    """On other ranks: names, shapes, counters; and, without randomness, the values up to rounding."""
+    """On other ranks: names, shapes, counters; and, without randomness, the values up to
+    rounding.
+    """
     result, expected = read_result(killed) or {}, read_result(whole) or {}
     compared = _is_compared(row)
     if not compared and result["steps"] != expected["steps"]:
@@ -309,7 +342,10 @@ def _alike(whole: Path, killed: Path, row: Row) -> None:
     step = states.steps(whole)[-1]
     if states.steps(killed)[-1] != step:
         raise Wrong(f"the last checkpoint is of step {states.steps(killed)[-1]}, not {step}")
-    mine, theirs = ({n: t for n, t in states.state(one, step).items() if n[:4] != "rng:"} for one in (killed, whole))
+    mine, theirs = (
+        {n: t for n, t in states.state(folder, step).items() if n[:4] != "rng:"}
+        for folder in (killed, whole)
+    )
     if mine.keys() != theirs.keys():
         raise Wrong(f"other tensors: {sorted(mine.keys() ^ theirs.keys())[:5]}")
     for name, tensor in theirs.items():
@@ -317,14 +353,16 @@ def _alike(whole: Path, killed: Path, row: Row) -> None:
             raise Wrong(f"{name} is {mine[name].dtype} {tuple(mine[name].shape)}")
     if not compared:
         return
-    losses = [states.losses(one) for one in (killed, whole)]
+    losses = [states.losses(folder) for folder in (killed, whole)]
     apart = np.abs(losses[0] - losses[1]).max(initial=0.0)
     if apart > SAME[row["precision"]] * max(1.0, np.abs(losses[1]).max(initial=0.0)):
         raise Wrong(f"losses are {apart:.2g} apart on other ranks")
     if row["precision"] == "fp64":
         for name, tensor in theirs.items():
             if not torch.allclose(mine[name].double(), tensor.double(), rtol=1e-3, atol=1e-3):
-                raise Wrong(f"{name} is {(mine[name] - tensor).abs().max():.2g} apart on other ranks")
+                raise Wrong(
+                    f"{name} is {(mine[name] - tensor).abs().max():.2g} apart on other ranks"
+                )
 
 
 def _same_classes(predicted: np.ndarray, answers: list[Any]) -> None:
@@ -370,6 +408,8 @@ def empty_state() -> None:
     def emptying(root, step, content):
         name = max(name for name in content.optimizer if name.endswith("/exp_avg"))
         optimizer = {**content.optimizer, name: content.optimizer[name] * 0}
-        written(root, step, checkpoint.Checkpoint(content.model, optimizer, content.rng, content.state))
+        written(
+            root, step, checkpoint.Checkpoint(content.model, optimizer, content.rng, content.state)
+        )
 
     checkpoint.write = emptying

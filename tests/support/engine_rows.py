@@ -1,7 +1,8 @@
 """Settings of the engine that a guard combines: what each may be, and which pairs subquad refuses.
 
-A dimension has named choices. A choice is a set of settings by dotted key; the first one changes nothing. What two
-choices cannot be together is asked of subquad itself, so no rule stands here a second time.
+A dimension has named choices. A choice is a set of settings by dotted key; the first one changes
+nothing. What two choices cannot be together is asked of subquad itself, so no rule stands here a
+second time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pictures import write_folder
 from subquad.engine.parts import build_dataset, make_plan, training_cost
 from subquad.errors import UserError
 from subquad.experiment import Run
-from subquad.experiment.run import check, parse
+from subquad.experiment.components import parse
+from subquad.experiment.run import checked_run
 from subquad.registry import find_plugins, resolve
 
 Settings = Mapping[str, Any]
@@ -82,7 +84,6 @@ DIMENSIONS: dict[str, dict[str, Settings]] = {
     "kept": _choices("train.keep_checkpoints", 2, 1, 50),
     "logged": _choices("train.log_every", 10, 1),
     "loaders": _choices("train.loader_workers", 0, 1),
-    "sync": _choices("train.sync_every", 1, 3),
     "dropout": _choices("backbone.params.dropout", 0.0, 0.1),
     "init": {"none": {}, "file": {"init": {"from": "weights.safetensors"}}},
     "layers": {
@@ -109,7 +110,9 @@ REASONS = {
 """Settings that are no dimension, and why."""
 
 DEAR = ("compile", "loaders")
-"""Their second choice costs seconds in each process, so it stands in as few rows as the pairs need."""
+"""Their second choice costs seconds in each process, so it stands in as few rows as the pairs
+need.
+"""
 
 _STRUCTURE = {"model", "mixer", "layers", "buckets"}
 """What two choices make is known only when the model is built."""
@@ -140,7 +143,10 @@ def mixers_of(folder: Path, seed: int, count: int) -> dict[str, Settings]:
 def _fitting(name: str) -> dict[str, Any]:
     """A mixer that picks no more tokens than the shortest sequences have."""
     known = resolve("mixer", name).plugin.config.model_fields
-    return {"name": name, "params": {key: 4 for key in ("rank", "num_indices", "num_landmarks") if key in known}}
+    return {
+        "name": name,
+        "params": {key: 4 for key in ("rank", "num_indices", "num_landmarks") if key in known},
+    }
 
 
 def models_of(folder: Path) -> dict[str, Settings]:
@@ -150,7 +156,9 @@ def models_of(folder: Path) -> dict[str, Settings]:
     for number in range(60):
         speed = rng.uniform(0.2, 1.5)
         for value in np.sin(speed * np.arange(rng.integers(4, 12))):
-            rows.append(f"w{number},{value:.4f},{value**2:.4f},{speed:.4f},{int(speed > 0.8)},{number % 2}")
+            rows.append(
+                f"w{number},{value:.4f},{value**2:.4f},{speed:.4f},{int(speed > 0.8)},{number % 2}"
+            )
     (folder / "walks.csv").write_text("\n".join(rows) + "\n")
     for number, (part, count) in enumerate({"train": 20, "test": 6}.items()):
         write_folder(folder / "pictures" / part, {"cat": count, "dog": count}, number)
@@ -159,10 +167,18 @@ def models_of(folder: Path) -> dict[str, Settings]:
         lines = []
         for number in range(count):
             words = rng.integers(0, 99, rng.integers(3, 7)).astype(str)
-            line = {"article_text": [" ".join(words)], "abstract_text": [" ".join(["saw", *words[: number % 3]])]}
+            line = {
+                "article_text": [" ".join(words)],
+                "abstract_text": [" ".join(["saw", *words[: number % 3]])],
+            }
             lines.append(json.dumps(line) + "\n")
         (folder / "articles" / f"{part}.jsonl").write_text("".join(lines))
-    table = {"path": str(folder / "walks.csv"), "channels": ["x", "y"], "test_fraction": 0.2, "split_seed": 1}
+    table = {
+        "path": str(folder / "walks.csv"),
+        "channels": ["x", "y"],
+        "test_fraction": 0.2,
+        "split_seed": 1,
+    }
     controls = {"train_size": 36, "validation_size": 10, "test_size": 12}
     size = {"num_layers": 2, "dim": 16, "num_heads": 2, "ffn_dim": 32}
     encoder = {"name": "encoder", "params": size}
@@ -177,7 +193,12 @@ def models_of(folder: Path) -> dict[str, Settings]:
         "series": ("table", walks, encoder, "classification"),
         "values": ("table", speeds, encoder, {"name": "regression", "params": {"loss": "huber"}}),
         "labels": ("table", several, encoder, "multilabel"),
-        "tokens": ("recall", pairs, {"name": "encoder", "params": {**size, "head": "last"}}, "classification"),
+        "tokens": (
+            "recall",
+            pairs,
+            {"name": "encoder", "params": {**size, "head": "last"}},
+            "classification",
+        ),
         "places": (
             "mqar",
             {"length": 12, "num_pairs": 2, **controls},
@@ -202,7 +223,12 @@ def models_of(folder: Path) -> dict[str, Settings]:
             {"name": "encoder-decoder", "params": {**size, "num_layers": 2}},
             {"name": "summarization", "params": {"beam_width": 2, "max_new_tokens": 6}},
         ),
-        "picture": ("image-folder", pictures, {"name": "timm-vit", "params": vit}, "classification"),
+        "picture": (
+            "image-folder",
+            pictures,
+            {"name": "timm-vit", "params": vit},
+            "classification",
+        ),
     }
     return {
         name: {
@@ -230,7 +256,9 @@ class Space:
 
     @staticmethod
     def quick(folder: Path, seed: int) -> Space:
-        """All dimensions without what costs seconds in each process, and without asking for forbidden pairs."""
+        """All dimensions without what costs seconds in each process, and without asking for
+        forbidden pairs.
+        """
         dimensions = {"model": models_of(folder), "mixer": mixers_of(folder, seed, 2), **DIMENSIONS}
         for name in DEAR:
             dimensions[name] = dict(list(dimensions[name].items())[:1])
@@ -244,11 +272,13 @@ class Space:
         return Space(open_space.dimensions, folder, dict(open_space._refused()))
 
     def experiment(self, row: Row, seed: int = 0) -> dict[str, Any]:
-        """An experiment as plain values. A dimension that the row does not say has its first choice."""
+        """An experiment as plain values. A dimension that the row does not say has its first
+        choice.
+        """
         data: dict[str, Any] = {
             "name": "guard",
             "train": {"seed": seed, "lr": 0.01, "batch_size": 12},
-            "tracking": {"enabled": False, "system_metrics": False},
+            "tracking": {"uri": "off"},
         }
         for dimension, choices in self.dimensions.items():
             for key, value in choices[row.get(dimension, next(iter(choices)))].items():
@@ -260,10 +290,12 @@ class Space:
         return data
 
     def _refused(self) -> Iterator[tuple[frozenset[tuple[str, str]], str]]:
-        named = [(dimension, name) for dimension, choices in self.dimensions.items() for name in choices]
-        for one, other in combinations(named, 2):
-            if one[0] != other[0] and (said := self._refusal([one, other])):
-                yield frozenset([one, other]), said
+        named = [
+            (dimension, name) for dimension, choices in self.dimensions.items() for name in choices
+        ]
+        for combination, other in combinations(named, 2):
+            if combination[0] != other[0] and (said := self._refusal([combination, other])):
+                yield frozenset([combination, other]), said
 
     def _refusal(self, pair: Sequence[tuple[str, str]]) -> str:
         row = dict(pair)
@@ -274,8 +306,8 @@ class Space:
             return ""  # a default refuses nothing that stands alone
         try:
             if row.get("going on", "same") != "same":
-                check(parse(self.experiment({**row, "ranks": row["going on"]})))
-            run = check(parse(self.experiment(row)))
+                checked_run(parse(self.experiment({**row, "ranks": row["going on"]})))
+            run = checked_run(parse(self.experiment(row)))
             if row.keys() <= _STRUCTURE or len(row) == len(self.dimensions):
                 _build(run)
         except UserError as error:
@@ -286,13 +318,18 @@ class Space:
         """Rows that subquad takes, drawn one by one; they need not have every pair."""
         generator, rows = random.Random(seed), list[dict[str, str]]()
         while len(rows) < count:
-            row = {dimension: generator.choice(list(choices)) for dimension, choices in self.dimensions.items()}
+            row = {
+                dimension: generator.choice(list(choices))
+                for dimension, choices in self.dimensions.items()
+            }
             if not self._refusal(list(row.items())):
                 rows.append(row)
         return rows
 
     def rows(self, seed: int) -> tuple[list[dict[str, str]], dict[str, int]]:
-        """Rows that have every pair of choices that can be, and how many pairs there were, could not be, are had."""
+        """Rows that have every pair of choices that can be, and how many pairs there were, could
+        not be, are had.
+        """
         factors = {dimension: list(choices) for dimension, choices in self.dimensions.items()}
         by_dimensions: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for pair in self.forbidden:
@@ -302,7 +339,9 @@ class Space:
             {
                 "operator": "fn",
                 "requires": list(keys),
-                "evaluate": lambda row, keys=keys, wrong=wrong: (row[keys[0]], row[keys[1]]) not in wrong,
+                "evaluate": lambda row, keys=keys, wrong=wrong: (
+                    (row[keys[0]], row[keys[1]]) not in wrong
+                ),
             }
             for keys, wrong in by_dimensions.items()
         ]
@@ -337,8 +376,14 @@ class Space:
     def uncovered(self, rows: Sequence[Row]) -> set[frozenset[tuple[str, str]]]:
         """Pairs that can be, and stand in no row."""
         had = {frozenset(pair) for row in rows for pair in combinations(row.items(), 2)}
-        named = [(dimension, name) for dimension, choices in self.dimensions.items() for name in choices]
-        pairs = {frozenset([one, other]) for one, other in combinations(named, 2) if one[0] != other[0]}
+        named = [
+            (dimension, name) for dimension, choices in self.dimensions.items() for name in choices
+        ]
+        pairs = {
+            frozenset([combination, other])
+            for combination, other in combinations(named, 2)
+            if combination[0] != other[0]
+        }
         return pairs - had - self.forbidden.keys()
 
 

@@ -11,7 +11,9 @@ from subquad.cli.main import main as command_line
 
 
 def fatal(replace: Callable[..., Any], left: int) -> Callable[..., Any]:
-    """`os.replace`, which kills this process instead of its N-th call. 0: it never does; the calls are counted."""
+    """`os.replace`, which kills this process instead of its N-th call. 0: it never does; the
+    calls are counted.
+    """
     calls = 0
 
     def counted(*arguments: Any, **more: Any) -> Any:

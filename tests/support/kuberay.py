@@ -1,8 +1,10 @@
-"""What Kubernetes takes of the objects that `subquad cluster render kuberay` writes, as a JSON schema.
+"""What Kubernetes takes of the objects that `subquad cluster render kuberay` writes, as a JSON
+schema.
 
 No cluster is at hand. Fields of ray.io/v1 are those of KubeRay's generated reference for v1.6.2
-(https://docs.ray.io/en/master/cluster/kubernetes/references/api.html); those of pods and NetworkPolicies are the part
-of the Kubernetes reference that we use. A field that is not listed is refused, as by strict checks of kubectl.
+(https://docs.ray.io/en/master/cluster/kubernetes/references/api.html); those of pods and
+NetworkPolicies are the part of the Kubernetes reference that we use. A field that is not listed is
+refused, as by strict checks of kubectl.
 """
 
 from typing import Any
@@ -17,8 +19,15 @@ NAME: Schema = {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9]
 
 
 def of(required: str, /, **properties: Schema) -> Schema:
-    """An object with these properties and no other ones; `required` names some, with spaces between."""
-    return {"type": "object", "required": required.split(), "properties": properties, "additionalProperties": False}
+    """An object with these properties and no other ones; `required` names some, with spaces
+    between.
+    """
+    return {
+        "type": "object",
+        "required": required.split(),
+        "properties": properties,
+        "additionalProperties": False,
+    }
 
 
 def several(item: Schema) -> Schema:
@@ -28,7 +37,11 @@ def several(item: Schema) -> Schema:
 QUANTITY: Schema = {"type": "string", "pattern": r"^\d+([KMGT]i?|m)?$"}
 AMOUNTS: Schema = {
     "type": "object",
-    "properties": {"cpu": QUANTITY, "memory": QUANTITY, "nvidia.com/gpu": {"type": "string", "pattern": r"^[1-9]\d*$"}},
+    "properties": {
+        "cpu": QUANTITY,
+        "memory": QUANTITY,
+        "nvidia.com/gpu": {"type": "string", "pattern": r"^[1-9]\d*$"},
+    },
     "additionalProperties": False,
 }
 CONTAINER_SECURITY = of(
@@ -43,7 +56,9 @@ CONTAINER = of(
     image=STRING,
     securityContext=CONTAINER_SECURITY,
     resources=of("requests limits", requests=AMOUNTS, limits=AMOUNTS),
-    ports=several(of("name containerPort", name=NAME, containerPort={"type": "integer", "minimum": 1})),
+    ports=several(
+        of("name containerPort", name=NAME, containerPort={"type": "integer", "minimum": 1})
+    ),
     env=several(of("name value", name=STRING, value=STRING)),
     envFrom=several(of("secretRef", secretRef=of("name", name=NAME, optional=FLAG))),
     volumeMounts=several(of("name mountPath", name=NAME, mountPath=STRING, readOnly=FLAG)),
@@ -65,7 +80,12 @@ POD = of(
         containers=several(CONTAINER),
         volumes=several(of("name configMap", name=NAME, configMap=of("name", name=NAME))),
         tolerations=several(
-            of("key operator effect", key=STRING, operator={"enum": ["Exists"]}, effect={"enum": ["NoSchedule"]})
+            of(
+                "key operator effect",
+                key=STRING,
+                operator={"enum": ["Exists"]},
+                effect={"enum": ["NoSchedule"]},
+            )
         ),
     ),
 )
@@ -74,8 +94,12 @@ CLUSTER_SPEC = of(
     rayVersion={"type": "string", "pattern": r"^\d+\.\d+\.\d+$"},
     authOptions=of("mode", mode={"const": "token"}, secretName=NAME),
     enableInTreeAutoscaling=FLAG,
-    autoscalerOptions=of("", idleTimeoutSeconds=NATURAL, securityContext=CONTAINER_SECURITY, resources={}),
-    headGroupSpec=of("rayStartParams template", rayStartParams=TEXTS, template=POD, serviceType=STRING),
+    autoscalerOptions=of(
+        "", idleTimeoutSeconds=NATURAL, securityContext=CONTAINER_SECURITY, resources={}
+    ),
+    headGroupSpec=of(
+        "rayStartParams template", rayStartParams=TEXTS, template=POD, serviceType=STRING
+    ),
     workerGroupSpecs=several(
         of(
             "groupName minReplicas maxReplicas rayStartParams template",
@@ -111,7 +135,9 @@ POLICY_SPEC = of(
         of(
             "from",
             **{
-                "from": several(of("podSelector", podSelector=SELECTOR, namespaceSelector=SELECTOR)),
+                "from": several(
+                    of("podSelector", podSelector=SELECTOR, namespaceSelector=SELECTOR)
+                ),
                 "ports": several(of("port", port=NATURAL, protocol={"enum": ["TCP"]})),
             },
         )
@@ -121,7 +147,13 @@ POLICY_SPEC = of(
 
 def document(version: str, kind: str, **parts: Schema) -> Schema:
     names = " ".join(("apiVersion", "kind", "metadata", *parts))
-    return of(names, apiVersion={"const": version}, kind={"const": kind}, metadata=of("name", name=NAME), **parts)
+    return of(
+        names,
+        apiVersion={"const": version},
+        kind={"const": kind},
+        metadata=of("name", name=NAME),
+        **parts,
+    )
 
 
 KINDS = {

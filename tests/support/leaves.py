@@ -9,7 +9,9 @@ import click
 from subquad.cli.main import cli
 
 
-def leaves(command: click.Command = cli, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def leaves(
+    command: click.Command = cli, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
     """Commands below one, each with its words."""
     if not isinstance(command, click.Group):
         yield " ".join(words), command

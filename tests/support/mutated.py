@@ -1,4 +1,6 @@
-"""Drawn changes of the JSON files of a run, study or search, as a stranger may make them: every check and sum fits."""
+"""Drawn changes of the JSON files of a run, study or search, as a stranger may make them: every
+check and sum fits.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad import runs
+from subquad.integrity import trial_sum
 from subquad.manifest import manifest_of
 from subquad.runs import json_value
 
@@ -15,12 +18,14 @@ RAW = "@raw"
 """What stands before a text that is written without quotes, as no writer of JSON would."""
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 7, 2**31, 2**63, 10**39, -(10**39), 10**400, 0.5, -0.5, 1e308, -1e308, 5e-324,
-    "", " ", "x", "NaN", "Infinity", "1e5", "../../x", "a/b", "\0", "\x1b[2J\x1b]52;c;eA==\a", "\u202eabc\u2028\u200b",
-    "=1+1", "\r\n\t=x", "[x]", "é" * 3000, "long " * 40_000, "\ud800", [], {}, [None], [[]], [1, "x", {}], {"": None},
-    {"a": {"a": {"a": 1}}}, {"name": 1}, {"metrics": 1}, [{"label": 3}], {"\x1b[31m": 0.5}, {"step": "x"},
-    f"{RAW}NaN", f"{RAW}-Infinity", f"{RAW}1e999", f"{RAW}" + "9" * 10_000, f"{RAW}" + "[" * 100_000,
-    f"{RAW}" + "[" * 45 + "]" * 45, f"{RAW}" + '{"a":' * 60 + "1" + "}" * 60, f'{RAW}{{"a":1,"a":2}}',
+    None, True, False, 0, -1, 7, 2**31, 2**63, 10**39, -(10**39), 10**400, 0.5, -0.5, 1e308, -1e308,
+    5e-324, "", " ", "x", "NaN", "Infinity", "1e5", "../../x", "a/b", "\0",
+    "\x1b[2J\x1b]52;c;eA==\a", "\u202eabc\u2028\u200b", "=1+1", "\r\n\t=x", "[x]", "é" * 3000,
+    "long " * 40_000, "\ud800", [], {}, [None], [[]], [1, "x", {}], {"": None},
+    {"a": {"a": {"a": 1}}}, {"name": 1}, {"metrics": 1}, [{"label": 3}], {"\x1b[31m": 0.5},
+    {"step": "x"}, f"{RAW}NaN", f"{RAW}-Infinity", f"{RAW}1e999", f"{RAW}" + "9" * 10_000,
+    f"{RAW}" + "[" * 100_000, f"{RAW}" + "[" * 45 + "]" * 45,
+    f"{RAW}" + '{"a":' * 60 + "1" + "}" * 60, f'{RAW}{{"a":1,"a":2}}',
 )  # fmt: skip
 
 
@@ -40,7 +45,9 @@ def places(data: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def change(data: Any, rng: random.Random) -> tuple[Any, str]:
     """The data with one change, and what it is."""
     where = rng.choice([(), *places(data)]) if rng.random() < 0.95 else ()
-    kind = rng.choice(("replaced", "replaced", "replaced", "removed", "renamed", "wrapped", "exchanged"))
+    kind = rng.choice(
+        ("replaced", "replaced", "replaced", "removed", "renamed", "wrapped", "exchanged")
+    )
     value = rng.choice(VALUES)
     if not where:
         return value, f"is now {str(value)[:40]!r}"
@@ -112,9 +119,9 @@ def forge(root: Path, changed: Path) -> None:
             data = json.loads(path.read_text())
             if name == runs.SUMMARY:
                 for candidate in data["candidates"]:
-                    for number, manifest in candidate["ended"].items():
-                        below = path.parent / runs.TRIALS / candidate["label"] / f"{int(number):05d}"
-                        manifest |= manifest_of({file: below / file for file in manifest})
+                    for number in candidate["ended"]:
+                        place = f"{runs.TRIALS}/{candidate['label']}/{int(number):05d}"
+                        candidate["ended"][number] = trial_sum(path.parent / place)
             else:
                 data["files"] |= manifest_of({file: path.parent / file for file in data["files"]})
             path.write_text(runs.json_text(json_value(data)))

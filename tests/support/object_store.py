@@ -1,4 +1,6 @@
-"""An S3-compatible server on loopback, and what a test does with it beside the code that it tests."""
+"""An S3-compatible server on loopback, and what a test does with it beside the code that it
+tests.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 @dataclass
@@ -37,7 +43,7 @@ class Bucket:
     def names(self) -> list[str]:
         """Of all files in storage."""
         found = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return [one["Key"].removeprefix("lab/") for one in found]
+        return [name["Key"].removeprefix("lab/") for name in found]
 
     def read(self, name: str) -> bytes:
         return self.client.get_object(Bucket=self.name, Key=f"lab/{name}")["Body"].read()
@@ -48,7 +54,8 @@ class Bucket:
     def forbid(self, action: str) -> None:
         """Nobody may do it any more."""
         policy = (
-            f'{{"Version": "2012-10-17", "Statement": [{{"Effect": "Deny", "Principal": "*", "Action": "s3:{action}", '
+            f'{{"Version": "2012-10-17", "Statement": [{{"Effect": "Deny", '
+            f'"Principal": "*", "Action": "s3:{action}", '
             f'"Resource": "arn:aws:s3:::{self.name}/*"}}]}}'
         )
         self.client.put_bucket_policy(Bucket=self.name, Policy=policy)

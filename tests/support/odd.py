@@ -27,7 +27,9 @@ class Odd(TokenMixer):
         out = self.value(self.again(x) @ self.frozen).cumsum(1)
         return MixerOutput(out, losses={"size": out.square().mean((1, 2))})
 """
-"""A mixer with tied, frozen and unused weights, buffers that differ over ranks, and an extra loss."""
+"""A mixer with tied, frozen and unused weights, buffers that differ over ranks, and an extra
+loss.
+"""
 
 
 def odd_mixer(folder: Path) -> str:

@@ -121,16 +121,20 @@ def simple(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def _started(words: list[str]) -> tuple[str, ...]:
-    """Without `uv run`, `taskset -c 0`, settings of the environment, and where output goes."""
+    """Without `uv run`, `taskset -c 0`, what starts ranks, settings of the environment, and where
+    output goes.
+    """
     rest = list(words)
     while rest and re.match(r"[A-Z_]+=", rest[0]):
         rest = rest[1:]
     if rest[:2] == ["uv", "run"]:
         rest = rest[2:]
         while rest and rest[0].startswith("-"):
-            rest = rest[2:] if rest[0] in ("--group", "--with") else rest[1:]
+            rest = rest[2:] if rest[0] in ("--extra", "--group", "--with") else rest[1:]
     if rest[:1] == ["taskset"]:
         rest = rest[3:]
+    if rest[:1] in (["torchrun"], ["srun"]) and "subquad" in rest:
+        rest = rest[rest.index("subquad") :]
     return tuple(rest[: rest.index(">")] if ">" in rest else rest)
 
 

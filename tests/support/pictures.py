@@ -27,4 +27,6 @@ def write_folder(folder: Path, classes: dict[str, int], seed: int = 0) -> None:
     for place, (name, count) in enumerate(classes.items()):
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            (folder / name / f"{number:03}.png").write_bytes(encoded(seed * 100_000 + place * 1000 + number))
+            (folder / name / f"{number:03}.png").write_bytes(
+                encoded(seed * 100_000 + place * 1000 + number)
+            )

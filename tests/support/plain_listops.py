@@ -1,4 +1,6 @@
-"""ListOps as plainly as it can be said: one tree at a time, nested lists, recursion. What the fast code is held to."""
+"""ListOps as plainly as it can be said: one tree at a time, nested lists, recursion. What the
+fast code is held to.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 
 
 def draw_tree(source: random.Random, depth: int, max_depth: int, max_args: int) -> Tree:
-    """A node at `depth`: above `max_depth` it is an operator with probability 1/4, otherwise a digit."""
+    """A node at `depth`: above `max_depth` it is an operator with probability 1/4, otherwise a
+    digit.
+    """
     if depth == max_depth or source.random() > 0.25:
         return source.randrange(10)
     count = source.randint(2, max_args)
@@ -30,7 +34,9 @@ def depth(tree: Tree) -> int:
 
 
 def value(tree: Tree) -> int:
-    """What a tree is worth; the median of an even number of values is the mean of the middle two, cut off."""
+    """What a tree is worth; the median of an even number of values is the mean of the middle
+    two, cut off.
+    """
     if isinstance(tree, int):
         return tree
     arguments = [value(argument) for argument in tree[1:]]

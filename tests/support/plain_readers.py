@@ -1,7 +1,9 @@
-"""Small good data sets, and what their files say, read in the plainest way: oracles for the readers.
+"""Small good data sets, and what their files say, read in the plainest way: oracles for the
+readers.
 
-`READERS` has an entry for each layout. An oracle returns, for "trainval" and "test", the samples in any order, each
-as its content and its label; or raises `Unreadable` where nobody can say what a file means.
+`READERS` has an entry for each layout. An oracle returns, for "trainval" and "test", the samples in
+any order, each as its content and its label; or raises `Unreadable` where nobody can say what a
+file means.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import Any
 import numpy as np
 from corruptions import BYTES, FOLDERS, LINES, Corruption, npz, parquet
 from PIL import Image
+from splits import batch, opened
 
-from subquad.data import Dataset, Split, TestKey
+from subquad.data import Dataset, TestKey
 from subquad_datasets.decode import UnreadableImage
 
 Sample = tuple[Any, Any]
@@ -34,7 +37,9 @@ STEPS = 16
 
 
 class Unreadable(Exception):
-    """A file of which nobody can say what it means; `line` is 0 where that is no question of a line."""
+    """A file of which nobody can say what it means; `line` is 0 where that is no question of a
+    line.
+    """
 
     def __init__(self, path: Path, line: int = 0):
         super().__init__(f"{path}:{line}")
@@ -68,16 +73,8 @@ class Reader:
     kinds: tuple[str, ...] = ("",)
 
 
-def opened(dataset: Dataset, name: str) -> Split:
-    return dataset.split(name, KEY if name == "test" else None)  # type: ignore[arg-type]
-
-
-def batch(dataset: Dataset, name: str) -> dict[str, np.ndarray]:
-    split = opened(dataset, name)
-    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
-
-
-# What readers give -----------------------------------------------------------------------------------------------
+# What readers give
+# -----------------------------------------------------------------------------------------------
 
 
 def see_series(dataset: Dataset, name: str) -> list[Sample]:
@@ -91,7 +88,10 @@ def see_bytes(first: int) -> Callable[[Dataset, str], list[Sample]]:
 
     def see(dataset: Dataset, name: str) -> list[Sample]:
         found, names = batch(dataset, name), dataset.describe().class_names
-        texts = [_text(row[keep], first) for row, keep in zip(found["inputs"], found["keep"], strict=True)]
+        texts = [
+            _text(row[keep], first)
+            for row, keep in zip(found["inputs"], found["keep"], strict=True)
+        ]
         if "inputs_b" in found:
             seconds = zip(found["inputs_b"], found["keep_b"], strict=True)
             pairs = zip(texts, [_text(row[keep], first) for row, keep in seconds], strict=True)
@@ -106,10 +106,29 @@ def _text(ids: np.ndarray, first: int) -> bytes:
 
 
 def see_expressions(dataset: Dataset, name: str) -> list[Sample]:
-    words = ["_", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"]
+    words = [
+        "_",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+        "[MIN",
+        "[MAX",
+        "[MED",
+        "[SM",
+        "]",
+    ]
     found = batch(dataset, name)
     rows = zip(found["inputs"], found["keep"], found["labels"], strict=True)
-    return [(" ".join(words[token] for token in row[keep]), str(label)) for row, keep, label in rows]
+    return [
+        (" ".join(words[token] for token in row[keep]), str(label)) for row, keep, label in rows
+    ]
 
 
 def see_pictures(dataset: Dataset, name: str) -> list[Sample]:
@@ -136,7 +155,8 @@ def see_articles(dataset: Dataset, name: str) -> list[Sample]:
     return [(_text(row[keep], 2), _text(target[target > 1], 2)) for row, keep, target in rows]
 
 
-# Tables ----------------------------------------------------------------------------------------------------------
+# Tables
+# --------------------------------------------------------------------------------------------------
 
 CLASSES = ("down", "up")
 
@@ -150,7 +170,13 @@ def series_columns(count: int, seed: int) -> dict[str, list[Any]]:
     columns = {"id": [], "t": [], "a": [], "b": [], "label": []}
     for place in order:
         number, step = rows[place]
-        cells = (f"s{number}", step, float(values[place, 0]), float(values[place, 1]), CLASSES[number % 2])
+        cells = (
+            f"s{number}",
+            step,
+            float(values[place, 0]),
+            float(values[place, 1]),
+            CLASSES[number % 2],
+        )
         for name, value in zip(columns, cells, strict=True):
             columns[name].append(value)
     return columns
@@ -172,7 +198,9 @@ def write_parquet(folder: Path) -> None:
     from pyarrow import parquet as files
 
     for seed, (part, count) in enumerate(SIZES.items()):
-        files.write_table(pa.table(series_columns(count, seed)), folder / f"{part}.parquet", compression="none")
+        files.write_table(
+            pa.table(series_columns(count, seed)), folder / f"{part}.parquet", compression="none"
+        )
 
 
 def write_npz(folder: Path) -> None:
@@ -250,7 +278,9 @@ def number_of(path: Path, line: int, value: Any, largest: float = LARGEST) -> fl
     return found
 
 
-def table_oracle(ending: str, read: Callable[[Path], list[tuple[int, dict[str, Any]]]]) -> Callable[[Path], Samples]:
+def table_oracle(
+    ending: str, read: Callable[[Path], list[tuple[int, dict[str, Any]]]]
+) -> Callable[[Path], Samples]:
     def oracle(folder: Path) -> Samples:
         parts = {part: folder / f"{part}{ending}" for part in SIZES}
         rows = {part: read(path) for part, path in parts.items() if there(path)}
@@ -279,9 +309,15 @@ def joined(found: dict[str, list[Sample]], folder: Path) -> Samples:
 Step = tuple[float, list[float], str]
 
 
-def _series(path: Path, rows: list[tuple[int, dict[str, Any]]], channels: list[str]) -> list[Sample]:
+def _series(
+    path: Path, rows: list[tuple[int, dict[str, Any]]], channels: list[str]
+) -> list[Sample]:
     """Series of rows with id, t, channels and label."""
-    flags = [name for name in channels if {str(row.get(name)).lower() for _, row in rows} <= {"true", "false"}]
+    flags = [
+        name
+        for name in channels
+        if {str(row.get(name)).lower() for _, row in rows} <= {"true", "false"}
+    ]
     series = dict[str, list[Step]]()
     for line, row in rows:
         if set(row) != {"id", "t", "label", *channels}:
@@ -290,7 +326,9 @@ def _series(path: Path, rows: list[tuple[int, dict[str, Any]]], channels: list[s
         if not all(words.values()) or any("\n" in word or "\r" in word for word in words.values()):
             raise Unreadable(path, line)
         values = [
-            float(words[name].lower() == "true") if name in flags else number_of(path, line, words[name])
+            float(words[name].lower() == "true")
+            if name in flags
+            else number_of(path, line, words[name])
             for name in channels
         ]
         step = number_of(path, line, words["t"], math.inf), values, words["label"]
@@ -303,7 +341,9 @@ def _ordered(path: Path, steps: list[Step]) -> Sample:
     labels, times = {step[2] for step in steps}, {step[0] for step in steps}
     if len(labels) > 1 or len(times) < len(steps):
         raise Unreadable(path)
-    return np.array([step[1] for step in steps], np.float64).astype(np.float32).tobytes(), labels.pop()
+    return np.array([step[1] for step in steps], np.float64).astype(
+        np.float32
+    ).tobytes(), labels.pop()
 
 
 def npz_oracle(folder: Path) -> Samples:
@@ -321,27 +361,38 @@ def _windows(path: Path) -> list[Sample]:
     try:
         with zipfile.ZipFile(path) as members:
             arrays = {
-                name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(members.read(name)), allow_pickle=False)
+                name.removesuffix(".npy"): np.lib.format.read_array(
+                    io.BytesIO(members.read(name)), allow_pickle=False
+                )
                 for name in members.namelist()
             }
         x, y = np.asarray(arrays["x"], np.float64), [str(label).strip() for label in arrays["y"]]
         lengths = arrays.get("lengths", np.full(len(x), x.shape[1]))
-        rows = [(row[:length].reshape(length, -1), label) for row, length, label in zip(x, lengths, y, strict=True)]
-        if arrays["x"].dtype.kind in "UO" or not all((np.abs(row) <= LARGEST).all() and len(row) for row, _ in rows):
+        rows = [
+            (row[:length].reshape(length, -1), label)
+            for row, length, label in zip(x, lengths, y, strict=True)
+        ]
+        if arrays["x"].dtype.kind in "UO" or not all(
+            (np.abs(row) <= LARGEST).all() and len(row) for row, _ in rows
+        ):
             raise ValueError
     except Exception:
         raise Unreadable(path) from None
     return [(row.astype(np.float32).tobytes(), label) for row, label in rows]
 
 
-# Texts -----------------------------------------------------------------------------------------------------------
+# Texts
+# --------------------------------------------------------------------------------------------------
 
 WORDS = ["red", "green", "blue", "fast", "slow", "warm", "cold", "near", "far", "old"]
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, str]]:
     rng = np.random.default_rng(seed)
-    return [(f"{' '.join(rng.choice(WORDS, 5))} {seed}{number}", ("neg", "pos")[number % 2]) for number in range(count)]
+    return [
+        (f"{' '.join(rng.choice(WORDS, 5))} {seed}{number}", ("neg", "pos")[number % 2])
+        for number in range(count)
+    ]
 
 
 def write_csv_texts(folder: Path) -> None:
@@ -384,7 +435,9 @@ def _labelled(path: Path, line: int, row: dict[str, Any]) -> Sample:
 
 def write_json_texts(folder: Path) -> None:
     for seed, (part, count) in enumerate(SIZES.items()):
-        rows = [json.dumps({"text": text, "label": label}) for text, label in sentences(count, seed)]
+        rows = [
+            json.dumps({"text": text, "label": label}) for text, label in sentences(count, seed)
+        ]
         (folder / f"{part}.jsonl").write_text("".join(f"{row}\n" for row in rows))
 
 
@@ -413,7 +466,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def json_texts_oracle(folder: Path) -> Samples:
     paths = {part: folder / f"{part}.jsonl" for part in SIZES}
     rows = {part: (path, json_lines(path)) for part, path in paths.items() if there(path)}
-    found = {part: [_labelled(path, line, row) for line, row in lines] for part, (path, lines) in rows.items()}
+    found = {
+        part: [_labelled(path, line, row) for line, row in lines]
+        for part, (path, lines) in rows.items()
+    }
     return joined(found, folder)
 
 
@@ -538,9 +594,9 @@ def _article(path: Path, line: int, row: dict[str, Any]) -> Sample:
     for name in ("article", "abstract"):
         if not isinstance(row.get(name), str):
             raise Unreadable(path, line)
-        lines = [one.strip() for one in re.sub(r"</?S>", "", row[name]).split("\n")]
+        lines = [line.strip() for line in re.sub(r"</?S>", "", row[name]).split("\n")]
         if name == "article":
-            lines = [one for one in lines if not re.fullmatch(r"[A-Z][A-Z ,&/-]{3,}", one)]
+            lines = [line for line in lines if not re.fullmatch(r"[A-Z][A-Z ,&/-]{3,}", line)]
         text = "\n".join(lines).strip()
         if not text:
             raise Unreadable(path, line)
@@ -548,7 +604,8 @@ def _article(path: Path, line: int, row: dict[str, Any]) -> Sample:
     return parts[0], parts[1]
 
 
-# UEA and Long Range Arena ----------------------------------------------------------------------------------------
+# UEA and Long Range Arena
+# ----------------------------------------------------------------------------------------
 
 
 def write_ts(folder: Path) -> None:
@@ -582,7 +639,9 @@ def _ts(path: Path) -> list[Sample]:
         if not line:
             continue
         *channels, label = line.split(":")
-        rows = [[number_of(path, number, cell) for cell in channel.split(",")] for channel in channels]
+        rows = [
+            [number_of(path, number, cell) for cell in channel.split(",")] for channel in channels
+        ]
         known = [name for name in CLASSES if name == label.strip().lower()]
         if len(rows) != 2 or len(rows[0]) != len(rows[1]) or not known:
             raise Unreadable(path, number)
@@ -638,7 +697,10 @@ def _expressions(path: Path) -> list[Sample]:
 def write_pairs(folder: Path) -> None:
     for seed, (name, count) in enumerate({"train": 8, "eval": 4, "test": 4}.items()):
         texts = [text for text, _ in sentences(2 * count, seed)]
-        rows = [f"{number % 2}\t{texts[2 * number]}\t{texts[2 * number + 1]}\n" for number in range(count)]
+        rows = [
+            f"{number % 2}\t{texts[2 * number]}\t{texts[2 * number + 1]}\n"
+            for number in range(count)
+        ]
         (folder / f"{name}.tsv").write_text("".join(rows))
 
 
@@ -669,7 +731,8 @@ def _pairs(path: Path) -> list[Sample]:
     return samples
 
 
-# Pictures --------------------------------------------------------------------------------------------------------
+# Pictures
+# --------------------------------------------------------------------------------------------------
 
 SIDE = 8
 
@@ -677,7 +740,9 @@ SIDE = 8
 def picture(seed: int, side: int = SIDE, mode: str = "RGB", kind: str = "PNG") -> bytes:
     shape = (side, side, 3) if mode == "RGB" else (side, side)
     stream = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)).save(stream, kind)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)).save(
+        stream, kind
+    )
     return stream.getvalue()
 
 
@@ -721,7 +786,9 @@ def gray_pictures_oracle(folder: Path) -> Samples:
         for content, label in samples:
             if content == BAD or len(content) != SIDE * SIDE * 3:
                 raise Unreadable(folder)
-            gray[part].append((to_gray(np.frombuffer(content, np.uint8).reshape(-1, 3)).tobytes(), label))
+            gray[part].append(
+                (to_gray(np.frombuffer(content, np.uint8).reshape(-1, 3)).tobytes(), label)
+            )
     return gray
 
 
@@ -734,7 +801,9 @@ def write_pathfinder(folder: Path) -> None:
         for number in range(10):
             data = picture(100 * part + number, 32, "L")
             (home / f"imgs/{part}/sample_{number}.png").write_bytes(data)
-            rows.append(f"imgs/{part} sample_{number}.png {number} {number % 2} 1.0 14 4 2 0.5 1 1\n")
+            rows.append(
+                f"imgs/{part} sample_{number}.png {number} {number % 2} 1.0 14 4 2 0.5 1 1\n"
+            )
         (home / f"metadata/{part}.npy").write_text("".join(rows))
 
 
@@ -763,11 +832,16 @@ def pathfinder_oracle(folder: Path) -> Samples:
 def write_shards(folder: Path) -> None:
     from subquad_datasets.shards.index import write_index
 
-    for seed, (name, count) in enumerate({"train-00000": 6, "train-00001": 6, "val-00000": 4}.items()):
+    for seed, (name, count) in enumerate(
+        {"train-00000": 6, "train-00001": 6, "val-00000": 4}.items()
+    ):
         path = folder / f"{name}.tar"
         with tarfile.open(path, "w") as tar:
             for number in range(count):
-                members = {"jpg": picture(100 * seed + number, kind="JPEG"), "cls": str(number % 2).encode()}
+                members = {
+                    "jpg": picture(100 * seed + number, kind="JPEG"),
+                    "cls": str(number % 2).encode(),
+                }
                 for ending, data in members.items():
                     info = tarfile.TarInfo(f"{name[:5]}{number:03}.{ending}")
                     info.size = len(data)
@@ -777,7 +851,9 @@ def write_shards(folder: Path) -> None:
 
 
 def shards_oracle(folder: Path) -> Samples:
-    """What the tars hold by Python's tarfile; a picture that is not the one of the index cannot be read."""
+    """What the tars hold by Python's tarfile; a picture that is not the one of the index cannot
+    be read.
+    """
     import hashlib
 
     from subquad_datasets.shards.index import read_index
@@ -811,42 +887,62 @@ READERS = {
         {"time": "t", "normalize": False, "max_len": STEPS},
     ),
     "table parquet": Reader(
-        "table", write_parquet, table_oracle(".parquet", read_parquet_table), see_series, (*BINARY, *[parquet] * 12),
-        {"time": "t", "normalize": False, "max_len": STEPS},
+        "table", write_parquet, table_oracle(".parquet", read_parquet_table), see_series,
+        (*BINARY, *[parquet] * 12), {"time": "t", "normalize": False, "max_len": STEPS},
     ),
     "table npz": Reader(
-        "table", write_npz, npz_oracle, see_series, (*BINARY, *[npz] * 12), {"normalize": False, "max_len": STEPS}
+        "table", write_npz, npz_oracle, see_series, (*BINARY, *[npz] * 12),
+        {"normalize": False, "max_len": STEPS},
     ),
-    "text-files csv": Reader("text-files", write_csv_texts, csv_texts_oracle, see_bytes(2), TEXT_FILES),
-    "text-files jsonl": Reader("text-files", write_json_texts, json_texts_oracle, see_bytes(2), TEXT_FILES),
-    "text-files folders": Reader("text-files", write_text_folders, text_folders_oracle, see_bytes(2), TEXT_FILES),
+    "text-files csv": Reader(
+        "text-files", write_csv_texts, csv_texts_oracle, see_bytes(2), TEXT_FILES,
+    ),
+    "text-files jsonl": Reader(
+        "text-files", write_json_texts, json_texts_oracle, see_bytes(2), TEXT_FILES,
+    ),
+    "text-files folders": Reader(
+        "text-files", write_text_folders, text_folders_oracle, see_bytes(2), TEXT_FILES,
+    ),
     "text-lm": Reader(
-        "text-lm", write_plain_text, plain_text_oracle, see_text, TEXT_FILES, {"context": 16}, "language-modeling",
-        "decoder",
+        "text-lm", write_plain_text, plain_text_oracle, see_text, TEXT_FILES,
+        {"context": 16}, "language-modeling", "decoder",
     ),
     "image-folder": Reader(
-        "image-folder", write_pictures, pictures_oracle, see_pictures, BINARY, {"size": SIDE}, backbone="timm-vit"
+        "image-folder", write_pictures, pictures_oracle, see_pictures, BINARY,
+        {"size": SIDE}, backbone="timm-vit",
     ),
     "imagenet": Reader(
         "imagenet", write_shards, shards_oracle, see_pictures, (*BYTES, *FOLDERS),
-        {"size": SIDE, "validation_fraction": 0.2}, backbone="timm-vit", kinds=(".tar", ".index", ".txt"),
+        {"size": SIDE, "validation_fraction": 0.2}, backbone="timm-vit",
+        kinds=(".tar", ".index", ".txt"),
     ),
     "uea": Reader(
-        "uea", write_ts, ts_oracle, see_series, TEXT_FILES, {"problem": "Toy", "normalize": False, "max_len": STEPS}
+        "uea", write_ts, ts_oracle, see_series, TEXT_FILES,
+        {"problem": "Toy", "normalize": False, "max_len": STEPS},
     ),
-    "lra-listops": Reader("lra-listops", write_listops, listops_oracle, see_expressions, TEXT_FILES, {"max_len": 99}),
-    "lra-text": Reader("lra-text", write_text_folders, text_folders_oracle, see_bytes(1), TEXT_FILES),
+    "lra-listops": Reader(
+        "lra-listops", write_listops, listops_oracle, see_expressions, TEXT_FILES,
+        {"max_len": 99},
+    ),
+    "lra-text": Reader(
+        "lra-text", write_text_folders, text_folders_oracle, see_bytes(1), TEXT_FILES,
+    ),
     "lra-retrieval": Reader(
-        "lra-retrieval", write_pairs, pairs_oracle, see_bytes(1), TEXT_FILES, backbone="dual-encoder"
+        "lra-retrieval", write_pairs, pairs_oracle, see_bytes(1), TEXT_FILES,
+        backbone="dual-encoder",
     ),
-    "lra-image": Reader("lra-image", write_pictures, gray_pictures_oracle, see_bytes(1), BINARY, {"side": SIDE}),
+    "lra-image": Reader(
+        "lra-image", write_pictures, gray_pictures_oracle, see_bytes(1), BINARY,
+        {"side": SIDE},
+    ),
     "lra-pathfinder": Reader(
-        "lra-pathfinder", write_pathfinder, pathfinder_oracle, see_bytes(1), TEXT_FILES, {"split": "google"}
+        "lra-pathfinder", write_pathfinder, pathfinder_oracle, see_bytes(1), TEXT_FILES,
+        {"split": "google"},
     ),
     "pubmed-rct": Reader("pubmed-rct", write_rct, rct_oracle, see_bytes(2), TEXT_FILES),
     "pubmed-summarization": Reader(
-        "pubmed-summarization", write_articles, articles_oracle, see_articles, TEXT_FILES, {}, "summarization",
-        "encoder-decoder",
+        "pubmed-summarization", write_articles, articles_oracle, see_articles, TEXT_FILES,
+        {}, "summarization", "encoder-decoder",
     ),
 }  # fmt: skip
 """Every layout of every data set that reads files of its user."""

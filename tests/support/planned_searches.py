@@ -1,4 +1,6 @@
-"""Searches that are planned and not run: which points would be tried, and whether each dimension changes anything."""
+"""Searches that are planned and not run: which points would be tried, and whether each dimension
+changes anything.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 import torch
 from optuna.distributions import CategoricalDistribution
 
+from subquad.drivers.costs import StudyCosts
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
@@ -19,7 +22,6 @@ from subquad.experiment import Run, load_study
 from subquad.plugin import MixerPlugin
 from subquad.registry import find_plugins, resolve
 from subquad.search.candidates import Candidate
-from subquad.search.materials import Materials
 from subquad.search.prepare import MAX_FRUITLESS
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
@@ -30,11 +32,12 @@ BASE = """\
 name: small
 dataset:
   name: recall
-  params: {num_pairs: 256, num_keys: 256, num_values: 8, train_size: 32, validation_size: 16, test_size: 16}
+  params: {num_pairs: 256, num_keys: 256, num_values: 8,
+    train_size: 32, validation_size: 16, test_size: 16}
 task: classification
 backbone: {name: encoder, params: {num_layers: 1, dim: 32, num_heads: 2, dropout: 0.1}}
 train: {epochs: 1, batch_size: 8}
-tracking: {enabled: false, system_metrics: false}
+tracking: {uri: off}
 """
 TRIALS = 12
 PAIRS = 4
@@ -55,18 +58,26 @@ def ways_of(mixer: str) -> dict[str, dict]:
 
 def spaces_of(mixer: str) -> list[str]:
     """`auto`, the optimiser's, both, and the shipped space of the mixer."""
-    shipped = [found.name for found in find_plugins("space") if found.name in (mixer, f"{mixer}-paper-grid")]
+    shipped = [
+        found.name
+        for found in find_plugins("space")
+        if found.name in (mixer, f"{mixer}-paper-grid")
+    ]
     return ["auto", "optimizer", "auto+optimizer", *shipped]
 
 
 def planned(mixer: str, params: dict, space: str, sampler: str, folder: Path) -> Search | None:
-    """A search of one mixer; None where there is nothing to search, or the sampler cannot search it."""
+    """A search of one mixer; None where there is nothing to search, or the sampler cannot search
+    it.
+    """
     path = folder / "small.yaml"
     if not path.exists():
         path.write_text(BASE)
     settings = [f"mixer.params.{name}={_text(value)}" for name, value in params.items()]
     try:
-        search = plan_search(load_study(str(path), [f"mixer={mixer}", *settings]), Settings(space, sampler=sampler))
+        search = plan_search(
+            load_study(str(path), [f"mixer={mixer}", *settings]), Settings(space, sampler=sampler)
+        )
         search.sampler(search.candidates[0])
     except NothingToSearch:
         return None
@@ -81,7 +92,7 @@ def _text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def tried(search: Search, materials: Materials) -> tuple[list[Point], list[str]]:
+def tried(search: Search, costs: StudyCosts) -> tuple[list[Point], list[str]]:
     """Points that can run, as many as a budget has trials, and why others cannot.
 
     Finished trials have values that are drawn, so that a model of them has something to go by.
@@ -95,11 +106,17 @@ def tried(search: Search, materials: Materials) -> tuple[list[Point], list[str]]
             break
         told = Trial(candidate=candidate.label, number=len(known), point=point, state="infeasible")
         try:
-            materials.parameters(at(candidate, point))
+            costs.parameters(at(candidate, point))
             points.append(point)
             in_a_row = 0
             curve = (Evaluation(step=1, value=draw.random(), loss=1.0),)
-            told = Trial(candidate=candidate.label, number=len(known), point=point, state="finished", curves=(curve,))
+            told = Trial(
+                candidate=candidate.label,
+                number=len(known),
+                point=point,
+                state="finished",
+                curves=(curve,),
+            )
         except UserError as error:
             reasons.append(str(error))
             in_a_row += 1
@@ -110,19 +127,24 @@ def tried(search: Search, materials: Materials) -> tuple[list[Point], list[str]]
 def at(candidate: Candidate, point: Point) -> Run:
     """The experiment of a point."""
     settings = candidate.space.settings(point)
-    return candidate.laid({".".join(map(str, one.path)): one.value for one in settings})
+    return candidate.laid({".".join(map(str, setting.path)): setting.value for setting in settings})
 
 
-def without_effect(search: Search, points: list[Point], materials: Materials) -> Iterator[str]:
+def without_effect(search: Search, points: list[Point], costs: StudyCosts) -> Iterator[str]:
     """Dimensions of which no two values train to other weights, all else alike."""
     candidate = search.candidates[0]
     for dim in candidate.space.dims:
         pairs = itertools.islice(_pairs(candidate, dim, points), PAIRS)
-        if not any(trained(candidate, one, materials) != trained(candidate, other, materials) for one, other in pairs):
+        if not any(
+            trained(candidate, pair, costs) != trained(candidate, other, costs)
+            for pair, other in pairs
+        ):
             yield dim.path
 
 
-def _pairs(candidate: Candidate, dim: Dimension, points: list[Point]) -> Iterator[tuple[Point, Point]]:
+def _pairs(
+    candidate: Candidate, dim: Dimension, points: list[Point]
+) -> Iterator[tuple[Point, Point]]:
     """Points, and the same with the value that another point has."""
     drawn = [candidate.space.draw(1, number) for number in range(60)]
     having = [point for point in [*points, *drawn] if dim.path in point]
@@ -135,16 +157,21 @@ def _pairs(candidate: Candidate, dim: Dimension, points: list[Point]) -> Iterato
                 yield point, {**point, dim.path: value}
 
 
-def trained(candidate: Candidate, point: Point, materials: Materials) -> str:
-    """Weights after two steps from one seed, as a text; why there are none where the point cannot run."""
+def trained(candidate: Candidate, point: Point, costs: StudyCosts) -> str:
+    """Weights after two steps from one seed, as a text; why there are none where the point
+    cannot run.
+    """
     try:
         run = at(candidate, point)
-        parts = build_parts(run, Group(), materials.data(run)[0])
+        parts = build_parts(run, Group(), costs.data(run)[0])
     except UserError:
         return "cannot run"
     for step, (micros, samples) in enumerate(training_batches(parts, 0, workers=0)):
         train_step(parts, micros, samples, parts.schedule(step))
         if step == 1:
             break
-    sums = [(tuple(one.shape), one.detach().double().sum().item()) for one in parts.bare_model.parameters()]
+    sums = [
+        (tuple(parameter.shape), parameter.detach().double().sum().item())
+        for parameter in parts.bare_model.parameters()
+    ]
     return repr([*sums, torch.get_rng_state().sum().item()])

@@ -1,4 +1,6 @@
-"""Ranks as forks of one process that has imported all that training needs: a start costs no import."""
+"""Ranks as forks of one process that has imported all that training needs: a start costs no
+import.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from small_run import one_run
 
-from subquad.drivers.work import rebuilt, work
+from subquad.drivers.work import work
 from subquad.engine import faults
 from subquad.engine.group import Group
 from subquad.experiment import Run
@@ -93,23 +96,29 @@ class Ranks:
         self._pipe.send((act, tuple(arguments), count, fault, limit))
         return self._pipe.recv()
 
-    def train(self, run: Run, workers: int, fault: str = "", around: Callable[[], None] | None = None) -> list[Ended]:
+    def train(
+        self, run: Run, workers: int, fault: str = "", around: Callable[[], None] | None = None
+    ) -> list[Ended]:
         """Do a run, or go on with it, on so many ranks.
 
         Args:
             around: called in each rank before it begins.
         """
         with tempfile.TemporaryDirectory() as scratch:
-            return self.call(_train, (workers, scratch, run.plain(), around), workers, fault)
+            return self.call(_train, (workers, scratch, run.as_values(), around), workers, fault)
 
 
-def _train(rank: int, workers: int, scratch: str, plain: dict[str, Any], around: Callable[[], None] | None) -> None:
+def _train(
+    rank: int, workers: int, scratch: str, plain: dict[str, Any], around: Callable[[], None] | None
+) -> None:
     if around:
         around()
     if workers > 1:
-        dist.init_process_group("gloo", init_method=f"file://{scratch}/rendezvous", rank=rank, world_size=workers)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{scratch}/rendezvous", rank=rank, world_size=workers
+        )
     group = Group(rank, workers)
-    work(rebuilt([plain], group), group, lambda: 0, restarts=True)
+    work(one_run(plain), group, lambda: 0, restarts=True)
     if workers > 1:
         dist.destroy_process_group()
 
@@ -130,7 +139,9 @@ def _serve(pipe: Connection, environment: dict[str, str]) -> None:
         pipe.send(_together(*asked))
 
 
-def _together(act: Callable[..., Any], arguments: tuple[Any, ...], count: int, fault: str, limit: float) -> list[Ended]:
+def _together(
+    act: Callable[..., Any], arguments: tuple[Any, ...], count: int, fault: str, limit: float
+) -> list[Ended]:
     with tempfile.TemporaryDirectory() as scratch:
         paths = [Path(scratch) / str(rank) for rank in range(count)]
         pids = [_fork(partial(act, rank, *arguments), paths[rank], fault) for rank in range(count)]

@@ -20,12 +20,21 @@ MIXED = Space(
     (
         BASIS,
         Dimension("mixer.params.order", IntDistribution(2, 10, step=2)),
-        Dimension("mixer.params.a", FloatDistribution(-0.5, 2.0), when=(Condition(BASIS.path, ("jacobi",)),)),
+        Dimension(
+            "mixer.params.a",
+            FloatDistribution(-0.5, 2.0),
+            when=(Condition(BASIS.path, ("jacobi",)),),
+        ),
         Dimension("train.lr", FloatDistribution(1e-4, 1e-2, log=True)),
         Dimension("backbone.params.ffn_dim", IntDistribution(4, 512, log=True)),
     ),
     (Constraint("less", ("mixer.params.order", "backbone.params.ffn_dim")),),
-    {BASIS.path: "legendre", "mixer.params.a": 1.0, "mixer.params.order": 3, "backbone.params.ffn_dim": 64},
+    {
+        BASIS.path: "legendre",
+        "mixer.params.a": 1.0,
+        "mixer.params.order": 3,
+        "backbone.params.ffn_dim": 64,
+    },
 )
 """Every kind of dimension, a condition, a constraint."""
 
@@ -48,15 +57,29 @@ def curve(*values: float, every: int = 10) -> tuple[Evaluation, ...]:
 
 
 def trial(
-    number: int, *values: float, state: State = "running", point: dict[str, Any] | None = None, **more: Any
+    number: int,
+    *values: float,
+    state: State = "running",
+    point: dict[str, Any] | None = None,
+    **more: Any,
 ) -> Trial:
     """A trial with these values, of 100 steps."""
     more.setdefault("total_steps", TOTAL)
     return Trial(
-        candidate="", number=number, point=point or {}, state=state, curves=(curve(*values),) if values else (), **more
+        candidate="",
+        number=number,
+        point=point or {},
+        state=state,
+        curves=(curve(*values),) if values else (),
+        **more,
     )
 
 
-def of_points(points: Iterable[dict[str, Any]], score, state: State = "finished", **more: Any) -> list[Trial]:
+def of_points(
+    points: Iterable[dict[str, Any]], score, state: State = "finished", **more: Any
+) -> list[Trial]:
     """Trials at these points, each with one value, `score(point)`."""
-    return [trial(number, score(point), state=state, point=point, **more) for number, point in enumerate(points)]
+    return [
+        trial(number, score(point), state=state, point=point, **more)
+        for number, point in enumerate(points)
+    ]

@@ -1,4 +1,6 @@
-"""Searches as a user starts them, in processes of their own: watched, killed from outside, compared."""
+"""Searches as a user starts them, in processes of their own: watched, killed from outside,
+compared.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Any
 
 import psutil
 
-from subquad.runs import read_json, read_records, read_result
+from subquad.records import read_records
+from subquad.runs import read_json, read_result
 
 MARK = "SUBQUAD_TEST_MARK"
 """Environment variable that all processes of a test inherit."""
@@ -46,7 +49,7 @@ class Traces:
                 return False
             if process.environ().get(MARK) == self.mark:
                 return True
-            return any(one.path.startswith(f"{self.folder}/") for one in process.open_files())
+            return any(file.path.startswith(f"{self.folder}/") for file in process.open_files())
         except psutil.Error:
             return False
 
@@ -64,7 +67,9 @@ def start(arguments: Sequence[str], cwd: Path, **more: str) -> subprocess.Popen[
     )
 
 
-def until(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 900.0) -> None:
+def until(
+    condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 900.0
+) -> None:
     """Wait until something holds while a process runs.
 
     Raises:
@@ -84,10 +89,10 @@ def until(condition: Callable[[], Any], process: subprocess.Popen[str], seconds:
 def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
     """Processes below one whose command line has these words."""
     found = []
-    for one in psutil.Process(process.pid).children(recursive=True):
+    for child in psutil.Process(process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if words in " ".join(one.cmdline()):
-                found.append(one)
+            if words in " ".join(child.cmdline()):
+                found.append(child)
     return found
 
 
@@ -104,18 +109,22 @@ def trial_folders(search: Path) -> list[Path]:
 
 def last_step(trial: Path) -> int:
     """The newest logged step of a trial, 0 before there is one."""
-    return max((one.step for one in read_records(trial)), default=0)
+    return max((record.step for record in read_records(trial)), default=0)
 
 
 def trained(search: Path) -> dict[str, dict[str, Any]]:
-    """What each trial is and came to, every logged step included: all that a clock and kills have no part in."""
+    """What each trial is and came to, every logged step included: all that a clock and kills
+    have no part in.
+    """
     found = {}
     for path in trial_folders(search):
         result = read_result(path) or {}
         found[f"{path.parent.name}/{path.name}"] = {
             "trial": read_json(path / "trial.json"),
             "records": [
-                (one.kind, one.step, dict(one.metrics)) for one in read_records(path) if one.kind in ("train", "eval")
+                (record.kind, record.step, dict(record.metrics))
+                for record in read_records(path)
+                if record.kind in ("train", "eval")
             ],
             **{name: result.get(name) for name in ("status", "best", "reason", "steps")},
         }

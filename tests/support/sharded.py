@@ -40,8 +40,12 @@ def tar_of(members: dict[str, bytes], **options) -> bytes:
 def shard_folder(root: Path, folder: Path, split: str = "train", size: int = 7) -> Path:
     """Shards of a folder of pictures."""
     pictures = find_pictures(root)
-    classes = sorted({one.kind for one in pictures})
-    list(write_shards(folder, split, classes, plan_shards(folder, split, pictures, classes, size, 0), 1))
+    classes = sorted({picture.kind for picture in pictures})
+    list(
+        write_shards(
+            folder, split, classes, plan_shards(folder, split, pictures, classes, size, 0), 1
+        )
+    )
     return folder
 
 

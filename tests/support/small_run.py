@@ -6,42 +6,68 @@ import hashlib
 import itertools
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
+from command import Command
 from safetensors.torch import load_file
 from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
-from subquad.drivers.work import rebuilt, work
+import subquad.errors
+from subquad.drivers.queue import END, Done
+from subquad.drivers.work import Take, work
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
 from subquad.experiment import Run
 from subquad.processes import forking_context, settle
-from subquad.testing.subject import check_subjects, padded
+from subquad.records import read_records
+from subquad.testing.calls import padded
+from subquad.testing.subject import check_subjects
 
 SMALL = """
 name: small
 protocol: honest
 dataset:
   name: recall
-  params: {num_pairs: 4, num_keys: 6, num_values: 5, train_size: 203, validation_size: 40, test_size: 60}
+  params: {num_pairs: 4, num_keys: 6, num_values: 5,
+    train_size: 203, validation_size: 40, test_size: 60}
 task: classification
-backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, dropout: 0.1, head: last}}
+backbone:
+  name: encoder
+  params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, dropout: 0.1, head: last}
 mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}
 train: {epochs: 3, batch_size: 16, lr: 1e-3, clip_norm: 1.0, log_every: 1}
-tracking: {enabled: false, system_metrics: false}
+tracking: {uri: off}
 """
 
 
 def run_here(ticket: Run, asked_to_stop: Callable[[], int] = lambda: 0, device: str = "cpu") -> str:
     """Do a run in this process."""
     return train_run(ticket, Group(device=torch.device(device)), Signals(asked_to_stop))
+
+
+def one_run(run: Run | dict[str, Any]) -> Take:
+    """Gives a worker this run, or its plain values, and then no more.
+
+    Raises:
+        SubquadError: what was wrong with it.
+    """
+    left = [run]
+
+    def take(done: Done | None) -> Any:
+        if done and done.error:
+            raise getattr(subquad.errors, done.kind)(done.error)
+        return left.pop() if left else END
+
+    return take
 
 
 def stopped_at(step: int) -> Callable[[], int]:
@@ -72,8 +98,8 @@ def stop_ranks_at(step: int, plain: dict[str, Any], world_size: int) -> None:
 def on_ranks(act: Callable[..., None], args: tuple[Any, ...], world_size: int) -> None:
     """Call `act(rank, *args)` in processes that begin and end as the product's ranks do.
 
-    They end at once. A process that first takes Python down, as `spawn` does, is aborted now and then by a thread of
-    gloo, which a sharded model keeps alive after the group's end.
+    They end at once. A process that first takes Python down, as `spawn` does, is aborted now and
+    then by a thread of gloo, which a sharded model keeps alive after the group's end.
     """
     forking_context()
     settled = partial(_settled, act, dict(os.environ))
@@ -85,19 +111,28 @@ def _settled(act: Callable[..., None], environment: dict[str, str], rank: int, *
     act(rank, *args)
 
 
-def _stopping_rank(rank: int, world_size: int, rendezvous: str, plain: dict[str, Any], step: int) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+def _stopping_rank(
+    rank: int, world_size: int, rendezvous: str, plain: dict[str, Any], step: int
+) -> None:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size
+    )
     calls = iter(range(1, 10**6))
     group = Group(rank, world_size)
-    work(rebuilt([plain], group), group, lambda: 15 if next(calls) >= step else 0, restarts=True)
+    asked_to_stop = lambda: 15 if next(calls) >= step else 0  # noqa: E731
+    work(one_run(plain), group, asked_to_stop, restarts=True)
     dist.destroy_process_group()
 
 
 def add_up_gradients(rank: int, device: str, rendezvous: str) -> None:
-    """The only rank of a group: a mixer's gradients through DDP are its own, and a sum over ranks is one's own."""
+    """The only rank of a group: a mixer's gradients through DDP are its own, and a sum over
+    ranks is one's own.
+    """
     if device == "cuda":
         torch.cuda.set_device(0)
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method=rendezvous, rank=rank, world_size=1)
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo", init_method=rendezvous, rank=rank, world_size=1
+    )
     subject = next(iter(check_subjects("subquad:agf")))
     x, keep = subject.tokens(2, 33, dtype=torch.float32).to(device), padded(33, (33, 17)).to(device)
     found = []
@@ -105,7 +140,9 @@ def add_up_gradients(rank: int, device: str, rendezvous: str) -> None:
         mixer = subject.build(dtype=torch.float32).to(device)
         model = DistributedDataParallel(mixer) if wrapped else mixer
         model(x, keep=keep).out.square().mean().backward()
-        found.append([one.grad for one in mixer.parameters() if one.grad is not None])
+        found.append(
+            [parameter.grad for parameter in mixer.parameters() if parameter.grad is not None]
+        )
     for mine, wanted in zip(*found, strict=True):
         torch.testing.assert_close(mine, wanted)
     total = torch.ones(5, device=device)
@@ -118,3 +155,14 @@ def only_run(root: Path, name: str = "small") -> Path:
     """The folder of the only run below a root."""
     (folder,) = (root / "runs" / name).iterdir()
     return folder
+
+
+def wait_for_steps(root: Path, steps: int, process: Command) -> None:
+    """Until a run below `root` has come further than so many steps."""
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and process.poll() is None:
+        for folder in (root / "runs").glob("small/*"):
+            if any(record.step > steps for record in read_records(folder)):
+                return
+    told = "running" if process.poll() is None else process.communicate(timeout=5)
+    pytest.fail(f"no step in time: {told}")

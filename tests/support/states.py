@@ -12,14 +12,16 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from subquad.runs import read_records
+from subquad.records import read_records
 
 FILES = ("model", "optimizer", "rng")
 
 
 def steps(run: Path) -> list[int]:
     """Steps of its checkpoints, oldest first."""
-    return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    return sorted(
+        int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")
+    )
 
 
 def state(run: Path, step: int) -> dict[str, Tensor]:
@@ -51,9 +53,14 @@ def _same(first: Tensor, second: Tensor) -> bool:
     """NaN is like NaN: a checkpoint may hold a buffer that was never a number."""
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         return False
-    return torch.equal(first.contiguous().view(-1).view(torch.uint8), second.contiguous().view(-1).view(torch.uint8))
+    return torch.equal(
+        first.contiguous().view(-1).view(torch.uint8),
+        second.contiguous().view(-1).view(torch.uint8),
+    )
 
 
 def losses(run: Path) -> np.ndarray:
     """The loss of each step that was logged."""
-    return np.array([record.metrics["loss"] for record in read_records(run) if record.kind == "train"])
+    return np.array(
+        [record.metrics["loss"] for record in read_records(run) if record.kind == "train"]
+    )

@@ -67,7 +67,7 @@ task: classification
 backbone: {{name: encoder, params: {{num_layers: 1, dim: 8, num_heads: 2, ffn_dim: 8}}}}
 mixer: {mixer}
 train: {{epochs: 1, batch_size: 16}}
-tracking: {{enabled: false, system_metrics: false}}
+tracking: {{uri: off}}
 """
 
 
@@ -201,7 +201,7 @@ def trained(world: World, call: Callable[..., Any]) -> None:
         assert said.code == 0, said
         (run,) = (root / "runs" / "small").glob("2*")
         shutil.move(run, world.store / name)
-    search = ("--space", "optimizer", "--budget", "1-trials", "--final-seeds", "1")
+    search = ("--space", "optimizer", "--budget", "1-trials", "final.seeds=1")
     said = call("tune", str(experiment), *search, *more)
     assert said.code == 0, said
     (found,) = (root / "runs" / "small-search").glob("2*")
@@ -651,7 +651,9 @@ def cluster_with(**answers: Any) -> Hostile:
     """The address of a dashboard that says what it likes."""
 
     def make(world: World) -> str:
-        filled = {key: one(world) if callable(one) else one for key, one in answers.items()}
+        filled = {
+            key: answer(world) if callable(answer) else answer for key, answer in answers.items()
+        }
         world.dashboard.answers.update(filled)
         return world.dashboard.address
 

@@ -29,7 +29,8 @@ class Mean(TokenMixer):
 
     def forward(self, x, *, keep=None, carry=None):
         weight = torch.ones_like(x[..., :1]) if keep is None else keep.unsqueeze(-1).to(x.dtype)
-        return x + (self.value(x) * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp(min=1)
+        total = (self.value(x) * weight).sum(1, keepdim=True)
+        return x + total / weight.sum(1, keepdim=True).clamp(min=1)
 """
 
 
@@ -45,15 +46,22 @@ def wheel(
 ) -> Path:
     """Write a wheel that offers mixers, by default one called `sent-mean`."""
     base = f"{name.replace('-', '_')}-{version}"
-    rows = "".join(f"{key} = {target}\n" for key, target in (entries or {name: "sent_mean:Mean"}).items())
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {python}\n"
+    rows = "".join(
+        f"{key} = {target}\n" for key, target in (entries or {name: "sent_mean:Mean"}).items()
+    )
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {python}\n"
+    )
+    built = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"
     content = {
         **(files or {"sent_mean.py": MEAN}),
         f"{base}.dist-info/METADATA": metadata,
-        f"{base}.dist-info/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        f"{base}.dist-info/WHEEL": built,
         f"{base}.dist-info/entry_points.txt": f"[subquad.mixers]\n{rows}",
     }
-    record = "".join(f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in content.items())
+    record = "".join(
+        f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in content.items()
+    )
     path = folder / f"{base}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as packed:
         for inner, text in {**content, f"{base}.dist-info/RECORD": record}.items():

@@ -46,12 +46,20 @@ def one_of_two(rank: int, rendezvous: str, expected: list[Any]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
     group = Group(rank, 2)
     for strategy in ("ddp", "fsdp2"):
-        for (model, batch), one in zip(models(), expected, strict=True):
-            _compare(group, strategy, model, {name: value[rank::2] for name, value in batch.items()}, one)
+        for (model, batch), output in zip(models(), expected, strict=True):
+            _compare(
+                group,
+                strategy,
+                model,
+                {name: value[rank::2] for name, value in batch.items()},
+                output,
+            )
     dist.destroy_process_group()
 
 
-def _compare(group: Group, strategy: str, model: Any, share: dict[str, Tensor], expected: Any) -> None:
+def _compare(
+    group: Group, strategy: str, model: Any, share: dict[str, Tensor], expected: Any
+) -> None:
     losses, weights, tokens = expected
     wrapped = group.wrap(model, strategy, False, strategy == "fsdp2")
     # Both average the gradients of two processes, each over half of the weight.
@@ -64,8 +72,11 @@ def _compare(group: Group, strategy: str, model: Any, share: dict[str, Tensor], 
     assert torch.equal(greedy(model, share, 6)[0], tokens[group.rank :: 2])
 
 
-def train_long_document(rank: int, mixer: str, params: dict[str, Any], recompute: bool, limit: float) -> None:
-    """One step at the paper's size: 4,096 source tokens, 256 targets, width 512, twice 12 layers, 50,257 tokens.
+def train_long_document(
+    rank: int, mixer: str, params: dict[str, Any], recompute: bool, limit: float
+) -> None:
+    """One step at the paper's size: 4,096 source tokens, 256 targets, width 512, twice 12 layers,
+    50,257 tokens.
 
     Args:
         limit: GiB of memory that this process may take.
@@ -83,6 +94,9 @@ def train_long_document(rank: int, mixer: str, params: dict[str, Any], recompute
     loss.backward()
     optimizer.step()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{mixer} {params}, recompute {recompute}: {peak:.1f} GiB, {time.process_time() - start:.0f} s")
+    print(
+        f"{mixer} {params}, recompute {recompute}: {peak:.1f} GiB, "
+        f"{time.process_time() - start:.0f} s"
+    )
     assert loss.isfinite()
     assert peak < limit

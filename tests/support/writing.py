@@ -1,4 +1,6 @@
-"""Small models that write, around every built-in mixer that can stand in them; found by their facts."""
+"""Small models that write, around every built-in mixer that can stand in them; found by their
+facts.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ def subjects() -> Iterator[CheckSubject]:
 
 
 def causal_subjects() -> Iterator[CheckSubject]:
-    return (one for one in subjects() if one.causal)
+    return (subject for subject in subjects() if subject.causal)
 
 
 def cross_subjects() -> Iterator[CheckSubject]:
     """Those that let one sequence see another and can decode so."""
-    claimed = (one for one in subjects() if one.facts.cross and not one.causal)
-    return (one for one in claimed if one.build(role="cross").caches)
+    claimed = (subject for subject in subjects() if subject.facts.cross and not subject.causal)
+    return (subject for subject in claimed if subject.build(role="cross").caches)
 
 
 def way_name(subject: CheckSubject) -> str:
@@ -49,10 +51,14 @@ def maker(mixer: str | CheckSubject, **params: Any) -> Make:
     return lambda site: make_mixer(found, config, site)
 
 
-def model_of(backbone: str, make: Make, spec: DataSpec, dtype: torch.dtype = torch.float64, **params: Any) -> Any:
+def model_of(
+    backbone: str, make: Make, spec: DataSpec, dtype: torch.dtype = torch.float64, **params: Any
+) -> Any:
     """A small model in evaluation mode, all of whose weights are stirred."""
     found = resolve("backbone", backbone)
-    config = parameters(found, {"num_layers": 2, "dim": 8, "num_heads": 2, "dropout": 0.0, **params})
+    config = parameters(
+        found, {"num_layers": 2, "dim": 8, "num_heads": 2, "dropout": 0.0, **params}
+    )
     torch.manual_seed(0)
     context = BackboneContext(spec=spec, num_outputs=spec.vocab_size, make_mixer=make)
     model = build_class(found)(config, context).to(dtype).eval()
@@ -70,14 +76,18 @@ def prompts(lengths: tuple[int, ...], width: int = 0) -> dict[str, Tensor]:
     """Random tokens, padded, with the label of each position: the token after it."""
     width = width or max(lengths)
     keep = torch.arange(width) < torch.tensor(lengths)[:, None]
-    drawn = torch.randint(2, VOCABULARY, (len(lengths), 600), generator=torch.Generator().manual_seed(5))
+    drawn = torch.randint(
+        2, VOCABULARY, (len(lengths), 600), generator=torch.Generator().manual_seed(5)
+    )
     inputs, labels = drawn[:, :width], drawn[:, 1 : width + 1]
     return {"inputs": inputs * keep, "keep": keep, "labels": labels.masked_fill(~keep, NO_LABEL)}
 
 
 @torch.no_grad()
 def greedy(model: Any, batch: dict[str, Tensor], steps: int) -> tuple[Tensor, Tensor]:
-    """Tokens (B, steps) that are likeliest, one after the other, and the logits (B, steps, V) that they stood in."""
+    """Tokens (B, steps) that are likeliest, one after the other, and the logits (B, steps, V)
+    that they stood in.
+    """
     logits, state, memory = model.start(batch)
     seen, tokens = [logits], [logits.argmax(-1)]
     for _ in range(steps - 1):
@@ -95,7 +105,9 @@ def without_caches(model: Any) -> Any:
 
 
 def sequence_spec(source: int = 11, target: int = 14, titles: int = 4, **more: Any) -> DataSpec:
-    """Texts with section titles as a second modality and three numbers for each of two figures as a third."""
+    """Texts with section titles as a second modality and three numbers for each of two figures
+    as a third.
+    """
     arrays = {
         "inputs_titles": Array(("titles",), "int64"),
         "keep_titles": Array(("titles",), "bool"),
@@ -104,17 +116,25 @@ def sequence_spec(source: int = 11, target: int = 14, titles: int = 4, **more: A
         "reference": Array(("reference",), "int64"),
     }
     lengths = {"target": target, "reference": target, "titles": titles, "figures": 2, "numbers": 3}
-    return DataSpec.tokens(source, VOCABULARY, target="sequence", end_token=END, arrays=arrays, lengths=lengths, **more)
+    return DataSpec.tokens(
+        source, VOCABULARY, target="sequence", end_token=END, arrays=arrays, lengths=lengths, **more
+    )
 
 
-def documents(sources: tuple[int, ...], targets: tuple[int, ...], spec: DataSpec) -> dict[str, Tensor]:
-    """A batch of random texts with these numbers of real tokens; the targets count their end token."""
+def documents(
+    sources: tuple[int, ...], targets: tuple[int, ...], spec: DataSpec
+) -> dict[str, Tensor]:
+    """A batch of random texts with these numbers of real tokens; the targets count their end
+    token.
+    """
     text, generator = prompts(sources, spec.max_len), torch.Generator().manual_seed(6)
     longest = spec.lengths["target"]
     labels = torch.randint(2, VOCABULARY, (len(targets), longest), generator=generator)
     place, ends = torch.arange(longest), torch.tensor(targets)[:, None] - 1
     labels = labels.masked_fill(place == ends, END).masked_fill(place > ends, NO_LABEL)
-    titles, figures = (torch.arange(spec.lengths[name]) < ends % 3 + 1 for name in ("titles", "figures"))
+    titles, figures = (
+        torch.arange(spec.lengths[name]) < ends % 3 + 1 for name in ("titles", "figures")
+    )
     ids = torch.randint(2, VOCABULARY, titles.shape, generator=generator)
     numbers = torch.randn(*figures.shape, 3, generator=generator, dtype=torch.float64)
     second = {"inputs_titles": ids * titles, "keep_titles": titles}

@@ -1,4 +1,6 @@
-"""No secret of an address is shown, whatever its characters are; and looking for one takes linear time."""
+"""No secret of an address is shown, whatever its characters are; and looking for one takes
+linear time.
+"""
 
 import time
 
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subquad.addresses import has_secret, is_secret, mask, without_secrets
+from subquad.cli.main import main
 
 CANARY = "c4n4ry"
 CHARACTERS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=6)
@@ -49,7 +52,9 @@ def test_a_secret_value_of_a_query_is_not_shown(place, value):
     assert has_secret(address)
 
 
-@pytest.mark.parametrize("password", ["p@ss", "p'w", 'p"w', "a/b", "S3c/ret", "a?b", "a#b", "a://b", "12/34", "80"])
+@pytest.mark.parametrize(
+    "password", ["p@ss", "p'w", 'p"w', "a/b", "S3c/ret", "a?b", "a#b", "a://b", "12/34", "80"]
+)
 @pytest.mark.parametrize("place", PLACES[:4])
 def test_passwords_that_the_former_patterns_showed(place, password):
     assert password not in mask(place.format(password)).replace("//", "").replace(":5000", "")
@@ -80,8 +85,14 @@ def test_other_text_stays_as_it_is(text):
 
 
 def test_secrets_are_found_at_any_depth():
-    tree = {"mixers": [{"name": "a", "params": {"hf_token": CANARY, "num_tokens": 3, "class_token": True}}]}
-    shown = without_secrets({**tree, "key": [CANARY], "uri": [f"https://u:{CANARY}@h"], "key_dim": "8"})
+    tree = {
+        "mixers": [
+            {"name": "a", "params": {"hf_token": CANARY, "num_tokens": 3, "class_token": True}}
+        ]
+    }
+    shown = without_secrets(
+        {**tree, "key": [CANARY], "uri": [f"https://u:{CANARY}@h"], "key_dim": "8"}
+    )
     assert CANARY not in str(shown)
     assert shown["mixers"][0]["params"] == {"hf_token": "***", "num_tokens": 3, "class_token": True}
     assert shown["key_dim"] == "8"
@@ -95,8 +106,26 @@ def test_masking_twice_changes_nothing(text):
 @pytest.mark.parametrize(
     "name",
     [
-        *("token", "key", "pwd", "passphrase", "auth", "github_token", "api_key", "apiKey", "access-key", "secret"),
-        *("password", "client_secret", "mixer.params.hf_token", "X-Amz-Signature", "odbc_connect", "AWS_SECRET_KEY"),
+        *(
+            "token",
+            "key",
+            "pwd",
+            "passphrase",
+            "auth",
+            "github_token",
+            "api_key",
+            "apiKey",
+            "access-key",
+            "secret",
+        ),
+        *(
+            "password",
+            "client_secret",
+            "mixer.params.hf_token",
+            "X-Amz-Signature",
+            "odbc_connect",
+            "AWS_SECRET_KEY",
+        ),
     ],
 )
 def test_names_of_secrets(name):
@@ -106,8 +135,25 @@ def test_names_of_secrets(name):
 @pytest.mark.parametrize(
     "name",
     [
-        *("num_tokens", "max_tokens", "tokenizer", "key_dim", "keys", "num_keys", "monkey", "author", "compass"),
-        *("authors", "secretary", "tokens_per_second", "train.lr", "dataset.params.path", "keyboard"),
+        *(
+            "num_tokens",
+            "max_tokens",
+            "tokenizer",
+            "key_dim",
+            "keys",
+            "num_keys",
+            "monkey",
+            "author",
+            "compass",
+        ),
+        *(
+            "authors",
+            "secretary",
+            "tokens_per_second",
+            "train.lr",
+            "dataset.params.path",
+            "keyboard",
+        ),
     ],
 )
 def test_names_of_other_settings(name):
@@ -139,3 +185,18 @@ def test_hostile_text_takes_linear_time(unit):
     mask(text)
     has_secret(text)
     assert time.process_time() - begun < 60  # some 2 s; the former way had no end
+
+
+@pytest.mark.parametrize("value", [CANARY, f"two {CANARY}"])
+def test_the_value_of_a_setting_that_is_called_like_a_secret_is_not_shown(value, capsys):
+    for setting in ("dataset.params.api_key", "mixer.params.access_token", "train.lr.secret"):
+        assert main(["train", "quickstart", "--dry-run", f"{setting}={value}"]) == 2
+        said = capsys.readouterr()
+        assert CANARY not in said.out + said.err
+        assert f"{setting}=***" in said.err
+
+
+def test_settings_that_are_no_secrets_are_shown():
+    hints = ("write key=value, as in train.lr=3e-4", "dataset.params.KEY=VALUE only")
+    for text in (*hints, "params.num_keys=16", "a.key_dim=3"):
+        assert mask(text) == text

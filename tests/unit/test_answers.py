@@ -14,13 +14,15 @@ from subquad.drivers.export import _write_program
 from subquad.drivers.trained import _rows
 from subquad.engine.parts import build_model
 from subquad.errors import ConfigError, PluginError
-from subquad.experiment import check, parse
+from subquad.experiment import checked_run, parse
 from subquad.nn import Backbone, ModelOutput
 from subquad.registry import find_plugins, resolve
-from subquad.report.text import metric_lines
+from subquad.reports.text import metric_lines
 from subquad.runs import write_output
 
-SPEC = DataSpec.tokens(4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids)))
+SPEC = DataSpec.tokens(
+    4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids))
+)
 
 
 def test_text_classes_probabilities_and_numbers():
@@ -51,7 +53,9 @@ def test_without_names_numbers_stay():
     assert list(_rows(bare, torch.zeros(2, 1), 2)) == [{"outputs": [0.0]}, {"outputs": [0.0]}]
 
 
-@pytest.mark.parametrize("decoded", [(torch.zeros(2),), {"class": 3}, {"class": torch.zeros(3)}, torch.tensor(1.0)])
+@pytest.mark.parametrize(
+    "decoded", [(torch.zeros(2),), {"class": 3}, {"class": torch.zeros(3)}, torch.tensor(1.0)]
+)
 def test_answers_that_cannot_be_written(decoded):
     with pytest.raises(PluginError, match="its answers cannot be written"):
         list(_rows(SPEC, decoded, 2))
@@ -78,21 +82,32 @@ def test_what_is_no_program_is_refused_in_one_line(model, reason, tmp_path: Path
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", [found.name for found in find_plugins("mixer") if found.distribution == "subquad"])
+@pytest.mark.parametrize(
+    "name", [found.name for found in find_plugins("mixer") if found.distribution == "subquad"]
+)
 def test_every_mixer_is_a_program_for_any_number_of_padded_samples(name, tmp_path: Path):
     experiment = {
         "dataset": {"name": "subquad:copy"},
         "task": {"name": "subquad:classification"},
-        "backbone": {"name": "subquad:encoder", "params": {"num_layers": 1, "dim": 8, "num_heads": 2}},
+        "backbone": {
+            "name": "subquad:encoder",
+            "params": {"num_layers": 1, "dim": 8, "num_heads": 2},
+        },
         "mixer": {"name": f"subquad:{name}"},
     }
     spec = DataSpec.series(65, 3, num_classes=2)
-    model = build_model(check(parse(experiment)), spec, 2).eval()
+    model = build_model(checked_run(parse(experiment)), spec, 2).eval()
     _write_program(model, spec.example(3), tmp_path / "model.pt2")
 
 
 def test_scores_with_their_intervals():
-    scores = {"rougeL": 0.2231, "rougeL_low": 0.21, "rougeL_high": 0.235, "loss": 2.5, "loss_low": 1.0}
+    scores = {
+        "rougeL": 0.2231,
+        "rougeL_low": 0.21,
+        "rougeL_high": 0.235,
+        "loss": 2.5,
+        "loss_low": 1.0,
+    }
     reports = resolve("task", "summarization").plugin.reports
     assert metric_lines(scores, reports) == ["ROUGE-L 22.31 [21.0, 23.5]", "loss 2.5", "loss_low 1"]
 

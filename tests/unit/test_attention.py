@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -31,8 +34,12 @@ def test_on_softmax_it_is_torchs_own(pair):
     for given in ((q, kv, kv), (kv, kv, kv)):
         for mask in (None, padding, infinite):
             expected, _ = theirs(*given, key_padding_mask=mask, need_weights=False)
-            torch.testing.assert_close(ours(*given, key_padding_mask=mask)[0], expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(ours(q[0], kv[0], kv[0], padding[1])[0], theirs(q[0], kv[0], kv[0], padding[1])[0])
+            torch.testing.assert_close(
+                ours(*given, key_padding_mask=mask)[0], expected, rtol=0, atol=1e-12
+            )
+    torch.testing.assert_close(
+        ours(q[0], kv[0], kv[0], padding[1])[0], theirs(q[0], kv[0], kv[0], padding[1])[0]
+    )
     theirs.batch_first = ours.batch_first = False
     torch.testing.assert_close(ours(q, q, q)[0], theirs(q, q, q)[0])
 
@@ -62,8 +69,39 @@ def test_what_it_cannot_do_is_said(pair):
         subquad.attention("agf", D, H)
 
 
-@pytest.mark.parametrize("name", ["agf", "softmax", "identity", "mega", "sfpc"])
-def test_a_mixer_from_python_always_returns_the_same_kind(name):
-    mixed = subquad.mixer(name, dim=D, num_heads=H, max_len=8)(torch.randn(2, 8, D))
-    assert isinstance(mixed, subquad.nn.MixerOutput)
-    assert mixed.out.shape == (2, 8, D)
+@pytest.mark.parametrize("name", ["agf", "softmax", "identity", "mega", "sfpc", "luna"])
+def test_a_mixer_from_python_is_a_layer_of_torch(name):
+    params = {"rank": 4} if name == "luna" else {}
+    mixer = subquad.mixer(name, dim=D, num_heads=H, max_len=8, num_layers=2, **params)
+    x = torch.randn(2, 8, D)
+    network = nn.Sequential(nn.Linear(D, D), mixer, nn.LayerNorm(D))
+    out = network(x)
+    assert out.shape == (2, 8, D)
+    full = mixer(x, return_output=True)
+    assert isinstance(full, subquad.nn.MixerOutput)
+    assert mixer.losses == full.losses
+    assert (full.carry is not None) == (name == "luna")
+    mixer.eval()
+    assert torch.equal(mixer(x), mixer(x, return_output=True).out)
+
+
+def test_a_layer_that_was_called_can_be_copied_and_pickled():
+    mixer = subquad.mixer("agf", dim=D, num_heads=H)
+    keep = torch.ones(2, 5, dtype=torch.bool)
+    out = mixer(torch.randn(2, 5, D), keep=keep)
+    assert mixer.losses
+    assert mixer.loss_weights.keys() >= mixer.losses.keys()
+    sum(loss.sum() for loss in mixer.losses.values()).backward()
+    for again in (copy.deepcopy(mixer), pickle.loads(pickle.dumps(mixer))):  # noqa: S301
+        assert not again.losses
+        assert again(torch.randn(2, 5, D)).shape == out.shape
+        assert again.losses
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # of torch's compiler
+def test_a_layer_can_be_compiled():
+    mixer = subquad.mixer("softmax", dim=D, num_heads=H).eval()
+    x = torch.randn(2, 5, D)
+    compiled = torch.compile(mixer, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), mixer(x))
+    assert torch.equal(compiled(x, return_output=True).out, mixer(x))

@@ -1,6 +1,10 @@
-"""The projections around every core: cross-attention, rotary positions, norms, decoding, shared weights."""
+"""The projections around every core: cross-attention, rotary positions, norms, decoding, shared
+weights.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from subquad.nn import AttentionCore, AttentionMixer, rotate
 from subquad.plugin import AttentionConfig, Site
 
 SITE = Site(dim=8, num_heads=2)
+ACROSS = replace(SITE, role="cross")
 
 
 class Plain(AttentionCore):
@@ -24,9 +29,9 @@ class Plain(AttentionCore):
         return out if query_keep is None else out * query_keep[:, None, :, None]
 
 
-def mixer(core: type[AttentionCore] = Plain, **config) -> AttentionMixer:
+def mixer(core: type[AttentionCore] = Plain, site: Site = SITE, **config) -> AttentionMixer:
     torch.manual_seed(0)
-    return AttentionMixer(core(), SITE, AttentionConfig(**config)).double()
+    return AttentionMixer(core(), site, AttentionConfig(**config)).double()
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -35,12 +40,12 @@ def draw(*shape: int) -> torch.Tensor:
 
 def test_cross_attention_with_other_lengths_and_two_masks():
     """Against torch's own multi-head attention with the same weights."""
-    ours = mixer()
+    ours = mixer(site=ACROSS)
     theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
     projections = (ours.query, ours.key, ours.value)
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([one.weight for one in projections]))
-        theirs.in_proj_bias.copy_(torch.cat([one.bias for one in projections]))
+        theirs.in_proj_weight.copy_(torch.cat([projection.weight for projection in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([projection.bias for projection in projections]))
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     x, context = draw(2, 5, 8), draw(2, 9, 8)
     keep = torch.arange(5) < torch.tensor([[5], [3]])
@@ -48,12 +53,21 @@ def test_cross_attention_with_other_lengths_and_two_masks():
     got = ours(x, keep=keep, context=context, context_keep=context_keep).out
     expected = theirs(x, context, context, key_padding_mask=~context_keep, need_weights=False)[0]
     assert (got - expected)[keep].abs().max() < 1e-12
-    assert torch.equal(got[1, 3:], ours.out.bias.expand(2, 8))  # the core was told which queries are padding
+    # the core was told which queries are padding
+    assert torch.equal(got[1, 3:], ours.out.bias.expand(2, 8))
+
+
+def test_another_sequence_is_refused_where_none_is_expected():
+    with pytest.raises(PluginError, match="another sequence can be seen at a site with the role"):
+        mixer()(draw(2, 5, 8), context=draw(2, 9, 8))
 
 
 def test_a_context_that_is_the_sequence_itself_is_self_attention():
     x, keep = draw(2, 6, 8), torch.arange(6) < torch.tensor([[6], [4]])
-    assert torch.equal(mixer()(x, keep=keep).out, mixer()(x, keep=keep, context=x, context_keep=keep).out)
+    across = mixer(site=ACROSS)
+    assert torch.equal(
+        mixer()(x, keep=keep).out, across(x, keep=keep, context=x, context_keep=keep).out
+    )
 
 
 def test_rotary_positions_turn_pairs_by_their_angle():
@@ -62,13 +76,18 @@ def test_rotary_positions_turn_pairs_by_their_angle():
     for place, position in enumerate([0, 1, 7]):
         for channel, rate in enumerate([1.0, 10000.0**-0.5]):
             number = torch.complex(x[0, :, place, channel], x[0, :, place, channel + 2])
-            expected = number * torch.exp(torch.tensor(1j * position * rate, dtype=torch.complex128))
+            expected = number * torch.exp(
+                torch.tensor(1j * position * rate, dtype=torch.complex128)
+            )
             assert (turned[0, :, place, channel] - expected.real).abs().max() < 1e-12
             assert (turned[0, :, place, channel + 2] - expected.imag).abs().max() < 1e-12
 
 
 def test_rotary_scores_depend_on_distances_only():
-    q, k = rotate(draw(1, 1, 6, 4), torch.arange(6)[None]), rotate(draw(1, 1, 6, 4), torch.arange(6)[None])
+    q, k = (
+        rotate(draw(1, 1, 6, 4), torch.arange(6)[None]),
+        rotate(draw(1, 1, 6, 4), torch.arange(6)[None]),
+    )
     far_q, far_k = (rotate(draw(1, 1, 6, 4), torch.arange(6)[None] + 5) for _ in range(2))
     assert (q @ k.transpose(2, 3) - far_q @ far_k.transpose(2, 3)).abs().max() < 1e-12
 
@@ -80,11 +99,15 @@ def test_padding_in_front_moves_no_rotary_position():
 
 
 def test_rotary_needs_an_even_head_width():
-    with pytest.raises(ConfigError, match=r"rotary needs an even head width, got 6 / 2 = 3 \(mixer softmax\)"):
+    with pytest.raises(
+        ConfigError, match=r"rotary needs an even head width, got 6 / 2 = 3 \(mixer softmax\)"
+    ):
         subquad.mixer("softmax", dim=6, num_heads=2, rotary=True)
 
 
-@pytest.mark.parametrize(("kind", "norm"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)])
+@pytest.mark.parametrize(
+    ("kind", "norm"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)]
+)
 def test_queries_and_keys_are_normed_per_head(kind, norm):
     seen = {}
 
@@ -106,21 +129,23 @@ def test_a_softmax_models_weights_load_into_another_core():
     softmax, other = subquad.mixer("softmax", dim=8, num_heads=2).double(), mixer()
     other.load_state_dict(softmax.state_dict())
     x = draw(2, 7, 8)
-    assert (softmax(x).out - other(x).out).abs().max() < 1e-12
+    assert (softmax(x) - other(x).out).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("params", [{}, {"rotary": True, "qk_norm": "rms"}], ids=["plain", "rotary"])
+@pytest.mark.parametrize(
+    "params", [{}, {"rotary": True, "qk_norm": "rms"}], ids=["plain", "rotary"]
+)
 def test_decoding_equals_the_whole_sequence(params):
     ours = subquad.mixer("softmax", dim=8, num_heads=2, causal=True, **params).double().eval()
     x, lengths = draw(3, 9, 8), torch.tensor([4, 6, 1])
     keep = torch.arange(6) < lengths[:, None]
     out, cache = ours.prefill(torch.where(keep[..., None], x[:, :6], 99.0), keep=keep)
     for sample, length in enumerate(lengths):
-        assert (out[sample, :length] - ours(x[sample : sample + 1, :length]).out[0]).abs().max() < 1e-12
+        assert (out[sample, :length] - ours(x[sample : sample + 1, :length])[0]).abs().max() < 1e-12
     for step in range(3):
         out, cache = ours.step(x[torch.arange(3), lengths + step], cache)
         for sample, length in enumerate(lengths):
-            whole = ours(x[sample : sample + 1, : length + step + 1]).out[0, -1]
+            whole = ours(x[sample : sample + 1, : length + step + 1])[0, -1]
             assert (out[sample] - whole).abs().max() < 1e-12
 
 
@@ -133,13 +158,15 @@ def test_a_core_without_a_cache_says_so():
 @pytest.mark.parametrize("config", [{}, {"rotary": True}, {"qk_norm": "rms"}])
 @pytest.mark.parametrize("masked", [False, True])
 def test_cached_cross_attention_equals_the_whole_sequence(config, masked):
-    """Memory built once; each query's output from it is what `forward` gives, by prefill and by steps."""
+    """Memory built once; each query's output from it is what `forward` gives, by prefill and by
+    steps.
+    """
     torch.manual_seed(0)
     ours = subquad.mixer("softmax", dim=8, num_heads=2, role="cross", **config).double()
     assert ours.caches
     x, context = draw(3, 7, 8), draw(3, 9, 8)
     context_keep = torch.arange(9) < torch.tensor([[9], [4], [0]]) if masked else None
-    expected = ours(x, context=context, context_keep=context_keep).out
+    expected = ours(x, context=context, context_keep=context_keep)
     memory = ours.memory(context, keep=context_keep)
     starts = torch.tensor([4, 2, 1])
     keep = torch.arange(4) < starts[:, None]
@@ -168,7 +195,9 @@ def test_queries_that_depend_on_each_other_are_not_cached():
 
 def test_a_mixer_of_one_sequence_cannot_stand_where_two_meet():
     with pytest.raises(
-        ConfigError, match=r"mixer agf .* mixes one sequence and cannot let it see another \(role cross\); `mixers` can"
+        ConfigError,
+        match=r"mixer agf .* mixes one sequence and cannot let it see another \(role "
+        r"cross\); `mixers` can",
     ):
         subquad.mixer("agf", dim=8, num_heads=2, role="cross")
     with pytest.raises(PluginError, match="Identity sees no other sequence"):

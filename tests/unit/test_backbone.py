@@ -11,7 +11,16 @@ from torch import Tensor, nn
 import subquad
 from subquad.data import DataSpec
 from subquad.engine.optim import _parameter_rules
-from subquad.nn import Backbone, Batch, ModelOutput, ParameterRule, Task, TokenMixer
+from subquad.nn import (
+    Backbone,
+    Batch,
+    MixerOutput,
+    ModelOutput,
+    ParameterRule,
+    Task,
+    TokenMixer,
+    gather_losses,
+)
 from subquad.plugin import Config
 
 
@@ -80,7 +89,11 @@ def test_evaluation_is_one_forward_pass_over_any_tree():
 
 def test_foreign_weights_are_copied_by_name_and_shape():
     net = Net()
-    given = {"head.weight": torch.full((2, 3), 7.0), "head.bias": torch.zeros(5), "other": torch.zeros(1)}
+    given = {
+        "head.weight": torch.full((2, 3), 7.0),
+        "head.bias": torch.zeros(5),
+        "other": torch.zeros(1),
+    }
     found = net.import_weights(given)
     assert (found.used, found.missing, found.unused) == (
         ("head.weight",),
@@ -98,10 +111,25 @@ def test_weights_of_a_softmax_model_go_into_any_core(mixer):
             self.blocks = nn.ModuleList([subquad.mixer(name, dim=8, num_heads=2)])
 
         def forward(self, batch: Batch) -> ModelOutput:
-            return ModelOutput(self.blocks[0](batch["inputs"]).out)
+            return ModelOutput(self.blocks[0](batch["inputs"]))
 
     source, model = One("softmax"), One(mixer)
     found = model.import_weights(source.state_dict())
     assert set(found.used) == set(source.state_dict())
     assert not found.unused
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in source.state_dict().items())
+    assert all(
+        torch.equal(model.state_dict()[name], tensor)
+        for name, tensor in source.state_dict().items()
+    )
+
+
+def test_an_extra_loss_of_the_batch_counts_for_each_sample():
+    mixer = Scale()
+    mixer.loss_weights = {"own": 1.0, "batch": 0.5}
+    losses = {"own": torch.tensor([1.0, 2.0, 3.0]), "batch": torch.tensor(4.0)}
+    result = MixerOutput(torch.zeros(3, 5, 2), losses)
+    found, penalty = gather_losses([mixer, mixer], [result, result])
+    assert found["batch"].tolist() == [4.0, 4.0, 4.0]
+    assert found["own"].tolist() == [1.0, 2.0, 3.0]
+    assert penalty is not None
+    assert penalty.tolist() == [3.0, 4.0, 5.0]

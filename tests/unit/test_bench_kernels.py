@@ -1,4 +1,6 @@
-"""Plumbing of `subquad bench kernels`: which implementations are timed, on what. No time is judged."""
+"""Plumbing of `subquad bench kernels`: which implementations are timed, on what. No time is
+judged.
+"""
 
 import gc
 import json
@@ -7,14 +9,14 @@ import math
 import pytest
 import torch
 
-from subquad.bench import kernels, timed
-from subquad.bench.kernels import time_kernels
-from subquad.bench.rows import SpeedSettings, choose_mixer
 from subquad.cli.main import main
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Config, Facts
 from subquad.trust import take_words
+from subquad_tools.bench import kernels, timed
+from subquad_tools.bench.kernels import time_kernels
+from subquad_tools.bench.rows import SpeedSettings, choose_mixer
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +64,50 @@ class Scaled(TokenMixer):
 
     def forward(self, x, *, keep=None, carry=None):
         once = SCALE(x, {"of": self.scale})[0]
-        return SCALE(SCALE(once, {"of": self.scale})[0][:, :4], {"of": self.scale})[0].repeat(1, 2, 1)
+        return SCALE(SCALE(once, {"of": self.scale})[0][:, :4], {"of": self.scale})[0].repeat(
+            1, 2, 1
+        )
 
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(kernels, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048})
+    monkeypatch.setattr(
+        kernels, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
+    )
     monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
-    monkeypatch.setattr(kernels, "SHORTEST_BLOCK", 1e-6)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def test_what_runs_here_and_agrees_is_timed_beside_the_reference():
     found = time_kernels([choose_mixer(f"{__file__}:Scaled")], TINY)
-    rows = [(one["implementation"], one["chosen"], one["shape"]) for one in found["kernels"]]
+    rows = [
+        (kernel["implementation"], kernel["chosen"], kernel["shape"]) for kernel in found["kernels"]
+    ]
     names = [("reference", False), ("fast", True), ("usual", False)]
     assert rows == [(*name, shape) for shape in ([2, 8, 8], [2, 4, 8]) for name in names]
-    for one in found["kernels"]:
-        assert (one["operation"], one["length"]) == ("tests.scale", 8)
-        keys = ("forward_us", "both_us", "forward_ratio", "both_ratio", "both_attention", "gbytes", "peak_mib")
-        assert all(math.isfinite(one[key]) and one[key] > 0 for key in keys)
-    assert [one["both_ratio"] for one in found["kernels"] if one["implementation"] == "reference"] == [1, 1]
+    for kernel in found["kernels"]:
+        assert (kernel["operation"], kernel["length"]) == ("tests.scale", 8)
+        keys = (
+            "forward_us",
+            "both_us",
+            "forward_ratio",
+            "both_ratio",
+            "both_attention",
+            "gbytes",
+            "peak_mib",
+        )
+        assert all(math.isfinite(kernel[key]) and kernel[key] > 0 for key in keys)
+    assert [
+        kernel["both_ratio"]
+        for kernel in found["kernels"]
+        if kernel["implementation"] == "reference"
+    ] == [1, 1]
     assert (
         found["skipped"]
         == [
             "tests.scale in-double at length 8: takes no such arguments",
-            "tests.scale wrong at length 8: its numbers are inf of the largest from the reference's",
+            "tests.scale wrong at length 8: its numbers are inf of the largest "
+            "from the reference's",
         ]
         * 2
     )
@@ -99,14 +119,19 @@ def test_arguments_are_those_of_the_call_drawn_several_times_and_apart_from_the_
     assert call.chosen == "fast"
     assert len(call.sets) == kernels.DRAWS
     tensors = [args[0] for args, _ in call.sets]
-    assert all(one.is_leaf and one.requires_grad and one.shape == (2, 8, 8) for one in tensors)
+    assert all(
+        tensor.is_leaf and tensor.requires_grad and tensor.shape == (2, 8, 8) for tensor in tensors
+    )
     assert not torch.equal(tensors[0], tensors[1])
     assert call.sets[0][0][1]["of"].requires_grad
 
 
 def test_a_mixer_without_operations_is_told():
     found = time_kernels([choose_mixer("identity")], TINY)
-    assert (found["kernels"], found["skipped"]) == ([], ["identity at length 8: calls no operation"])
+    assert (found["kernels"], found["skipped"]) == (
+        [],
+        ["identity at length 8: calls no operation"],
+    )
 
 
 def test_the_command(capsys):
@@ -122,7 +147,7 @@ def test_the_command(capsys):
     assert main(["bench", "kernels", "agf", "--json", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["what"] == "kernels"
-    assert any(one["operation"].startswith("agf.") for one in found["kernels"])
+    assert any(kernel["operation"].startswith("agf.") for kernel in found["kernels"])
     assert main(["bench", "kernels", "agf", "--markdown", *options]) == 0
     assert capsys.readouterr().out.startswith("| operation | by | L | us fwd | fwd+bwd |")
     assert main(["bench", "kernels", "--dim", "9"]) == 2

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from subquad.bench.memory import added_memory, is_out_of_memory, memory_bounded
+from subquad_tools.bench.memory import added_memory, is_out_of_memory, memory_bounded
 
 CPU = torch.device("cpu")
 

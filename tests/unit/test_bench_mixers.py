@@ -10,18 +10,23 @@ import pytest
 import torch
 from torch import nn
 
-from subquad.bench import mixers, timed
-from subquad.bench.clock import one_thread, seconds
-from subquad.bench.mixers import calibrate, roofline, time_mixers
-from subquad.bench.rows import SpeedSettings, choose_mixer, choose_mixers
-from subquad.bench.timed import BASELINE, timed_attention
-from subquad.cli.bench_mixers import _as_markdown
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
 from subquad.plugin import Config, Facts
 from subquad.registry import blocked, find_plugins
 from subquad.trust import take_words
+from subquad_tools.bench import calibrate, clock, mixers, timed
+from subquad_tools.bench.calibrate import calibrate as measured_anew
+from subquad_tools.bench.clock import one_thread, seconds
+from subquad_tools.bench.mixers import roofline, time_mixers
+from subquad_tools.bench.mixers_command import _notes, _table, as_markdown_text
+from subquad_tools.bench.rows import SpeedSettings, choose_mixer, choose_mixers
+from subquad_tools.bench.timed import BASELINE, timed_attention
+
+
+def markdown_lines(found, chosen) -> list[str]:
+    return as_markdown_text(_table(found), _notes(found, chosen)).splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +60,13 @@ class AtMostTen(NotANumber):
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(mixers, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048})
+    monkeypatch.setattr(
+        mixers, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
+    )
     monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
-    monkeypatch.setattr(mixers, "CALIBRATED", TINY)
+    monkeypatch.setattr(calibrate, "CALIBRATED", TINY)
     told = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
-    monkeypatch.setattr(mixers, "calibrate", lambda mixer: told)
+    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: told)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
@@ -70,27 +77,35 @@ def in_file(name: str) -> str:
 def test_every_mixer_stands_beside_the_baseline_at_every_length():
     rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
     found = time_mixers(rows, replace(TINY, published=False))
-    assert [(one["mixer"], one["length"], one["batch"]) for one in found["speeds"]] == [
-        (row, length, 32 // length) for length in (8, 16) for row in (BASELINE, "agf:order=2", "identity")
+    assert [(speed["mixer"], speed["length"], speed["batch"]) for speed in found["speeds"]] == [
+        (row, length, 32 // length)
+        for length in (8, 16)
+        for row in (BASELINE, "agf:order=2", "identity")
     ]
-    for one in found["speeds"]:
+    for speed in found["speeds"]:
         values = (
-            one["forward_us"],
-            one["both_us"],
-            one["forward_ratio"],
-            one["both_ratio"],
-            one["gflop"],
-            one["mbytes"],
-            one["gflops"],
-            one["both_tokens"],
-            one["roof"],
-            one["peak_mib"],
+            speed["forward_us"],
+            speed["both_us"],
+            speed["forward_ratio"],
+            speed["both_ratio"],
+            speed["gflop"],
+            speed["mbytes"],
+            speed["gflops"],
+            speed["both_tokens"],
+            speed["roof"],
+            speed["peak_mib"],
         )
         assert all(math.isfinite(value) and value > 0 for value in values)
-        assert one["both_tokens"] == pytest.approx(1e6 / one["both_us"])
-        assert one["roof"] == pytest.approx(max(one["gflop"], one["mbytes"] / 2e3) / (one["both_us"] * 32e-6))
-        assert one["uncounted"] == []
-    assert all(one["forward_ratio"] == one["both_ratio"] == 1 for one in found["speeds"] if one["mixer"] == BASELINE)
+        assert speed["both_tokens"] == pytest.approx(1e6 / speed["both_us"])
+        assert speed["roof"] == pytest.approx(
+            max(speed["gflop"], speed["mbytes"] / 2e3) / (speed["both_us"] * 32e-6)
+        )
+        assert speed["uncounted"] == []
+    assert all(
+        speed["forward_ratio"] == speed["both_ratio"] == 1
+        for speed in found["speeds"]
+        if speed["mixer"] == BASELINE
+    )
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
@@ -101,9 +116,9 @@ def test_counts_are_those_of_a_forward_and_backward_pass():
 
 
 def test_the_baseline_is_softmax_attention_with_four_projections():
-    module = timed._Attention(8, 2, causal=True).double()
+    module = timed._Attention(replace(TINY, dim=8, heads=2, causal=True), None).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
-    q, k, v = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in module.inputs(x).chunk(3, -1))
+    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in module.inputs(x).chunk(3, -1))
     weights = (q @ k.mT / 2).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf).softmax(-1)
     torch.testing.assert_close(module(x), module.out((weights @ v).transpose(1, 2).flatten(-2)))
 
@@ -114,11 +129,11 @@ def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     order, ticks = [], iter(range(1, 100))
 
     def block(action, device, repeats):
-        order.append(names[next(i for i, one in enumerate(rows) if action.__self__ is one)])
+        order.append(names[next(i for i, row in enumerate(rows) if action.__self__ is row)])
         return float(next(ticks))
 
     monkeypatch.setattr(timed, "seconds", block)
-    found = [times["forward"] for _, times in mixers.times_in_turn(rows[0], rows[1:], rounds=1)]
+    found = [times["forward"] for _, times in clock.times_in_turn(rows[0], rows[1:], rounds=1)]
     assert order[:7] == ["baseline", "a", "b", "c", "baseline", "d", "baseline"]
     assert order[7:] == order[:7]
     assert found == [(5.0, 1.0), (2.0, 2 / 3), (3.0, 1.0), (4.0, 4 / 3), (6.0, 1.0)]
@@ -126,9 +141,11 @@ def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
 
 def test_without_a_baseline_there_are_times_and_no_ratios():
     rows = [timed_attention(TINY, 8)[0] for _ in "ab"]
-    found = mixers.times_in_turn(None, rows, rounds=2)
-    assert [one for one, _ in found] == rows
-    assert all(seconds > 0 and ratio is None for _, times in found for seconds, ratio in times.values())
+    found = clock.times_in_turn(None, rows, rounds=2)
+    assert [row for row, _ in found] == rows
+    assert all(
+        seconds > 0 and ratio is None for _, times in found for seconds, ratio in times.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +155,11 @@ def test_without_a_baseline_there_are_times_and_no_ratios():
         ("agf:order=5", "agf", {"order": 5}),
         ("agf:order=5, ortho_weight=0.0", "agf", {"order": 5, "ortho_weight": 0.0}),
         ("subquad:agf:basis=legendre", "agf", {"basis": "legendre"}),
-        ("sfpc:operator=circulant,first_column=[1.0, 0.5],order=2", "sfpc", {"first_column": [1.0, 0.5]}),
+        (
+            "sfpc:operator=circulant,first_column=[1.0, 0.5],order=2",
+            "sfpc",
+            {"first_column": [1.0, 0.5]},
+        ),
     ],
 )
 def test_rows(text, name, params):
@@ -174,7 +195,9 @@ def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
 def test_by_default_every_installed_mixer_is_timed():
     chosen, skipped = choose_mixers([])
     names = {found.name for found in find_plugins("mixer") if not blocked(found.distribution)}
-    assert {one.resolved.found.name for one in chosen} | {line.partition(":")[0] for line in skipped} == names
+    assert {subject.resolved.found.name for subject in chosen} | {
+        line.partition(":")[0] for line in skipped
+    } == names
     assert "identity" in names
 
 
@@ -182,7 +205,7 @@ def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypa
     def choose(text):
         raise ConfigError(f"{text} needs order")
 
-    monkeypatch.setattr("subquad.bench.rows.choose_mixer", choose)
+    monkeypatch.setattr("subquad_tools.bench.rows.choose_mixer", choose)
     chosen, skipped = choose_mixers([])
     assert chosen == []
     assert "agf: agf needs order" in skipped
@@ -190,7 +213,8 @@ def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypa
 
 def test_outputs_that_are_not_finite_are_not_timed():
     with pytest.raises(
-        PluginError, match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time"
+        PluginError,
+        match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time",
     ):
         time_mixers([choose_mixer(in_file("NotANumber"))], TINY)
 
@@ -199,12 +223,12 @@ def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatc
     def broken(mixer, x):
         raise RuntimeError
 
-    monkeypatch.setattr("subquad.bench.timed.count_pass", broken)
+    monkeypatch.setattr("subquad_tools.bench.timed.count_pass", broken)
     rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY)
     assert found["speeds"][1]["uncounted"] == ["anything (RuntimeError)"]
-    assert "- identity: not in its counts: anything (RuntimeError)" in _as_markdown(found, rows)
-    assert "| 0+ | 0+ | - |" in _as_markdown(found, rows)[4]
+    assert "- identity: not in its counts: anything (RuntimeError)" in markdown_lines(found, rows)
+    assert "| 0+ | 0+ | - |" in markdown_lines(found, rows)[4]
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
@@ -212,14 +236,21 @@ def test_a_mixer_that_cannot_stand_at_a_length():
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
         time_mixers(rows, TINY)
     found = time_mixers(rows, TINY, strict=False)
-    assert [one["length"] for one in found["speeds"] if one["mixer"] == rows[0].text] == [8]
+    assert [speed["length"] for speed in found["speeds"] if speed["mixer"] == rows[0].text] == [8]
     assert len(found["skipped"]) == 1
-    assert found["skipped"][0].endswith("AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most")
+    assert found["skipped"][0].endswith(
+        "AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most"
+    )
 
 
 def test_causal_for_all_or_not_at_all():
-    with pytest.raises(PluginError, match=r"agf: never causal, so it cannot be timed with --causal"):
-        time_mixers([choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
+    with pytest.raises(
+        PluginError, match=r"agf: never causal, so it cannot be timed with --causal"
+    ):
+        time_mixers(
+            [choose_mixer("agf")],
+            SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True),
+        )
 
 
 def test_devices():
@@ -229,7 +260,9 @@ def test_devices():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_no_cuda_device():
-    with pytest.raises(ConfigError, match=r"--device cuda: torch sees no CUDA device here; use cpu"):
+    with pytest.raises(
+        ConfigError, match=r"--device cuda: torch sees no CUDA device here; use cpu"
+    ):
         time_mixers([], SpeedSettings(device="cuda"))
 
 
@@ -263,19 +296,28 @@ def test_json(capsys):
     assert found["best"] == {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
     assert [row["row"] for row in found["mixers"]] == ["agf:order=2"]
     assert found["mixers"][0]["params"]["order"] == 2
-    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf:order=2", "agf:order=2 published"}
+    assert {speed["mixer"] for speed in found["speeds"]} == {
+        BASELINE,
+        "agf:order=2",
+        "agf:order=2 published",
+    }
     assert found["settings"]["lengths"] == [8, 16]
-    assert {one["length"] for one in found["speeds"]} == {8, 16}
+    assert {speed["length"] for speed in found["speeds"]} == {8, 16}
 
 
 def test_table_and_notes(capsys):
     assert main(["bench", "mixers", "agf:order=2", *TINY_OPTIONS]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[2:4]] == [["torch", "attention", n] for n in ("8", "16")]
+    assert [line.split()[:3] for line in lines[2:4]] == [
+        ["torch", "attention", n] for n in ("8", "16")
+    ]
     assert [line.split()[:2] for line in lines[4:6]] == [["agf:order=2", n] for n in ("8", "16")]
-    assert [line.split()[:3] for line in lines[6:8]] == [["agf:order=2", "published", n] for n in ("8", "16")]
+    assert [line.split()[:3] for line in lines[6:8]] == [
+        ["agf:order=2", "published", n] for n in ("8", "16")
+    ]
     assert any(
-        line.startswith("this process at best: 1.0 GFLOP/s (2048^3 product, fp32), 2.0 GB/s (copy)") for line in lines
+        line.startswith("this process at best: 1.0 GFLOP/s (2048^3 product, fp32), 2.0 GB/s (copy)")
+        for line in lines
     )
     assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
 
@@ -290,7 +332,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path, monk
 def test_markdown(capsys):
     rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY, skipped=["x: why"])
-    lines = _as_markdown(found, rows)
+    lines = markdown_lines(found, rows)
     assert lines[0].startswith("| mixer | L | us/token fwd |")
     assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 4
     assert lines[-1] == "- skipped: x: why"
@@ -301,71 +343,98 @@ def test_markdown(capsys):
 
 def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors_code(monkeypatch):
     agf = choose_mixer("agf:order=2")
-    measured = calibrate(agf)
+    measured = measured_anew(agf)
     assert measured["known"] == pytest.approx(19.8 / 56.5)
     assert measured["calibrated"] == (abs(measured["measured"] / measured["known"] - 1) <= 0.15)
     for calibrated in (True, False):
         told = {"calibrated": calibrated, "length": 2048, "measured": 0.36, "known": 0.35}
-        monkeypatch.setattr(mixers, "calibrate", lambda mixer, told=told: told)
+        monkeypatch.setattr(calibrate, "calibrate", lambda mixer, told=told: told)
         found = time_mixers([agf, choose_mixer("identity")], TINY)
-        assert [one["mixer"] for one in found["published"]] == ["agf:order=2"]
-        assert [one["length"] for one in found["published"][0]["times"]] == ([8, 16] if calibrated else [])
-        line = next(line for line in _as_markdown(found, [agf]) if "by the authors' code" in line)
+        assert [row["mixer"] for row in found["published"]] == ["agf:order=2"]
+        assert [time["length"] for time in found["published"][0]["times"]] == (
+            [8, 16] if calibrated else []
+        )
+        line = next(line for line in markdown_lines(found, [agf]) if "by the authors' code" in line)
         assert ("published over agf:order=2: forward and with backward " in line) == calibrated
         assert ("reference not calibrated" in line) != calibrated
-    speeds = {(one["mixer"], one["length"]): one["both_ratio"] for one in found["speeds"]}
-    faster = mixers._times_faster(
-        *({**one, "length": 8} for one in found["speeds"] if one["length"] == 8 and one["mixer"].startswith("agf"))
+    speeds = {(speed["mixer"], speed["length"]): speed["both_ratio"] for speed in found["speeds"]}
+    faster = calibrate._times_faster(
+        *(
+            {**speed, "length": 8}
+            for speed in found["speeds"]
+            if speed["length"] == 8 and speed["mixer"].startswith("agf")
+        )
     )
-    assert faster["both"] == pytest.approx(speeds["agf:order=2 published", 8] / speeds["agf:order=2", 8])
+    assert faster["both"] == pytest.approx(
+        speeds["agf:order=2 published", 8] / speeds["agf:order=2", 8]
+    )
 
 
 def test_a_form_that_cannot_be_calibrated_ends_nothing(monkeypatch):
     def fails(mixer):
         raise PluginError("no")
 
-    monkeypatch.setattr(mixers, "calibrate", fails)
+    monkeypatch.setattr(calibrate, "calibrate", fails)
     found = time_mixers([choose_mixer("agf")], TINY)
     assert found["skipped"] == ["agf published, to be calibrated at length 2048: no"]
-    assert found["published"] == [{"mixer": "agf", **mixers._UNKNOWN, "times": []}]
+    assert found["published"] == [{"mixer": "agf", **calibrate._UNKNOWN, "times": []}]
 
 
 def test_nothing_is_known_of_the_authors_code_in_half_precision():
     found = time_mixers([choose_mixer("agf")], replace(TINY, precision="bf16"))
     assert found["published"][0]["calibrated"] is False
-    assert any("reference not calibrated" in line for line in _as_markdown(found, [choose_mixer("agf")]))
-    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf", "agf published"}
+    assert any(
+        "reference not calibrated" in line for line in markdown_lines(found, [choose_mixer("agf")])
+    )
+    assert {speed["mixer"] for speed in found["speeds"]} == {BASELINE, "agf", "agf published"}
 
 
 def test_a_published_form_with_other_numbers_is_not_timed(monkeypatch):
     form = "subquad_plugins.agf.published:PublishedAGF._gap"
     monkeypatch.setattr(form.replace(":", "."), lambda self, vectors: 0 * vectors.sum((1, 2, 3)))
     found = time_mixers([choose_mixer("agf")], TINY)
-    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf"}
-    assert "agf published: at length 8 its numbers are 1.0e+00 of the largest from agf's" in found["skipped"][0]
+    assert {speed["mixer"] for speed in found["speeds"]} == {BASELINE, "agf"}
+    assert (
+        "agf published: at length 8 its numbers are 1.0e+00 of the largest from agf's"
+        in found["skipped"][0]
+    )
 
 
 def test_a_published_form_that_cannot_stand_at_a_length_is_left_out():
     found = time_mixers([choose_mixer("nystrom:num_landmarks=16")], replace(TINY, lengths=(16, 24)))
-    assert [one["length"] for one in found["speeds"] if one["mixer"].endswith("published")] == [16]
+    assert [
+        speed["length"] for speed in found["speeds"] if speed["mixer"].endswith("published")
+    ] == [16]
     assert "the published form needs lengths that are multiples of 16" in found["skipped"][0]
 
 
 def test_attention_without_its_projections():
     settings = replace(TINY, core=True)
     found = time_mixers([choose_mixer("softmax"), choose_mixer("identity")], settings)
-    cores = {one["mixer"]: one["core_both_ratio"] for one in found["speeds"] if one["length"] == 8}
+    cores = {
+        speed["mixer"]: speed["core_both_ratio"]
+        for speed in found["speeds"]
+        if speed["length"] == 8
+    }
     assert cores[BASELINE] == 1
     assert cores["softmax"] > 0
     assert cores["identity"] is None
-    assert "| / core fwd | fwd+bwd |" in _as_markdown(found, [])[0]
+    assert "| / core fwd | fwd+bwd |" in markdown_lines(found, [])[0]
 
 
 def test_back_ends_stand_side_by_side_and_the_faster_is_the_baseline(monkeypatch):
-    names = {"flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION, "math": torch.nn.attention.SDPBackend.MATH}
-    monkeypatch.setattr(timed, "BACKENDS", {"cpu": names | {"cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION}})
+    names = {
+        "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
+        "math": torch.nn.attention.SDPBackend.MATH,
+    }
+    monkeypatch.setattr(
+        timed, "BACKENDS", {"cpu": names | {"cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION}}
+    )
     found = time_mixers([], replace(TINY, lengths=(8,)))
-    assert {one["mixer"] for one in found["speeds"]} == {f"{BASELINE} (flash)", f"{BASELINE} (math)"}
+    assert {speed["mixer"] for speed in found["speeds"]} == {
+        f"{BASELINE} (flash)",
+        f"{BASELINE} (math)",
+    }
     assert found["speeds"][0]["both_ratio"] == 1
 
 
@@ -379,29 +448,44 @@ def test_memory_that_runs_out_leaves_a_length_out_and_names_the_largest_that_fit
     monkeypatch.setattr(AtMostTen, "forward", Hungry.forward)
     monkeypatch.setattr(AtMostTen, "facts", Facts())
     row = choose_mixer("identity")
-    monkeypatch.setattr(mixers, "timed_mixer", lambda *args: timed._layer("hungry", Hungry(None, None), *args[1:]))
+    monkeypatch.setattr(
+        mixers, "timed_mixer", lambda *args: timed._layer("hungry", Hungry(None, None), *args[1:])
+    )
     found = time_mixers([replace(row, text="hungry")], TINY)
     assert found["skipped"] == ["hungry: out of memory at length 16; the largest that fits is 8"]
-    assert [(one["mixer"], one["length"]) for one in found["speeds"]] == [(BASELINE, 8), ("hungry", 8), (BASELINE, 16)]
+    assert [(speed["mixer"], speed["length"]) for speed in found["speeds"]] == [
+        (BASELINE, 8),
+        ("hungry", 8),
+        (BASELINE, 16),
+    ]
 
 
 def test_attention_that_does_not_fit_leaves_times_without_ratios(monkeypatch):
     def full(settings, length):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        raise RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
+        )
 
     monkeypatch.setattr(mixers, "timed_attention", full)
     found = time_mixers([choose_mixer("identity")], TINY)
     assert found["skipped"] == [f"{BASELINE}: out of memory at length 8, 16; none of these fits"]
-    assert [one["both_ratio"] for one in found["speeds"]] == [None, None]
-    assert "| - | - |" in _as_markdown(found, [])[2]
+    assert [speed["both_ratio"] for speed in found["speeds"]] == [None, None]
+    assert "| - | - |" in markdown_lines(found, [])[2]
 
 
 def test_growth_is_the_exponent_of_a_samples_cost():
     def speed(length):
-        kinds = {"forward_us": 3.0, "both_us": 5.0 * length, "gflop": 7.0 * length, "mbytes": 2.0 * length**1.5}
+        kinds = {
+            "forward_us": 3.0,
+            "both_us": 5.0 * length,
+            "gflop": 7.0 * length,
+            "mbytes": 2.0 * length**1.5,
+        }
         return {"mixer": "agf", "length": length, "batch": 1, "uncounted": [], **kinds}
 
-    (found,) = mixers._growth([choose_mixer("agf")], [speed(length) for length in (512, 1024, 4096)])
+    (found,) = mixers._growth(
+        [choose_mixer("agf")], [speed(length) for length in (512, 1024, 4096)]
+    )
     assert found.pop("mixer") == "agf"
     assert found.pop("declared") == "L"
     assert found == pytest.approx({"forward": 1.0, "both": 2.0, "flops": 1.0, "bytes": 1.5})

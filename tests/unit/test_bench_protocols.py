@@ -1,13 +1,15 @@
 """Protocols of `subquad bench mixers`: what they say, where they are found, what is refused."""
 
+import json
+
 import pytest
 
-from subquad.bench import mixers
-from subquad.bench.protocol import Protocol
-from subquad.bench.rows import choose_mixers
 from subquad.cli.main import main
 from subquad.errors import ConfigError
-from subquad.registry.files import yaml_files
+from subquad.registry.shipped import yaml_files
+from subquad_tools.bench import mixers
+from subquad_tools.bench.protocol import Protocol
+from subquad_tools.bench.rows import choose_mixers
 
 
 @pytest.fixture
@@ -16,9 +18,11 @@ def timed(monkeypatch):
     asked = []
 
     def time_mixers(chosen, settings, **_):
-        asked.append(([one.text for one in chosen], settings))
+        asked.append(([subject.text for subject in chosen], settings))
         best = {"gflops": 1.0, "gbytes": 1.0, "size": 2048}
-        empty = {name: [] for name in ("mixers", "speeds", "growth", "published", "skipped")}
+        empty = {
+            name: [] for name in ("mixers", "speeds", "growth", "over", "published", "skipped")
+        }
         return {"settings": {**vars(settings)}, "best": best, **empty}
 
     monkeypatch.setattr(mixers, "time_mixers", time_mixers)
@@ -27,19 +31,20 @@ def timed(monkeypatch):
 
 def test_every_built_in_protocol_can_be_read_and_its_mixers_exist():
     files = yaml_files("recipe", "benchmarks")
-    assert {"cur-paper", "agf-table5"} <= {one.name for one in files}
-    for one in files:
-        protocol = Protocol.read(one.name)
+    assert {"cur-paper", "agf-table5", "agf-table21"} <= {file.name for file in files}
+    for file in files:
+        protocol = Protocol.read(file.name)
         chosen, _ = choose_mixers(protocol.mixers)
         assert len(chosen) == len(protocol.mixers) > 0
-        assert one.summary
+        assert file.summary
 
 
 def test_the_cur_papers_shapes(timed):
     assert main(["bench", "mixers", "--protocol", "cur-paper"]) == 0
     (rows, settings), *_ = timed
-    assert rows == [f"subquad:cur:num_indices={count}" for count in (32, 64, 128)]
-    assert all(one.params["iterations"] == 6 for one in choose_mixers(rows)[0])
+    assert rows[0] == settings.over == "subquad:softmax:kernel=standard"
+    assert rows[1:] == [f"subquad:cur:num_indices={count}" for count in (32, 64, 128)]
+    assert all(mixer.params["iterations"] == 6 for mixer in choose_mixers(rows[1:])[0])
     assert (settings.heads, settings.dim // settings.heads, settings.core) == (16, 64, True)
     assert [(length, settings.samples(length)) for length in settings.lengths] == [
         (length, 64) for length in (1024, 2048, 3072, 4096)
@@ -63,10 +68,18 @@ def test_batches_by_length(timed, capsys):
 
 def test_a_file_of_ones_own(timed, tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text("# Mine.\nmixers: [identity]\nlengths: [8]\ncausal: true\nprecision: bf16\n", encoding="utf-8")
+    path.write_text(
+        "# Mine.\nmixers: [identity]\nlengths: [8]\ncausal: true\nprecision: bf16\n",
+        encoding="utf-8",
+    )
     assert main(["bench", "mixers", "--protocol", str(path)]) == 0
     rows, settings = timed[0]
-    assert (rows, settings.lengths, settings.causal, settings.precision) == (["identity"], (8,), True, "bf16")
+    assert (rows, settings.lengths, settings.causal, settings.precision) == (
+        ["identity"],
+        (8,),
+        True,
+        "bf16",
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,19 +100,22 @@ def test_a_protocol_that_cannot_be_used_is_refused_in_one_line(text, message, tm
 
 def test_an_unknown_protocol_is_told_with_the_nearest_name():
     with pytest.raises(
-        ConfigError, match=r"no protocol 'cur-papr'; did you mean 'cur-paper'\?; protocols: agf-table5, "
+        ConfigError,
+        match=r"no protocol 'cur-papr'; did you mean 'cur-paper'\?; protocols: agf-table21, ",
     ):
         Protocol.read("cur-papr")
 
 
 def test_a_protocol_of_another_package(monkeypatch, tmp_path, timed):
-    from subquad.registry import files
+    from subquad.registry import shipped
     from subquad.registry.found import Found
 
     (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "theirs.yaml").write_text("mixers: [identity]\nlengths: [8]\n", encoding="utf-8")
+    (tmp_path / "benchmarks" / "theirs.yaml").write_text(
+        "mixers: [identity]\nlengths: [8]\n", encoding="utf-8"
+    )
     found = Found("recipe", "all", "other", "1.0", "other_recipes")
-    monkeypatch.setattr(files, "_folders", lambda kind: [(found, tmp_path)])
+    monkeypatch.setattr(shipped, "folders", lambda kind: [(found, tmp_path)])
     for name in ("theirs", "other:theirs"):
         assert main(["bench", "mixers", "--protocol", name, "--json"]) == 0
     assert [settings.lengths for _, settings in timed] == [(8,), (8,)]
@@ -117,3 +133,22 @@ def test_a_protocol_alone_does_not_run_a_file(tmp_path, monkeypatch, capsys, tim
     assert main(["bench", "mixers", "x.py:Mean"]) == 2
     assert (tmp_path / "ran").exists()
     assert timed == []
+
+
+def test_speed_and_memory_are_also_given_over_a_row_of_the_protocol(tmp_path, capsys):
+    file = tmp_path / "small.yaml"
+    row = "softmax:kernel=standard"
+    file.write_text(f"mixers: [fourier, '{row}']\nlengths: [32, 512]\nrounds: 1\nover: '{row}'\n")
+    assert main(["bench", "mixers", "--protocol", str(file), "--json", "--tokens", "512"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    own = {
+        (speed["mixer"], speed["length"]): (speed["both_us"], speed["peak_mib"])
+        for speed in found["speeds"]
+    }
+    assert {row["mixer"] for row in found["over"]} == {"torch attention", "fourier"}
+    for told in found["over"]:
+        base, this = own[row, told["length"]], own[told["mixer"], told["length"]]
+        assert (told["speed"], told["memory"]) == (base[0] / this[0], this[1] / base[1])
+    file.write_text("mixers: [agf]\nover: agff\n")
+    with pytest.raises(ConfigError, match=r"over: agff is none of the mixers; did you mean 'agf'"):
+        Protocol.read(str(file))

@@ -1,4 +1,6 @@
-"""Plumbing of `subquad bench step`: what is timed, and that it is what a run does. No time is judged."""
+"""Plumbing of `subquad bench step`: what is timed, and that it is what a run does. No time is
+judged.
+"""
 
 import itertools
 import json
@@ -8,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from subquad.bench import step
-from subquad.bench.step import Steps, feed, measure_steps
 from subquad.cli.main import main
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
 from subquad.experiment import Run, load_study
+from subquad_tools.bench import step
+from subquad_tools.bench.step import Steps, feed, measure_steps
 
 TINY = (
     "controls",
-    "match=default",
+    "match=null",
     "matrix.dataset=[recall]",
     "backbone.params.ffn_dim=128",
     "dataset.params.train_size=60",
@@ -36,7 +38,11 @@ def tiny(root: Path, *overrides: str) -> Run:
 def test_batches_are_those_of_a_run_and_never_end(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
     assert len(parts.training) == 60
-    with_it = [len(micro["labels"]) for micros, _ in itertools.islice(feed(parts, 0), 16) for micro, *_ in micros]
+    with_it = [
+        len(micro["labels"])
+        for micros, _ in itertools.islice(feed(parts, 0), 16)
+        for micro, *_ in micros
+    ]
     epoch = [3, 3, 2] * 7 + [3, 1]
     assert with_it == epoch * 2
 
@@ -44,10 +50,13 @@ def test_batches_are_those_of_a_run_and_never_end(tmp_path):
 def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
     steps = Steps(parts)
-    before = [one.detach().clone() for one in parts.parameters]
+    before = [parameter.detach().clone() for parameter in parts.parameters]
     steps.make()
     assert all(torch.equal(one, other) for one, other in zip(before, parts.parameters, strict=True))
-    assert any(one.grad is not None and one.grad.abs().sum() > 0 for one in parts.parameters)
+    assert any(
+        parameter.grad is not None and parameter.grad.abs().sum() > 0
+        for parameter in parts.parameters
+    )
     assert len(parts.optimizer.state) == len(before)
 
 
@@ -60,7 +69,7 @@ def test_each_round_steps_on_another_batch(tmp_path):
         batches.append(torch.cat([micro["inputs"] for micro, *_ in steps.micros]))
         steps.advance()
     assert sizes == [8] * 7 + [4]
-    assert [len(one) for one in batches] == sizes
+    assert [len(batch) for batch in batches] == sizes
     assert not torch.equal(batches[0], batches[1])
 
 
@@ -77,14 +86,18 @@ def test_phases_of_a_step_come_in_order(tmp_path):
 
 
 def test_siblings_by_seed_are_measured_once():
-    runs = load_study("quickstart", ()).runs
+    runs = load_study("quickstart", ["matrix.dataset=[JapaneseVowels]"]).runs
     assert len(runs) == 6
-    assert [run.label for run in step._different(runs)] == [run.label for run in runs if run.label.endswith("seed0")]
+    assert [run.label for run in step._different(runs)] == [
+        run.label for run in runs if run.label.endswith("seed0")
+    ]
 
 
 def test_runs_are_compared_with_the_first_on_the_same_data(tmp_path, monkeypatch):
     monkeypatch.setattr(step, "_BLOCK_SECONDS", 0.0)
-    study = load_study(TINY[0], (*TINY[1:-1], "matrix.mixer=[identity, softmax]", "matrix.seed=[0]"))
+    study = load_study(
+        TINY[0], (*TINY[1:-1], "matrix.mixer=[identity, softmax]", "matrix.seed=[0]")
+    )
     runs = [replace(run, data_root=tmp_path) for run in study.runs]
     found = measure_steps(runs, rounds=1)
     first, second = found["steps"]
@@ -122,7 +135,7 @@ def test_tables_and_json(monkeypatch, tmp_path, capsys):
     assert main(["bench", "step", *TINY, "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["what"], found["rounds"]) == ("step", 1)
-    assert [one["run"] for one in found["steps"]] == ["recall-identity-seed0"]
+    assert [step["run"] for step in found["steps"]] == ["recall-identity-seed0"]
     assert main(["bench", "step", *TINY, "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("recall-identity-seed0")

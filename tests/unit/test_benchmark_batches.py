@@ -9,10 +9,10 @@ import pytest
 import torch
 from benchmark import benchmark
 
-from subquad.bench.step import Steps
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
 from subquad.experiment import Run, load_study
+from subquad_tools.bench.step import Steps
 
 bench = benchmark("batches")
 _HERE, _LOADER, _TRAINING = bench._HERE, bench._LOADER, bench._TRAINING
@@ -21,7 +21,7 @@ WAYS = [_HERE, _LOADER, _TRAINING]
 
 def tiny(root: Path) -> Run:
     settings = (
-        "match=default",
+        "match=null",
         "matrix.dataset=[recall]",
         "matrix.mixer=[identity]",
         "backbone.params.ffn_dim=128",
@@ -41,11 +41,11 @@ def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float
 def test_rates_are_medians_and_ratios_go_round_by_round():
     rounds = [blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)]
     found = [bench._rate(way, rounds) for way in WAYS]
-    assert [one["way"] for one in found] == WAYS
-    assert [one["wall_ms"] for one in found] == [2000.0, 4000.0, 20_000.0]
-    assert [one["cpu_ms"] for one in found] == [1000.0, 2000.0, 10_000.0]
-    assert [one["per_second"] for one in found] == [0.5, 0.25, 0.05]
-    assert [one["over_training"] for one in found] == [8.0, 5.0, 1.0]
+    assert [row["way"] for row in found] == WAYS
+    assert [row["wall_ms"] for row in found] == [2000.0, 4000.0, 20_000.0]
+    assert [row["cpu_ms"] for row in found] == [1000.0, 2000.0, 10_000.0]
+    assert [row["per_second"] for row in found] == [0.5, 0.25, 0.05]
+    assert [row["over_training"] for row in found] == [8.0, 5.0, 1.0]
 
 
 def test_a_block_has_one_action_at_least():
@@ -71,8 +71,8 @@ def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     torch.manual_seed(0)
     found = bench.measure_input(tiny(tmp_path), rounds=1)
-    assert [one["way"] for one in found["rates"]] == WAYS
-    assert all(one["wall_ms"] > 0 and one["over_training"] > 0 for one in found["rates"])
+    assert [rate["way"] for rate in found["rates"]] == WAYS
+    assert all(rate["wall_ms"] > 0 and rate["over_training"] > 0 for rate in found["rates"])
     assert found["rates"][-1]["over_training"] == 1.0
     assert found["arrays"]["inputs"].startswith("int64 3x")
     length = int(found["arrays"]["inputs"].partition("x")[2])

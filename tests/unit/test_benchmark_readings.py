@@ -1,4 +1,6 @@
-"""Plumbing of benchmarks/readings.py: ways are compared before they are timed. No time is judged."""
+"""Plumbing of benchmarks/readings.py: ways are compared before they are timed. No time is
+judged.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ data = benchmark("readings")
 
 def reading(*others: object, tolerance: float = 0.0):
     wanted = [np.arange(3), b"bytes"]
-    return data.Reading("this", 2, {"usual": lambda: iter(wanted), "own": lambda: iter(others)}, tolerance)
+    return data.Reading(
+        "this", 2, {"usual": lambda: iter(wanted), "own": lambda: iter(others)}, tolerance
+    )
 
 
 @pytest.fixture
@@ -26,7 +30,9 @@ def offered(monkeypatch):
     monkeypatch.setattr(data, "_BLOCK_SECONDS", 0.0)
 
     def _offered(*found):
-        monkeypatch.setitem(sys.modules, "readings_some", SimpleNamespace(readings=lambda folder: iter(found)))
+        monkeypatch.setitem(
+            sys.modules, "readings_some", SimpleNamespace(readings=lambda folder: iter(found))
+        )
         return data.measure_readings(["some"], 1)
 
     return _offered
@@ -34,7 +40,12 @@ def offered(monkeypatch):
 
 def test_each_way_has_a_rate_and_a_ratio(offered):
     usual, own = offered(reading(np.arange(3), b"bytes"))
-    assert (usual["dataset"], usual["what"], usual["way"], own["way"]) == ("some", "this", "usual", "own")
+    assert (usual["dataset"], usual["what"], usual["way"], own["way"]) == (
+        "some",
+        "this",
+        "usual",
+        "own",
+    )
     assert usual["ratio"] == 1.0
     assert own["ratio"] == pytest.approx(own["per_second"] / usual["per_second"])
     assert offered(reading(np.array([0, 1, 2.5]), b"bytes", tolerance=0.5))
@@ -66,9 +77,13 @@ def test_readers_of_data_sets_read_as_the_usual_code_does(monkeypatch, capsys):
     monkeypatch.setattr(benchmark("readings_imagenet"), "MEMBERS", 40)
     data.main(["listops", "uea", "imagenet", "--rounds", "1", "--json"])
     rows = json.loads(capsys.readouterr().out)["readings"]
-    assert [one["way"] for one in rows[:6]] == [
+    assert [row["way"] for row in rows[:6]] == [
         *("replace, split, dictionary", "one translation", "from prepared data"),
         *("sktime", "text", "kept, to memory"),
     ]
-    assert [one["way"] for one in rows[6:9]] == ["webdataset", "by the index", "by the index, sums compared"]
-    assert all(one["per_second"] > 0 for one in rows)
+    assert [row["way"] for row in rows[6:9]] == [
+        "webdataset",
+        "by the index",
+        "by the index, sums compared",
+    ]
+    assert all(row["per_second"] > 0 for row in rows)

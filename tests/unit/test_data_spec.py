@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from subquad.data import Array, ArraySplit, Chosen, Dataset, DataSpec
+from subquad.data import Array, ArraySplit, DataSpec, Subset
 from subquad.plugin import Config, DatasetConfig, DatasetPlugin
 
 IMAGES = DataSpec(
@@ -26,7 +24,10 @@ TRANSLATION = DataSpec(
 
 
 def shapes(spec: DataSpec, *args, **kwargs) -> dict:
-    return {name: (values.shape, str(values.dtype)) for name, values in spec.example(*args, **kwargs).items()}
+    return {
+        name: (values.shape, str(values.dtype))
+        for name, values in spec.example(*args, **kwargs).items()
+    }
 
 
 def test_series_and_tokens_with_their_targets():
@@ -38,7 +39,11 @@ def test_series_and_tokens_with_their_targets():
     }
     assert (series.max_len, series.channels, series.target, series.vocab_size) == (9, 3, "class", 0)
     tokens = DataSpec.tokens(max_len=9, vocab_size=20, target="positions")
-    assert shapes(tokens, 3) == {"inputs": ((3, 9), "int64"), "keep": ((3, 9), "bool"), "labels": ((3, 9), "int64")}
+    assert shapes(tokens, 3) == {
+        "inputs": ((3, 9), "int64"),
+        "keep": ((3, 9), "bool"),
+        "labels": ((3, 9), "int64"),
+    }
     assert (tokens.max_len, tokens.channels, tokens.vocab_size) == (9, 0, 20)
     pairs = DataSpec.tokens(max_len=9, vocab_size=20, target="pair")
     assert shapes(pairs)["inputs_b"] == shapes(pairs)["inputs"]
@@ -62,20 +67,9 @@ def test_a_length_can_be_another_one_and_everything_is_real(spec):
 class Named(DatasetConfig):
     problem: str = "BasicMotions"
 
-    def label(self) -> str:
-        return self.problem
-
-
-class Small(Dataset):
-    def describe(self) -> DataSpec:
-        return TRANSLATION
-
-    def load(self, name):
-        return ArraySplit({"labels": np.zeros(1)})
-
-
-def test_a_data_set_gives_an_example_of_its_batches():
-    assert Small(Config(), Path()).example(4)["labels"].shape == (4, 7)
+    @staticmethod
+    def label(problem: str) -> str:
+        return problem
 
 
 def test_a_data_set_says_what_tables_call_it():
@@ -85,14 +79,14 @@ def test_a_data_set_says_what_tables_call_it():
     assert DatasetPlugin(config=DatasetConfig, **said).label(DatasetConfig()) == ""
 
 
-def test_chosen_samples_are_those_of_their_split():
+def test_a_subset_has_the_samples_of_its_split():
     keep = np.arange(4) < np.array([[1], [2], [3], [4], [0]])
     split = ArraySplit({"inputs": np.arange(5), "keep": keep, "labels": np.arange(5)})
-    some = Chosen(split, np.array([3, 1]))
+    some = Subset(split, np.array([3, 1]))
     assert len(some) == 2
     assert some.fetch(np.array([1, 0]), epoch=0, seed=0)["inputs"].tolist() == [1, 3]
     assert some.name(0) == split.name(3)
     lengths = some.lengths()
     assert lengths is not None
     assert lengths.tolist() == [4, 2]
-    assert Chosen(ArraySplit({"labels": np.arange(5)}), np.array([0])).lengths() is None
+    assert Subset(ArraySplit({"labels": np.arange(5)}), np.array([0])).lengths() is None

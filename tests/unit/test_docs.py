@@ -1,4 +1,6 @@
-"""Documentation names only what exists: pages in sources, links between pages, pages in the site's navigation."""
+"""Documentation names only what exists: pages in sources, links between pages, pages in the
+site's navigation.
+"""
 
 import re
 from pathlib import Path
@@ -11,7 +13,13 @@ from subquad.cli.new import package_files
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 TEXTS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
-SOURCES = ["pipeline/**/*.py", "plugins/**/*.py", "plugins/**/*.yaml", "datasets/**/*.py", "tune_spaces/**/*.yaml"]
+SOURCES = [
+    "pipeline/**/*.py",
+    "plugins/**/*.py",
+    "plugins/**/*.yaml",
+    "datasets/**/*.py",
+    "tune_spaces/**/*.yaml",
+]
 
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="runs beside the sources only")
 
@@ -38,7 +46,9 @@ def test_links_between_pages_lead_somewhere():
         if "://" not in target
     ]
     assert links
-    assert [(path.name, target) for path, target in links if not (path.parent / target).exists()] == []
+    assert [
+        (path.name, target) for path, target in links if not (path.parent / target).exists()
+    ] == []
 
 
 def test_the_site_has_every_page_once():
@@ -57,7 +67,9 @@ def pages(entries: list) -> list[str]:
 
 
 def test_named_tests_exist():
-    """Pages say which test shows what: a file of tests, with or without the tests folder's path in full."""
+    """Pages say which test shows what: a file of tests, with or without the tests folder's path
+    in full.
+    """
     named = {
         (page.name, name)
         for page in files(["docs/**/*.md"])
@@ -68,8 +80,13 @@ def test_named_tests_exist():
 
 
 def test_the_plugins_page_shows_what_is_written_and_tested():
-    """Its code is that of packages that `subquad new` writes, or of the samples that the tests train."""
-    samples = [path.read_text(encoding="utf-8") for path in (REPO / "tests/support/third_party").glob("*.py")]
+    """Its code is that of packages that `subquad new` writes, or of the samples that the tests
+    train.
+    """
+    samples = [
+        path.read_text(encoding="utf-8")
+        for path in (REPO / "tests/support/third_party").glob("*.py")
+    ]
     page = (DOCS / "plugins.md").read_text(encoding="utf-8")
     new = re.findall(r"`subquad new (\w+) ([\w-]+)`", page)
     assert [kind for kind, _ in new] == ["mixer", "dataset", "task", "backbone", "space"]

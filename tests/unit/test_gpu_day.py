@@ -1,4 +1,6 @@
-"""The script that spends a lent GPU: what it starts, and what it keeps between slices. Without a GPU."""
+"""The script that spends a lent GPU: what it starts, and what it keeps between slices. Without a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,22 @@ def gpu_day():
 
 
 def given(size, *overrides):
-    return argparse.Namespace(size=size, device="cpu" if size == "smoke" else "cuda", overrides=list(overrides))
+    return argparse.Namespace(
+        size=size, device="cpu" if size == "smoke" else "cuda", overrides=list(overrides)
+    )
 
 
 @pytest.mark.parametrize("size", ["full", "small", "smoke"])
 def test_its_runs_are_experiments_of_one_seed(gpu_day, tmp_path, size):
-    steps = [step for group in gpu_day.groups(tmp_path, given(size)) for step in group if step.name.startswith("train")]
-    assert [step.name for step in steps] == [f"train-{t}-{m}" for t in gpu_day.TASKS for m in gpu_day.MIXERS]
+    steps = [
+        step
+        for group in gpu_day.groups(tmp_path, given(size))
+        for step in group
+        if step.name.startswith("train")
+    ]
+    assert [step.name for step in steps] == [
+        f"train-{t}-{m}" for t in gpu_day.TASKS for m in gpu_day.MIXERS
+    ]
     for step in steps:
         words = list(step.command[step.command.index("train") + 1 :])
         recipe, overrides = words[0], words[words.index("--root") + 2 :]
@@ -44,7 +55,9 @@ def test_a_run_that_has_begun_goes_on(gpu_day, tmp_path):
 def test_files_of_pictures_are_given_to_their_task_alone(gpu_day, tmp_path):
     path = "matrix.dataset.image.params.path=data/cifar"
     for task in gpu_day.TASKS:
-        command = gpu_day.training(tmp_path, task, "agf", given("full", path, "train.precision=bf16"))
+        command = gpu_day.training(
+            tmp_path, task, "agf", given("full", path, "train.precision=bf16")
+        )
         assert (path in command) == (task == "image")
         assert "train.precision=bf16" in command
 
@@ -57,9 +70,14 @@ def test_what_is_done_is_kept_and_what_was_stopped_is_done_again(gpu_day, tmp_pa
     steps["slow"] = gpu_day.Step("slow", steps["long"].command, seconds=0.1)
     gpu_day.Day(tmp_path, time.monotonic() + 1.0).do(list(steps.values()))
     kept = json.loads((tmp_path / "day.json").read_text())
-    found = {name: one["status"] for name, one in kept.items()}
+    found = {name: step["status"] for name, step in kept.items()}
     assert found == {"good": "done", "bad": "failed", "long": "stopped", "slow": "failed"}
     assert "ZeroDivisionError" in (tmp_path / "bad.log").read_text()
     again = gpu_day.Day(tmp_path, time.monotonic() + 1.0)
     again.do(list(steps.values()))
-    assert {name: one["slices"] for name, one in again.done.items()} == {"good": 1, "bad": 1, "long": 2, "slow": 1}
+    assert {name: step["slices"] for name, step in again.done.items()} == {
+        "good": 1,
+        "bad": 1,
+        "long": 2,
+        "slow": 1,
+    }

@@ -71,8 +71,16 @@ def test_one_that_is_never_chosen_runs_only_where_it_is_forced():
     third = Operation("tests.third", reference=lambda x: x / 3)
     third.implementation("usual", chosen=False)(lambda x: x * (1 / 3))
     third.implementation("fast", devices=("cuda",))(lambda x: x / 3)
-    assert [one.name for one in third.implementations] == ["fast", "reference", "usual"]
-    for forced, ran in (("", "reference"), ("reference", "reference"), ({"tests.third": "usual"}, "usual")):
+    assert [implementation.name for implementation in third.implementations] == [
+        "fast",
+        "reference",
+        "usual",
+    ]
+    for forced, ran in (
+        ("", "reference"),
+        ("reference", "reference"),
+        ({"tests.third": "usual"}, "usual"),
+    ):
         with using(forced) as used:
             third(torch.ones(2))
         assert used == {"tests.third": ran}
@@ -100,10 +108,14 @@ def test_contexts_nest():
 @pytest.mark.parametrize(
     ("forced", "message"),
     [
-        ("refrence", "train.kernels: got 'refrence', must be 'reference' or implementations by operation"),
+        (
+            "refrence",
+            "train.kernels: got 'refrence', must be 'reference' or implementations by operation",
+        ),
         (
             {"tests.doubel": "fast"},
-            "train.kernels: no operation 'tests.doubel' in this model; did you mean 'tests.double'?; "
+            "train.kernels: no operation 'tests.doubel' in this model; did you "
+            "mean 'tests.double'?; "
             "operations: tests.double",
         ),
         (
@@ -111,7 +123,10 @@ def test_contexts_nest():
             "train.kernels.tests.double: no implementation 'fats'; did you mean 'fast'?; "
             "implementations: fast, cuda-only, reference",
         ),
-        ({"tests.double": "cuda-only"}, "train.kernels.tests.double: cuda-only runs on cuda, this run on cpu"),
+        (
+            {"tests.double": "cuda-only"},
+            "train.kernels.tests.double: cuda-only runs on cuda, this run on cpu",
+        ),
     ],
 )
 def test_what_cannot_take_effect_is_refused(forced, message):

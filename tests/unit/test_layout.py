@@ -1,4 +1,6 @@
-"""Where code may lie, and who may import what. Each rule is a function of a tree, so that it can be seen to fail."""
+"""Where code may lie, and who may import what. Each rule is a function of a tree, so that it can
+be seen to fail.
+"""
 
 import ast
 import re
@@ -6,21 +8,29 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from collections.abc import Callable
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
+import click
 import pytest
 
+from subquad.cli.main import cli
 from subquad.plugin import Role
 
 REPO = Path(__file__).resolve().parents[2]
 ROOTS = {
-    "pipeline": "subquad",
-    "plugins": "subquad_plugins",
-    "datasets": "subquad_datasets",
-    "tune_spaces": "subquad_spaces",
+    "pipeline": ("subquad", "subquad_tools"),
+    "plugins": ("subquad_plugins",),
+    "datasets": ("subquad_datasets",),
+    "tune_spaces": ("subquad_spaces",),
 }
+"""Source roots and their packages."""
+
+CORE = "pipeline/subquad"
+TOOLS = "pipeline/subquad_tools"
 PUBLIC = {
     "subquad",
     "subquad.plugin",
@@ -32,10 +42,28 @@ PUBLIC = {
     "subquad.reach",
     "subquad.runs",
     "subquad.storage",
+    "subquad.stores",
     "subquad.suggest",
+    "subquad.terminal",
     "subquad.testing",
 }
-"""What plugins may import: contract and its tests, errors, a command's reach, whole files, names."""
+"""What plugins may import: contract and its tests, errors, a command's reach, whole files,
+names, what commands print.
+"""
+TOOLS_USE = {
+    "subquad.cost",
+    "subquad.disk",
+    "subquad.drivers",
+    "subquad.effect",
+    "subquad.engine",
+    "subquad.experiment",
+    "subquad.markup",
+    "subquad.metric",
+    "subquad.records",
+    "subquad.registry",
+    "subquad.tracking",
+}
+"""What the tools import of the core besides: what reads, builds and runs an experiment."""
 
 HOMES = {
     "ray": ("pipeline/subquad/ray/",),
@@ -43,14 +71,15 @@ HOMES = {
     "optuna": ("pipeline/subquad/search/", "pipeline/subquad/space/"),
     "matplotlib": (
         "datasets/subquad_datasets/shown.py",
-        "pipeline/subquad/bench/draw.py",
-        "pipeline/subquad/diagnose/draw.py",
-        "pipeline/subquad/report/charts.py",
-        "pipeline/subquad/tracking/plots.py",
+        "pipeline/subquad_tools/bench/draw.py",
+        "pipeline/subquad_tools/figures.py",
+        "pipeline/subquad_tools/diagnose/draw.py",
+        "pipeline/subquad_tools/swap/draw.py",
+        "pipeline/subquad/reports/drawing.py",
         "pipeline/subquad/search/plots.py",
     ),
     "scipy": (
-        "pipeline/subquad/report/",
+        "pipeline/subquad/reports/",
         "pipeline/subquad/testing/checks/complexity.py",
         "datasets/subquad_datasets/pathfinder/discs.py",
     ),
@@ -67,50 +96,58 @@ CONTRACTS = {
     "strict_json": {"errors"},
     "markup": {"errors"},
     "shapes": set(),
-    "runs": {"disk", "errors", "manifest", "shapes", "strict_json"},
+    "terminal": {"errors"},
+    "runs": {"disk", "errors", "manifest", "shapes", "strict_json", "suggest"},
+    "records": {"disk", "errors", "runs", "strict_json"},
     "downloads": {"errors", "limits"},
-    "storage": {"addresses", "disk", "downloads", "errors", "limits", "manifest", "runs"},
+    "stores": {"addresses", "downloads", "errors"},
+    "storage": {"disk", "downloads", "errors", "limits", "manifest", "runs", "stores"},
     "integrity": {"disk", "errors", "manifest", "runs", "storage", "strict_json"},
     "effect": set(),
     "metric": set(),
     "trust": {"addresses", "disk", "errors"},
-    "plugin": {"effect", "errors", "metric", "suggest"},
-    "plan": {"plugin", "errors"},
-    "data": {"errors", "plan", "plugin"},
+    "config": {"effect"},
+    "plugin": {"config", "effect", "metric"},
+    "plan": {"errors"},
+    "spec": set(),
+    "data": {"errors", "plan", "plugin", "spec"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
     "registry": {"data", "effect", "errors", "nn", "plugin", "processes", "suggest"},
-    "experiment": {"addresses", "disk", "errors", "plugin", "registry", "runs", "storage", "suggest", "trust"},
+    "experiment": {
+        "addresses",
+        "disk",
+        "effect",
+        "errors",
+        "plugin",
+        "registry",
+        "runs",
+        "storage",
+        "stores",
+        "suggest",
+        "trust",
+    },
     "space": {"effect", "errors", "experiment", "plugin", "registry", "suggest"},
 }
+ABOVE = {"engine", "drivers", "tracking", "reports", "results", "search", "testing", "ray"}
+"""What works with an experiment."""
 ARROWS = {
     **CONTRACTS,
     "engine": {*CONTRACTS} - {"space"},
     "tracking": {*CONTRACTS} - {"space", "nn", "cost", "data"},
-    "report": {*CONTRACTS} - {"space", "nn", "cost", "data"},
+    "reports": {*CONTRACTS} - {"space", "nn", "cost", "data"},
     "testing": {*CONTRACTS} - {"space", "runs"},
-    "bench": {*CONTRACTS, "engine", "testing"} - {"space"},
-    "diagnose": {"disk", "errors", "metric", "nn"},
     "drivers": {*CONTRACTS, "engine", "tracking"} - {"space"},
     "search": {*CONTRACTS, "engine", "drivers", "tracking"},
     "ray": {*CONTRACTS, "engine", "drivers"} - {"space"},
-    "api": {*CONTRACTS, "engine", "drivers", "tracking", "report", "search", "testing", "ray"},
-    "cli": {
-        *CONTRACTS,
-        "api",
-        "engine",
-        "drivers",
-        "tracking",
-        "report",
-        "search",
-        "testing",
-        "ray",
-        "bench",
-        "diagnose",
-    },
+    "results": {"drivers", "errors", "nn", "reports", "runs", "search"},
+    "api": {*CONTRACTS, *ABOVE},
+    "cli": {*CONTRACTS, *ABOVE, "api"},
     "__init__": {"api"},
 }
-"""What each package or module of the core may import of the others: docs/architecture.md draws it."""
+"""What each package or module of the core may import of the others: docs/architecture.md draws
+it.
+"""
 
 ORDINARY = {
     "copy",
@@ -127,10 +164,30 @@ ORDINARY = {
 """Names of built-in plugins that are words too: the core may use them in a sentence."""
 
 WRITING = {
-    *("write_text", "write_bytes", "touch", "unlink", "rmdir", "rmtree", "mkdir", "makedirs", "rename", "renames"),
-    *("symlink_to", "hardlink_to", "copy2", "copyfile", "copytree", "NamedTemporaryFile", "mkstemp"),
+    *(
+        "write_text",
+        "write_bytes",
+        "touch",
+        "unlink",
+        "rmdir",
+        "rmtree",
+        "mkdir",
+        "makedirs",
+        "rename",
+        "renames",
+    ),
+    *(
+        "symlink_to",
+        "hardlink_to",
+        "copy2",
+        "copyfile",
+        "copytree",
+        "NamedTemporaryFile",
+        "mkstemp",
+    ),
 }
 BELOW_RUNS = (
+    "records",
     "runs",
     "storage",
     "manifest",
@@ -141,29 +198,44 @@ BELOW_RUNS = (
     "report",
     "tracking",
     "diagnose",
+    "swap",
 )
-"""Modules and packages of the core that write and delete below the folders of runs."""
-NOT_BELOW_RUNS = {"write_text": "another machine's file", "write_output": "the user names it", "fetched": "data"}
+"""Modules and packages of core and tools that write and delete below the folders of runs."""
+NOT_BELOW_RUNS = {
+    "write_text": "another machine's file",
+    "write_output": "the user names it",
+    "fetched": "data",
+}
 """Functions of those that write elsewhere, and what."""
 
 LONGEST_FUNCTION = 40
 """Lines, without the docstring."""
 
 HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib", "scipy", "optuna")
-NAMES_A_PLUGIN_PACKAGE = re.compile(r"(subquad_plugins|subquad_datasets|subquad_spaces)([.:][\w.:]*)?")
+NAMES_A_PLUGIN_PACKAGE = re.compile(
+    r"(subquad_plugins|subquad_datasets|subquad_spaces|subquad_tools)([.:][\w.:]*)?"
+)
 
-pytestmark = pytest.mark.skipif(not (REPO / "pipeline").is_dir(), reason="runs beside the sources only")
+pytestmark = pytest.mark.skipif(
+    not (REPO / "pipeline").is_dir(), reason="runs beside the sources only"
+)
 
 
 def imports(path: Path) -> set[str]:
-    """Every module a file imports, also inside a function, and every string that is a plugin package's name."""
+    """Every module a file imports, also inside a function, and every string that is a plugin
+    package's name.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             module = node.module or ""
-            found.update({module} if module != "subquad" else {f"subquad.{alias.name}" for alias in node.names})
+            found.update(
+                {module}
+                if module != "subquad"
+                else {f"subquad.{alias.name}" for alias in node.names}
+            )
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
@@ -177,28 +249,47 @@ def is_in(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def sources(repo: Path, root: str) -> list[Path]:
-    return sorted((repo / root).rglob("*.py"))
+def sources(repo: Path, folder: str) -> list[Path]:
+    return sorted((repo / folder).rglob("*.py"))
+
+
+def breaches(files: list[Path], is_wrong: Callable[[str], bool]) -> list[str]:
+    """Imports that must not be, each with its file."""
+    found = [(path, name) for path in files for name in imports(path)]
+    return [f"{path.name}: {name}" for path, name in found if is_wrong(name)]
+
+
+def is_private(module: str, public: set[str]) -> bool:
+    """Whether a module is the core's, and none of those that others may import."""
+    of_core = is_in(module, "subquad") and module != "subquad"
+    return of_core and not any(is_in(module, allowed) for allowed in public - {"subquad"})
 
 
 def core_breaches(repo: Path) -> list[str]:
-    """The core reaches plugins through entry points only."""
-    others = [package for root, package in ROOTS.items() if root != "pipeline"]
-    files = sources(repo, "pipeline")
-    return [
-        f"{path.name}: {name}" for path in files for name in imports(path) if any(is_in(name, one) for one in others)
-    ]
+    """The core reaches plugins and tools through entry points only."""
+    others = {package for packages in ROOTS.values() for package in packages} - {"subquad"}
+
+    def is_wrong(name: str) -> bool:
+        return any(is_in(name, package) for package in others)
+
+    return breaches(sources(repo, CORE), is_wrong)
 
 
 def plugin_breaches(repo: Path) -> list[str]:
     """Built-in plugins use what a third party may use."""
     files = [path for root in ROOTS if root != "pipeline" for path in sources(repo, root)]
-    return [
-        f"{path.name}: {name}"
-        for path in files
-        for name in imports(path)
-        if is_in(name, "subquad") and not any(is_in(name, one) for one in PUBLIC - {"subquad"}) and name != "subquad"
-    ]
+    return breaches(files, lambda name: is_private(name, PUBLIC))
+
+
+def tool_breaches(repo: Path) -> list[str]:
+    """The tools use what reads, builds and runs experiments, and no plugin."""
+    plugins = {package for root in ROOTS if root != "pipeline" for package in ROOTS[root]}
+
+    def is_wrong(name: str) -> bool:
+        is_plugin = any(is_in(name, package) for package in plugins)
+        return is_plugin or is_private(name, PUBLIC | TOOLS_USE)
+
+    return breaches(sources(repo, TOOLS), is_wrong)
 
 
 def home_breaches(repo: Path) -> list[str]:
@@ -214,22 +305,33 @@ def home_breaches(repo: Path) -> list[str]:
 
 
 def root_breaches(repo: Path) -> list[str]:
-    """A source root holds one package and no file of Python, or `datasets/` would shadow the library of that name."""
+    """A source root holds its packages and no file of Python, or `datasets/` would shadow the
+    library of that name.
+    """
     loose = [path for root in ROOTS for path in (repo / root).glob("*.py")]
-    packages = [p for root, own in ROOTS.items() for p in (repo / root).glob("*/__init__.py") if p.parent.name != own]
+    packages = [
+        p
+        for root, own in ROOTS.items()
+        for p in (repo / root).glob("*/__init__.py")
+        if p.parent.name not in own
+    ]
     stale = [path for root in (".", *ROOTS) for path in (repo / root).glob("*.egg-info")]
     return [path.relative_to(repo).as_posix() for path in (*loose, *packages, *stale)]
 
 
 def arrow_breaches(repo: Path) -> list[str]:
     """A package of the core imports what stands below it, and there is no circle."""
-    core = repo / "pipeline" / "subquad"
+    core = repo / CORE
     found = []
-    for path in sources(repo, "pipeline"):
+    for path in sources(repo, CORE):
         own = path.relative_to(core).parts[0].removesuffix(".py")
         for name in imports(path):
             other = [*name.split("."), "__init__"][1]
-            if is_in(name, "subquad") and other not in (own, "__init__") and other not in ARROWS.get(own, ()):
+            if (
+                is_in(name, "subquad")
+                and other not in (own, "__init__")
+                and other not in ARROWS.get(own, ())
+            ):
                 found.append(f"{path.relative_to(core).as_posix()}: {name}")
     return sorted(found)
 
@@ -241,7 +343,9 @@ def name_breaches(repo: Path) -> list[str]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
                 places[node.name].append(path.relative_to(repo / "pipeline").as_posix())
-    return [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
+    return [
+        f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1
+    ]
 
 
 def length_breaches(repo: Path) -> list[str]:
@@ -259,24 +363,35 @@ def length_breaches(repo: Path) -> list[str]:
 
 def plugin_names(repo: Path) -> set[str]:
     """Names of the built-in mixers, backbones, tasks and data sets."""
-    groups = tomllib.loads((repo / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    groups = tomllib.loads((repo / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "entry-points"
+    ]
     files = ("subquad.recipes", "subquad.spaces", "subquad.published", "subquad.commands")
     kinds = [group for group in groups if group.startswith("subquad.") and group not in files]
     return {name for group in kinds for name in groups[group]}
 
 
 def naming_breaches(repo: Path) -> list[str]:
-    """No code of the core knows a built-in plugin by name; docstrings and help texts may show one as an example.
+    """No code of the core knows a built-in plugin by name; docstrings and help texts may show one
+    as an example.
 
-    The backbone `decoder` shares its name with a role of mixers, the mixer `local` with an option and with Ray's word,
-    `linear` with a schedule, the task `multilabel` with its target, and the data set `table` with those of reports.
+    The backbone `decoder` shares its name with a role of mixers, the mixer `local` with an option
+    and with Ray's word, `linear` with a schedule, the task `multilabel` with its target, and the
+    data set `table` with those of reports.
     """
-    names, found = plugin_names(REPO) - {*get_args(Role), "local", "linear", "multilabel", "table"}, []
+    names, found = (
+        plugin_names(REPO) - {*get_args(Role), "local", "linear", "multilabel", "table"},
+        [],
+    )
     for path in sources(repo, "pipeline"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in texts
+            ):
                 said = {node.value} | (set(re.findall(r"[\w-]+", node.value)) - ORDINARY)
                 found += [f"{path.name}:{node.lineno}: {name}" for name in sorted(said & names)]
     return found
@@ -290,32 +405,64 @@ def writes_itself(node: ast.AST) -> bool:
     of_os = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "os"
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     words = [value.value for value in given if isinstance(value, ast.Constant)]
-    modes = [word for word in words if isinstance(word, str) and re.fullmatch("[rwxabt+]{1,3}", word)]
-    is_bare = isinstance(node.func, ast.Name) and node.func.id in WRITING  # a function of ours, imported by its name
+    modes = [
+        word for word in words if isinstance(word, str) and re.fullmatch("[rwxabt+]{1,3}", word)
+    ]
+    # a function of ours, imported by its name
+    is_bare = isinstance(node.func, ast.Name) and node.func.id in WRITING
     if name == "open":
         return any(set(mode) & set("wxa+") for mode in modes)
     return (name in WRITING and not is_bare) or (of_os and name in ("remove", "replace"))
 
 
 def writing_breaches(repo: Path) -> list[str]:
-    """What lies below a run's folder is written and deleted by one module, `disk`, which follows no link."""
-    core = repo / "pipeline" / "subquad"
+    """What lies below a run's folder is written and deleted by one module, `disk`, which follows
+    no link.
+    """
     found = []
     for path in sources(repo, "pipeline"):
-        if path.relative_to(core).parts[0].removesuffix(".py") not in BELOW_RUNS:
+        if path.relative_to(repo).parts[2].removesuffix(".py") not in BELOW_RUNS:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        elsewhere = {id(node) for one in functions if one.name in NOT_BELOW_RUNS for node in ast.walk(one)}
-        calls = [node for node in ast.walk(tree) if writes_itself(node) and id(node) not in elsewhere]
+        elsewhere = {
+            id(node)
+            for function in functions
+            if function.name in NOT_BELOW_RUNS
+            for node in ast.walk(function)
+        }
+        calls = [
+            node for node in ast.walk(tree) if writes_itself(node) and id(node) not in elsewhere
+        ]
         found += [f"{path.name}:{call.lineno}" for call in calls]
     return found
 
 
+VERBS = cli.list_commands(click.Context(cli))
+
+
+def pasting_breaches(repo: Path) -> list[str]:
+    """A command with a value in it is made by `to_paste`, which quotes as a shell reads it."""
+    starts = re.compile(rf"\bsubquad (?:(?:{'|'.join(VERBS)})(?: [\w.-]+)* )?$")
+    return [
+        f"{path.name}:{text.lineno}"
+        for root in ("pipeline", "plugins", "datasets")
+        for path in sources(repo, root)
+        for text in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(text, ast.JoinedStr)
+        for before, value in pairwise(text.values)
+        if isinstance(value, ast.FormattedValue)
+        and isinstance(before, ast.Constant)
+        and starts.search(str(before.value))
+    ]
+
+
 RULES = (
+    pasting_breaches,
     writing_breaches,
     core_breaches,
     plugin_breaches,
+    tool_breaches,
     home_breaches,
     root_breaches,
     length_breaches,
@@ -330,36 +477,62 @@ def test_the_repository_keeps_the_rule(rule):
     assert rule(REPO) == []
 
 
-@pytest.mark.parametrize(("root", "package"), ROOTS.items())
-def test_every_root_has_its_package(root, package):
-    assert (REPO / root / package / "__init__.py").is_file()
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_root_has_its_packages(root):
+    assert all((REPO / root / package / "__init__.py").is_file() for package in ROOTS[root])
 
 
 @pytest.mark.parametrize(
     ("rule", "file", "code"),
     [
-        (writing_breaches, "pipeline/subquad/engine/a.py", "def f(run):\n    (run / 'x').write_text('')"),
+        (
+            writing_breaches,
+            "pipeline/subquad/engine/a.py",
+            "def f(run):\n    (run / 'x').write_text('')",
+        ),
         (writing_breaches, "pipeline/subquad/search/a.py", "open(path, 'ab')"),
         (writing_breaches, "pipeline/subquad/storage.py", "path.open(mode='w')"),
         (writing_breaches, "pipeline/subquad/drivers/a.py", "import shutil\nshutil.rmtree(folder)"),
         (core_breaches, "pipeline/subquad/a.py", "import subquad_plugins"),
-        (core_breaches, "pipeline/subquad/a.py", "def f():\n    from subquad_datasets.uea import PLUGIN"),
+        (
+            core_breaches,
+            "pipeline/subquad/a.py",
+            "def f():\n    from subquad_datasets.uea import PLUGIN",
+        ),
         (
             core_breaches,
             "pipeline/subquad/deep/a.py",
             "import importlib\nimportlib.import_module('subquad_spaces.load')",
         ),
         (core_breaches, "pipeline/subquad/a.py", "X = 'subquad_plugins.agf:PLUGIN'"),
-        (plugin_breaches, "plugins/subquad_plugins/a.py", "from subquad.registry import find_plugins"),
+        (
+            plugin_breaches,
+            "plugins/subquad_plugins/a.py",
+            "from subquad.registry import find_plugins",
+        ),
         (plugin_breaches, "datasets/subquad_datasets/a.py", "import subquad.engine.loop"),
         (plugin_breaches, "tune_spaces/subquad_spaces/a.py", "from subquad import registry"),
         (home_breaches, "pipeline/subquad/engine/a.py", "import ray"),
-        (home_breaches, "pipeline/subquad/tracking/a.py", "def f():\n    from mlflow.entities import Metric"),
+        (
+            home_breaches,
+            "pipeline/subquad/tracking/a.py",
+            "def f():\n    from mlflow.entities import Metric",
+        ),
         (home_breaches, "plugins/subquad_plugins/a.py", "import ray.train"),
         (home_breaches, "pipeline/subquad/drivers/drive.py", "def f():\n    import optuna"),
-        (home_breaches, "pipeline/subquad/bench/a.py", "from optuna.trial import TrialState"),
-        (home_breaches, "pipeline/subquad/tracking/search.py", "from matplotlib.figure import Figure"),
-        (home_breaches, "pipeline/subquad/report/a.py", "import matplotlib.pyplot as plt"),
+        (home_breaches, "pipeline/subquad_tools/a.py", "from optuna.trial import TrialState"),
+        (core_breaches, "pipeline/subquad/testing/a.py", "from subquad_tools.bench import clock"),
+        (core_breaches, "pipeline/subquad/a.py", "X = 'subquad_tools.bench'"),
+        (tool_breaches, "pipeline/subquad_tools/a.py", "from subquad.cli.main import main"),
+        (tool_breaches, "pipeline/subquad_tools/a.py", "from subquad.search import folder"),
+        (tool_breaches, "pipeline/subquad_tools/a.py", "import subquad_plugins.agf"),
+        (writing_breaches, "pipeline/subquad_tools/swap/a.py", "path.open(mode='w')"),
+        (
+            home_breaches,
+            "pipeline/subquad/tracking/search.py",
+            "from matplotlib.figure import Figure",
+        ),
+        (home_breaches, "pipeline/subquad/reports/a.py", "import matplotlib.pyplot as plt"),
         (
             arrow_breaches,
             "pipeline/subquad/tracking/a.py",
@@ -368,8 +541,11 @@ def test_every_root_has_its_package(root, package):
         (arrow_breaches, "pipeline/subquad/drivers/a.py", "import subquad.ray.train"),
         (arrow_breaches, "pipeline/subquad/engine/a.py", "from subquad.drivers import local"),
         (arrow_breaches, "pipeline/subquad/runs.py", "from subquad.experiment import Run"),
-        (arrow_breaches, "pipeline/subquad/report/a.py", "from subquad.cli.main import main"),
+        (arrow_breaches, "pipeline/subquad/reports/a.py", "from subquad.cli.main import main"),
         (length_breaches, "pipeline/subquad/a.py", "def f():\n    'What.'\n" + "    f()\n" * 40),
+        (pasting_breaches, "pipeline/subquad/a.py", "X = f'with: subquad resume {folder}'"),
+        (pasting_breaches, "datasets/subquad_datasets/a.py", "f'`subquad data index {shard}`'"),
+        (pasting_breaches, "pipeline/subquad/a.py", "f'{1} subquad ' f'{verb} --help'"),
         (naming_breaches, "pipeline/subquad/a.py", "X = 'agf'"),
         (naming_breaches, "pipeline/subquad/a.py", "X = f'{1}: write it as in: show mixer agf'"),
         (naming_breaches, "pipeline/subquad/a.py", "X = 'identity'"),
@@ -394,7 +570,9 @@ def test_the_arrows_have_no_circle():
 def test_a_name_that_is_there_twice_is_seen(tmp_path):
     for file in ("a.py", "b/c.py"):
         (tmp_path / "pipeline" / "subquad" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "pipeline" / "subquad" / file).write_text("def public(): ...\ndef _private(): ...\n")
+        (tmp_path / "pipeline" / "subquad" / file).write_text(
+            "def public(): ...\ndef _private(): ...\n"
+        )
     assert name_breaches(tmp_path) == ["public: subquad/a.py, subquad/b/c.py"]
 
 
@@ -403,14 +581,21 @@ def test_a_name_that_is_there_twice_is_seen(tmp_path):
     [
         ("pipeline/subquad/ray/a.py", "import ray.train"),
         ("pipeline/subquad/tracking/mlflow.py", "import mlflow"),
-        ("pipeline/subquad/tracking/plots.py", "from matplotlib.figure import Figure"),
         ("pipeline/subquad/search/searchers/a.py", "def f():\n    import optuna"),
-        ("pipeline/subquad/search/plots.py", "import matplotlib\nimport optuna.visualization.matplotlib"),
-        ("pipeline/subquad/a.py", "def f():\n    'subquad show mixer agf'\nX = 'far from the identity'"),
+        (
+            "pipeline/subquad/search/plots.py",
+            "import matplotlib\nimport optuna.visualization.matplotlib",
+        ),
+        (
+            "pipeline/subquad/a.py",
+            "def f():\n    'subquad show mixer agf'\nX = 'far from the identity'",
+        ),
         ("pipeline/subquad/a.py", "def f():\n    'What.'\n" + "    f()\n" * 38),
+        ("pipeline/subquad/a.py", "X = f'this subquad reads format {format}'"),
         (
             "pipeline/subquad/cli/a.py",
-            "'''subquad_plugins is reached through entry points.'''\nfrom subquad.ray import driver",
+            "'''subquad_plugins is reached through entry points.'''\nfrom "
+            "subquad.ray import driver",
         ),
         (
             "plugins/subquad_plugins/a.py",
@@ -426,10 +611,15 @@ def test_what_is_allowed_is_no_breach(tmp_path, file, code):
     assert [breach for rule in RULES for breach in rule(tmp_path)] == []
 
 
-def heavy_after(code: str) -> list[str]:
+def heavy_after(code: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
     """Heavy libraries that a fresh process has loaded after running `code`."""
-    tail = f"\nimport sys\nprint(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-P", "-c", code + tail], capture_output=True, text=True, check=True)
+    tail = (
+        f"\nimport sys\nprint(*[name for name in {heavy!r} if name in sys.modules], "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code + tail], capture_output=True, text=True, check=True
+    )
     return done.stderr.split()
 
 
@@ -440,11 +630,27 @@ def heavy_after(code: str) -> list[str]:
         "import subquad.registry, subquad.experiment.schema, subquad.registry.contract",
         "from subquad.cli.main import main\nassert main(['--help']) == 0",
         "from subquad.cli.main import main\nassert main(['list']) == 0",
-        "from subquad.registry import find_plugins, recipes\nassert find_plugins('mixer')\nrecipes()",
+        "from subquad.registry import find_plugins, recipes\nassert "
+        "find_plugins('mixer')\nrecipes()",
     ],
 )
 def test_light_things_load_nothing_heavy(code):
     assert heavy_after(code) == []
+
+
+@pytest.mark.ci
+def test_training_imports_nothing_of_search(tmp_path):
+    overrides = ["train.epochs=null", "train.steps=1", "train.eval_every_epochs=null"]
+    words = ["train", "quickstart", "--local", "matrix.mixer=[softmax]", "matrix.seed=[0]"]
+    words += [*overrides, "tracking.uri=off", f"--root={tmp_path}"]
+    code = f"from subquad.cli.main import main\nassert main({words!r}) == 0"
+    assert heavy_after(code, ("subquad.search", "subquad.space", "optuna")) == []
+
+
+def test_help_needs_neither_schemas_nor_tables():
+    """With both it took twice the time."""
+    code = "from subquad.cli.main import main\nassert main(['--help']) == 0"
+    assert heavy_after(code, ("pydantic", "rich")) == []
 
 
 def test_a_heavy_import_is_seen():

@@ -1,4 +1,6 @@
-"""Downloads, weights and prepared data of somebody else: what is refused before it costs anything."""
+"""Downloads, weights and prepared data of somebody else: what is refused before it costs
+anything.
+"""
 
 import io
 import os
@@ -33,7 +35,9 @@ def server():
             if self.path in ("/away", "/file"):
                 self.send_response(302)
                 to = (
-                    "file:///etc/passwd" if self.path == "/file" else f"http://localhost:{self.server.server_port}/good"
+                    "file:///etc/passwd"
+                    if self.path == "/file"
+                    else f"http://localhost:{self.server.server_port}/good"
                 )
                 self.send_header("Location", to)
                 return self.end_headers()
@@ -116,7 +120,10 @@ def torch_file(found: object, legacy: bool = False) -> bytes:
 
 def deflated(content: bytes) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as old,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         for member in old.infolist():
             new.writestr(member.filename, old.read(member))
     return stream.getvalue()
@@ -133,11 +140,23 @@ def nested_key(depth: int) -> dict:
     ("name", "make", "said"),
     [
         ("a.pth", lambda: deflated(torch_file({"a": torch.zeros(40 << 18)})), "bytes unpacked: 4"),
-        ("a.pth", lambda: torch_file({"a": torch.zeros(1).expand(10**12)}), "tensor a has values for which"),
+        (
+            "a.pth",
+            lambda: torch_file({"a": torch.zeros(1).expand(10**12)}),
+            "tensor a has values for which",
+        ),
         ("a.pt", lambda: torch_file({"a": Room()}), "makes room for any number of values"),
-        ("a.pt", lambda: torch_file({"a": Room()}, legacy=True), "makes room for any number of values"),
+        (
+            "a.pt",
+            lambda: torch_file({"a": Room()}, legacy=True),
+            "makes room for any number of values",
+        ),
         ("a.pt", lambda: torch_file(nested_key(150)), "lists and tuples in one another"),
-        ("a.pt", lambda: torch_file(nested_key(150), legacy=True), "lists and tuples in one another"),
+        (
+            "a.pt",
+            lambda: torch_file(nested_key(150), legacy=True),
+            "lists and tuples in one another",
+        ),
         ("a.pt", lambda: pickle.dumps({"a": 1}), "not a file of torch.save"),
         (
             "a.safetensors",
@@ -181,6 +200,8 @@ def test_prepared_data_of_others_are_not_believed(tmp_path, monkeypatch, fault):
     elif fault == "above":
         tmp_path.chmod(0o777)
     else:
-        os.chown(folder / "a", 12345, -1) if os.getuid() == 0 else monkeypatch.setattr(os, "getuid", lambda: 12345)
+        os.chown(folder / "a", 12345, -1) if os.getuid() == 0 else monkeypatch.setattr(
+            os, "getuid", lambda: 12345
+        )
     with pytest.raises(DataError, match="so it is not believed; remove it, or set SUBQUAD_DATA"):
         storage.check_own(folder)

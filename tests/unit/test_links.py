@@ -1,4 +1,6 @@
-"""A folder that somebody else made may hold links: each is refused by name, and what it points to stays as it is."""
+"""A folder that somebody else made may hold links: each is refused by name, and what it points
+to stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,7 @@ EXPERIMENT = "experiment.yaml"
 
 @pytest.fixture(autouse=True)
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the user's with a file, which nothing may touch; and nothing is known from other tests."""
-    monkeypatch.setattr(disk, "_held", set())
+    """A folder of the user's with a file, which nothing may touch."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "home"
     folder.mkdir()
@@ -68,12 +69,40 @@ def an_export(folder: Path) -> Path:
 MADE = {"run": a_run, "study": a_study, "search": a_search, "export": an_export}
 TO_FILES = {
     "run": (
-        *("result.json", "lock", "owner.json", "mlflow.json", "attempts.jsonl", "metrics.jsonl", "best.json"),
-        *("error.txt", "stop", "test-openings.jsonl", "report.md", ".mlflow.lock", "odd name\n.txt"),
-        *("checkpoints/step-00000010/model.safetensors", "checkpoints/step-00000010/manifest.json", "source/x.py"),
+        *(
+            "result.json",
+            "lock",
+            "owner.json",
+            "mlflow.json",
+            "attempts.jsonl",
+            "metrics.jsonl",
+            "best.json",
+        ),
+        *(
+            "error.txt",
+            "stop",
+            "test-openings.jsonl",
+            "report.md",
+            ".mlflow.lock",
+            "odd name\n.txt",
+        ),
+        *(
+            "checkpoints/step-00000010/model.safetensors",
+            "checkpoints/step-00000010/manifest.json",
+            "source/x.py",
+        ),
     ),
-    "study": ("cells/seed0/attempts.jsonl", "cells/seed0/checkpoints/step-00000010/state.json", "report.html"),
-    "search": ("trials/agf/00000/metrics.jsonl", "best/agf.yaml", "final/cells/seed0/result.json", "search.json"),
+    "study": (
+        "cells/seed0/attempts.jsonl",
+        "cells/seed0/checkpoints/step-00000010/state.json",
+        "report.html",
+    ),
+    "search": (
+        "trials/agf/00000/metrics.jsonl",
+        "best/agf.yaml",
+        "final/cells/seed0/result.json",
+        "search.json",
+    ),
     "export": ("model.safetensors",),
 }
 TO_FOLDERS = {
@@ -97,7 +126,12 @@ COMMANDS = {
         f"train {EXPERIMENT} init.from=RUN --local",
     ),
     "study": ("resume RUN --local", "verify RUN", "report RUN", "sync RUN", "verify other RUN"),
-    "search": ("tune --resume RUN --local", "tune --export RUN", "verify RUN", "report RUN", "sync RUN"),
+    "search": (
+        "resume RUN --local",
+        "verify RUN",
+        "report RUN",
+        "sync RUN",
+    ),
     "export": (),
 }
 
@@ -113,7 +147,9 @@ def links_of(kind: str, outside: Path) -> Iterator[tuple[str, Path]]:
     yield "to-the-top", Path(".")
 
 
-@pytest.mark.parametrize(("kind", "words"), [(kind, words) for kind in COMMANDS for words in COMMANDS[kind]])
+@pytest.mark.parametrize(
+    ("kind", "words"), [(kind, words) for kind in COMMANDS for words in COMMANDS[kind]]
+)
 def test_every_command_refuses_a_link_by_its_name(kind, words, tmp_path, outside, capsys):
     Path("file").write_text("{}")
     Path(EXPERIMENT).write_text(SMALL)
@@ -194,7 +230,8 @@ def test_another_runs_checkpoints_are_not_pruned_through_a_link(trained, tmp_pat
     assert kept
     storage = tmp_path / "storage"
     theirs = start(
-        load_study(str(written(tmp_path)), ["train.epochs=1", f"resources.storage={storage}"]), tmp_path
+        load_study(str(written(tmp_path)), ["train.epochs=1", f"resources.storage={storage}"]),
+        tmp_path,
     ).folder
     below = storage / theirs.relative_to(tmp_path)
     below.mkdir(parents=True)
@@ -267,7 +304,11 @@ def test_what_is_made_follows_the_umask_and_no_temporary_name_is_like_another(tm
             pass
     finally:
         os.umask(before)
-    loose = [path for path in (tmp_path / "a", *(tmp_path / "a").iterdir()) if stat.S_IMODE(path.stat().st_mode) & 0o77]
+    loose = [
+        path
+        for path in (tmp_path / "a", *(tmp_path / "a").iterdir())
+        if stat.S_IMODE(path.stat().st_mode) & 0o77
+    ]
     assert loose == []
     assert len({disk.temporary_beside(tmp_path / "a") for _ in range(100)}) == 100
 

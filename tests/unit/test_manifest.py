@@ -11,7 +11,9 @@ from subquad.manifest import change, manifest_of, sum_at, sum_of
 @pytest.mark.parametrize("content", [b"", b"x", bytes(1_000_000)], ids=["empty", "short", "long"])
 @pytest.mark.parametrize("place", ["local", "memory"])
 def test_size_and_sum_of_a_file_of_this_machine_and_of_another(tmp_path, place, content):
-    """A file that another machine sends is a stream in memory, as fsspec's memory file system has them."""
+    """A file that another machine sends is a stream in memory, as fsspec's memory file system
+    has them.
+    """
     path = tmp_path / "file" if place == "local" else UPath("memory://manifest/file")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

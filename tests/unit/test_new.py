@@ -1,4 +1,6 @@
-"""`subquad new`: what it writes, and which names it refuses. That the packages work is in test_third_party.py."""
+"""`subquad new`: what it writes, and which names it refuses. That the packages work is in
+test_third_party.py.
+"""
 
 import ast
 import subprocess
@@ -24,8 +26,18 @@ def test_a_package_is_written(kind, tmp_path, capsys):
     assert said[:2] == [f"{folder}: {8 if kind == 'space' else 7} files. Next:", f"  cd {folder}"]
     assert "  subquad train experiment.yaml --local  # train; without --local through Ray" in said
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    common = {"README.md", "pyproject.toml", ".gitignore", ".github/workflows/ci.yml", "experiment.yaml"}
-    own = {"my_own_one/__init__.py", "my_own_one/my-own_one.yaml"} if kind == "space" else {"my_own_one.py"}
+    common = {
+        "README.md",
+        "pyproject.toml",
+        ".gitignore",
+        ".github/workflows/ci.yml",
+        "experiment.yaml",
+    }
+    own = (
+        {"my_own_one/__init__.py", "my_own_one/my-own_one.yaml"}
+        if kind == "space"
+        else {"my_own_one.py"}
+    )
     assert written == common | own | {"tests/test_my_own_one.py"}
     assert list(tmp_path.iterdir()) == [folder]
     assert folder.stat().st_mode & 0o077  # others may read it, as any folder of the user's
@@ -34,7 +46,11 @@ def test_a_package_is_written(kind, tmp_path, capsys):
     assert target == ("my_own_one" if kind == "space" else "my_own_one:MyOwnOne")
     if kind != "space":
         code = (folder / "my_own_one.py").read_text()
-        (cls,) = [one for one in ast.parse(code).body if isinstance(one, ast.ClassDef) and one.name == "MyOwnOne"]
+        (cls,) = [
+            statement
+            for statement in ast.parse(code).body
+            if isinstance(statement, ast.ClassDef) and statement.name == "MyOwnOne"
+        ]
         assert f"    api = {API_VERSION}\n" in code
         assert ast.get_docstring(cls)
     workflow = yaml.safe_load((folder / ".github/workflows/ci.yml").read_text())
@@ -59,23 +75,41 @@ def test_the_code_is_short_and_tidy_whatever_its_name(tmp_path):
     ("words", "said"),
     [
         (["mixr", "a"], "no kind 'mixr'; did you mean 'mixer'?"),
-        (["recipe", "a"], "KIND: got 'recipe', must be one of backbone, dataset, mixer, space, task"),
-        (["mixer", "My-Mixer"], "NAME: got 'My-Mixer', write lower case letters, digits, - and _, a letter first"),
+        (
+            ["recipe", "a"],
+            "KIND: got 'recipe', must be one of backbone, dataset, mixer, space, task",
+        ),
+        (
+            ["mixer", "My-Mixer"],
+            "NAME: got 'My-Mixer', write lower case letters, digits, - and _, a letter first",
+        ),
         (["mixer", "2d"], "NAME: got '2d', write lower case"),
         (["mixer", "../a"], "NAME: got '../a', write lower case"),
         (["mixer", ""], "NAME: got '', write lower case"),
         (["mixer", "a\n"], "NAME: got 'a\\n', write lower case"),
-        (["task", "lambda"], "NAME: got 'lambda', a word of Python; choose another, such as my-lambda"),
+        (
+            ["task", "lambda"],
+            "NAME: got 'lambda', a word of Python; choose another, such as my-lambda",
+        ),
         (["task", "none"], "NAME: got 'none', a word of Python"),
         (["task", "f"], "NAME: got 'f', a name that the new package's code needs"),
         (["space", "auto"], "NAME: got 'auto', a space of subquad"),
         (["mixer", "agf"], "NAME: got 'agf', a mixer of subquad"),
         (["spaces", "optimizer"], "NAME: got 'optimizer', a space of subquad"),
         (["dataset", "torch"], "NAME: got 'torch', a package or module that is installed"),
-        (["dataset", "pydantic-core"], "NAME: got 'pydantic-core', a package or module that is installed"),
-        (["dataset", "data-spec"], "NAME: got 'data-spec', a name that the new package's code needs"),
+        (
+            ["dataset", "pydantic-core"],
+            "NAME: got 'pydantic-core', a package or module that is installed",
+        ),
+        (
+            ["dataset", "data-spec"],
+            "NAME: got 'data-spec', a name that the new package's code needs",
+        ),
         (["backbone", "layer"], "NAME: got 'layer', a name that the new package's code needs"),
-        (["mixer", "there"], "there: is there already; choose another NAME, or another folder with --into"),
+        (
+            ["mixer", "there"],
+            "there: is there already; choose another NAME, or another folder with --into",
+        ),
         (["mixer", "a" * 300], "File name too long"),
     ],
 )

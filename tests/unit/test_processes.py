@@ -44,7 +44,9 @@ def test_a_folder_of_one_process_goes_with_it(tmp_path):
     blocked.touch()
     environment = {key: value for key, value in os.environ.items() if key != NAME}
     environment |= {"XDG_CACHE_HOME": str(blocked), "TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-m", "subquad.cli.main", "--version"], env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "subquad.cli.main", "--version"], env=environment, check=True
+    )
     assert list(tmp_path.iterdir()) == [blocked]
 
 

@@ -1,4 +1,6 @@
-"""Every command declares what it does with others' files and machines; docs/security.md tells it."""
+"""Every command declares what it does with others' files and machines; docs/security.md tells
+it.
+"""
 
 import re
 from dataclasses import fields
@@ -16,7 +18,9 @@ COLUMNS = [field.name for field in fields(Reach)]
 
 def reach_of(name: str) -> Reach:
     found = Reach.of(COMMANDS[name].callback)
-    assert found, f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
+    assert found, (
+        f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
+    )
     return found
 
 
@@ -32,7 +36,9 @@ def table() -> str:
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="runs beside the sources only")
 def test_the_page_has_the_table_of_all_commands():
-    assert table() in PAGE.read_text(encoding="utf-8"), f"docs/security.md needs this table:\n\n{table()}\n"
+    assert table() in PAGE.read_text(encoding="utf-8"), (
+        f"docs/security.md needs this table:\n\n{table()}\n"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,31 +1,46 @@
-"""Storage in an object store: checkpoints, the copy of a run's files, data sets by URL; what cannot be used."""
+"""Storage in an object store: checkpoints, the copy of a run's files, data sets by URL; what
+cannot be used.
+"""
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 import torch
 
-from subquad import storage
+from subquad import storage, stores
 from subquad.cli.main import main
 from subquad.drivers.folder import local_folder
-from subquad.engine.checkpoint import Checkpoint, finished_steps, newest_good, prune, read_checkpoint, write
+from subquad.engine.checkpoint import (
+    Checkpoint,
+    finished_steps,
+    newest_good,
+    prune,
+    read_checkpoint,
+    write,
+)
 from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, RunError, UserError
 from subquad.runs import append_line, write_json
+from subquad.storage import RunFolder
 
 
 def saved(root, step: int, value: float = 1.0) -> None:
     weights = {"weight": torch.full((3, 4), value)}
-    write(root, step, Checkpoint(weights, weights, {}, {"progress": {"step": step, "best": {"step": step}}}))
+    write(
+        root,
+        step,
+        Checkpoint(weights, weights, {}, {"progress": {"step": step, "best": {"step": step}}}),
+    )
 
 
 def test_a_checkpoint_in_an_object_store_is_whole_or_not_there(bucket):
-    root = storage.checkpoints_at(storage.Path("/here/runs/small/one"), bucket.storage)
+    root = RunFolder(Path("/here/runs/small/one"), bucket.storage).checkpoints
     assert str(root) == f"{bucket.storage}/runs/small/one/checkpoints"
     assert newest_good(root, print) is None
     bucket.requests.clear()
     saved(root, 1)
-    assert [one.partition(" ")[0] for one in bucket.requests] == ["PUT"] * 5
+    assert [request.partition(" ")[0] for request in bucket.requests] == ["PUT"] * 5
     assert bucket.requests[-1].endswith("step-00000001/manifest.json")
     for step in (2, 3, 4):
         saved(root, step, float(step))
@@ -44,14 +59,17 @@ def test_a_checkpoint_in_an_object_store_is_whole_or_not_there(bucket):
 
 
 def test_what_a_store_refuses_leaves_earlier_checkpoints(bucket, monkeypatch):
-    root = storage.checkpoints_at(storage.Path("/here/runs/small/one"), bucket.storage)
+    root = RunFolder(Path("/here/runs/small/one"), bucket.storage).checkpoints
     saved(root, 1)
     bucket.forbid("PutObject")
     with pytest.raises(
-        DiskError, match=r"cannot write checkpoint s3://.*step-00000002: Forbidden; .*; earlier .* intact"
+        DiskError,
+        match=r"cannot write checkpoint s3://.*step-00000002: Forbidden; .*; earlier .* intact",
     ):
         saved(root, 2)
-    with pytest.raises(RunError, match=r"resources\.storage: s3://.*/lab cannot be used: Forbidden"):
+    with pytest.raises(
+        RunError, match=r"resources\.storage: s3://.*/lab cannot be used: Forbidden"
+    ):
         storage.check_storage(bucket.storage)
     assert finished_steps(root) == [1]
     with pytest.raises(RunError, match="cannot be used: The specified bucket does not exist"):
@@ -59,7 +77,9 @@ def test_what_a_store_refuses_leaves_earlier_checkpoints(bucket, monkeypatch):
     bucket.client.delete_bucket_policy(Bucket=bucket.name)
     with monkeypatch.context() as patch:
         patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
-        with pytest.raises(RunError, match=r"cannot be used: .*Access Key Id you provided does not exist"):
+        with pytest.raises(
+            RunError, match=r"cannot be used: .*Access Key Id you provided does not exist"
+        ):
             storage.check_storage(bucket.storage)
     bucket.forbid("GetObject")
     with pytest.raises(DiskError, match="Forbidden"):  # and not: passed over
@@ -72,7 +92,7 @@ def test_a_server_that_does_not_answer_is_told(bucket, monkeypatch):
 
     s3fs.S3FileSystem.clear_instance_cache()
     monkeypatch.setattr(storage, "SECONDS", 5.0)
-    root = storage.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
+    root = stores.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
     with pytest.raises(DiskError, match="Could not connect to the endpoint"):
         finished_steps(root)
     with pytest.raises(RunError, match=r"resources\.storage: .* cannot be used: Could not connect"):
@@ -104,9 +124,9 @@ def test_a_server_that_says_nothing_is_not_waited_for(bucket, monkeypatch):
 )
 def test_addresses_that_cannot_be_used_are_refused(address, said):
     with pytest.raises(ConfigError, match=f"--root: {said}"):
-        storage.root_of(address)
+        stores.root_of(address)
     with pytest.raises(ConfigError, match=said.replace("gs:// or", ".*or")):
-        storage.place_at(address)
+        stores.place_at(address)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +147,16 @@ def test_an_address_is_no_folder_of_this_machine(words, tmp_path, monkeypatch, c
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(storage, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"gs:// needs gcsfs, which is not installed: pip install 'subquad\[gcs\]'"):
-        storage.place_at("gs://bucket/x")
+    monkeypatch.setattr(stores, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"gs:// needs gcsfs, which is not installed: pip install 'subquad\[gcs\]'"
+    ):
+        stores.place_at("gs://bucket/x")
 
 
 def test_only_what_changed_is_copied_and_what_went_goes(bucket, tmp_path):
-    folder, seen = tmp_path / "runs" / "small" / "one", {}
+    folder = tmp_path / "runs" / "small" / "one"
+    files = RunFolder(folder, bucket.storage)
     for name in (
         "metrics.jsonl",
         "source/a.py",
@@ -144,12 +167,14 @@ def test_only_what_changed_is_copied_and_what_went_goes(bucket, tmp_path):
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
-    storage.store_copy(folder, bucket.storage, seen)
-    assert bucket.names() == [f"runs/small/one/{name}" for name in ("error.txt", "metrics.jsonl", "source/a.py")]
+    files.mirror()
+    assert bucket.names() == [
+        f"runs/small/one/{name}" for name in ("error.txt", "metrics.jsonl", "source/a.py")
+    ]
     (folder / "metrics.jsonl").write_text("more than before")
     (folder / "error.txt").unlink()
     bucket.requests.clear()
-    storage.store_copy(folder, bucket.storage, seen)
+    files.mirror()
     own = f"/{bucket.name}/lab/runs/small/one"
     assert bucket.requests == [f"PUT {own}/metrics.jsonl", f"DELETE {own}/error.txt"]
     assert bucket.read("runs/small/one/metrics.jsonl") == b"more than before"
@@ -159,13 +184,13 @@ def test_storage_may_be_a_folder(tmp_path):
     folder, shared = tmp_path / "here" / "runs" / "small" / "one", tmp_path / "shared"
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("{}")
-    storage.store_copy(folder, str(shared), {})
+    RunFolder(folder, str(shared)).mirror()
     assert (shared / "runs" / "small" / "one" / "result.json").read_text() == "{}"
-    root = storage.checkpoints_at(folder, str(shared))
+    root = RunFolder(folder, str(shared)).checkpoints
     saved(root, 1)
     assert finished_steps(root) == [1]
     with pytest.raises(RunError, match="must lie below a folder `runs`"):
-        storage.checkpoints_at(tmp_path / "moved", str(shared))
+        _ = RunFolder(tmp_path / "moved", str(shared)).checkpoints
 
 
 def attempts(folder, count: int) -> None:
@@ -181,7 +206,7 @@ def test_of_two_copies_the_one_with_more_attempts_is_used(bucket, tmp_path):
         local_folder(there, tmp_path, told.append)
     attempts(folder, 2)
     write_json(folder / "result.json", {"status": "failed"})
-    storage.store_copy(folder, bucket.storage, {})
+    RunFolder(folder, bucket.storage).mirror()
     bucket.write("runs/small/one/checkpoints/step-00000001/manifest.json", b"{}")
     assert local_folder(there, tmp_path, told.append) == folder
     assert "is used: it has 2 attempts" in told[-1]
@@ -203,16 +228,21 @@ def test_a_data_set_is_copied_once_for_each_content(bucket, tmp_path):
     assert (folder / "a" / "one.txt").read_bytes() == b"1"
     bucket.requests.clear()
     assert storage.fetched(f"{bucket.storage}/data", tmp_path) == folder
-    assert not any("one.txt" in one for one in bucket.requests)
+    assert not any("one.txt" in request for request in bucket.requests)
     bucket.write("data/two.txt", b"3")
     newer = storage.fetched(f"{bucket.storage}/data", tmp_path)
     assert newer != folder
     assert (newer / "two.txt").read_bytes() == b"3"
     assert storage.fetched(f"{bucket.storage}/data/two.txt", tmp_path).read_bytes() == b"3"
     bucket.client.put_object_acl(Bucket=bucket.name, Key="lab/data/two.txt", ACL="public-read")
-    assert storage.fetched(f"{bucket.endpoint}/{bucket.name}/lab/data/two.txt", tmp_path).read_bytes() == b"3"
+    assert (
+        storage.fetched(f"{bucket.endpoint}/{bucket.name}/lab/data/two.txt", tmp_path).read_bytes()
+        == b"3"
+    )
     assert storage.fetched(f"file://{tmp_path}", tmp_path) == tmp_path
-    with pytest.raises(DataError, match=r"s3://.*/nothing: there is no such file, or it may not be read"):
+    with pytest.raises(
+        DataError, match=r"s3://.*/nothing: there is no such file, or it may not be read"
+    ):
         storage.fetched(f"{bucket.storage}/nothing", tmp_path)
 
 
@@ -225,6 +255,6 @@ def test_no_name_in_a_store_leads_out_of_a_folder(bucket, tmp_path):
 
 
 def test_a_checkpoint_that_is_not_there_is_no_error_of_the_store(bucket):
-    root = storage.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
+    root = stores.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
     with pytest.raises(CheckpointError, match=r"step-00000003: is not here"):
         read_checkpoint(root, 3)

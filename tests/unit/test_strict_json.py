@@ -1,4 +1,6 @@
-"""JSON of a stranger is bounded, finite and of the shape that its file promises; true files come back as they are."""
+"""JSON of a stranger is bounded, finite and of the shape that its file promises; true files come
+back as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from subquad.runs import IDENTITY, OWNER, RESULT, SUMMARY, json_text, parse_object, read_json, read_object
+from subquad.runs import (
+    IDENTITY,
+    OWNER,
+    RESULT,
+    SUMMARY,
+    json_text,
+    parse_object,
+    read_json,
+    read_object,
+)
 from subquad.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
 
 
@@ -43,7 +54,9 @@ def test_brackets_in_a_text_are_no_depth():
 
 
 def test_half_a_character_is_written_as_an_escape_and_never_read():
-    assert parse_object(json_text({"\udcff": ["a\ud800", Path("\udc80")]})) == {r"\udcff": [r"a\ud800", r"\udc80"]}
+    assert parse_object(json_text({"\udcff": ["a\ud800", Path("\udc80")]})) == {
+        r"\udcff": [r"a\ud800", r"\udc80"]
+    }
     with pytest.raises(ValueError, match="surrogates"):
         parse_object('{"a": "\\ud800", "check": ""}')
 
@@ -56,8 +69,16 @@ def test_half_a_character_is_written_as_an_escape_and_never_read():
         (RESULT, {"steps": 2**63}, "steps: input should be less than 9223372036854775808"),
         (RESULT, {"best": {"step": "4"}}, "best.step: input should be a valid integer"),
         (RESULT, {"notes": "x"}, "notes: input should be a valid list"),
-        (RESULT, {"metrics": {"\x1b[2J": 1}}, "metrics.\\x1b[2J: input should be a valid dictionary"),
-        (IDENTITY, {"experiment": {"resources": 3}}, "experiment.resources: input should be a valid dictionary"),
+        (
+            RESULT,
+            {"metrics": {"\x1b[2J": 1}},
+            "metrics.\\x1b[2J: input should be a valid dictionary",
+        ),
+        (
+            IDENTITY,
+            {"experiment": {"resources": 3}},
+            "experiment.resources: input should be a valid dictionary",
+        ),
         (SUMMARY, {"candidates": [{"label": "x"}]}, "candidates.0.metric: field required"),
         (OWNER, {"pid": "\x1b[2J"}, "pid: input should be a valid integer"),
     ],

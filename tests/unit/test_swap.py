@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from subquad.cli.swap import print_swaps
-from subquad.diagnose.draw import draw_swaps
-from subquad.diagnose.swap import output_errors
-from subquad.drivers.swap import combinations
 from subquad.nn import Backbone, ModelOutput, TokenMixer
 from subquad.registry import resolve
+from subquad_tools.swap.draw import draw_swaps
+from subquad_tools.swap.errors import output_errors
+from subquad_tools.swap.settings import combinations
+from subquad_tools.swap.text import print_swaps
 
 
 class Scaled(TokenMixer):
@@ -51,17 +51,24 @@ def test_errors_of_known_mixers_over_batches_of_unequal_size():
     )
     assert (first.layer, second.layer) == ("blocks.0", "blocks.1")
     assert (first.absolute, first.relative, first.first_token) == pytest.approx((2 / 3, 1 / 3, 0))
-    # The second layer's error has the first one's in it: (|2*2 - 2| + |3 - 2| + |3 - 2|) / 3 tokens.
-    assert (second.absolute, second.relative, second.first_token) == pytest.approx((4 / 3, 2 / 3, 1))
+    # The second layer's error has the first one's in it: (|2*2 - 2| + |3 - 2| + |3 - 2|) / 3
+    # tokens.
+    assert (second.absolute, second.relative, second.first_token) == pytest.approx(
+        (4 / 3, 2 / 3, 1)
+    )
 
 
 def test_errors_are_those_of_evaluation():
     class Dropping(Net):
         def forward(self, batch):
-            return super().forward({**batch, "inputs": nn.functional.dropout(batch["inputs"], 0.5, self.training)})
+            return super().forward(
+                {**batch, "inputs": nn.functional.dropout(batch["inputs"], 0.5, self.training)}
+            )
 
-    (one,) = output_errors(Dropping(Scaled(1, 1)).train(), Dropping(Scaled(1, 1)).train(), [batch(4)])
-    assert one.absolute == 0
+    (error,) = output_errors(
+        Dropping(Scaled(1, 1)).train(), Dropping(Scaled(1, 1)).train(), [batch(4)]
+    )
+    assert error.absolute == 0
 
 
 def test_all_combinations_of_what_has_an_effect():
@@ -88,9 +95,19 @@ def found(swaps):
         }
         for params, score in swaps
     ]
-    told = {"mixer": "cur", "protocol": "validation part of TRAIN", "samples": 1234, "metric": "accuracy"}
+    told = {
+        "mixer": "cur",
+        "protocol": "validation part of TRAIN",
+        "samples": 1234,
+        "metric": "accuracy",
+    }
     told["staying"] = ["mixers[0], softmax in layers 1"]
-    return {**told, "metrics": {"accuracy": {"unit": "%"}}, "original": {"accuracy": 0.9}, "swaps": rows}
+    return {
+        **told,
+        "metrics": {"accuracy": {"unit": "%"}},
+        "original": {"accuracy": 0.9},
+        "swaps": rows,
+    }
 
 
 def test_the_table_names_what_was_tried_and_the_layers_of_the_best(capsys):

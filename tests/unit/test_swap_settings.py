@@ -1,4 +1,6 @@
-"""A swap keeps every setting that both mixers have, names the others, and equals the original where it should."""
+"""A swap keeps every setting that both mixers have, names the others, and equals the original
+where it should.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subquad.diagnose.swap import output_errors
-from subquad.drivers.swap import carried, combinations, swaps_of
 from subquad.drivers.trained import Trained
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
 from subquad.experiment.refusals import validated
 from subquad.plugin import Config, MixerPlugin, Not, param
 from subquad.registry import find_plugins, resolve
+from subquad_tools.swap.errors import output_errors
+from subquad_tools.swap.settings import carried, combinations, swaps_of
 
 MIXERS = [found.name for found in find_plugins("mixer") if found.distribution == "subquad"]
 RECALL = """
@@ -27,7 +29,9 @@ train: {epochs: 1, precision: fp64, eval_batch_size: 16}
 """
 LENGTH = 17
 EXACT = 1e-9
-"""Means of differences over means of outputs, in float64: the iterated and the exact inverse round differently."""
+"""Means of differences over means of outputs, in float64: the iterated and the exact inverse
+round differently.
+"""
 
 
 def plugin_of(name: str) -> MixerPlugin:
@@ -37,16 +41,22 @@ def plugin_of(name: str) -> MixerPlugin:
 
 
 def configs_of(plugin: MixerPlugin) -> Iterator[Config]:
-    """The defaults, each variant, and each field alone at another value that a search or its type names."""
+    """The defaults, each variant, and each field alone at another value that a search or its
+    type names.
+    """
     given: list[dict[str, Any]] = [{}, *map(dict, plugin.variants.values())]
     for name, spec in plugin.config.model_fields.items():
         extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
         search: Any = extra.get("search") or {}
         literal = getattr(spec.annotation, "__args__", ())
-        others = search.get("choices") or [value for value in literal if isinstance(value, str)] or [True, False]
+        others = (
+            search.get("choices")
+            or [value for value in literal if isinstance(value, str)]
+            or [True, False]
+        )
         given += [{name: value} for value in others]
     for params in given:
-        config, _ = validated(plugin.config, params, (), None, dict)
+        config, _ = validated(plugin.config, params, (), dict)
         if config is not None:
             yield config
 
@@ -58,13 +68,13 @@ def test_every_setting_is_kept_or_named_for_all_pairs(before):
         target = plugin_of(after).config
         for original in configs_of(plugin_of(before)):
             kept, lost = carried(original, target, {})
-            config, faults = validated(target, kept, (), None, dict)
+            config, faults = validated(target, kept, (), dict)
             assert config is not None, (after, original, faults)
             for name, value in original.model_dump(mode="json").items():
                 if name in kept:
                     assert config.model_dump(mode="json")[name] == value, (after, original, name)
                 elif name in target.model_fields:
-                    _, faults = validated(target, {**kept, name: value}, (), None, dict)
+                    _, faults = validated(target, {**kept, name: value}, (), dict)
                     assert lost[name] == faults[0].message, (after, original, name)
                 else:
                     assert (name in lost) != original.is_default(name), (after, original, name)
@@ -93,14 +103,21 @@ def test_what_is_kept_and_why_the_rest_is_not():
     }
     kept, lost = carried(before, After, {"kind": "a"})
     assert kept == {}
-    assert lost["size"] == "size 2 has no effect with kind a: leave it at 1, or use kind other than a"
+    assert (
+        lost["size"] == "size 2 has no effect with kind a: leave it at 1, or use kind other than a"
+    )
     assert carried(Before(), After, {"width": 3}) == ({"kind": "a", "size": 1}, {})
 
 
 def test_keys_without_effect_are_those_beside_what_is_kept():
     assert combinations(After, {"size": 3}, Before(kind="b")) == [{"size": 3}]
-    assert combinations(After, {"size": 3, "kind": ["a", "b"]}) == [{"kind": "a"}, {"size": 3, "kind": "b"}]
-    with pytest.raises(ConfigError, match=r"^size: has no effect here: leave it out, or use kind other than a$"):
+    assert combinations(After, {"size": 3, "kind": ["a", "b"]}) == [
+        {"kind": "a"},
+        {"size": 3, "kind": "b"},
+    ]
+    with pytest.raises(
+        ConfigError, match=r"^size: has no effect here: leave it out, or use kind other than a$"
+    ):
         combinations(After, {"size": 3}, Before())
 
 
@@ -118,25 +135,43 @@ EQUAL = {
         WHOLE,
     ),
     "Mega of other widths": (
-        "{name: mega, params: {attention_dim: 6, value_dim: 20, bias: rotary, norm: scale, bidirectional: false}}",
+        "{name: mega, params: {attention_dim: 6, value_dim: 20, bias: rotary, "
+        "norm: scale, bidirectional: false}}",
         "megacur",
         WHOLE,
     ),
-    "Mega in chunks": ("{name: mega, params: {chunk_size: 6}}", "megacur", {"num_indices": 6, "pinv": "exact"}),
+    "Mega in chunks": (
+        "{name: mega, params: {chunk_size: 6}}",
+        "megacur",
+        {"num_indices": 6, "pinv": "exact"},
+    ),
     "MegaCUR, back": (
         "{name: megacur, params: {num_indices: 17, pinv: exact, attention: laplace, norm: rms}}",
         "mega",
         {},
     ),
     "softmax": ("{name: softmax, params: {qk_norm: rms, rotary: true, bias: false}}", "cur", WHOLE),
-    "CUR, back": ("{name: cur, params: {num_indices: 17, pinv: exact, qk_norm: layer}}", "softmax", {}),
-    "landmarks that are the tokens": ("{name: softmax, params: {rotary: true}}", "cur", WHOLE | {"mode": "different"}),
+    "CUR, back": (
+        "{name: cur, params: {num_indices: 17, pinv: exact, qk_norm: layer}}",
+        "softmax",
+        {},
+    ),
+    "landmarks that are the tokens": (
+        "{name: softmax, params: {rotary: true}}",
+        "cur",
+        WHOLE | {"mode": "different"},
+    ),
     "AGF": (
-        "{name: agf, params: {order: 5, basis: legendre, fix_identity: false, sigma_map: symmetric}}",
+        "{name: agf, params: {order: 5, basis: legendre, fix_identity: false, "
+        "sigma_map: symmetric}}",
         "agf",
         {"ortho_weight": 0.0},
     ),
-    "a window over everything": ("{name: softmax, params: {qk_norm: layer}}", "local", {"window": LENGTH}),
+    "a window over everything": (
+        "{name: softmax, params: {qk_norm: layer}}",
+        "local",
+        {"window": LENGTH},
+    ),
     "one layer of another mixer": (
         "{name: mega, params: {attention: laplace, truncation: 4}}",
         "megacur",
@@ -183,8 +218,13 @@ DECODER = "[{name: softmax, role: decoder}, {name: softmax, params: {qk_norm: rm
 
 
 def test_roles_with_entries_of_their_own_stay(tmp_path):
-    mixers = {"mixer": "{name: mega, params: {attention: laplace, truncation: 4}}", "mixers": DECODER}
-    (tmp_path / "s.yaml").write_text(SUMMARIES + "".join(f"{key}: {value}\n" for key, value in mixers.items()))
+    mixers = {
+        "mixer": "{name: mega, params: {attention: laplace, truncation: 4}}",
+        "mixers": DECODER,
+    }
+    (tmp_path / "s.yaml").write_text(
+        SUMMARIES + "".join(f"{key}: {value}\n" for key, value in mixers.items())
+    )
     original = Trained.before(load_study(str(tmp_path / "s.yaml"), []).runs[0])
     (swap,) = swaps_of(original.parts.run, "megacur", {"num_indices": 32, "pinv": "exact"})
     assert swap.staying == (
@@ -204,5 +244,7 @@ def test_a_mixer_that_cannot_stand_at_every_role_is_refused(tmp_path):
     (tmp_path / "s.yaml").write_text(SUMMARIES + "mixer: softmax\n")
     original = Trained.before(load_study(str(tmp_path / "s.yaml"), []).runs[0])
     (swap,) = swaps_of(original.parts.run, "cur", {"num_indices": 8})
-    with pytest.raises(ConfigError, match=r"cannot be causal .role decoder.; `mixers` can name another"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be causal .role decoder.; `mixers` can name another"
+    ):
         original.swapped(swap.run)

@@ -1,4 +1,6 @@
-"""Scores of tokens from hidden states: values and gradients of plain cross entropy, in pieces, without all logits."""
+"""Scores of tokens from hidden states: values and gradients of plain cross entropy, in pieces,
+without all logits.
+"""
 
 import pytest
 import torch
@@ -27,16 +29,22 @@ def test_values_and_gradients_are_those_of_cross_entropy(at_once):
 
     def plain():
         logits, real = F.linear(hidden, weight, bias), labels != NO_LABEL
-        return F.cross_entropy(logits[real], labels[real], reduction="sum", label_smoothing=smoothing), logits
+        return F.cross_entropy(
+            logits[real], labels[real], reduction="sum", label_smoothing=smoothing
+        ), logits
 
     scores = token_scores(hidden, weight, labels, bias, at_once=at_once)
     mixed = ((1 - smoothing) * scores.loss + smoothing * scores.smooth).sum()
     expected, logits = plain()
     assert mixed.item() == pytest.approx(expected.item(), rel=1e-6)
-    assert torch.equal(scores.predicted, logits.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL))
+    assert torch.equal(
+        scores.predicted, logits.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL)
+    )
     assert not scores.loss[labels == NO_LABEL].any()
     inputs = (hidden, weight, bias)
-    for ours, theirs in zip(torch.autograd.grad(mixed, inputs), torch.autograd.grad(expected, inputs), strict=True):
+    for ours, theirs in zip(
+        torch.autograd.grad(mixed, inputs), torch.autograd.grad(expected, inputs), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
@@ -48,7 +56,9 @@ def test_a_batch_without_any_label_has_zero_gradients():
 
 
 def test_all_logits_never_exist():
-    """Of 40,000 tokens and 600 positions, at most some of 100 positions are held at a time, forward and backward."""
+    """Of 40,000 tokens and 600 positions, at most some of 100 positions are held at a time,
+    forward and backward.
+    """
     positions, vocabulary = 600, 40_000
     hidden = torch.randn(1, positions, 8, requires_grad=True)
     weight = torch.randn(vocabulary, 8, requires_grad=True)
@@ -61,9 +71,9 @@ def test_all_logits_never_exist():
             largest = max(
                 largest,
                 *(
-                    one.numel()
-                    for one in (out if isinstance(out, tuple) else (out,))
-                    if one is not None and isinstance(one, torch.Tensor)
+                    tensor.numel()
+                    for tensor in (out if isinstance(out, tuple) else (out,))
+                    if tensor is not None and isinstance(tensor, torch.Tensor)
                 ),
                 0,
             )

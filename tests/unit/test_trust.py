@@ -1,4 +1,6 @@
-"""A plugin's file runs where the user named it, trained with it or trusts it, and never because a folder names it."""
+"""A plugin's file runs where the user named it, trained with it or trusts it, and never because
+a folder names it.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,15 @@ def _nothing_given(tmp_path, monkeypatch):
 
 @pytest.fixture
 def theirs(tmp_path) -> Callable[[], bool]:
-    """Somebody's experiment beside a file of theirs; says whether that ran since it was asked before."""
+    """Somebody's experiment beside a file of theirs; says whether that ran since it was asked
+    before.
+    """
     canary = tmp_path / "canary"
     Path("x.py").write_text(CANARY.format(str(canary)) + MEAN)
     Path("theirs.yaml").write_text(
-        SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean")
+        SMALL.replace(
+            "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean"
+        )
     )
 
     def ran() -> bool:
@@ -50,7 +56,9 @@ def theirs(tmp_path) -> Callable[[], bool]:
 
 
 def _forget_modules(*others: str) -> None:
-    for name in [name for name in sys.modules if name.startswith("subquad_source_") or name in others]:
+    for name in [
+        name for name in sys.modules if name.startswith("subquad_source_") or name in others
+    ]:
         del sys.modules[name]
 
 
@@ -90,7 +98,9 @@ def test_what_only_looks_runs_no_file_although_it_is_trusted(theirs, words, code
     sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
     assert main(["train", "theirs.yaml", "--dry-run", "--trust", sha256]) == 0
     assert theirs()
-    Path("task.yaml").write_text(SMALL.replace("task: classification", "task: {name: ./x.py:T, params: {a: 1}}"))
+    Path("task.yaml").write_text(
+        SMALL.replace("task: classification", "task: {name: ./x.py:T, params: {a: 1}}")
+    )
     Path("dataset.yaml").write_text(SMALL.replace("name: recall", "name: ./x.py:D"))
     assert main(words) == code, capsys.readouterr().err
     assert not theirs()
@@ -124,13 +134,20 @@ def test_one_word_lets_it_run_wherever_that_stands(theirs, capsys):
 
 
 def test_the_same_file_beside_other_files_is_another_one(tmp_path, monkeypatch, capsys):
-    """A file may import what lies beside it, so what is remembered of it holds in its own folder."""
+    """A file may import what lies beside it, so what is remembered of it holds in its own
+    folder.
+    """
     monkeypatch.setattr(sys, "path", [*sys.path])
     own, canary = tmp_path / "work", tmp_path / "canary"
-    beside = "import pathlib, sys; sys.path.insert(0, str(pathlib.Path(__file__).parent)); import beside_it\n"
+    beside = (
+        "import pathlib, sys; sys.path.insert(0, str(pathlib.Path(__file__).parent)); "
+        "import beside_it\n"
+    )
     (own / "x.py").write_text(beside + MEAN)
     (own / "beside_it.py").write_text("")
-    text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean")
+    text = SMALL.replace(
+        "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean"
+    )
     (own / "own.yaml").write_text(text)
     assert main(["train", "own.yaml", "mixer=./x.py:Mean", "--dry-run"]) == 0
     _forget_modules("beside_it")
@@ -150,7 +167,11 @@ def test_the_same_file_beside_other_files_is_another_one(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     "word",
-    ["mixer=./x.py:Mean", "mixer={name: x.py:Mean}", "matrix={mixer: [{name: './x.py:Mean', label: a}], seed: [0]}"],
+    [
+        "mixer=./x.py:Mean",
+        "mixer={name: x.py:Mean}",
+        "matrix={mixer: [{name: './x.py:Mean', label: a}], seed: [0]}",
+    ],
 )
 def test_a_file_that_the_command_line_names_runs(theirs, word):
     Path("plain.yaml").write_text(SMALL)
@@ -180,8 +201,12 @@ def test_another_file_of_the_same_name_does_not(theirs, tmp_path):
 
 
 @pytest.mark.ci
-def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(theirs, tmp_path, monkeypatch, capsys):
-    """Train, resume, predict, verify, eval, export and report; then as somebody else, who has the same folder."""
+def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(
+    theirs, tmp_path, monkeypatch, capsys
+):
+    """Train, resume, predict, verify, eval, export and report; then as somebody else, who has
+    the same folder.
+    """
     assert main(["train", "theirs.yaml", "--local", "--root", "."]) == 0
     (run,) = Path("runs").glob("*/*")
     looks = [
@@ -229,7 +254,9 @@ def test_files_go_only_to_storage_that_the_user_gave(tmp_path, capsys):
     capsys.readouterr()
     assert main(["resume", str(folder), "--local"]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told.endswith(f"you have neither named it nor trained with it here: if you trust it, add --root {place}")
+    assert told.endswith(
+        f"you have neither named it nor trained with it here: if you trust it, add --root {place}"
+    )
     assert not place.exists()
     assert main(["resume", str(folder), "--local", "--root", str(place)]) == 0
     assert place.exists()

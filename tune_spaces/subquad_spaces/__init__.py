@@ -1,1 +1,3 @@
-"""Search spaces that ship with subquad: one YAML file each, its first line the summary. Data, not code."""
+"""Search spaces that ship with subquad: one YAML file each, its first line the summary. Data,
+not code.
+"""

@@ -1,4 +1,6 @@
-"""Pictures of a split: decoded, changed by what belongs to a sample, mixed in pairs. B batch, S = size."""
+"""Pictures of a split: decoded, changed by what belongs to a sample, mixed in pairs. B batch, S
+= size.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ from subquad_datasets.decode import UnreadableImage
 class Repeated(Permutation):
     """Several changed copies of each picture near each other, which is repeated augmentation.
 
-    Copy k of sample i has the index i + k N. An epoch is N samples as before, of the first N / `repeats` pictures of
-    another plan's epoch. Copies stand a part of a batch apart, so that mixing does not pair them.
+    Copy k of sample i has the index i + k N. An epoch is N samples as before, of the first N /
+    `repeats` pictures of another plan's epoch. Copies stand a part of a batch apart, so that mixing
+    does not pair them.
 
     Attributes:
         once: the order that is repeated.
         repeats: copies.
 
-    Reference: Hoffer et al., 2020, Augment your batch; Touvron et al., 2021, DeiT, whose code deals the copies out to
+    Reference: Hoffer et al., 2020, Augment your batch; Touvron et al., 2021, DeiT, whose code deals
+        the copies out to
     processes: its order depends on their number.
     """
 
@@ -48,7 +52,8 @@ class PictureSplit(Split):
     Attributes:
         config: see `AugmentConfig`.
         labels: (n,) int64.
-        training: whether pictures are changed at random and mixed; else all are treated as for evaluation.
+        training: whether pictures are changed at random and mixed; else all are treated as for
+            evaluation.
         strict: a picture that cannot be read is an error, not a `bad` sample.
         notes: what a reader of a number on this split needs.
     """
@@ -80,29 +85,37 @@ class PictureSplit(Split):
         return 2 if self.mixes else 1
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        """`inputs` (B, 3, S, S) uint8, `labels` (B,) int64, `bad` (B,) bool, and what `draw_pairs` gives."""
-        # Here, as timm's import takes seconds, which what only describes a data set need not wait for.
+        """`inputs` (B, 3, S, S) uint8, `labels` (B,) int64, `bad` (B,) bool, and what
+        `draw_pairs` gives.
+        """
+        # Here, as timm's import takes seconds, which what only describes a data set need not wait
+        # for.
         from subquad_datasets.augment.mix import draw_pairs
-        from subquad_datasets.augment.transform import randomness_kept
+        from subquad_datasets.augment.pictures import randomness_kept
 
         inputs = np.zeros((len(indices), 3, self.config.size, self.config.size), np.uint8)
         bad = np.zeros(len(indices), bool)
         with randomness_kept():
             for row, index in enumerate(indices.tolist()):
                 try:
-                    inputs[row] = self._seen(index, (seed, epoch, index))
+                    inputs[row] = self._transformed(index, (seed, epoch, index))
                 except UnreadableImage as error:
                     if self.strict:
                         raise DataError(f"{self.name(index)}: {error}") from None
                     bad[row] = True
             labels = np.where(bad, NO_LABEL, self.labels[indices % len(self)])
-            mixing = draw_pairs(self.config, labels, indices, epoch=epoch, seed=seed) if self.mixes else {}
+            if self.mixes:
+                mixing = draw_pairs(self.config, labels, indices, epoch=epoch, seed=seed)
+            else:
+                mixing = {}
         return {"inputs": inputs, "labels": labels, "bad": bad, **mixing}
 
     def plan(self, settings: PlanSettings) -> Plan:
         """The order of the pictures, each `repeats` times."""
         once = self.shuffled(settings)
-        return once if self.config.repeats == 1 else Repeated(len(self), settings, once, self.config.repeats)
+        if self.config.repeats == 1:
+            return once
+        return Repeated(len(self), settings, once, self.config.repeats)
 
     def shuffled(self, settings: PlanSettings) -> Permutation:
         """The order of the pictures, each once.
@@ -110,9 +123,9 @@ class PictureSplit(Split):
         Raises:
             ConfigError: batches of like length are asked for, and pictures have none.
         """
-        found = super().plan(settings)
-        assert isinstance(found, Permutation)
-        return found
+        plan = super().plan(settings)
+        assert isinstance(plan, Permutation)
+        return plan
 
     def finish(self, batch: Any) -> Any:
         if "mix_box" not in batch:
@@ -121,8 +134,8 @@ class PictureSplit(Split):
 
         return mix(batch)
 
-    def _seen(self, index: int, key: tuple[int, int, int]) -> np.ndarray:
-        from subquad_datasets.augment.transform import evaluation, seed_generators, training
+    def _transformed(self, index: int, key: tuple[int, int, int]) -> np.ndarray:
+        from subquad_datasets.augment.pictures import evaluation, seed_generators, training
 
         picture = self.picture(index % len(self))
         if not self.training:

@@ -24,6 +24,8 @@ class Copy(Generated):
     def sequences(self, stream: int, count: int) -> ArrayBatch:
         """`inputs` and `keep` (N, L), all real, `labels` (N,)."""
         config = self.config
-        values = random_stream(config.seed, stream).integers(config.num_values, size=(count, config.length))
+        values = random_stream(config.seed, stream).integers(
+            config.num_values, size=(count, config.length)
+        )
         keep = np.ones(values.shape, dtype=bool)
         return {"inputs": 1 + values, "keep": keep, "labels": values[:, config.position].copy()}

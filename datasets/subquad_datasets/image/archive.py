@@ -19,7 +19,10 @@ from subquad_datasets.image.unpickle import read_pickle
 
 FOLDER = "cifar-10-batches-py"
 META = "batches.meta"
-BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
+BATCHES = {
+    "train": tuple(f"data_batch_{number}" for number in range(1, 6)),
+    "test": ("test_batch",),
+}
 OFFICIAL = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -29,7 +32,9 @@ OFFICIAL = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
     "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }
-"""md5 of the released files. They tell a copy from the original; md5 proves nothing against a forger."""
+"""md5 of the released files. They tell a copy from the original; md5 proves nothing against a
+forger.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,19 @@ class Archive:
     def files(self) -> list[Path]:
         """What the contents depend on."""
         names = (META, *(name for batches in BATCHES.values() for name in batches))
-        return [self.path] if self.members else [path for name in names if (path := self.path / name).is_file()]
+        if self.members:
+            return [self.path]
+        return [path for name in names if (path := self.path / name).is_file()]
 
     def has(self, split: str) -> bool:
         """Whether any batch of the split is there."""
         return any(name in self.members or (self.path / name).is_file() for name in BATCHES[split])
 
-    def images(self, split: str, side: int) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], list[str]]:
-        """Gray values, labels and class names of a split, and the files that are not the released ones.
+    def images(
+        self, split: str, side: int
+    ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], list[str]]:
+        """Gray values, labels and class names of a split, and the files that are not the released
+        ones.
 
         Returns:
             (N, side * side) uint8, (N,) int64, class names, names of files.
@@ -66,7 +76,8 @@ class Archive:
         other = [name for name, data in files.items() if _md5(data) != OFFICIAL[name]]
         classes = _classes(read_pickle(files.pop(META), self._name(META)), self._name(META))
         parts = [
-            _batch(read_pickle(files[name], self._name(name)), self._name(name), side, len(classes)) for name in files
+            _batch(read_pickle(files[name], self._name(name)), self._name(name), side, len(classes))
+            for name in files
         ]
         gray, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
         return gray, labels, classes, other
@@ -75,7 +86,9 @@ class Archive:
         return str(self.path / batch)
 
     def _read(self, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-        missing = [name for name in names if name not in self.members and not (self.path / name).is_file()]
+        missing = [
+            name for name in names if name not in self.members and not (self.path / name).is_file()
+        ]
         if missing:
             raise DataError(f"{self.path}: {missing[0]} is missing")
         if not self.members:
@@ -94,34 +107,55 @@ def find_archive(path: Path, members: list[tarfile.TarInfo] | None) -> Archive |
         members: the tar's members, None for a folder.
     """
     if members is not None:
-        found = {Path(member.name).name: member for member in members if member.isfile()}
-        batches = {name: found[name] for name in OFFICIAL if name in found}
-        return Archive(path, batches) if META in batches else None
+        members_by_name = {Path(member.name).name: member for member in members if member.isfile()}
+        batches = {name: members_by_name[name] for name in OFFICIAL if name in members_by_name}
+        if META in batches:
+            return Archive(path, batches)
+        return None
     folders = (path, path / FOLDER)
     return next((Archive(folder, {}) for folder in folders if (folder / META).is_file()), None)
 
 
 def _classes(meta: dict[str, Any], name: str) -> tuple[str, ...]:
     labels = meta.get("label_names")
-    if not isinstance(labels, list) or not labels or not all(isinstance(one, bytes | str) for one in labels):
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(isinstance(label, bytes | str) for label in labels)
+    ):
         raise DataError(f"{name}: no list of class names under 'label_names'")
-    return tuple(one.decode("latin-1") if isinstance(one, bytes) else one for one in labels)
+    return tuple(label.decode("latin-1") if isinstance(label, bytes) else label for label in labels)
 
 
-def _batch(found: dict[str, Any], name: str, side: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    data, labels = found.get("data"), found.get("labels")
+def _batch(
+    batch: dict[str, Any], name: str, side: int, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    data = batch.get("data")
+    labels = batch.get("labels")
     width = 3 * side * side
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != width:
-        shape = data.shape if isinstance(data, np.ndarray) else type(data).__name__
-        raise DataError(f"{name}: 'data' must be an array (images, {width}) with side {side}, not {shape}")
+        if isinstance(data, np.ndarray):
+            shape = data.shape
+        else:
+            shape = type(data).__name__
+        raise DataError(
+            f"{name}: 'data' must be an array (images, {width}) with side {side}, not {shape}"
+        )
     if not isinstance(labels, list) or len(labels) != len(data):
-        raise DataError(f"{name}: 'labels' must be a list with one entry for each of {len(data)} images")
+        raise DataError(
+            f"{name}: 'labels' must be a list with one entry for each of {len(data)} images"
+        )
     for number, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < num_classes:
-            shown = repr(label) if type(label) is int else type(label).__name__
+            if type(label) is int:
+                shown = repr(label)
+            else:
+                shown = type(label).__name__
             allowed = f"0 to {num_classes - 1}"
             raise DataError(f"{name}: label {shown} of image {number} must be {allowed}")
-    return to_gray(data.reshape(-1, 3, side * side).transpose(0, 2, 1)), np.array(labels, dtype=np.int64)
+    return to_gray(data.reshape(-1, 3, side * side).transpose(0, 2, 1)), np.array(
+        labels, dtype=np.int64
+    )
 
 
 def _md5(data: bytes) -> str:

@@ -26,9 +26,10 @@ class Image(Dataset):
     """Images in classes, a pixel a token, row by row.
 
     Reference: Tay et al., 2021, section 2.4.
-    Departures: the published validation part is the last tenth of TRAIN in TFDS's order, which the released files do
-    not have; here it is the last tenth in the archive's order (`validation: last`) or drawn by class (the default).
-    Black pixels are tokens like others unless `pixels: official` asks for the published rule.
+    Departures: the published validation part is the last tenth of TRAIN in TFDS's order, which the
+    released files do not have; here it is the last tenth in the archive's order (`validation:
+    last`) or drawn by class (the default). Black pixels are tokens like others unless `pixels:
+    official` asks for the published rule.
     """
 
     config: Config
@@ -42,7 +43,8 @@ class Image(Dataset):
         return self._test()
 
     def describe(self) -> DataSpec:
-        shifted, classes = self._shifted, tuple(self._facts["classes"])
+        shifted = self._shifted
+        classes = tuple(self._facts["classes"])
         return DataSpec.tokens(
             max_len=self.config.side**2,
             vocab_size=256 + shifted,
@@ -51,7 +53,9 @@ class Image(Dataset):
             sizes=self._sizes(),
             equal_length=shifted,
             benchmark="image",
-            notes=tuple(note for note in (self._facts["note"], _PADDING if not shifted else "") if note),
+            notes=tuple(
+                note for note in (self._facts["note"], _PADDING if not shifted else "") if note
+            ),
         )
 
     def load(self, name: SplitName) -> PixelSplit:
@@ -79,13 +83,21 @@ class Image(Dataset):
     def _source(self) -> Source | GeneratedImages:
         config = self.config
         if config.path is None:
-            return GeneratedImages(config.seed, {"train": config.train_size, "test": config.test_size}, config.side)
+            return GeneratedImages(
+                config.seed, {"train": config.train_size, "test": config.test_size}, config.side
+            )
         return Source(Path(config.path), config.side)
 
     def _prepared(self, split: SplitPart) -> Path:
         source = self._source
         files = source.fingerprint(split)
-        key = {"set": "image", "version": VERSION, "split": split, "side": self.config.side, "files": files}
+        key = {
+            "set": "image",
+            "version": VERSION,
+            "split": split,
+            "side": self.config.side,
+            "files": files,
+        }
         return prepare_once(self.root / "lra-image", key, lambda folder: source.pack(folder, split))
 
     @cached_property
@@ -106,20 +118,25 @@ class Image(Dataset):
             self._check_order()
         try:
             return {"train": len(self._cut[0]), "validation": len(self._cut[1]), **sizes}
-        except DataError:  # too few images of a class: `trainval` still works, `load("train")` says why it does not
+        # too few images of a class: `trainval` still works, `load("train")` says why it does not
+        except DataError:
             return sizes
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        config, labels = self.config, self._train.labels
+        config = self.config
+        labels = self._train.labels
         if config.validation == "stratified":
             digests = self._train.digests()
-            return stratified_validation(labels, config.validation_fraction, config.split_seed, digests)
+            return stratified_validation(
+                labels, config.validation_fraction, config.split_seed, digests
+            )
         self._check_order()
         count = round(config.validation_fraction * len(labels))
         if not 0 < count < len(labels):
             raise DataError(
-                f"validation_fraction {config.validation_fraction} of {len(labels)} images leaves one part empty; "
+                f"validation_fraction {config.validation_fraction} of "
+                f"{len(labels)} images leaves one part empty; "
                 "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
             )
         rows = np.arange(len(labels))
@@ -128,15 +145,19 @@ class Image(Dataset):
     def _check_order(self) -> None:
         if not self._facts["ordered"]:
             raise DataError(
-                f"dataset.params.validation: last needs the archive's order; the images of {self.config.path} come "
-                "class by class, so the last ones are of few classes: use validation stratified"
+                "dataset.params.validation: last needs the archive's order; "
+                f"the images of {self.config.path} come class by class, so "
+                "the last ones are of few classes: use validation stratified"
             )
 
     def _test(self) -> PixelSplit:
         folder = self._prepared("test")
-        facts, classes = read_manifest(folder).facts, self._facts["classes"]
+        facts = read_manifest(folder).facts
+        classes = self._facts["classes"]
         if facts["classes"] != classes:
-            raise DataError(f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}")
+            raise DataError(
+                f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}"
+            )
         # Where TRAIN is a stand-in the description says so already.
         alone = facts["note"].startswith(STAND_IN) and not self._facts["note"].startswith(STAND_IN)
         return PixelSplit(folder, self._shifted, notes=(facts["note"],) if alone else ())

@@ -1,13 +1,15 @@
-"""PNG and JPEG images below `<split>/<class>/`, in a folder or a tar. The only place that needs Pillow. N images."""
+"""PNG and JPEG images below `<split>/<class>/`, in a folder or a tar. The only place that needs
+Pillow. N images.
+"""
 
 from __future__ import annotations
 
 import io
 import tarfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -31,7 +33,8 @@ class ImageFiles:
 
     Attributes:
         path: the folder or the tar.
-        places: class, file name and name below `path` of each, sorted; a label is the position of its class.
+        places: class, file name and name below `path` of each, sorted; a label is the position of
+            its class.
         tarred: whether `path` is a tar.
     """
 
@@ -46,24 +49,34 @@ class ImageFiles:
 
     def files(self) -> list[Path]:
         """What the contents depend on."""
-        return [self.path] if self.tarred else [self.path / place[2] for place in self.places]
+        if self.tarred:
+            return [self.path]
+        return [self.path / place[2] for place in self.places]
 
     def images(self, side: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """(N, side * side) uint8 gray values, row by row, (N,) int64 labels, and what formats there were.
+        """(N, side * side) uint8 gray values, row by row, (N,) int64 labels, and what formats there
+        were.
 
         Raises:
             DataError: an image cannot be read or has another size.
         """
         index = {place[2]: number for number, place in enumerate(self.places)}
-        gray, formats = np.empty((len(index), side * side), dtype=np.uint8), set[str]()
+        gray = np.empty((len(index), side * side), dtype=np.uint8)
+        formats = set[str]()
         for name, data in self._contents(index):
             gray[index[name]] = decode(data, f"{self.path}/{name}", side)
             formats.add(format_of(data))
         label = {name: number for number, name in enumerate(self.classes)}
-        return gray, np.array([label[place[0]] for place in self.places], dtype=np.int64), sorted(formats)
+        return (
+            gray,
+            np.array([label[place[0]] for place in self.places], dtype=np.int64),
+            sorted(formats),
+        )
 
     def _contents(self, wanted: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-        """Each wanted file; a tar in its own order, since going back in a compressed one means starting anew."""
+        """Each wanted file; a tar in its own order, since going back in a compressed one means
+        starting anew.
+        """
         if not self.tarred:
             yield from ((name, _read(self.path / name)) for name in wanted)
             return
@@ -73,30 +86,42 @@ class ImageFiles:
                     yield member.name, tar_content(self.path, tar, member)
 
 
-def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -> ImageFiles | None:
+def find_images(
+    path: Path,
+    members: list[tarfile.TarInfo] | None,
+    split: str,
+    endings: tuple[str, ...] = ENDINGS,
+) -> ImageFiles | None:
     """The images of a split, None where there are none.
 
     Args:
         path: a folder or a tar.
         members: the tar's members, None for a folder.
+        endings: which files are images.
 
     Raises:
         DataError: two members of a tar have the same name.
     """
     if members is None:
-        folders = list_folders(path / split) if (path / split).is_dir() else []
+        if (path / split).is_dir():
+            folders = list_folders(path / split)
+        else:
+            folders = []
         names = [
             f"{split}/{folder}/{file.name}"
             for folder in folders
-            for file in list_files(path / split / folder, *ENDINGS)
+            for file in list_files(path / split / folder, *endings)
         ]
     else:
         names = [member.name for member in members if member.isfile()]
-    places = tuple(sorted(place for name in names if (place := _place(name, split))))
-    if len({place[2] for place in places}) < len(places):
-        twice = next(one[2] for one, other in pairwise(places) if one[2] == other[2])
-        raise DataError(f"{path}: member {twice} is there twice")
-    return ImageFiles(path, places, members is not None) if places else None
+    places = tuple(sorted(place for name in names if (place := _place(name, split, endings))))
+    counts = Counter(member for _, _, member in places)
+    for member, times in counts.items():
+        if times > 1:
+            raise DataError(f"{path}: member {member} is there twice")
+    if places:
+        return ImageFiles(path, places, members is not None)
+    return None
 
 
 def decode(data: bytes, name: str, side: int) -> np.ndarray:
@@ -108,31 +133,40 @@ def decode(data: bytes, name: str, side: int) -> np.ndarray:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError("lra-image needs Pillow for PNG and JPEG files: pip install pillow") from None
+        raise DataError(
+            "lra-image needs Pillow for PNG and JPEG files: pip install pillow"
+        ) from None
     try:
         quiet = warnings.catch_warnings(action="ignore")  # of its size, which is compared below
         with quiet, Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.size != (side, side):
-                raise DataError(f"{name}: {image.width} x {image.height} pixels, must be {side} x {side} (params.side)")
+                raise DataError(
+                    f"{name}: {image.width} x {image.height} pixels, must be "
+                    f"{side} x {side} (params.side)"
+                )
             colours = np.asarray(image.convert("RGB"))
     except DataError:
         raise
     except UnidentifiedImageError:  # its text is the address of a Python object
-        raise DataError(f"{name}: not a readable PNG or JPEG image (another format, or damaged)") from None
+        raise DataError(
+            f"{name}: not a readable PNG or JPEG image (another format, or damaged)"
+        ) from None
     except Exception as error:  # a damaged image fails in any way there is
         raise DataError(f"{name}: not a readable PNG or JPEG image ({error})") from error
     return to_gray(colours).reshape(-1)
 
 
 def format_of(data: bytes) -> str:
-    """ "PNG" or "JPEG", of an image that `decode` takes: by content, as a name does not make a lossy copy exact."""
+    """ "PNG" or "JPEG", of an image that `decode` takes: by content, as a name does not make a
+    lossy copy exact.
+    """
     return "PNG" if data.startswith(_PNG) else "JPEG"
 
 
-def _place(name: str, split: str) -> _Place | None:
+def _place(name: str, split: str, endings: tuple[str, ...]) -> _Place | None:
     """Class, file name and whole name where a path ends in `<split>/<class>/<image>`."""
     parts = PurePosixPath(name).parts
-    if len(parts) < 3 or parts[-3] != split or PurePosixPath(name).suffix.lower() not in ENDINGS:
+    if len(parts) < 3 or parts[-3] != split or PurePosixPath(name).suffix.lower() not in endings:
         return None
     return parts[-2], parts[-1], name
 

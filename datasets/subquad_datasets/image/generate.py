@@ -1,8 +1,8 @@
 """The stand-in for CIFAR-10: ten shapes in gray, drawn in blocks with integers only.
 
-Place, size, direction, contrast and background of a shape are random, and noise lies over everything. A shape is as
-often brighter as it is darker than its background, so that neither mean gray nor any single pixel tells the class.
-Letters: N images, S = side.
+Place, size, direction, contrast and background of a shape are random, and noise lies over
+everything. A shape is as often brighter as it is darker than its background, so that neither mean
+gray nor any single pixel tells the class. Letters: N images, S = side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ BLOCK = 500
 """Images drawn at once, a multiple of ten; another number is another data set."""
 
 _DIRECTIONS = 256
-_COSINE = np.array([round(1024 * math.cos(2 * math.pi * step / _DIRECTIONS)) for step in range(_DIRECTIONS)])
+_COSINE = np.array(
+    [round(1024 * math.cos(2 * math.pi * step / _DIRECTIONS)) for step in range(_DIRECTIONS)]
+)
 _Shape = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -81,7 +83,8 @@ class GeneratedImages:
         for first in range(0, size, BLOCK):
             rows = slice(first, min(first + BLOCK, size))
             gray, drawn = draw_block(self.seed, split, first // BLOCK, self.side)
-            pixels[rows], labels[rows] = gray[: size - first], drawn[: size - first]
+            pixels[rows] = gray[: size - first]
+            labels[rows] = drawn[: size - first]
         pixels.flush()
         write_labels(folder, labels)
         counts = np.bincount(labels, minlength=len(CLASSES)).tolist()
@@ -100,26 +103,36 @@ def draw_block(seed: int, split: Stream, number: int, side: int) -> tuple[np.nda
         mine = labels == label
         inside[mine] = shape(u[mine], v[mine])
     step = (40 + below(contrast, 60)) * np.where(contrast & np.uint64(1), 1, -1)
-    gray = 100 + below(ground, 56) + step * inside + _noise(drawn, BLOCK * side**2).reshape(BLOCK, -1)
+    gray = (
+        100 + below(ground, 56) + step * inside + _noise(drawn, BLOCK * side**2).reshape(BLOCK, -1)
+    )
     return np.clip(gray, 0, 255).astype(np.uint8), labels
 
 
 def _coordinates(
     place: np.ndarray, size: np.ndarray, direction: np.ndarray, side: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(N, S * S) int64 each: pixels along and across each shape's direction, in per cent of its size.
+    """(N, S * S) int64 each: pixels along and across each shape's direction, in per cent of its
+    size.
 
-    The size lies between 7 and 11 of 32 pixels, the centre in the middle half of the image; both in 1/1024 of a pixel.
+    The size lies between 7 and 11 of 32 pixels, the centre in the middle half of the image; both in
+    1/1024 of a pixel.
     """
     radius = side * (224 + below(size, 129))
     row, column = (side * (256 + below(words, 513)) for words in (place, place << np.uint64(32)))
     pixel = np.arange(side**2)
-    y, x = 1024 * (pixel // side) - row, 1024 * (pixel % side) - column
-    cosine, sine = _COSINE[direction], _COSINE[direction - _DIRECTIONS // 4]
-    return 100 * (x * cosine + y * sine) // (1024 * radius), 100 * (y * cosine - x * sine) // (1024 * radius)
+    y = 1024 * (pixel // side) - row
+    x = 1024 * (pixel % side) - column
+    cosine = _COSINE[direction]
+    sine = _COSINE[direction - _DIRECTIONS // 4]
+    return 100 * (x * cosine + y * sine) // (1024 * radius), 100 * (y * cosine - x * sine) // (
+        1024 * radius
+    )
 
 
 def _noise(drawn: np.random.Philox, count: int) -> np.ndarray:
     """(count,) int64, triangular between -32 and 32: two bytes of a word make one."""
-    pairs = drawn.random_raw(-(-count // 4)).astype("<u8").view(np.uint8)[: 2 * count].reshape(-1, 2)
+    pairs = (
+        drawn.random_raw(-(-count // 4)).astype("<u8").view(np.uint8)[: 2 * count].reshape(-1, 2)
+    )
     return pairs.sum(axis=1, dtype=np.int64) // 8 - 32

@@ -1,4 +1,6 @@
-"""Which images there are: CIFAR-10's python archive, or image files in classes; in a folder or a tar."""
+"""Which images there are: CIFAR-10's python archive, or image files in classes; in a folder or a
+tar.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ class Source:
     def __init__(self, path: Path, side: int):
         if not path.exists():
             raise DataError(f"dataset.params.path: {path} does not exist")
-        self.path, self.side = path, side
+        self.path = path
+        self.side = side
 
     @cached_property
     def _members(self) -> list[Any] | None:
-        return None if self.path.is_dir() else list_members(self.path)
+        if self.path.is_dir():
+            return None
+        return list_members(self.path)
 
     @cached_property
     def archive(self) -> Archive | None:
@@ -54,50 +59,59 @@ class Source:
 
     def need(self, split: SplitPart) -> Archive | ImageFiles:
         """As `find`, with an error where there are none."""
-        found = self.find(split)
-        if found is None:
+        source = self.find(split)
+        if source is None:
             raise DataError(
                 f"dataset.params.path: {self.path} has neither CIFAR-10's batches of {split} nor "
                 f"{split}/<class>/*.png, *.jpg"
             )
-        return found
+        return source
 
     def fingerprint(self, split: SplitPart) -> str:
-        """Names, sizes and times of the files: another one, other contents. A tar is not opened for it."""
+        """Names, sizes and times of the files: another one, other contents. A tar is not opened
+        for it.
+        """
         return fingerprint([self.path] if self.path.is_file() else self.need(split).files())
 
     def pack(self, folder: Path, split: SplitPart) -> dict[str, Any]:
         """Write a split's images; a build of `prepare_once`.
 
         Returns:
-            facts: "classes", "counts" of each class, "ordered" (whether the order is not class by class), "note",
-            and "sources" (sha256 of what was read).
+            facts: "classes", "counts" of each class, "ordered" (whether the order is not class by
+            class), "note", and "sources" (sha256 of what was read).
         """
-        found = self.need(split)
-        if isinstance(found, Archive):
-            gray, labels, classes, other = found.images(split, self.side)
+        source = self.need(split)
+        if isinstance(source, Archive):
+            gray, labels, classes, other = source.images(split, self.side)
             note = _archive_note(other)
         else:
-            gray, labels, formats = found.images(self.side)
-            classes, note = found.classes, _files_note(found, split, formats)
+            gray, labels, formats = source.images(self.side)
+            classes = source.classes
+            note = _files_note(source, split, formats)
         write_images(folder, gray, labels)
         counts = np.bincount(labels, minlength=len(classes)).tolist()
-        facts: dict[str, Any] = {"ordered": isinstance(found, Archive), "note": note}
-        facts["sources"] = sums(found.files())
+        facts: dict[str, Any] = {"ordered": isinstance(source, Archive), "note": note}
+        facts["sources"] = sums(source.files())
         return {"classes": list(classes), "counts": counts, **facts}
 
 
 def _archive_note(other: list[str]) -> str:
     if not other:
         return ""
-    return f"stand-in data: laid out as CIFAR-10, but {', '.join(other)} differ from the released files (md5)"
+    return (
+        "stand-in data: laid out as CIFAR-10, but "
+        f"{', '.join(other)} differ from the released files (md5)"
+    )
 
 
-def _files_note(found: ImageFiles, split: SplitPart, formats: list[str]) -> str:
-    seen = " and ".join(formats)
-    counts = Counter(place[0] for place in found.places)
+def _files_note(images: ImageFiles, split: SplitPart, formats: list[str]) -> str:
+    kinds = " and ".join(formats)
+    counts = Counter(place[0] for place in images.places)
     if counts != dict.fromkeys(CLASSES, _PER_CLASS[split]):
-        return f"stand-in data: {len(found.places)} {split} images of {found.path.name} ({seen}), not CIFAR-10"
+        return (
+            f"stand-in data: {len(images.places)} {split} images "
+            f"of {images.path.name} ({kinds}), not CIFAR-10"
+        )
     if formats == ["PNG"]:
         return "CIFAR-10 (PNG files, not compared with the released archive)"
-    return f"stand-in data: CIFAR-10 ({seen}), a lossy copy of the released images"
+    return f"stand-in data: CIFAR-10 ({kinds}), a lossy copy of the released images"

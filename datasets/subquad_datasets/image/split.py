@@ -1,4 +1,6 @@
-"""Gray images as token sequences, memory-mapped. N images of the file, n of the split, B batch, L = side * side."""
+"""Gray images as token sequences, memory-mapped. N images of the file, n of the split, B batch,
+L = side * side.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import numpy as np
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 
-PIXELS, LABELS = "pixels.npy", "labels.npy"
+PIXELS = "pixels.npy"
+LABELS = "labels.npy"
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,24 @@ class PixelSplit(Split):
     def labels(self) -> np.ndarray:
         """(n,) int64."""
         labels = np.asarray(_open(self.folder / LABELS))
-        return labels if self.rows is None else labels[self.rows]
+        if self.rows is None:
+            return labels
+        return labels[self.rows]
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         """`inputs` (B, L) int64, `keep` (B, L) bool, `labels` (B,) int64."""
         inputs = self._pixels[indices if self.rows is None else self.rows[indices]].astype(np.int64)
         inputs += self.shifted
-        keep = np.ones(inputs.shape, dtype=bool) if self.shifted else inputs != 0
+        if self.shifted:
+            keep = np.ones(inputs.shape, dtype=bool)
+        else:
+            keep = inputs != 0
         return {"inputs": inputs, "keep": keep, "labels": self.labels[indices]}
 
     def digests(self) -> np.ndarray:
-        return hashed(self._pixels if self.rows is None else (self._pixels[row] for row in self.rows))
+        return hashed(
+            self._pixels if self.rows is None else (self._pixels[row] for row in self.rows)
+        )
 
     @cached_property
     def _pixels(self) -> np.ndarray:

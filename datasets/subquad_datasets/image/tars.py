@@ -1,4 +1,6 @@
-"""Members of a tar, read in place: nothing is ever extracted to the disk, so no name in it can lead anywhere."""
+"""Members of a tar, read in place: nothing is ever extracted to the disk, so no name in it can
+lead anywhere.
+"""
 
 from __future__ import annotations
 

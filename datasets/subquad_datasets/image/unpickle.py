@@ -1,10 +1,11 @@
-"""CIFAR-10's batches are pickles, and a pickle can run code. This reader cannot: nothing named in a file is imported.
+"""CIFAR-10's batches are pickles, and a pickle can run code. This reader cannot: nothing named in a
+file is imported.
 
-A pickle calls what its opcodes name. Here the names that NumPy arrays are made with are known, and each gives an inert
-stand-in that only remembers what it was told; every other name is refused. So a file can build numbers, strings, lists,
-dicts and such records, and nothing else. The library's Python unpickler is used, not the one in C: opcodes that make
-room for whatever size a file states can be left out there, and its memo is a dict, not a table as long as the largest
-index.
+A pickle calls what its opcodes name. Here the names that NumPy arrays are made with are known, and
+each gives an inert stand-in that only remembers what it was told; every other name is refused. So a
+file can build numbers, strings, lists, dicts and such records, and nothing else. The library's
+Python unpickler is used, not the one in C: opcodes that make room for whatever size a file states
+can be left out there, and its memo is a dict, not a table as long as the largest index.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from subquad.limits import MEMBER, allow, check_pickle
 
 # fmt: off
 _OPCODES = {
-    "PROTO", "FRAME", "MARK", "STOP", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPUT", "LONG_BINPUT", "BINGET",
-    "LONG_BINGET", "MEMOIZE", "PUT", "GET", "POP", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2",
-    "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES",
-    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT",
-    "DICT", "SETITEM", "SETITEMS",
+    "PROTO", "FRAME", "MARK", "STOP", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "MEMOIZE", "PUT", "GET", "POP", "NONE", "NEWTRUE",
+    "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG1", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES",
+    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS",
+    "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS",
 }
 # fmt: on
-_CODES = {ord(one.code) for one in pickletools.opcodes if one.name in _OPCODES}
+_CODES = {ord(opcode.code) for opcode in pickletools.opcodes if opcode.name in _OPCODES}
 
 _Python: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the implementation in Python, there in every version
 
@@ -46,14 +48,16 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
     allow(name, "bytes", len(data), MEMBER)
     try:
         check_pickle(name, io.BytesIO(data))
-        found = _unpickler(data, name).load()
+        batch = _unpickler(data, name).load()
     except DataError:
         raise
     except Exception as error:  # a damaged pickle fails in any way there is
-        raise DataError(f"{name}: not a readable pickle ({type(error).__name__}: {error})") from error
-    if type(found) is not dict:
-        raise DataError(f"{name}: holds a {type(found).__name__}, not a dict")
-    return {_text(key): _value(value, name) for key, value in found.items()}
+        raise DataError(
+            f"{name}: not a readable pickle ({type(error).__name__}: {error})"
+        ) from error
+    if type(batch) is not dict:
+        raise DataError(f"{name}: holds a {type(batch).__name__}, not a dict")
+    return {_text(key): _value(value, name) for key, value in batch.items()}
 
 
 def _unpickler(data: bytes, name: str) -> Any:
@@ -85,7 +89,10 @@ def _unpickler(data: bytes, name: str) -> Any:
 
         def find_class(self, module: str, name_in_module: str) -> Any:
             if (module, name_in_module) not in known:
-                raise DataError(f"{name}: refused: it asks for {module}.{name_in_module}, which images do not need")
+                raise DataError(
+                    f"{name}: refused: it asks for {module}.{name_in_module}, "
+                    "which images do not need"
+                )
             return known[module, name_in_module]
 
     return Restricted(io.BytesIO(data), encoding="bytes")
@@ -93,7 +100,9 @@ def _unpickler(data: bytes, name: str) -> Any:
 
 def _value(value: Any, name: str) -> Any:
     state = getattr(value, "state", None)
-    return value if state is None else _array(state, name)
+    if state is None:
+        return value
+    return _array(state, name)
 
 
 def _array(state: Any, name: str) -> np.ndarray:
@@ -108,4 +117,6 @@ def _array(state: Any, name: str) -> np.ndarray:
 
 
 def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return str(value)

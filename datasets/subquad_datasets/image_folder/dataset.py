@@ -1,4 +1,5 @@
-"""Folders of pictures as a data set: which there are, their splits, and what is remembered of their bytes.
+"""Folders of pictures as a data set: which there are, their splits, and what is remembered of their
+bytes.
 
 N pictures.
 """
@@ -13,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, hashed, stratified_validation
+from subquad.data import (
+    NO_LABEL,
+    Dataset,
+    DataSpec,
+    Split,
+    SplitName,
+    hashed,
+    stratified_validation,
+)
 from subquad.errors import DataError
 from subquad.limits import read_whole
 from subquad.suggest import did_you_mean
@@ -21,16 +30,18 @@ from subquad_datasets.augment.split import PictureSplit
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.decode import Decoder, UnreadableImage, check_decoder, decode
 from subquad_datasets.guesses import majority
-from subquad_datasets.image.files import ENDINGS, find_images
+from subquad_datasets.image.files import find_images
 from subquad_datasets.image_folder import Config
 from subquad_datasets.prepared import prepare_once
 from subquad_datasets.text.source import fingerprint, list_files, list_folders
 
-VERSION = 2
+VERSION = 3
+ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _TOLD = 5
 """Files that a line names."""
 
-_DIGESTS, _BAD = "digests.npy", "bad.npy"
+_DIGESTS = "digests.npy"
+_BAD = "bad.npy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +83,22 @@ class FolderSplit(PictureSplit):
     def rows(self, chosen: np.ndarray) -> FolderSplit:
         """Some of the samples."""
         files = tuple(self.files[row] for row in chosen.tolist())
-        labels, hashes = self.labels[chosen], self.hashes[chosen]
+        labels = self.labels[chosen]
+        hashes = self.hashes[chosen]
         return replace(self, files=files, labels=labels, hashes=hashes, bad=self.bad[chosen])
 
 
 class ImageFolder(Dataset):
-    """Pictures in folders of classes. Each is read once before training, to find copies and what cannot be read."""
+    """Pictures in folders of classes. Each is read once before training, to find copies and what
+    cannot be read.
+    """
 
     config: Config
 
     def prepare(self) -> None:
-        """Read all files, so that copies of TRAIN in TEST, and what cannot be read, show before training."""
+        """Read all files, so that copies of TRAIN in TEST, and what cannot be read, show before
+        training.
+        """
         check_decoder(self.config.decoder)
         self.prepared_test()
 
@@ -114,30 +130,39 @@ class ImageFolder(Dataset):
         return replace(part, training=name == "train")
 
     def open_file(self, path: Path, *, labelled: bool) -> FolderSplit:
-        """A picture, or those of a folder by name; where labelled, of its folders, which have the names of classes.
+        """A picture, or those of a folder by name; where labelled, of its folders, which have the
+        names of classes.
 
         Raises:
-            DataError: there are none, or of a class that TRAIN has not; and as they are fetched, one cannot be read.
+            DataError: there are none, or of a class that TRAIN has not; and as they are fetched,
+                one cannot be read.
         """
         if labelled:
-            found = self._found(path)
+            split = self._split_of(path)
         else:
-            files = tuple(list_files(path, *ENDINGS)) if path.is_dir() else (path,)
-            found = self._split(files, np.full(len(files), NO_LABEL))
-        if not len(found):
+            if path.is_dir():
+                files = tuple(list_files(path, *ENDINGS))
+            else:
+                files = (path,)
+            split = self._split(files, np.full(len(files), NO_LABEL))
+        if not len(split):
             raise DataError(f"{path}: no pictures ({', '.join(ENDINGS)})")
-        return replace(found, strict=True)
+        return replace(split, strict=True)
 
     def files_read(self) -> tuple[str, ...]:
-        """Of TRAIN and the validation part: pictures that cannot be read, and files that are no pictures."""
+        """Of TRAIN and the validation part: pictures that cannot be read, and files that are no
+        pictures.
+        """
         train = self._parts[0]
         bad = [train.name(row) for row in train.unreadable().tolist()]
-        told = [f"pictures that cannot be read: {len(bad)} of {len(train)}{_named(bad)}"]
+        lines = [f"pictures that cannot be read: {len(bad)} of {len(train)}{_named(bad)}"]
         folders = [self._train_folder, *([self._validation] if self._validation else [])]
         for folder in folders:
-            others = [name for name in _others(folder) if folder != self._path or name != "validation"]
-            told.append(f"other files in {folder.name}, not read: {len(others)}{_named(others)}")
-        return tuple(told)
+            others = [
+                name for name in _others(folder) if folder != self._path or name != "validation"
+            ]
+            lines.append(f"other files in {folder.name}, not read: {len(others)}{_named(others)}")
+        return tuple(lines)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
@@ -153,67 +178,81 @@ class ImageFolder(Dataset):
 
     @property
     def _train_folder(self) -> Path:
-        return self._path / "train" if (self._path / "train").is_dir() else self._path
+        if (self._path / "train").is_dir():
+            return self._path / "train"
+        return self._path
 
     @cached_property
     def _parts(self) -> tuple[FolderSplit, FolderSplit]:
         """All of TRAIN, the pictures of a folder `validation` last, and TEST."""
-        fraction, test = self.config.test_fraction, self._path / "test"
+        fraction = self.config.test_fraction
+        test = self._path / "test"
         if not self._path.is_dir():
             raise DataError(f"dataset.params.path: {self._path} is not a folder")
         if self._train_folder == self._path and test.is_dir():
             raise DataError(f"dataset.params.path: {self._path} has a folder test, but none train")
         if test.is_dir() == (fraction is not None):
             raise DataError(_about_test(test, fraction))
-        train = self._found(self._train_folder)
+        train = self._split_of(self._train_folder)
         if self._validation:
-            train = _joined(train, self._found(self._validation))
+            train = _joined(train, self._split_of(self._validation))
         train = self._hashed(train)
         if fraction is None:
-            return train, self._hashed(self._found(test))
+            return train, self._hashed(self._split_of(test))
         rest, held = self._stratified(train, fraction)
         return train.rows(rest), replace(train.rows(held), notes=())
 
     @property
     def _validation(self) -> Path | None:
-        """The folder of the validation part; below a folder of classes one of that name is a class."""
-        found = self._path / "validation"
-        return found if found.is_dir() and self._train_folder != self._path else None
+        """The folder of the validation part; below a folder of classes one of that name is a
+        class.
+        """
+        folder = self._path / "validation"
+        return folder if folder.is_dir() and self._train_folder != self._path else None
 
     @property
     def _notes(self) -> tuple[str, ...]:
         if self.config.test_fraction is None:
             return ()
         train, test = map(len, self._parts)
-        return (f"TEST is a part of the pictures ({test} of {train + test}), drawn with seed {self.config.split_seed}",)
+        return (
+            f"TEST is a part of the pictures ({test} of {train + test}), drawn "
+            f"with seed {self.config.split_seed}",
+        )
 
     def _sizes(self) -> dict[str, int]:
         sizes = {"trainval": len(self._parts[0])}
         try:
             return {**dict(zip(("train", "validation"), map(len, self._cut), strict=True)), **sizes}
-        except DataError:  # too few pictures of a class: `trainval` still works, `load("train")` says why it does not
+        # too few pictures of a class: `trainval` still works, `load("train")` says why it does not
+        except DataError:
             return sizes
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        train, folder = self._parts[0], self._validation
+        train = self._parts[0]
+        folder = self._validation
         if folder is None:
             return self._stratified(train, self.config.validation_fraction)
         own = np.array([file.is_relative_to(folder) for file in train.files])
         return np.flatnonzero(~own), np.flatnonzero(own)
 
     def _stratified(self, split: FolderSplit, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-        return stratified_validation(split.labels, fraction, self.config.split_seed, split.digests())
+        return stratified_validation(
+            split.labels, fraction, self.config.split_seed, split.digests()
+        )
 
-    def _found(self, folder: Path) -> FolderSplit:
+    def _split_of(self, folder: Path) -> FolderSplit:
         """The pictures of a folder of classes, not hashed."""
         if wrong := sorted(set(_classes(folder)) - set(self._classes)):
             known = f"no class of TRAIN{did_you_mean(wrong[0], self._classes)}"
-            raise DataError(f"{folder / wrong[0]}: {known}; TRAIN has {', '.join(self._classes[:10])}")
-        found = find_images(folder.parent, None, folder.name)
-        assert found is not None
-        labels = [self._classes.index(place[0]) for place in found.places]
-        return self._split(tuple(found.files()), np.array(labels, np.int64))
+            raise DataError(
+                f"{folder / wrong[0]}: {known}; TRAIN has {', '.join(self._classes[:10])}"
+            )
+        images = find_images(folder.parent, None, folder.name, ENDINGS)
+        assert images is not None
+        labels = [self._classes.index(place[0]) for place in images.places]
+        return self._split(tuple(images.files()), np.array(labels, np.int64))
 
     def _split(self, files: tuple[Path, ...], labels: np.ndarray) -> FolderSplit:
         config = self.config
@@ -245,26 +284,35 @@ def _classes(folder: Path) -> tuple[str, ...]:
     if not names:
         raise DataError(f"{folder}: no folders of classes")
     if alike := first_alike(names):
-        raise DataError(f"{folder / alike[1]}: looks like the class {alike[0]}; one class is one folder")
+        raise DataError(
+            f"{folder / alike[1]}: looks like the class {alike[0]}; one class is one folder"
+        )
     return tuple(names)
 
 
 def _named(names: list[str]) -> str:
     """The first of them."""
     more = ", ..." if len(names) > _TOLD else ""
-    return f" ({', '.join(names[:_TOLD])}{more})" if names else ""
+    if names:
+        return f" ({', '.join(names[:_TOLD])}{more})"
+    return ""
 
 
 def _about_test(test: Path, fraction: float | None) -> str:
     if fraction is None:
         return (
-            f"{test}: no such folder, and every protocol tests on it: add it, or give dataset.params.test_fraction=0.2"
+            f"{test}: no such folder, and every protocol tests on it: add it, or give "
+            "dataset.params.test_fraction=0.2"
         )
     return f"dataset.params.test_fraction: got {fraction:g}, but there is {test}; leave it null"
 
 
 def _joined(first: FolderSplit, second: FolderSplit) -> FolderSplit:
-    return replace(first, files=first.files + second.files, labels=np.concatenate([first.labels, second.labels]))
+    return replace(
+        first,
+        files=first.files + second.files,
+        labels=np.concatenate([first.labels, second.labels]),
+    )
 
 
 def _contents(split: FolderSplit, bad: list[bool]) -> Iterator[bytes]:
@@ -285,9 +333,13 @@ def _contents(split: FolderSplit, bad: list[bool]) -> Iterator[bytes]:
 
 def _others(folder: Path) -> list[str]:
     """What lies in a folder of classes and is not read, by place below it."""
-    found = [path for path in sorted(folder.iterdir()) if not path.is_dir() or path.name.startswith(".")]
+    others = [
+        path for path in sorted(folder.iterdir()) if not path.is_dir() or path.name.startswith(".")
+    ]
     for name in list_folders(folder):
         if not name.startswith("."):
             inside = sorted((folder / name).iterdir())
-            found += [path for path in inside if path.is_dir() or not path.name.lower().endswith(ENDINGS)]
-    return [path.relative_to(folder).as_posix() for path in found]
+            others += [
+                path for path in inside if path.is_dir() or not path.name.lower().endswith(ENDINGS)
+            ]
+    return [path.relative_to(folder).as_posix() for path in others]

@@ -1,7 +1,7 @@
 """ImageNet, or any pictures in classes, in WebDataset shards with an index. Light half.
 
-Reference: Russakovsky et al., 2015, ImageNet large scale visual recognition challenge, arXiv:1409.0575; WebDataset's
-layout of shards.
+Reference: Russakovsky et al., 2015, ImageNet large scale visual recognition challenge,
+arXiv:1409.0575; WebDataset's layout of shards.
 """
 
 from __future__ import annotations
@@ -17,37 +17,55 @@ from subquad_datasets.decode import MAX_PIXELS, Decoder
 
 
 class Config(AugmentConfig):
-    """Where the shards are, which classes are taken, how a validation part is cut, and how pictures are read."""
+    """Where the shards are, which classes are taken, how a validation part is cut, and how
+    pictures are read.
+    """
 
     path: str = param(
-        meaning="folder with shards and their indices (subquad data shard, subquad data index); one in an object store "
-        "is copied to this machine first",
+        meaning="folder with shards and their indices (subquad data shard, subquad data index); "
+        "one in an object store is copied to this machine first",
         path=True,
         min_length=1,
     )
-    train: str = param("train-*.tar", meaning="names of TRAIN's shards: *, ? and {00000..00999}", min_length=1)
-    test: str = param("val-*.tar", meaning="names of TEST's shards: ImageNet's published validation set", min_length=1)
+    train: str = param(
+        "train-*.tar", meaning="names of TRAIN's shards: *, ? and {00000..00999}", min_length=1
+    )
+    test: str = param(
+        "val-*.tar",
+        meaning="names of TEST's shards: ImageNet's published validation set",
+        min_length=1,
+    )
     classes: str | None = param(
         None,
-        meaning="file with the classes to take, a name a line, as in classes.txt beside the shards; null: all",
+        meaning="file with the classes to take, a name a line, "
+        "as in classes.txt beside the shards; null: all",
         path=True,
         min_length=1,
     )
-    validation_fraction: float = param(0.02, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1)
+    validation_fraction: float = param(
+        0.02, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1
+    )
     split_seed: int = param(0, meaning="seed for drawing the validation part", ge=0, lt=2**32)
     window: int | None = param(
         32_768,
-        meaning="samples that are shuffled among themselves, of shards in random order; null: all samples",
+        meaning="samples that are shuffled among themselves, "
+        "of shards in random order; null: all samples",
         ge=1,
     )
     verify: Literal["always", "once", "never"] = param(
         "always",
-        meaning="when sha256 sums are compared: of each picture whenever it is read; of whole shards before training; "
-        "not at all",
+        meaning="when sha256 sums are compared: of each picture whenever "
+        "it is read; of whole shards before training; not at all",
     )
-    decoder: Decoder = param("pillow", meaning="what reads JPEGs; the pixels are the same, the others are faster")
+    decoder: Decoder = param(
+        "pillow", meaning="what reads JPEGs; the pixels are the same, the others are faster"
+    )
     max_pixels: int = param(
-        MAX_PIXELS, meaning="pictures with more count as unreadable", unit="pixels", ge=1, le=MAX_PIXELS
+        MAX_PIXELS,
+        meaning="pictures with more count as unreadable",
+        unit="pixels",
+        ge=1,
+        le=MAX_PIXELS,
     )
 
     @model_validator(mode="after")
@@ -58,15 +76,19 @@ class Config(AugmentConfig):
                 raise ValueError(f"{key} {name!r} must be the name of shards in the folder of path")
         return self
 
-    def label(self) -> str:
-        return PurePath(self.classes).stem if self.classes else ""
+    @staticmethod
+    def label(classes: str | None) -> str:
+        if classes:
+            return PurePath(classes).stem
+        return ""
 
 
 PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.imagenet.dataset:ImageNet",
     summary="ImageNet, all or some of its classes, or any labelled pictures, in WebDataset shards",
-    paper="Russakovsky et al., 2015, ImageNet large scale visual recognition challenge, arXiv:1409.0575",
+    paper="Russakovsky et al., 2015, ImageNet large scale "
+    "visual recognition challenge, arXiv:1409.0575",
     inputs="images",
     targets=("class",),
 )

@@ -25,7 +25,8 @@ from subquad_datasets.text.lines import find_file
 from subquad_datasets.text.source import fingerprint
 
 _WNID = re.compile(r"n\d{8}").fullmatch
-_PICTURES, _EACH = 1_281_167, (732, 1300)
+_PICTURES = 1_281_167
+_EACH = (732, 1300)
 """ImageNet-1k's training pictures, and the fewest and most of a class."""
 
 
@@ -68,14 +69,16 @@ class ShardSplit(PictureSplit):
 class ImageNet(Dataset):
     """Labelled pictures in shards.
 
-    ImageNet's own test labels are not public, and papers print its validation set. So that set is TEST here, and a
-    validation part is cut from TRAIN, by class.
+    ImageNet's own test labels are not public, and papers print its validation set. So that set is
+    TEST here, and a validation part is cut from TRAIN, by class.
     """
 
     config: Config
 
     def prepare(self) -> None:
-        """Open the indices of TRAIN and TEST, and with `verify: once` compare the sums of all shards."""
+        """Open the indices of TRAIN and TEST, and with `verify: once` compare the sums of all
+        shards.
+        """
         check_decoder(self.config.decoder)
         self.prepared_test()
 
@@ -111,11 +114,16 @@ class ImageNet(Dataset):
     def open_file(self, path: Path, *, labelled: bool) -> ShardSplit:
         """A shard with its index; a picture that cannot be read is an error, not left out."""
         split = replace(self._part(Shards([path])), strict=True)
-        return split if labelled else replace(split, labels=np.full(len(split), NO_LABEL))
+        if labelled:
+            return split
+        return replace(split, labels=np.full(len(split), NO_LABEL))
 
     def files_read(self) -> tuple[str, ...]:
-        told = f"{len(self._known)} names" if self._names else "not there, so classes are called by their numbers"
-        return (f"{CLASSES}: {told}",)
+        if self._names:
+            content = f"{len(self._known)} names"
+        else:
+            content = "not there, so classes are called by their numbers"
+        return (f"{CLASSES}: {content}",)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
@@ -141,52 +149,76 @@ class ImageNet(Dataset):
     def _known(self) -> list[str]:
         """Names of the labels in the shards; their numbers, where there is no file of names."""
         numbers = range(int(self._shards.rows["label"].max()) + 1)
-        return read_classes(self._names) if self._names else [str(number) for number in numbers]
+        if self._names:
+            return read_classes(self._names)
+        return [str(number) for number in numbers]
 
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         """The classes that are taken."""
-        return tuple(chosen_classes(Path(self.config.classes), self._known) if self.config.classes else self._known)
+        return tuple(
+            chosen_classes(Path(self.config.classes), self._known)
+            if self.config.classes
+            else self._known
+        )
 
     @cached_property
     def _train(self) -> ShardSplit:
         return self._part(self._shards)
 
     def _part(self, shards: Shards) -> ShardSplit:
-        """The samples of shards that are of the classes taken, with the labels that these have among them."""
-        found = shards.rows["label"]
-        if found.max() >= len(self._known):
-            row = int(found.argmax())
-            raise DataError(f"{shards.name(row)}: has label {found[row]}, and TRAIN has {len(self._known)} classes")
+        """The samples of shards that are of the classes taken, with the labels that these have
+        among them.
+        """
+        kinds = shards.rows["label"]
+        if kinds.max() >= len(self._known):
+            row = int(kinds.argmax())
+            raise DataError(
+                f"{shards.name(row)}: has label {kinds[row]}, and TRAIN has "
+                f"{len(self._known)} classes"
+            )
         position = {name: number for number, name in enumerate(self._classes)}
-        labels = np.array([position.get(name, NO_LABEL) for name in self._known])[found]
+        labels = np.array([position.get(name, NO_LABEL) for name in self._known])[kinds]
         rows = np.flatnonzero(labels != NO_LABEL)
         if not len(rows):
-            raise DataError(f"{shards.paths[0].parent}: no samples of the {len(self._classes)} classes taken")
+            raise DataError(
+                f"{shards.paths[0].parent}: no samples of the {len(self._classes)} classes taken"
+            )
         return ShardSplit(config=self.config, labels=labels[rows], shards=shards, rows=rows)
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        train, config = self._train, self.config
-        return stratified_validation(train.labels, config.validation_fraction, config.split_seed, train.digests())
+        train = self._train
+        config = self.config
+        return stratified_validation(
+            train.labels, config.validation_fraction, config.split_seed, train.digests()
+        )
 
     def _sizes(self) -> dict[str, int]:
         sizes = {"trainval": len(self._train)}
         try:
             return {"train": len(self._cut[0]), "validation": len(self._cut[1]), **sizes}
-        except DataError:  # too few pictures of a class: `trainval` still works, `load("train")` says why it does not
+        # too few pictures of a class: `trainval` still works, `load("train")` says why it does not
+        except DataError:
             return sizes
 
     def _kind(self) -> tuple[str, str]:
-        """The name in published tables, "" where these cannot be ImageNet's pictures, and what a reader must know.
+        """The name in published tables, "" where these cannot be ImageNet's pictures, and what a
+        reader must know.
 
         By names and numbers of classes, as the archives' sums do not survive sharding.
         """
-        counts, classes = np.bincount(self._train.labels, minlength=len(self._classes)), len(self._classes)
+        counts = np.bincount(self._train.labels, minlength=len(self._classes))
+        classes = len(self._classes)
         least, most = _EACH
         whole = all(map(_WNID, self._classes)) and least <= counts.min() <= counts.max() <= most
         known = {100: "imagenet-100"} | ({1000: "imagenet-1k"} if counts.sum() == _PICTURES else {})
         if not whole or classes not in known:
-            told = f"stand-in data: {counts.sum():,} pictures of {classes} classes in shards, not ImageNet"
-            return "", told
-        return known[classes], "TEST is ImageNet's published validation set; a validation part is cut from TRAIN"
+            note = (
+                f"stand-in data: {counts.sum():,} pictures of "
+                f"{classes} classes in shards, not ImageNet"
+            )
+            return "", note
+        return known[
+            classes
+        ], "TEST is ImageNet's published validation set; a validation part is cut from TRAIN"

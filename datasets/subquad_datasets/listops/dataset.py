@@ -1,4 +1,6 @@
-"""The ListOps data set: prepared once into packed columns `trainval` and `test`, opened memory-mapped."""
+"""The ListOps data set: prepared once into packed columns `trainval` and `test`, opened
+memory-mapped.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ VERSION = 1
 FILES_VERSION = 2
 """The same of what is read from files."""
 
-TRAIN_STREAM, TEST_STREAM = 0, 1
+TRAIN_STREAM = 0
+TEST_STREAM = 1
 _ANY_LENGTH = 1
 _OFFICIAL_MAX_LEN = 2000
 _WORTH_A_PROCESS = 2000
@@ -36,8 +39,8 @@ _WORTH_A_PROCESS = 2000
 class ListOps(Dataset):
     """ListOps, from the official files or generated.
 
-    The official validation file is the validation split, in generated data the last sequences of the training stream.
-    The official TEST file is not touched before it is opened.
+    The official validation file is the validation split, in generated data the last sequences of
+    the training stream. The official TEST file is not touched before it is opened.
 
     Reference: Tay et al., 2021, arXiv:2011.04006, section 2.2.1.
     """
@@ -48,7 +51,8 @@ class ListOps(Dataset):
         """Read or generate what is not there yet.
 
         Raises:
-            DataError: a missing or malformed file, as `file:line: ...`, or sizes that cannot be generated.
+            DataError: a missing or malformed file, as `file:line: ...`, or sizes that cannot be
+                generated.
         """
         _ = self._folder
 
@@ -73,24 +77,39 @@ class ListOps(Dataset):
         """
         if name == "test":
             folder = self._test_folder()
-            return NotedSplit(folder, "test", self._max_len, notes=read_manifest(folder).facts.get("test_notes", ()))
+            return NotedSplit(
+                folder,
+                "test",
+                self._max_len,
+                notes=read_manifest(folder).facts.get("test_notes", ()),
+            )
         both = PackedSplit(self._folder, "trainval", self._max_len)
-        return both if name == "trainval" else _part(both, name, read_manifest(self._folder).facts["sizes"]["train"])
+        if name == "trainval":
+            return both
+        return _part(both, name, read_manifest(self._folder).facts["sizes"]["train"])
 
     def prepared_test(self) -> PackedSplit | None:
-        return self.load("test") if self.config.path and alike(self._files["train"], self._files["test"]) else None
+        if self.config.path and alike(self._files["train"], self._files["test"]):
+            return self.load("test")
+        return None
 
     def files_read(self) -> tuple[str, ...]:
-        return () if self.config.path is None else (SEALED,)
+        if self.config.path is None:
+            return ()
+        return (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
-        """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.guesses`."""
+        """`majority` and `root_operator`, learned on `train`: see
+        `subquad_datasets.listops.guesses`.
+        """
         assert isinstance(split, PackedSplit)
         return guesses(self.load("train"), split)
 
     @property
     def _max_len(self) -> int:
-        return self.config.max_len or (_OFFICIAL_MAX_LEN if self.config.path is not None else self.config.max_length)
+        return self.config.max_len or (
+            _OFFICIAL_MAX_LEN if self.config.path is not None else self.config.max_length
+        )
 
     @property
     def _home(self) -> Path:
@@ -103,36 +122,51 @@ class ListOps(Dataset):
     @cached_property
     def _folder(self) -> Path:
         if self.config.path is None:
-            return prepare_once(self._home, {"version": VERSION, "generated": self._recipe()}, self._generate)
+            return prepare_once(
+                self._home, {"version": VERSION, "generated": self._recipe()}, self._generate
+            )
         sources = {name: _identity(self._files[name]) for name in ("train", "validation")}
-        return prepare_once(self._home, {"version": FILES_VERSION, "files": sources}, self._read_trainval)
+        return prepare_once(
+            self._home, {"version": FILES_VERSION, "files": sources}, self._read_trainval
+        )
 
     def _test_folder(self) -> Path:
         if self.config.path is None:
             return self._folder
         sources = {"test": _identity(self._files["test"])}
-        return prepare_once(self._home, {"version": FILES_VERSION, "files": sources}, self._read_test)
+        return prepare_once(
+            self._home, {"version": FILES_VERSION, "files": sources}, self._read_test
+        )
 
     def _recipe(self) -> dict[str, Any]:
         """Every parameter that decides what is generated."""
         return {"tries": TRIES, **self.config.model_dump(exclude={"path", "processes", "max_len"})}
 
     def _generate(self, part: Path) -> dict[str, Any]:
-        config, seen = self.config, set[bytes]()
-        shape = Shape(**config.model_dump(include={"seed", "min_length", "max_length", "max_depth", "max_args"}))
+        config = self.config
+        digests = set[bytes]()
+        shape = Shape(
+            **config.model_dump(
+                include={"seed", "min_length", "max_length", "max_depth", "max_args"}
+            )
+        )
         wanted = {
             ("trainval", TRAIN_STREAM): config.train_size + config.validation_size,
             ("test", TEST_STREAM): config.test_size,
         }
         for (name, stream), count in wanted.items():
             with PackedWriter(part, name) as writer:
-                for block in different(shape, stream, count, self._processes(count), seen):
+                for block in different(shape, stream, count, self._processes(count), digests):
                     writer.extend(block.tokens, block.lengths, block.labels)
-        return _facts(part, config.train_size, ["stand-in data: generated ListOps, not the official files"])
+        return _facts(
+            part, config.train_size, ["stand-in data: generated ListOps, not the official files"]
+        )
 
     def _processes(self, count: int) -> int:
         """A process for each CPU, but none that would hardly start before the work is done."""
-        return self.config.processes or max(1, min(len(os.sched_getaffinity(0)), count // _WORTH_A_PROCESS))
+        return self.config.processes or max(
+            1, min(len(os.sched_getaffinity(0)), count // _WORTH_A_PROCESS)
+        )
 
     def _read_trainval(self, part: Path) -> dict[str, Any]:
         sizes: dict[str, int] = {}
@@ -153,13 +187,20 @@ class ListOps(Dataset):
 
     def _clipped(self) -> list[str]:
         clipped = int((self.load("trainval").uncut_lengths > self._max_len).sum())
-        return [f"{clipped} sequences of TRAIN are cut at {self._max_len} tokens"] if clipped else []
+        if clipped:
+            return [f"{clipped} sequences of TRAIN are cut at {self._max_len} tokens"]
+        return []
 
 
 def _incomplete(sizes: Mapping[str, int]) -> list[str]:
-    """What tells official files from the released ones: nothing but their numbers of rows is known."""
+    """What tells official files from the released ones: nothing but their numbers of rows is
+    known.
+    """
     return [
-        f"stand-in data: {FILES[name]} has {size:,} rows, the official file {OFFICIAL_SIZES[name]:,}"
+        (
+            f"stand-in data: {FILES[name]} has {size:,} rows, the official file "
+            f"{OFFICIAL_SIZES[name]:,}"
+        )
         for name, size in sizes.items()
         if size != OFFICIAL_SIZES[name]
     ]
@@ -173,7 +214,11 @@ def _part(both: PackedSplit, name: SplitName, train: int) -> PackedSplit:
 def _facts(part: Path, train: int, notes: list[str]) -> dict[str, Any]:
     both = PackedSplit(part, "trainval", _ANY_LENGTH)
     scores = guesses(_part(both, "train", train), _part(both, "validation", train))
-    return {"sizes": {"train": train, "validation": len(both) - train}, "notes": notes, "reference_scores": scores}
+    return {
+        "sizes": {"train": train, "validation": len(both) - train},
+        "notes": notes,
+        "reference_scores": scores,
+    }
 
 
 def _guess_note(scores: dict[str, float]) -> str:

@@ -1,4 +1,6 @@
-"""Exactly as many different expressions as are wanted, the same ones for any number of processes."""
+"""Exactly as many different expressions as are wanted, the same ones for any number of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,14 @@ from subquad_datasets.listops.trees import TRIES, Block, Shape, draw_block
 from subquad_datasets.listops.worker import read_block
 
 BARREN = 2000
-"""Blocks in a row without a new expression after which the rest is taken not to exist: two million trees."""
+"""Blocks in a row without a new expression after which the rest is taken not to exist: two
+million trees.
+"""
 
 
-def different(shape: Shape, stream: int, wanted: int, processes: int, seen: set[bytes]) -> Iterator[Block]:
+def different(
+    shape: Shape, stream: int, wanted: int, processes: int, digests: set[bytes]
+) -> Iterator[Block]:
     """Blocks with `wanted` expressions in all: the first different ones of a stream, in its order.
 
     Args:
@@ -30,16 +36,20 @@ def different(shape: Shape, stream: int, wanted: int, processes: int, seen: set[
         stream: of the seed.
         wanted: how many.
         processes: that draw.
-        seen: digests of expressions to leave out; those yielded are added.
+        digests: digests of expressions to leave out; those yielded are added.
 
     Raises:
         DataError: there are not so many, or a generating process died.
     """
-    missing, barren = wanted, 0
+    missing = wanted
+    barren = 0
     with blocks(shape, stream, processes) as drawn:
         for block in drawn:
-            new = _new_rows(block, seen, missing)
-            barren = 0 if len(new) else barren + 1
+            new = _new_rows(block, digests, missing)
+            if len(new):
+                barren = 0
+            else:
+                barren = barren + 1
             if len(new):
                 missing -= len(new)
                 yield pick(block, new)
@@ -47,8 +57,10 @@ def different(shape: Shape, stream: int, wanted: int, processes: int, seen: set[
                 return
             if barren == BARREN:
                 raise DataError(
-                    f"lra-listops: {wanted - missing} of {wanted} different expressions found, and none in the last "
-                    f"{BARREN * TRIES:,} trees: widen min_length .. max_length, raise max_depth, or ask for fewer"
+                    f"lra-listops: {wanted - missing} of {wanted} different "
+                    "expressions found, and none in the last "
+                    f"{BARREN * TRIES:,} trees: widen min_length .. max_length, "
+                    "raise max_depth, or ask for fewer"
                 )
 
 
@@ -74,17 +86,23 @@ def pick(block: Block, rows: np.ndarray) -> Block:
         return block
     mask = np.zeros(len(block.lengths), dtype=bool)
     mask[rows] = True
-    return Block(block.tokens[np.repeat(mask, block.lengths)], block.lengths[mask], block.labels[mask])
+    return Block(
+        block.tokens[np.repeat(mask, block.lengths)], block.lengths[mask], block.labels[mask]
+    )
 
 
-def _new_rows(block: Block, seen: set[bytes], limit: int) -> np.ndarray:
-    """The first `limit` expressions that were not seen; they are now. Digests: 16 bytes instead of a thousand."""
-    written, new, start = block.tokens.tobytes(), [], 0
+def _new_rows(block: Block, digests: set[bytes], limit: int) -> np.ndarray:
+    """The first `limit` expressions that were not seen; they are now. Digests: 16 bytes instead
+    of a thousand.
+    """
+    written = block.tokens.tobytes()
+    new = []
+    start = 0
     for row, length in enumerate(block.lengths.tolist()):
         digest = hashlib.blake2b(written[start : start + length], digest_size=16).digest()
         start += length
-        if digest not in seen and len(new) < limit:
-            seen.add(digest)
+        if digest not in digests and len(new) < limit:
+            digests.add(digest)
             new.append(row)
     return np.array(new, dtype=np.int64)
 
@@ -94,7 +112,9 @@ def _start(shape: Shape, stream: int, first: int, step: int) -> subprocess.Popen
     command = [sys.executable, "-P", "-m", "subquad_datasets.listops.worker", order]
     # The parent's path, so that the packages are found however the parent found them.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
+    )
 
 
 def _in_turn(workers: list[subprocess.Popen[bytes]]) -> Iterator[Block]:
@@ -104,4 +124,6 @@ def _in_turn(workers: list[subprocess.Popen[bytes]]) -> Iterator[Block]:
         try:
             yield read_block(output)
         except EOFError as error:
-            raise DataError("lra-listops: a generating process died; try again, or with processes 1") from error
+            raise DataError(
+                "lra-listops: a generating process died; try again, or with processes 1"
+            ) from error

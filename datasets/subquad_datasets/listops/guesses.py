@@ -1,6 +1,7 @@
 """What can be had without composing anything: rows that every table of ListOps results needs.
 
-At official lengths the value depends so much on the outermost operator that naming it alone scores about 37 %.
+At official lengths the value depends so much on the outermost operator that naming it alone scores
+about 37 %.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import numpy as np
 
 from subquad_datasets.packed import PackedSplit
 
-_TOKENS, _VALUES = 16, 10
+_TOKENS = 16
+_VALUES = 10
 
 
 def guesses(train: PackedSplit, split: PackedSplit) -> dict[str, float]:
@@ -20,10 +22,12 @@ def guesses(train: PackedSplit, split: PackedSplit) -> dict[str, float]:
         split: where they are scored.
 
     Returns:
-        `majority`, always the commonest value; `root_operator`, the commonest one given the outermost operator.
+        `majority`, always the commonest value; `root_operator`, the commonest one given the
+        outermost operator.
     """
     table = counts_by_root(train)
-    labels, guessed = split.labels, table.argmax(axis=1)[roots(split)]
+    labels = split.labels
+    guessed = table.argmax(axis=1)[roots(split)]
     return {
         "majority": float(np.mean(labels == table.sum(axis=0).argmax())),
         "root_operator": float(np.mean(labels == guessed)),

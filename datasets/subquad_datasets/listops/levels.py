@@ -1,7 +1,8 @@
 """Trees held level by level: where each node's token stands, and what each expression is worth.
 
-The nodes of a level stand in the order of their parents, and the children of one parent next to each other.
-Letters: N trees, K nodes of a level, M operators among them, C children (the nodes of the next level).
+The nodes of a level stand in the order of their parents, and the children of one parent next to
+each other. Letters: N trees, K nodes of a level, M operators among them, C children (the nodes of
+the next level).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Level:
 
 
 def lay_out(levels: list[Level], lengths: np.ndarray) -> np.ndarray:
-    """Tokens of all trees, one tree after the other, in the order in which an expression is written.
+    """Tokens of all trees, one tree after the other, in the order in which an expression is
+    written.
 
     Args:
         levels: from the roots down.
@@ -51,13 +53,19 @@ def lay_out(levels: list[Level], lengths: np.ndarray) -> np.ndarray:
     """
     written = np.empty(int(lengths.sum()), dtype=np.uint8)
     places = np.cumsum(lengths) - lengths
-    for level, sizes, below in zip(levels, (all_sizes := _sizes(levels)), [*all_sizes[1:], None], strict=True):
+    for level, sizes, below in zip(
+        levels, (all_sizes := _sizes(levels)), [*all_sizes[1:], None], strict=True
+    ):
         written[places] = level.tokens
         operators = level.is_operator
         written[places[operators] + sizes[operators] - 1] = END_ID
         if below is not None:
-            before = np.cumsum(below) - below  # tokens of the level's nodes that stand before each child
-            start = places[operators] + 1 - before[level.first_children] if len(level.arguments) else places[:0]
+            # tokens of the level's nodes that stand before each child
+            before = np.cumsum(below) - below
+            if len(level.arguments):
+                start = places[operators] + 1 - before[level.first_children]
+            else:
+                start = places[:0]
             places = before + np.repeat(start, level.arguments)
     return written
 
@@ -83,9 +91,11 @@ _COUNT_ONE = np.array([1 << (_FIELD * digit) for digit in range(10)], dtype=np.u
 def apply_operators(level: Level, below: np.ndarray) -> np.ndarray:
     """(M,) uint8 values of a level's operators, from the values (C,) of the next level.
 
-    MIN, MAX and MED are the mean of two order statistics, rounded down, since MED is the integer part of the median.
+    MIN, MAX and MED are the mean of two order statistics, rounded down, since MED is the integer
+    part of the median.
     """
-    count, first = level.arguments, level.first_children
+    count = level.arguments
+    first = level.first_children
     operator = level.tokens[level.is_operator] - FIRST_OPERATOR
     histogram = np.add.reduceat(_COUNT_ONE[below], first)
     low = np.choose(operator, [0 * count, count - 1, (count - 1) // 2, 0 * count])
@@ -96,19 +106,24 @@ def apply_operators(level: Level, below: np.ndarray) -> np.ndarray:
 
 
 def order_statistic(histogram: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """The `rank`-th smallest digit, from 0, of each histogram: how many digits v have at most `rank` values up to v.
+    """The `rank`-th smallest digit, from 0, of each histogram: how many digits v have at most
+    `rank` values up to v.
 
     Args:
         histogram: (M,) uint64, 6 bits for each digit, at most 31 values in all.
         rank: (M,) int64, below the number of values.
     """
     up_to = histogram * _ONES  # a field now holds the sum of itself and those below it
-    above = (up_to + (31 - rank).astype(np.uint64) * _ONES) & _TOPS  # a field's top bit: more than `rank`
+    above = (
+        up_to + (31 - rank).astype(np.uint64) * _ONES
+    ) & _TOPS  # a field's top bit: more than `rank`
     return 10 - np.bitwise_count(above).astype(np.int64)
 
 
 def _sizes(levels: list[Level]) -> list[np.ndarray]:
-    """For each level (K,) int64: tokens of the expression below each node, itself and the end included."""
+    """For each level (K,) int64: tokens of the expression below each node, itself and the end
+    included.
+    """
     sizes: list[np.ndarray] = []
     for level in reversed(levels):
         size = np.ones(len(level.tokens), dtype=np.int64)

@@ -1,4 +1,6 @@
-"""The TEST split with what a reader of a number on it needs; it is known only when the file has been opened."""
+"""The TEST split with what a reader of a number on it needs; it is known only when the file has
+been opened.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The official files: `basic_{train,val,test}.tsv`, a header `Source<TAB>Target`, then an expression and its value."""
+"""The official files: `basic_{train,val,test}.tsv`, a header `Source<TAB>Target`, then an
+expression and its value.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ def find_files(folder: Path) -> dict[str, Path]:
         DataError: a file is missing.
     """
     places = [folder / place for place in _PLACES]
-    found = next((place for place in places if (place / FILES["train"]).is_file()), None)
-    if found is None:
-        raise DataError(f"{folder}: no {FILES['train']} here or in {', '.join(filter(None, _PLACES))} below")
+    release = next((place for place in places if (place / FILES["train"]).is_file()), None)
+    if release is None:
+        raise DataError(
+            f"{folder}: no {FILES['train']} here or in {', '.join(filter(None, _PLACES))} below"
+        )
     for name in FILES.values():
-        if not (found / name).is_file():
-            raise DataError(f"{found / name}: missing; the official release has {', '.join(FILES.values())}")
-    return {split: found / name for split, name in FILES.items()}
+        if not (release / name).is_file():
+            raise DataError(
+                f"{release / name}: missing; the official release has {', '.join(FILES.values())}"
+            )
+    return {split: release / name for split, name in FILES.items()}
 
 
 def read_rows(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -60,23 +66,34 @@ def _parse(path: Path, number: int, line: bytes) -> tuple[bytes, int]:
         raise fault(path, number, "the line has no end: the file is cut off")
     columns = line.rstrip(b"\r\n").split(b"\t")
     if len(columns) != 2:
-        raise fault(path, number, f"{len(columns)} columns, expected 2: Source and Target, separated by a tab")
+        raise fault(
+            path,
+            number,
+            f"{len(columns)} columns, expected 2: Source and Target, separated by a tab",
+        )
     source, target = columns
     if len(target) != 1 or not target.isdigit():
         raise fault(path, number, f"the label is {_shown(target)}, expected a digit 0..9")
     if unknown := stranger(source):
-        raise fault(path, number, f"{unknown}, expected a digit, [MIN, [MAX, [MED, [SM, ] or a parenthesis")
+        raise fault(
+            path, number, f"{unknown}, expected a digit, [MIN, [MAX, [MED, [SM, ] or a parenthesis"
+        )
     ids = encode(source)
-    opened, closed = len(ids) - len(ids.translate(None, _OPERATORS)), ids.count(END_ID)
+    opened = len(ids) - len(ids.translate(None, _OPERATORS))
+    closed = ids.count(END_ID)
     if not ids or opened != closed:
-        raise fault(path, number, f"{opened} lists are opened and {closed} closed in {len(ids)} tokens")
+        raise fault(
+            path, number, f"{opened} lists are opened and {closed} closed in {len(ids)} tokens"
+        )
     try:
-        found = value(ids)
+        answer = value(ids)
     except ValueError as error:
         raise fault(path, number, str(error)) from None
-    if found != int(target):
-        raise fault(path, number, f"the label is {int(target)}, but the expression is worth {found}")
-    return ids, found
+    if answer != int(target):
+        raise fault(
+            path, number, f"the label is {int(target)}, but the expression is worth {answer}"
+        )
+    return ids, answer
 
 
 def _check_utf8(path: Path, number: int, line: bytes) -> None:
@@ -84,7 +101,9 @@ def _check_utf8(path: Path, number: int, line: bytes) -> None:
         line.decode("utf-8")
     except UnicodeDecodeError as error:
         bad = line[error.start]
-        raise fault(path, number, f"byte 0x{bad:02x} at column {error.start + 1} is not UTF-8") from error
+        raise fault(
+            path, number, f"byte 0x{bad:02x} at column {error.start + 1} is not UTF-8"
+        ) from error
 
 
 def _shown(raw: bytes) -> str:

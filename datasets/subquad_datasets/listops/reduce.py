@@ -1,7 +1,9 @@
-"""What one expression is worth: its innermost lists are replaced by their values until a digit is left.
+"""What one expression is worth: its innermost lists are replaced by their values until a digit is
+left.
 
-For rows of files, of which nothing is known; generated trees are valued a block at a time, in `levels`. Token ids are
-those of `tokens`, one byte each, so that a list of digits is found by a regular expression.
+For rows of files, of which nothing is known; generated trees are valued a block at a time, in
+`levels`. Token ids are those of `tokens`, one byte each, so that a list of digits is found by a
+regular expression.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import re
 
 from subquad_datasets.listops.tokens import END_ID, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS, decode
 
-_DIGITS, _LISTS = range(FIRST_DIGIT, FIRST_OPERATOR), range(FIRST_OPERATOR, END_ID)
+_DIGITS = range(FIRST_DIGIT, FIRST_OPERATOR)
+_LISTS = range(FIRST_OPERATOR, END_ID)
 _INNERMOST = re.compile(b"[%b][%b]+%c" % (bytes(_LISTS), bytes(_DIGITS), END_ID))
 _EMPTY = re.compile(b"[%b]%c" % (bytes(_LISTS), END_ID))
 _ONE = tuple(bytes([token]) for token in range(END_ID))
@@ -45,7 +48,8 @@ def value(ids: bytes) -> int:
 
 def _folded(ids: bytes) -> bytes:
     """An expression with all its lists worked out in one slow pass, however deep they are."""
-    left, starts = bytearray(), list[int]()
+    left = bytearray()
+    starts = list[int]()
     for token in ids:
         left.append(token)
         if token in _LISTS:
@@ -59,18 +63,20 @@ def _folded(ids: bytes) -> bytes:
     return bytes(left)
 
 
-def _apply(found: re.Match[bytes]) -> bytes:
-    return _worth(found.group())
+def _apply(match: re.Match[bytes]) -> bytes:
+    return _worth(match.group())
 
 
 def _worth(tokens: bytes) -> bytes:
     """One list of digits, as the token of its value."""
-    operator, digits = tokens[0], tokens[1:-1]
+    operator = tokens[0]
+    digits = tokens[1:-1]
     if operator == _MIN:
         return _ONE[min(digits)]
     if operator == _MAX:
         return _ONE[max(digits)]
     if operator == _MED:
-        ordered, half = sorted(digits), len(digits) // 2
+        ordered = sorted(digits)
+        half = len(digits) // 2
         return _ONE[(ordered[half] + ordered[~half]) // 2]
     return _ONE[(sum(digits) - FIRST_DIGIT * len(digits)) % 10 + FIRST_DIGIT]

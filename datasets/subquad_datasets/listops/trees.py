@@ -1,15 +1,17 @@
 """Random ListOps trees, a whole block of them at once: level by level, in integers only.
 
-The official generator grows one tree at a time, depth first: a node above `max_depth` is an operator with probability
-1/4, else a digit; an operator is one of four, with 2 .. `max_args` arguments; all choices are independent and uniform.
-A tree is kept when its number of tokens lies strictly between two limits. Since the choices are independent, the order
-in which nodes draw them does not matter: here all nodes of one depth of many trees draw together. A node adds to its
-tree's length and never takes away, so a tree is given up as soon as it is too long, which changes no tree that is kept.
+The official generator grows one tree at a time, depth first: a node above `max_depth` is an
+operator with probability 1/4, else a digit; an operator is one of four, with 2 .. `max_args`
+arguments; all choices are independent and uniform. A tree is kept when its number of tokens lies
+strictly between two limits. Since the choices are independent, the order in which nodes draw them
+does not matter: here all nodes of one depth of many trees draw together. A node adds to its tree's
+length and never takes away, so a tree is given up as soon as it is too long, which changes no tree
+that is kept.
 
-Every choice is made from one 64-bit word of Philox, a counter-based generator whose words NumPy keeps over versions:
-a block is a function of (seed, stream, number) alone, whoever draws it and on whatever CPU. Choices among n are
-floor(n u / 2^56), u being 56 bits: their probabilities are within 2^-52 of 1/n, which is as near as the official
-generator comes to 1/4.
+Every choice is made from one 64-bit word of Philox, a counter-based generator whose words NumPy
+keeps over versions: a block is a function of (seed, stream, number) alone, whoever draws it and on
+whatever CPU. Choices among n are floor(n u / 2^56), u being 56 bits: their probabilities are within
+2^-52 of 1/n, which is as near as the official generator comes to 1/4.
 
 Letters: T trees tried, N kept, K nodes of a level, M operators among them.
 """
@@ -67,19 +69,24 @@ def draw_block(shape: Shape, stream: int, number: int) -> Block:
         stream: independent streams of the same seed.
         number: of the block in its stream.
     """
-    levels, lengths = _grow(shape, np.random.Philox(key=_words(shape.seed, stream), counter=_words(0, number, 0, 0)))
+    levels, lengths = _grow(
+        shape, np.random.Philox(key=_words(shape.seed, stream), counter=_words(0, number, 0, 0))
+    )
     kept = (lengths > shape.min_length) & (lengths < shape.max_length)
     levels = [_only(level, kept) for level in levels]
     return Block(lay_out(levels, lengths[kept]), lengths[kept], values(levels))
 
 
 def _grow(shape: Shape, source: np.random.Philox) -> tuple[list[Level], np.ndarray]:
-    """Levels of all trees, and their lengths (T,), which are at least `max_length` where a tree was given up.
+    """Levels of all trees, and their lengths (T,), which are at least `max_length` where a tree was
+    given up.
 
-    A tree's length so far counts every node that is drawn or to be drawn, and an end for each operator.
+    A tree's length so far counts every node that is drawn or to be drawn, and an end for each
+    operator.
     """
     lengths = np.ones(TRIES, dtype=np.int64)
-    trees, levels = np.arange(TRIES), []
+    trees = np.arange(TRIES)
+    levels = []
     for depth in range(1, shape.max_depth + 1):
         level = _draw_level(shape, source, trees, leaves=depth == shape.max_depth)
         levels.append(level)
@@ -95,11 +102,16 @@ def _grow(shape: Shape, source: np.random.Philox) -> tuple[list[Level], np.ndarr
     return levels, lengths
 
 
-def _draw_level(shape: Shape, source: np.random.Philox, trees: np.ndarray, *, leaves: bool) -> Level:
+def _draw_level(
+    shape: Shape, source: np.random.Philox, trees: np.ndarray, *, leaves: bool
+) -> Level:
     """Draw the nodes that stand at one depth, each belonging to the given tree."""
     words = source.random_raw(len(trees))
     tokens = (_choice(words, 10) + FIRST_DIGIT).astype(np.uint8)
-    operators = np.zeros(0, dtype=np.int64) if leaves else np.flatnonzero((words & _U(3)) == 0)
+    if leaves:
+        operators = np.zeros(0, dtype=np.int64)
+    else:
+        operators = np.flatnonzero((words & _U(3)) == 0)
     drawn = words[operators]
     tokens[operators] = ((drawn >> _U(2)) & _U(3)).astype(np.uint8) + FIRST_OPERATOR
     arguments = 2 + _choice(drawn, shape.max_args - 1)

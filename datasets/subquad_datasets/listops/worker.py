@@ -1,7 +1,8 @@
 """A process that draws blocks for another one and writes them to its standard output.
 
-Started by `generate.blocks`, not by users: `python -m subquad_datasets.listops.worker JSON`, with the shape, the
-stream, the first block and the distance to the next. It goes on until its reader closes the pipe.
+Started by `generate.blocks`, not by users: `python -m subquad_datasets.listops.worker JSON`, with
+the shape, the stream, the first block and the distance to the next. It goes on until its reader
+closes the pipe.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def main() -> None:
         for number in count(order["first"], order["step"]):
             write_block(sys.stdout.buffer, draw_block(shape, order["stream"], number))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        # or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

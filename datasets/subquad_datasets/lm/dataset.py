@@ -1,4 +1,6 @@
-"""Text files as a data set for language models. TEST is prepared apart and opened only by `load`."""
+"""Text files as a data set for language models. TEST is prepared apart and opened only by
+`load`.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,14 @@ class TextLm(TokenizedDataset[Lines]):
     def find(self) -> Mapping[TextPart, Lines]:
         return find_lines(self.config)
 
-    def pack(self, folder: Path, sources: Mapping[str, Lines], tokenizer: Tokenizer) -> dict[str, Any]:
+    def pack(
+        self, folder: Path, sources: Mapping[str, Lines], tokenizer: Tokenizer
+    ) -> dict[str, Any]:
         """Encode texts into one column; between two documents of a text stands the end token.
 
         Returns:
-            facts: {part: {"tokens": T, "unknown": tokens that are <unk>, "sources": sha256 of files}}.
+            facts: {part: {"tokens": T, "unknown": tokens that are <unk>, "sources": sha256 of
+                files}}.
         """
         facts: dict[str, Any] = {}
         with PackedWriter(folder, "text", tokenizer.dtype, labels=False) as writer:
@@ -45,12 +50,16 @@ class TextLm(TokenizedDataset[Lines]):
                     writer.append(tokens)
                     size += len(tokens)
                     missed += int((tokens == tokenizer.unknown).sum())
-                found = sums(lines.files) if isinstance(lines, TextFiles) else {}
-                facts[name] = {"tokens": size, "unknown": missed, "sources": found}
+                if isinstance(lines, TextFiles):
+                    digests = sums(lines.files)
+                else:
+                    digests = {}
+                facts[name] = {"tokens": size, "unknown": missed, "sources": digests}
         return facts
 
     def describe(self) -> DataSpec:
-        tokenizer, context = self.tokenizer, self.config.context
+        tokenizer = self.tokenizer
+        context = self.config.context
         names: tuple[SplitName, ...] = ("train", "validation", "trainval")
         return DataSpec.tokens(
             max_len=context,
@@ -74,11 +83,14 @@ class TextLm(TokenizedDataset[Lines]):
             folder = self.prepared("test", self.sources["test"])
             return self._windows(folder, "test", slice(None), training=False)
         train = self.facts["train"]["tokens"]
-        part = {"train": slice(train), "validation": slice(train, None), "trainval": slice(None)}[name]
+        part = {"train": slice(train), "validation": slice(train, None), "trainval": slice(None)}[
+            name
+        ]
         return self._windows(self.training, name, part, training=name != "validation")
 
     def open_file(self, path: Path, *, labelled: bool) -> Split:
-        """Labelled: the text of a file, every token scored once. Not: each line is the start of a text to go on with.
+        """Labelled: the text of a file, every token scored once. Not: each line is the start of a
+        text to go on with.
 
         Of a start with more tokens than a window has room for, the last ones are taken.
         """
@@ -86,49 +98,67 @@ class TextLm(TokenizedDataset[Lines]):
             folder = self.prepared("file", TextFiles((path,)))
             return self._windows(folder, "file", slice(None), training=False)
         flat, lengths = self.tokenizer.encode([line for _, line in utf8_lines(path)])
-        context, rows = self.config.context, np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
+        context = self.config.context
+        rows = np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
         given = [np.append(END_TOKEN, row)[-context:] for row in rows]
         keep = np.arange(context) < np.array(list(map(len, given)))[:, None]
         inputs = np.zeros(keep.shape, dtype=np.int64)
         inputs[keep] = np.concatenate(given)
-        return ArraySplit({"inputs": inputs, "keep": keep, "labels": np.full_like(inputs, NO_LABEL)})
-
-    def files_read(self) -> tuple[str, ...]:
-        found = {part: lines for part, lines in self.sources.items() if part != "test"}
-        files = {part: lines.files for part, lines in found.items() if isinstance(lines, TextFiles)}
-        return tuple(
-            f"{part}: {', '.join(path.name for path in paths)}, UTF-8, {self.facts[part]['tokens']:,} tokens"
-            for part, paths in files.items()
+        return ArraySplit(
+            {"inputs": inputs, "keep": keep, "labels": np.full_like(inputs, NO_LABEL)}
         )
 
+    def files_read(self) -> tuple[str, ...]:
+        notes = []
+        for part, lines in self.sources.items():
+            if part != "test" and isinstance(lines, TextFiles):
+                names = ", ".join(path.name for path in lines.files)
+                tokens = self.facts[part]["tokens"]
+                notes.append(f"{part}: {names}, UTF-8, {tokens:,} tokens")
+        return tuple(notes)
+
     def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`unigram`: tokens as often as in TRAIN and its validation part, one added to each count."""
+        """`unigram`: tokens as often as in TRAIN and its validation part, one added to each
+        count.
+        """
         assert isinstance(split, Windows)
         tokenizer = self.tokenizer
         counts = token_counts(self.load("trainval"), len(tokenizer.pieces)) + 1
-        asked = token_counts(split, len(tokenizer.pieces))
-        nats = float(asked @ -np.log(counts / counts.sum()))
-        scores = {"perplexity": math.exp(nats / asked.sum())}
+        wanted = token_counts(split, len(tokenizer.pieces))
+        nats = float(wanted @ -np.log(counts / counts.sum()))
+        scores = {"perplexity": math.exp(nats / wanted.sum())}
         if tokenizer.token_bytes:
-            scores["bits_per_byte"] = nats / math.log(2) / int(asked @ np.array(tokenizer.token_bytes))
+            scores["bits_per_byte"] = (
+                nats / math.log(2) / int(wanted @ np.array(tokenizer.token_bytes))
+            )
         return {"unigram": scores}
 
     def _windows(self, folder: Path, name: str, part: slice, *, training: bool) -> Windows:
-        column, context = PackedColumn(folder, "text"), self.config.context
+        column = PackedColumn(folder, "text")
+        context = self.config.context
         first, last, _ = part.indices(len(column.tokens))
         if last - first < context:
             raise DataError(
-                f"dataset.params.context: {name} has {last - first} tokens, fewer than a window of {context}; use a "
-                "smaller context or more text"
+                f"dataset.params.context: {name} has {last - first} tokens, fewer than a window of "
+                f"{context}; use a smaller context or more text"
             )
-        stride = None if training else self.config.stride or context
-        notes = _unknown(read_manifest(folder).facts, name) if name not in ("train", "trainval") else ()
+        if training:
+            stride = None
+        else:
+            stride = self.config.stride or context
+        if name not in ("train", "trainval"):
+            notes = _unknown(read_manifest(folder).facts, name)
+        else:
+            notes = ()
         return Windows(column, first, last, context, stride, notes)
 
     def _notes(self) -> tuple[str, ...]:
         stand_in = "stand-in data: generated texts of invented words"
-        found = () if self.config.path else (stand_in,)
-        return (*found, *_unknown(self.facts, "validation"))
+        if self.config.path:
+            notes = ()
+        else:
+            notes = (stand_in,)
+        return (*notes, *_unknown(self.facts, "validation"))
 
 
 def _tokens(lines: Lines, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
@@ -140,5 +170,8 @@ def _tokens(lines: Lines, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
 
 
 def _unknown(facts: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    missed, size = facts[name]["unknown"], facts[name]["tokens"]
-    return (f"{missed:,} of {size:,} {name} tokens are <unk>",) if missed else ()
+    missed = facts[name]["unknown"]
+    size = facts[name]["tokens"]
+    if missed:
+        return (f"{missed:,} of {size:,} {name} tokens are <unk>",)
+    return ()

@@ -1,4 +1,6 @@
-"""Which text is TRAIN, validation and TEST: a file for each, or one text cut by position. Read line by line."""
+"""Which text is TRAIN, validation and TEST: a file for each, or one text cut by position. Read
+line by line.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,18 @@ PART_NAMES: dict[TextPart, tuple[str, ...]] = {
 """What files of a split are called."""
 
 _FORMS = ("{}.txt", "wiki.{}.tokens", "{}.tokens", "wiki.{}.raw", "{}.raw")
-_ENDINGS = tuple(f"{ending}{packed}" for ending in (".txt", ".tokens", ".raw", ".text") for packed in COMPRESSED)
+_ENDINGS = tuple(
+    f"{ending}{packed}" for ending in (".txt", ".tokens", ".raw", ".text") for packed in COMPRESSED
+)
 
 
 class Lines(TextSource, Protocol):
     """The text of one split; `texts` are its lines."""
 
     def documents(self) -> Iterator[Iterator[str]]:
-        """The lines of each document, with their ends; a document is to be read before the next one is asked for."""
+        """The lines of each document, with their ends; a document is to be read before the next
+        one is asked for.
+        """
         ...
 
 
@@ -58,11 +64,13 @@ class TextFiles:
         sizes = [_size(path) for path in self.files]
         if 0 in sizes:
             raise fault(self.files[sizes.index(0)], 1, "the file is empty")
-        low, high = round(self.start * sum(sizes)), round(self.stop * sum(sizes))
+        low = round(self.start * sum(sizes))
+        high = round(self.stop * sum(sizes))
         for path, size in zip(self.files, sizes, strict=True):
             if low < size and high > 0:
                 yield _between(path, low, high)
-            low, high = low - size, high - size
+            low = low - size
+            high = high - size
 
     def texts(self) -> Iterator[str]:
         return chain.from_iterable(self.documents())
@@ -100,16 +108,23 @@ def find_lines(config: Config) -> dict[TextPart, Lines]:
         DataError: no such file or folder, a split without a file, or no text file.
     """
     if config.path is None:
-        return {part: GeneratedLines(config.seed, part, getattr(config, f"{part}_size")) for part in PART_NAMES}
+        return {
+            part: GeneratedLines(config.seed, part, getattr(config, f"{part}_size"))
+            for part in PART_NAMES
+        }
     path = Path(config.path)
     if not path.exists():
         raise DataError(f"dataset.params.path: {path} is not there")
-    if path.is_dir() and (found := find_parts(path, *_FORMS)):
-        return {part: TextFiles((file,)) for part, file in found.items()}
-    files = tuple(list_files(path, *_ENDINGS)) if path.is_dir() else (path,)
+    if path.is_dir() and (parts := find_parts(path, *_FORMS)):
+        return {part: TextFiles((file,)) for part, file in parts.items()}
+    if path.is_dir():
+        files = tuple(list_files(path, *_ENDINGS))
+    else:
+        files = (path,)
     if not files:
         raise DataError(
-            f"dataset.params.path: {path} has no text files (*.txt, *.tokens, *.raw, *.text; .xz, .gz, .bz2)"
+            f"dataset.params.path: {path} has no text files (*.txt, *.tokens, "
+            "*.raw, *.text; .xz, .gz, .bz2)"
         )
     test = 1.0 - config.test_fraction
     train = test - config.validation_fraction
@@ -122,20 +137,25 @@ def find_lines(config: Config) -> dict[TextPart, Lines]:
 
 
 def find_parts(folder: Path, *forms: str) -> dict[TextPart, Path]:
-    """The file of each split, such as `train.txt` for the form `{}.txt`; empty where no split has one.
+    """The file of each split, such as `train.txt` for the form `{}.txt`; empty where no split has
+    one.
 
     Raises:
         DataError: a split has none, though another has.
     """
-    found: dict[TextPart, Path] = {}
+    files: dict[TextPart, Path] = {}
     for part, names in PART_NAMES.items():
         if path := find_file(folder, *(form.format(name) for name in names for form in forms)):
-            found[part] = path
+            files[part] = path
     for part, names in PART_NAMES.items():
-        if found and part not in found:
-            seen, wanted = ", ".join(path.name for path in found.values()), forms[0].format(names[0])
-            raise DataError(f"dataset.params.path: {folder} has {seen}, but no file for {part}, such as {wanted}")
-    return found
+        if files and part not in files:
+            there = ", ".join(path.name for path in files.values())
+            wanted = forms[0].format(names[0])
+            raise DataError(
+                f"dataset.params.path: {folder} has {there}, but no file for "
+                f"{part}, such as {wanted}"
+            )
+    return files
 
 
 def _between(path: Path, low: int, high: int) -> Iterator[str]:

@@ -16,11 +16,12 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Windows(Split):
-    """Windows of C tokens, each predicted from the tokens before it in the window and the one before the window.
+    """Windows of C tokens, each predicted from the tokens before it in the window and the one
+    before the window.
 
-    Trained on: windows lie side by side from an offset on that is drawn for each (seed, epoch); less than 2 C tokens
-    are left at the two ends. Evaluated (`stride`): every token of the split has its label in exactly one window; the
-    last window is moved back to the end of the text.
+    Trained on: windows lie side by side from an offset on that is drawn for each (seed, epoch);
+    less than 2 C tokens are left at the two ends. Evaluated (`stride`): every token of the split
+    has its label in exactly one window; the last window is moved back to the end of the text.
 
     Attributes:
         column: holds the tokens, of this split and of others.
@@ -45,12 +46,15 @@ class Windows(Split):
         return 1 - (self.context - size) // self.stride
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        """`inputs`, `labels` (B, C) int64 and `keep` (B, C): the split's first token follows the end token."""
+        """`inputs`, `labels` (B, C) int64 and `keep` (B, C): the split's first token follows the
+        end token.
+        """
         starts = self._starts(indices, epoch, seed)
         places = starts[:, None] + np.arange(-1, self.context)
         tokens = self.column.tokens.take(self.first + np.maximum(places, 0)).astype(np.int64)
         tokens[places < 0] = END_TOKEN
-        inputs, labels = tokens[:, :-1], tokens[:, 1:].copy()
+        inputs = tokens[:, :-1]
+        labels = tokens[:, 1:].copy()
         if self.stride is not None:
             before = np.where(indices > 0, self._starts(indices - 1, epoch, seed) + self.context, 0)
             labels[places[:, 1:] < before[:, None]] = NO_LABEL
@@ -60,9 +64,13 @@ class Windows(Split):
         return np.full(len(self), self.context)
 
     def digests(self) -> np.ndarray:
-        """(N,) uint64, of windows from the split's first token on, so that a file that stands for two splits shows."""
+        """(N,) uint64, of windows from the split's first token on, so that a file that stands
+        for two splits shows.
+        """
         starts = self.first + np.arange(len(self)) * (self.stride or self.context)
-        return hashed(self.column.tokens[start : start + self.context].tobytes() for start in starts)
+        return hashed(
+            self.column.tokens[start : start + self.context].tobytes() for start in starts
+        )
 
     def tokens(self) -> Iterator[np.ndarray]:
         """All tokens of the split, some millions at a time."""
@@ -80,7 +88,8 @@ class Windows(Split):
 
 def _draw(seed: int, epoch: int, count: int) -> int:
     """One of 0 .. count - 1; words of Philox far from those that order the epoch's samples."""
-    key, far = np.array([seed, epoch], dtype=np.uint64), np.array([0, 0, 0, 1], dtype=np.uint64)
+    key = np.array([seed, epoch], dtype=np.uint64)
+    far = np.array([0, 0, 0, 1], dtype=np.uint64)
     return int(np.random.Philox(key=key, counter=far).random_raw()) % count
 
 

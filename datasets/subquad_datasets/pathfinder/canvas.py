@@ -13,7 +13,9 @@ from subquad_datasets.pathfinder.stream import below
 from subquad_datasets.pathfinder.tables import DEAD_END, DEGREES, SOLID, Stamps, Tables
 
 SEGMENT_TRIALS = 3
-"""Draws of an end point for one paddle: where its mask clashes with what is there, another is drawn."""
+"""Draws of an end point for one paddle: where its mask clashes with what is there, another is
+drawn.
+"""
 
 
 @dataclass
@@ -58,23 +60,29 @@ class Canvas:
         self.mask.reshape(-1, self.size)[:count] = self.tables.border
         self.dilated.reshape(-1, self.size)[:count] = self.tables.border_dilated
 
-    def add(self, rows: np.ndarray, start: np.ndarray, stamp: np.ndarray, *, core: bool = False) -> None:
+    def add(
+        self, rows: np.ndarray, start: np.ndarray, stamp: np.ndarray, *, core: bool = False
+    ) -> None:
         """Take the room of one paddle in each image of `rows` (n,).
 
         Args:
             rows: images.
             start: (n,) flat position the paddle is drawn from.
             stamp: (n,) which line.
-            core: keep of the mask only what can clash; enough where nothing but clashes is asked for.
+            core: keep of the mask only what can clash; enough where nothing but clashes is asked
+                for.
         """
         at = self.base[rows] + start
         lay(self.mask, at, self.tables.dense if core else self.tables.mask, stamp)
         lay(self.dilated, at, self.tables.dilated, stamp)
 
-    def extend(self, rows: np.ndarray, snake: Snake, keys: np.ndarray, place: int, *, core: bool = False) -> np.ndarray:
+    def extend(
+        self, rows: np.ndarray, snake: Snake, keys: np.ndarray, place: int, *, core: bool = False
+    ) -> np.ndarray:
         """Try to add one paddle to `snake` in each of the images `rows` (n,).
 
-        The last paddle enters the masks when its follower is found, so that it is never in its own follower's way.
+        The last paddle enters the masks when its follower is found, so that it is never in its own
+        follower's way.
 
         Args:
             rows: images.
@@ -92,9 +100,13 @@ class Canvas:
         free = SOLID - self.dilated.take((self.base[rows] + pivot)[:, None] + tables.ends)
         weight = np.cumsum(free * tables.weights.take(orientation, axis=0), axis=1, dtype=np.int32)
         alive = np.flatnonzero(weight[:, -1] > DEAD_END)
-        rows, pivot, weight = rows[alive], pivot[alive], weight[alive]
-        chosen, found = self._choose(rows, pivot, weight, keys[rows], place)
-        rows, pivot, chosen = rows[found], pivot[found], chosen[found]
+        rows = rows[alive]
+        pivot = pivot[alive]
+        weight = weight[alive]
+        chosen, fits = self._choose(rows, pivot, weight, keys[rows], place)
+        rows = rows[fits]
+        pivot = pivot[fits]
+        chosen = chosen[fits]
         self.add(rows, snake.start[rows], snake.stamp[rows], core=core)
         snake.pivot[rows] = pivot
         snake.orientation[rows] = DEGREES + chosen
@@ -107,25 +119,31 @@ class Canvas:
     ) -> tuple[np.ndarray, np.ndarray]:
         """An end point each, (n,), and whether its paddle has room, (n,)."""
         tables = self.tables
-        chosen, found = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+        chosen = np.zeros(len(rows), np.int64)
+        has_room = np.zeros(len(rows), bool)
         open_ = np.arange(len(rows))
         for trial in range(SEGMENT_TRIALS):
             drawn = below(weight[open_, -1], keys[open_], place + trial)
             end = (weight[open_] <= drawn[:, None]).sum(axis=1)
             at = self.base[rows[open_]] + pivot[open_] + tables.ends[end]
             fits = ~self._clashes(at, tables.stamp_of[DEGREES + end])
-            chosen[open_], found[open_] = end, fits
+            chosen[open_] = end
+            has_room[open_] = fits
             open_ = open_[~fits]
             if not len(open_):
                 break
-        return chosen, found
+        return chosen, has_room
 
     def _clashes(self, at: np.ndarray, stamp: np.ndarray) -> np.ndarray:
         core = self.tables.core
-        return np.any(self.mask.take(at[:, None] + core.places[stamp]) >= core.levels[stamp], axis=1)
+        return np.any(
+            self.mask.take(at[:, None] + core.places[stamp]) >= core.levels[stamp], axis=1
+        )
 
 
 def lay(flat: np.ndarray, at: np.ndarray, stamps: Stamps, stamp: np.ndarray) -> None:
-    """Raise `flat` to the levels of one stamp at each of the flat positions `at` (n,), all in different images."""
+    """Raise `flat` to the levels of one stamp at each of the flat positions `at` (n,), all in
+    different images.
+    """
     places = at[:, None] + stamps.places[stamp]
     flat[places] = np.maximum(flat.take(places), stamps.levels[stamp])

@@ -1,4 +1,6 @@
-"""The Pathfinder data set: prepared once into columns `trainval` and `test`, opened memory-mapped."""
+"""The Pathfinder data set: prepared once into columns `trainval` and `test`, opened
+memory-mapped.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from subquad.errors import DataError
 from subquad_datasets.guesses import majority
 from subquad_datasets.pathfinder import Config
 from subquad_datasets.pathfinder.discs import find_discs, guess
+from subquad_datasets.pathfinder.drawing import drawing
 from subquad_datasets.pathfinder.images import read_images
 from subquad_datasets.pathfinder.official import (
     FOLDERS,
@@ -25,7 +28,6 @@ from subquad_datasets.pathfinder.official import (
     metadata_files,
     read_listing,
 )
-from subquad_datasets.pathfinder.parameters import drawing
 from subquad_datasets.pathfinder.pixels import PixelSplit, vocabulary, write_pixels
 from subquad_datasets.pathfinder.worker import Block, Order, blocks
 from subquad_datasets.prepared import SEALED, prepare_once, read_manifest, sha256_of
@@ -38,8 +40,10 @@ FILES_VERSION = 3
 
 _PUBLISHED = (32, "hard", "official")
 _OF_DISCS = {
-    "official": "where the two discs stand says something about the label: see the reference disc positions",
-    "balanced": "balanced variant, not the published task: where the two discs stand says nothing about the label",
+    "official": "where the two discs stand says something about "
+    "the label: see the reference disc positions",
+    "balanced": "balanced variant, not the published task: where the two discs stand says "
+    "nothing about the label",
 }
 _STREAMS = {"train": 0, "validation": 1, "test": 2}
 _FIRST_TENTHS = (8, 9)
@@ -49,7 +53,8 @@ _BLOCKS_WORTH_A_PROCESS = 2
 class Pathfinder(Dataset):
     """Pathfinder, from the official images or generated.
 
-    Of the official release, metadata decide the splits; images of TEST are not touched before it is opened.
+    Of the official release, metadata decide the splits; images of TEST are not touched before it is
+    opened.
 
     Reference: Tay et al., 2021, arXiv:2011.04006, sections 2.2.5 and 2.2.6.
     """
@@ -65,10 +70,12 @@ class Pathfinder(Dataset):
         _ = self._folder
 
     def describe(self) -> DataSpec:
-        config, facts = self.config, read_manifest(self._folder).facts
+        config = self.config
+        facts = read_manifest(self._folder).facts
         sizes = {name: int(facts["sizes"][name]) for name in ("train", "validation")}
         notes = [_OF_DISCS[config.discs]]
-        notes += ["black pixels count as padding, as in the published code"] if config.pixels == "official" else []
+        if config.pixels == "official":
+            notes += ["black pixels count as padding, as in the published code"]
         return DataSpec.tokens(
             max_len=config.resolution**2,
             vocab_size=vocabulary(config.pixels),
@@ -76,7 +83,9 @@ class Pathfinder(Dataset):
             class_names=("apart", "connected"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             equal_length=config.pixels == "shifted",
-            benchmark="pathfinder" if (config.resolution, config.difficulty, config.discs) == _PUBLISHED else "",
+            benchmark="pathfinder"
+            if (config.resolution, config.difficulty, config.discs) == _PUBLISHED
+            else "",
             notes=(f"Pathfinder {config.resolution}, {config.difficulty}", *facts["notes"], *notes),
         )
 
@@ -90,15 +99,20 @@ class Pathfinder(Dataset):
         if name == "test":
             return PixelSplit(self._test_folder(), "test", rule)
         sizes = read_manifest(self._folder).facts["sizes"]
-        train, both = int(sizes["train"]), int(sizes["train"]) + int(sizes["validation"])
+        train = int(sizes["train"])
+        both = int(sizes["train"]) + int(sizes["validation"])
         parts = {"train": (0, train), "validation": (train, both)}
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
 
     def files_read(self) -> tuple[str, ...]:
-        return () if self.config.path is None else (SEALED,)
+        if self.config.path is None:
+            return ()
+        return (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
-        """`majority`: always the commonest class; `disc_positions`: see `subquad_datasets.pathfinder.discs`."""
+        """`majority`: always the commonest class; `disc_positions`: see
+        `subquad_datasets.pathfinder.discs`.
+        """
         assert isinstance(split, PixelSplit)
         train = self.load("trainval")
         right = guess(train.discs, train.labels, split.discs) == split.labels
@@ -111,7 +125,9 @@ class Pathfinder(Dataset):
     @cached_property
     def _folder(self) -> Path:
         if self.config.path is None:
-            return prepare_once(self._home, {"version": VERSION, "generated": self._recipe()}, self._generate)
+            return prepare_once(
+                self._home, {"version": VERSION, "generated": self._recipe()}, self._generate
+            )
         return prepare_once(self._home, self._source("trainval"), self._read_trainval)
 
     def _test_folder(self) -> Path:
@@ -121,7 +137,9 @@ class Pathfinder(Dataset):
 
     def _recipe(self) -> dict[str, Any]:
         """Every parameter that decides what is generated."""
-        return self.config.model_dump(exclude={"path", "pixels", "split", "split_seed", "processes"})
+        return self.config.model_dump(
+            exclude={"path", "pixels", "split", "split_seed", "processes"}
+        )
 
     def _generate(self, part: Path) -> dict[str, Any]:
         config = self.config
@@ -129,42 +147,59 @@ class Pathfinder(Dataset):
         for column, counts in {"trainval": sizes, "test": {"test": config.test_size}}.items():
             drawn = (block for split, count in counts.items() for block in self._draw(split, count))
             self._keep(part, column, sum(counts.values()), drawn)
-        return {"sizes": sizes, "notes": ["stand-in data: generated Pathfinder, not the official files"]}
+        return {
+            "sizes": sizes,
+            "notes": ["stand-in data: generated Pathfinder, not the official files"],
+        }
 
     def _draw(self, split: str, count: int) -> Iterator[Block]:
         config = self.config
         balanced = config.discs == "balanced"
-        order = Order(config.resolution, config.difficulty, config.seed, _STREAMS[split], count, balanced=balanced)
+        order = Order(
+            config.resolution,
+            config.difficulty,
+            config.seed,
+            _STREAMS[split],
+            count,
+            balanced=balanced,
+        )
         return blocks(order, config.processes or _processes(count // order.in_block))
 
     def _keep(self, part: Path, column: str, count: int, images: Iterator[Block]) -> None:
         """Pack images, and the places of their discs."""
-        size, places = self.config.resolution, [np.zeros((0, 4), np.uint8)]
+        size = self.config.resolution
+        places = [np.zeros((0, 4), np.uint8)]
         radius = drawing(size, self.config.difficulty).marker_radius
 
-        def seen() -> Iterator[Block]:
+        def blocks() -> Iterator[Block]:
             for pixels, labels in images:
                 places.append(find_discs(pixels, size, radius))
                 yield pixels, labels
 
-        write_pixels(part, column, count, size**2, seen())
+        write_pixels(part, column, count, size**2, blocks())
         np.save(part / f"{column}.discs.npy", np.concatenate(places))
 
     @cached_property
     def _official(self) -> Path:
-        return find_folder(Path(self.config.path or ""), self.config.resolution, self.config.difficulty)
+        return find_folder(
+            Path(self.config.path or ""), self.config.resolution, self.config.difficulty
+        )
 
     @cached_property
     def _listing(self) -> Listing:
         listing = read_listing(self._official, self.config.resolution, self.config.difficulty)
         if len(listing.names) < 10:
-            raise DataError(f"{self._official}: {len(listing.names)} images, too few to cut 80/10/10 %")
+            raise DataError(
+                f"{self._official}: {len(listing.names)} images, too few to cut 80/10/10 %"
+            )
         return listing
 
     def _source(self, column: str) -> dict[str, Any]:
         """Tells the images of one folder, cut in one way, from any others."""
         files = metadata_files(self._official)
-        sums = hashlib.sha256("".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
+        sums = hashlib.sha256(
+            "".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()
+        ).hexdigest()
         cut = self.config.model_dump(include={"resolution", "difficulty", "split", "split_seed"})
         return {
             "version": FILES_VERSION,
@@ -179,25 +214,43 @@ class Pathfinder(Dataset):
         both = np.concatenate([train, validation])
         sources = self._write(part, "trainval", both)
         sizes = {"train": len(train), "validation": len(validation)}
-        return {"sizes": sizes, "notes": self._notes(), "skipped": list(self._listing.skipped), "sources": sources}
+        return {
+            "sizes": sizes,
+            "notes": self._notes(),
+            "skipped": list(self._listing.skipped),
+            "sources": sources,
+        }
 
     def _read_test(self, part: Path) -> dict[str, Any]:
         return {"sources": self._write(part, "test", self._cut()[2])}
 
     def _write(self, part: Path, column: str, rows: np.ndarray) -> dict[str, str]:
-        """Pack these images; sha256 over what was read of them, a line `<sha256>  <name>` for each."""
+        """Pack these images; sha256 over what was read of them, a line `<sha256>  <name>` for
+        each.
+        """
         lines = hashlib.sha256()
-        self._keep(part, column, len(rows), read_images(self._listing, rows, self.config.resolution, lines.update))
+        self._keep(
+            part,
+            column,
+            len(rows),
+            read_images(self._listing, rows, self.config.resolution, lines.update),
+        )
         return {f"{self._official.name}: {len(rows)} images": lines.hexdigest()}
 
     def _cut(self) -> list[np.ndarray]:
         """Rows of the listing for train, validation and test, each in the listing's order."""
         count = len(self._listing.names)
-        order = np.arange(count) if self.config.split == "google" else shuffled(count, self.config.split_seed)
-        return [np.sort(rows) for rows in np.split(order, [count * tenths // 10 for tenths in _FIRST_TENTHS])]
+        if self.config.split == "google":
+            order = np.arange(count)
+        else:
+            order = shuffled(count, self.config.split_seed)
+        bounds = [count * tenths // 10 for tenths in _FIRST_TENTHS]
+        return [np.sort(rows) for rows in np.split(order, bounds)]
 
     def _notes(self) -> list[str]:
-        config, count, skipped = self.config, len(self._listing.names), len(self._listing.skipped)
+        config = self.config
+        count = len(self._listing.names)
+        skipped = len(self._listing.skipped)
         notes = [
             "split: 80/10/10 % in the order of the files"
             if config.split == "google"

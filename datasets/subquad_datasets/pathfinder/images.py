@@ -32,16 +32,19 @@ def read_images(
         note: gets a line for each image as `sha256sum` prints it, in the order of `rows`.
 
     Raises:
-        DataError: an image is missing, unreadable, of another size or not gray; or Pillow is missing.
+        DataError: an image is missing, unreadable, of another size or not gray; or Pillow is
+            missing.
     """
     pillow = import_pillow()
     with ThreadPoolExecutor(_THREADS) as threads:
         for start in range(0, len(rows), _IN_BLOCK):
             block = rows[start : start + _IN_BLOCK]
-            found = list(threads.map(lambda row: read_image(pillow, listing, row, size), block.tolist()))
-            for row, (_, digest) in zip(block.tolist(), found, strict=True):
+            images = list(
+                threads.map(lambda row: read_image(pillow, listing, row, size), block.tolist())
+            )
+            for row, (_, digest) in zip(block.tolist(), images, strict=True):
                 note(f"{digest}  {listing.names[row]}\n".encode())
-            yield np.stack([pixels for pixels, _ in found]), listing.labels[block]
+            yield np.stack([pixels for pixels, _ in images]), listing.labels[block]
 
 
 def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> tuple[np.ndarray, str]:
@@ -53,7 +56,8 @@ def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> tup
             if image.size != (size, size) or image.mode != "L":
                 width, height = image.size
                 raise DataError(
-                    f"{path}: {width} x {height} pixels of mode {image.mode}, not {size} x {size} of mode L"
+                    f"{path}: {width} x {height} pixels of mode {image.mode}, not "
+                    f"{size} x {size} of mode L"
                 )
             return np.asarray(image, dtype=np.uint8).ravel(), hashlib.sha256(data).hexdigest()
     except FileNotFoundError as error:
@@ -83,6 +87,7 @@ def import_pillow() -> ModuleType:
         from PIL import Image
     except ImportError as error:
         raise DataError(
-            "lra-pathfinder: reading PNG images needs Pillow: pip install 'subquad[vision]'; generated images do not"
+            "lra-pathfinder: reading PNG images needs Pillow: pip install "
+            "'subquad[vision]'; generated images do not"
         ) from error
     return Image

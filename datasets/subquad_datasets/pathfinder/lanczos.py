@@ -1,7 +1,7 @@
 """Reduce 8-bit images with a Lanczos kernel, in integers: bit for bit what Pillow's `resize` gives.
 
-Reference: Lanczos kernel of three lobes; fixed point with 22 fractional bits and rounding to 8 bits after either pass,
-as in Pillow's `Resample.c`, through which the original images were drawn.
+Reference: Lanczos kernel of three lobes; fixed point with 22 fractional bits and rounding to 8 bits
+after either pass, as in Pillow's `Resample.c`, through which the original images were drawn.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ def _fixed(value: float) -> int:
 
 
 def _kernel(x: float) -> float:
-    return _sinc(x) * _sinc(x / _LOBES) if -_LOBES <= x < _LOBES else 0.0
+    if -_LOBES <= x < _LOBES:
+        return _sinc(x) * _sinc(x / _LOBES)
+    return 0.0
 
 
 def _sinc(x: float) -> float:
-    return math.sin(math.pi * x) / (math.pi * x) if x else 1.0
+    if x:
+        return math.sin(math.pi * x) / (math.pi * x)
+    return 1.0

@@ -1,7 +1,9 @@
-"""One image, slowly: whole masks in two dimensions, one paddle after the other. The oracle of the fast path.
+"""One image, slowly: whole masks in two dimensions, one paddle after the other. The oracle of the
+fast path.
 
-Written along the original's steps, not for use. It shares with the fast path the drawing of one paddle, the weight of a
-turn and the random words, and none of the flat, sparse or batched arithmetic.
+Written along the original's steps, not for use. It shares with the fast path the drawing of one
+paddle, the weight of a turn and the random words, and none of the flat, sparse or batched
+arithmetic.
 
 Letters: H height and width. Points are (y, x).
 """
@@ -15,12 +17,12 @@ import numpy as np
 
 from subquad_datasets.pathfinder.canvas import SEGMENT_TRIALS
 from subquad_datasets.pathfinder.distractors import LEAST_FREE, SNAKE_TRIALS, TAKEN
+from subquad_datasets.pathfinder.drawing import ANTIALIAS, Drawing
 from subquad_datasets.pathfinder.generate import DISTRACTOR_STREAM, MARKER_WORD
-from subquad_datasets.pathfinder.lines import Point
 from subquad_datasets.pathfinder.pairs import SEED_WORDS
-from subquad_datasets.pathfinder.parameters import ANTIALIAS, Drawing
 from subquad_datasets.pathfinder.render import MARKER_CONTRAST, marker_image, stretch
 from subquad_datasets.pathfinder.stream import below, child_keys
+from subquad_datasets.pathfinder.strokes import Point
 from subquad_datasets.pathfinder.tables import (
     CLASH,
     DEAD_END,
@@ -38,7 +40,9 @@ from subquad_datasets.pathfinder.tables import (
 
 @dataclass(frozen=True)
 class End:
-    """The growing end of a snake: pivot and direction of its last paddle, where that is drawn from, and its mask."""
+    """The growing end of a snake: pivot and direction of its last paddle, where that is drawn
+    from, and its mask.
+    """
 
     pivot: Point
     angle: float
@@ -50,13 +54,15 @@ class NaiveImages:
     """Images of one `Drawing` with one margin."""
 
     def __init__(self, drawing: Drawing, margin: int):
-        self.drawing, self.margin = drawing, margin
+        self.drawing = drawing
+        self.margin = margin
         self.reach = drawing.paddle_length + margin
         self.ends = end_points(self.reach)
 
     def image(self, key: np.ndarray, label: int) -> np.ndarray:
         """(H, H) uint8: the image of a stream (1,)."""
-        attempt, pair = 0, None
+        attempt = 0
+        pair = None
         while pair is None:
             pair = self.pair(child_keys(key, np.array([attempt])))
             attempt += 1
@@ -68,10 +74,13 @@ class NaiveImages:
             image = np.maximum(image, disc.astype(np.int64) * MARKER_CONTRAST)
         return stretch(image[None])[0]
 
-    def pair(self, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[tuple[Point, Point]]] | None:
+    def pair(
+        self, key: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, list[tuple[Point, Point]]] | None:
         """One attempt at two snakes: image, mask and the tips of both; None where it fails."""
         drawing = self.drawing
-        image, mask = np.zeros((drawing.window,) * 2, np.int64), self.border(drawing.padding)
+        image = np.zeros((drawing.window,) * 2, np.int64)
+        mask = self.border(drawing.padding)
         snakes = self.seeds(key)
         origins = [snake.start for snake in snakes]
         for snake, angle in zip(snakes, self._seed_angles(key), strict=True):
@@ -84,8 +93,14 @@ class NaiveImages:
                     return None
                 mask = np.maximum(mask, snakes[which].mask)
                 snakes[which] = grown
-                image = np.maximum(image, self.paddle(grown.start, grown.angle + math.pi) * drawing.target_contrast)
-        return image, np.maximum(mask, snakes[1].mask), [(o, s.start) for o, s in zip(origins, snakes, strict=True)]
+                image = np.maximum(
+                    image, self.paddle(grown.start, grown.angle + math.pi) * drawing.target_contrast
+                )
+        return (
+            image,
+            np.maximum(mask, snakes[1].mask),
+            [(o, s.start) for o, s in zip(origins, snakes, strict=True)],
+        )
 
     def distractors(self, key: np.ndarray, image: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The image with short snakes where they find room."""
@@ -98,7 +113,9 @@ class NaiveImages:
                     break
         return image
 
-    def distractor(self, key: np.ndarray, image: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    def distractor(
+        self, key: np.ndarray, image: np.ndarray, mask: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """One attempt at a short snake: image and mask with it; None where it fails."""
         contrast = self.drawing.distractor_contrast
         snake = self.distractor_seed(key, mask)
@@ -109,13 +126,16 @@ class NaiveImages:
             grown = self.extend(snake, mask, key, 2 * SEGMENT_TRIALS + SEGMENT_TRIALS * paddle)
             if grown is None:
                 return None
-            mask, snake = np.maximum(mask, snake.mask), grown
+            mask = np.maximum(mask, snake.mask)
+            snake = grown
             image = np.maximum(image, self.paddle(grown.start, grown.angle + math.pi) * contrast)
         return image, np.maximum(mask, snake.mask)
 
     def extend(self, snake: End, mask: np.ndarray, key: np.ndarray, place: int) -> End | None:
         """The snake with one more paddle, None where there is no room."""
-        pivot = _add(snake.pivot, displacement(snake.angle, self.drawing.paddle_length + 2 * self.margin))
+        pivot = _add(
+            snake.pivot, displacement(snake.angle, self.drawing.paddle_length + 2 * self.margin)
+        )
         free = SOLID - dilate(mask, self.margin)
         weights = np.cumsum([self._weight(free, pivot, end, snake.angle) for end in self.ends])
         if weights[-1] <= DEAD_END:
@@ -123,7 +143,8 @@ class NaiveImages:
         for trial in range(SEGMENT_TRIALS):
             drawn = below(weights[-1:], key, place + trial)[0]
             end = self.ends[int(np.searchsorted(weights, drawn, side="right"))]
-            angle, head = math.atan2(*end), _add(pivot, end)
+            angle = math.atan2(*end)
+            head = _add(pivot, end)
             room = self.room(head, angle + math.pi)
             if (mask.astype(np.int64) + room).max() < CLASH:
                 return End(pivot, angle, head, room)
@@ -137,7 +158,8 @@ class NaiveImages:
 
     def seeds(self, key: np.ndarray) -> list[End]:
         """Both snakes with one paddle."""
-        distance, window = self.drawing.seed_distance, self.drawing.window
+        distance = self.drawing.seed_distance
+        window = self.drawing.window
         border = self.border(2 * distance)
         usable = [degree for degree in range(-180, 180) if self._fits_somewhere(border, degree)]
         first, second = self._seed_angles(key, usable)
@@ -151,7 +173,9 @@ class NaiveImages:
 
     def _seed_angles(self, key: np.ndarray, usable: list[int] | None = None) -> tuple[float, float]:
         border = self.border(2 * self.drawing.seed_distance)
-        usable = usable or [degree for degree in range(-180, 180) if self._fits_somewhere(border, degree)]
+        usable = usable or [
+            degree for degree in range(-180, 180) if self._fits_somewhere(border, degree)
+        ]
         first = usable[below(len(usable), key, 0)[0]]
         return _radians(first), _radians(int(below(360, key, 3)[0]) - 180)
 
@@ -164,12 +188,15 @@ class NaiveImages:
         window = self.drawing.window
         for trial in range(SEGMENT_TRIALS):
             angle = _radians(int(below(360, key, 2 * trial)[0]) - 180)
-            if (mask <= TAKEN).sum() < LEAST_FREE * window**2 or not usable_shape(self.shape(angle)):
+            if (mask <= TAKEN).sum() < LEAST_FREE * window**2 or not usable_shape(
+                self.shape(angle)
+            ):
                 return None
             places = np.argwhere(~self._blocked(np.maximum(mask, self.border(1)), angle))
             if not len(places):
                 return None
-            y, x = (int(part) for part in places[below(len(places), key, 2 * trial + 1)[0]])
+            place = places[below(len(places), key, 2 * trial + 1)[0]]
+            y, x = map(int, place)
             snake = self._first((y, x), angle)
             head = _add((y, x), displacement(angle, self.drawing.paddle_length))
             if all(0 <= part < window for part in (*head, *snake.pivot)):
@@ -178,15 +205,23 @@ class NaiveImages:
 
     def _first(self, start: Point, angle: float) -> End:
         head = _add(start, displacement(angle, self.drawing.paddle_length))
-        return End(_add(head, displacement(angle + math.pi, self.reach)), angle, start, self.room(start, angle))
+        return End(
+            _add(head, displacement(angle + math.pi, self.reach)),
+            angle,
+            start,
+            self.room(start, angle),
+        )
 
     def shape(self, angle: float) -> list[Point]:
         """Where a first paddle needs room, relative to its start."""
         return room_for_first(mask_stamp(self.drawing, self.margin, self._tip(angle)), self.reach)
 
     def _blocked(self, mask: np.ndarray, angle: float) -> np.ndarray:
-        """(H, H) bool: where a first paddle cannot start; pixels outside of the image do not count."""
-        reach, blocked = self.reach, np.zeros(mask.shape, bool)
+        """(H, H) bool: where a first paddle cannot start; pixels outside of the image do not
+        count.
+        """
+        reach = self.reach
+        blocked = np.zeros(mask.shape, bool)
         padded = np.pad(mask > TAKEN, reach)
         for y, x in self.shape(angle):
             blocked |= padded[reach + y :, reach + x :][: len(mask), : len(mask)]
@@ -204,7 +239,8 @@ class NaiveImages:
         return displacement(angle, ANTIALIAS * self.drawing.paddle_length)
 
     def _placed(self, stamp: np.ndarray, start: Point) -> np.ndarray:
-        half, window = len(stamp) // 2, self.drawing.window
+        half = len(stamp) // 2
+        window = self.drawing.window
         canvas = np.zeros((window + 2 * len(stamp),) * 2, np.int64)
         y, x = (part + len(stamp) - half for part in start)
         canvas[y : y + len(stamp), x : x + len(stamp)] = stamp
@@ -221,5 +257,5 @@ def _radians(degree: int) -> float:
     return 2 * math.pi * degree / 360
 
 
-def _add(one: Point, other: Point) -> Point:
-    return one[0] + other[0], one[1] + other[1]
+def _add(first: Point, other: Point) -> Point:
+    return first[0] + other[0], first[1] + other[1]

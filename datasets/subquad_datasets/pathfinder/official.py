@@ -1,8 +1,10 @@
-"""The release as it is: RELEASE/pathfinder32/curv_contour_length_14/{imgs/<n>/sample_<i>.png, metadata/<n>.npy}.
+"""The release as it is: RELEASE/pathfinder32/curv_contour_length_14/{imgs/<n>/sample_<i>.png,
+metadata/<n>.npy}.
 
-A metadata file has a row of 11 columns for each image: folder, file name, number, label, continuity, contour length,
-distractor length, paddle length, paddle thickness, margin, number of contrasts. In the release these files are plain
-text in spite of their names; the original script writes NumPy arrays of strings. Both are read.
+A metadata file has a row of 11 columns for each image: folder, file name, number, label,
+continuity, contour length, distractor length, paddle length, paddle thickness, margin, number of
+contrasts. In the release these files are plain text in spite of their names; the original script
+writes NumPy arrays of strings. Both are read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 
 from subquad.errors import DataError
 from subquad.limits import LINE, check_npy, read_whole
-from subquad_datasets.pathfinder.parameters import FOLDERS, Difficulty, Resolution
+from subquad_datasets.pathfinder.drawing import FOLDERS, Difficulty, Resolution
 
 COLUMNS = 11
 LABEL_COLUMN = 3
@@ -22,7 +24,9 @@ LABEL_COLUMN = 3
 OFFICIAL_COUNT = 200_000
 """Images of each folder of the release."""
 
-KNOWN_EMPTY: dict[tuple[Resolution, Difficulty], frozenset[str]] = {(32, "easy"): frozenset({"imgs/0/sample_172.png"})}
+KNOWN_EMPTY: dict[tuple[Resolution, Difficulty], frozenset[str]] = {
+    (32, "easy"): frozenset({"imgs/0/sample_172.png"})
+}
 """Files without content in the release; every published loader skips them."""
 
 _NPY = b"\x93NUMPY"
@@ -30,7 +34,8 @@ _NPY = b"\x93NUMPY"
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of one folder of the release, in the order of its metadata files (by number) and their lines.
+    """The images of one folder of the release, in the order of its metadata files (by number) and
+    their lines.
 
     Attributes:
         folder: `.../curv_...`.
@@ -55,13 +60,20 @@ def find_folder(path: Path, resolution: Resolution, difficulty: Difficulty) -> P
     """
     leaf = FOLDERS[difficulty]
     below = Path(f"pathfinder{resolution}") / leaf
-    places = [path / "lra_release" / "lra_release" / below, path / "lra_release" / below, path / below, path / leaf]
+    places = [
+        path / "lra_release" / "lra_release" / below,
+        path / "lra_release" / below,
+        path / below,
+        path / leaf,
+    ]
     if path.name == leaf:
         places.append(path)
     for place in places:
         if (place / "metadata").is_dir():
             return place
-    raise DataError(f"{path}: no {below}/metadata here; path is the folder of the Long Range Arena release")
+    raise DataError(
+        f"{path}: no {below}/metadata here; path is the folder of the Long Range Arena release"
+    )
 
 
 def read_listing(folder: Path, resolution: Resolution, difficulty: Difficulty) -> Listing:
@@ -72,14 +84,19 @@ def read_listing(folder: Path, resolution: Resolution, difficulty: Difficulty) -
     """
     rows = [row for path in metadata_files(folder) for row in _read_metadata(path)]
     known_empty = KNOWN_EMPTY.get((resolution, difficulty), frozenset())
-    seen: dict[str, str] = {}
+    line_of: dict[str, str] = {}
     for name, _, line in rows:
-        if name in seen:
-            raise DataError(f"{line}: {name} is listed in {seen[name]} already")
-        seen[name] = line
+        if name in line_of:
+            raise DataError(f"{line}: {name} is listed in {line_of[name]} already")
+        line_of[name] = line
     kept = [row for row in rows if row[0] not in known_empty]
-    names, labels, lines = zip(*kept, strict=True) if kept else ((), (), ())
-    skipped = tuple(sorted(known_empty.intersection(seen)))
+    if kept:
+        names, labels, lines = zip(*kept, strict=True)
+    else:
+        names = ()
+        labels = ()
+        lines = ()
+    skipped = tuple(sorted(known_empty.intersection(line_of)))
     return Listing(folder, names, np.array(labels, dtype=np.uint8), lines, skipped)
 
 
@@ -89,12 +106,18 @@ def metadata_files(folder: Path) -> list[Path]:
     Raises:
         DataError: there is none.
     """
-    found = [path for path in (folder / "metadata").glob("*.npy") if path.stem.isascii() and path.stem.isdigit()]
-    if not found:
+    files = [
+        path
+        for path in (folder / "metadata").glob("*.npy")
+        if path.stem.isascii() and path.stem.isdigit()
+    ]
+    if not files:
         raise DataError(f"{folder / 'metadata'}: no metadata files <number>.npy")
-    if wrong := [path for path in found if not path.is_file()]:
-        raise DataError(f"{wrong[0]}: is no file, or a link that leads nowhere; a metadata file is needed")
-    return sorted(found, key=lambda path: int(path.stem))
+    if wrong := [path for path in files if not path.is_file()]:
+        raise DataError(
+            f"{wrong[0]}: is no file, or a link that leads nowhere; a metadata file is needed"
+        )
+    return sorted(files, key=lambda path: int(path.stem))
 
 
 def _read_metadata(path: Path) -> list[tuple[str, int, str]]:
@@ -102,7 +125,10 @@ def _read_metadata(path: Path) -> list[tuple[str, int, str]]:
     try:
         with path.open("rb") as stream:
             is_array = stream.read(len(_NPY)) == _NPY
-        rows = _array_rows(path) if is_array else _text_rows(path)
+        if is_array:
+            rows = _array_rows(path)
+        else:
+            rows = _text_rows(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     return [_image(row, f"{path}:{number}") for number, row in enumerate(rows, start=1)]
@@ -116,7 +142,9 @@ def _array_rows(path: Path) -> list[list[str]]:
     except (ValueError, EOFError) as error:
         raise DataError(f"{path}: a damaged NumPy array ({error})") from error
     if array.ndim != 2 or array.dtype.kind not in "US":
-        raise DataError(f"{path}: an array {array.shape} of {array.dtype}, not (images, {COLUMNS}) of strings")
+        raise DataError(
+            f"{path}: an array {array.shape} of {array.dtype}, not (images, {COLUMNS}) of strings"
+        )
     return array.astype(str).tolist()
 
 

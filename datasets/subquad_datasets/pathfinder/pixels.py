@@ -1,7 +1,7 @@
 """Images of equal size as sequences of pixels: written one after the other, read memory-mapped.
 
-A column NAME is two files: `NAME.pixels.npy` (N, L) uint8, and `NAME.labels.npy` (N,) uint8. Letters: N images,
-L = H * W pixels, row by row, B batch.
+A column NAME is two files: `NAME.pixels.npy` (N, L) uint8, and `NAME.labels.npy` (N,) uint8.
+Letters: N images, L = H * W pixels, row by row, B batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def vocabulary(rule: PixelRule) -> int:
 
 
 def write_pixels(
-    folder: Path, name: str, count: int, length: int, blocks: Iterable[tuple[np.ndarray, np.ndarray]]
+    folder: Path,
+    name: str,
+    count: int,
+    length: int,
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
 ) -> None:
     """Write a column block by block; none is kept in memory.
 
@@ -48,7 +52,9 @@ def write_pixels(
         npy.write_array_header_1_0(stream, header)
         for pixels, of_block in blocks:
             if pixels.shape != (len(of_block), length) or pixels.dtype != np.uint8:
-                raise ValueError(f"{name}: a block {pixels.shape} of {pixels.dtype} for {len(of_block)} labels")
+                raise ValueError(
+                    f"{name}: a block {pixels.shape} of {pixels.dtype} for {len(of_block)} labels"
+                )
             stream.write(np.ascontiguousarray(pixels).data)
             labels.append(of_block.astype(np.uint8))
     written = np.concatenate(labels)
@@ -63,21 +69,31 @@ class PixelSplit(Split):
     Args:
         folder: where the column is.
         name: of the column.
-        rule: how a pixel becomes a token. "shifted": value + 1, all real. "official": the value itself, and black
-            pixels (0) count as padding, as in the published Long Range Arena code.
+        rule: how a pixel becomes a token. "shifted": value + 1, all real. "official": the value
+            itself, and black pixels (0) count as padding, as in the published Long Range Arena
+            code.
         rows: first and last + 1 of the column's images that belong to the split; None: all.
 
     Raises:
         DataError: a file is missing or damaged.
     """
 
-    def __init__(self, folder: Path, name: str, rule: PixelRule, rows: tuple[int, int] | None = None):
+    def __init__(
+        self, folder: Path, name: str, rule: PixelRule, rows: tuple[int, int] | None = None
+    ):
         self._place = (folder, name, rule, rows)
         self.rule = rule
-        part = slice(*rows) if rows else slice(None)
-        self.pixels, self.labels = (_map(folder / f"{name}.{kind}.npy")[part] for kind in ("pixels", "labels"))
+        if rows:
+            part = slice(*rows)
+        else:
+            part = slice(None)
+        self.pixels, self.labels = (
+            _map(folder / f"{name}.{kind}.npy")[part] for kind in ("pixels", "labels")
+        )
         if len(self.pixels) != len(self.labels):
-            raise DataError(f"{folder / name}: {len(self.pixels)} images, {len(self.labels)} labels")
+            raise DataError(
+                f"{folder / name}: {len(self.pixels)} images, {len(self.labels)} labels"
+            )
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -99,7 +115,11 @@ class PixelSplit(Split):
         inputs = values.astype(np.int64)
         if self.rule == "shifted":
             inputs += 1
-        return {"inputs": inputs, "keep": inputs != 0, "labels": self.labels[indices].astype(np.int64)}
+        return {
+            "inputs": inputs,
+            "keep": inputs != 0,
+            "labels": self.labels[indices].astype(np.int64),
+        }
 
 
 def _map(path: Path) -> np.ndarray:

@@ -12,9 +12,9 @@ import numpy as np
 
 from subquad_datasets.pathfinder.canvas import lay
 from subquad_datasets.pathfinder.distractors import Distractors
+from subquad_datasets.pathfinder.drawing import ANTIALIAS, Drawing
 from subquad_datasets.pathfinder.lanczos import reduce_image
 from subquad_datasets.pathfinder.pairs import Pairs
-from subquad_datasets.pathfinder.parameters import ANTIALIAS, Drawing
 from subquad_datasets.pathfinder.tables import SOLID, Stamps, Tables
 
 MARKER_CONTRAST = 100
@@ -40,37 +40,49 @@ class Renderer:
             distractors: the short ones.
             marked: (N, 2) flat positions of the markers.
         """
-        tables, count = self.tables, len(marked)
+        tables = self.tables
+        count = len(marked)
         size = len(tables.border)
         canvas = np.zeros(count * size, dtype=np.uint16)
         base = np.arange(count) * size
         for which in np.ndindex(pairs.start.shape[1:]):
             lay(canvas, base + pairs.start[:, *which], self.target, pairs.stamp[:, *which])
         for which in np.ndindex(distractors.start.shape[1:]):
-            rows = np.flatnonzero(distractors.found[:, which[0]])
-            lay(canvas, base[rows] + distractors.start[rows, *which], self.distractor, distractors.stamp[rows, *which])
+            rows = np.flatnonzero(distractors.drawn[:, which[0]])
+            lay(
+                canvas,
+                base[rows] + distractors.start[rows, *which],
+                self.distractor,
+                distractors.stamp[rows, *which],
+            )
         image = canvas.reshape(count, tables.pitch, tables.pitch)
         for marker in marked.T:
             self.markers.add(image, *tables.split(marker), tables.rim)
-        seen = slice(tables.rim, tables.rim + tables.window)
-        return stretch(image[:, seen, seen].astype(np.int64))
+        window = slice(tables.rim, tables.rim + tables.window)
+        return stretch(image[:, window, window].astype(np.int64))
 
 
 def stretch(values: np.ndarray) -> np.ndarray:
-    """(N, H, H) uint8 of integers (N, H, H): the smallest of an image becomes 0, its largest 255, halves go up."""
+    """(N, H, H) uint8 of integers (N, H, H): the smallest of an image becomes 0, its largest
+    255, halves go up.
+    """
     low, high = (part(axis=(1, 2), keepdims=True) for part in (values.min, values.max))
-    return ((2 * SOLID * (values - low) + high - low) // (2 * (high - low))).astype(np.uint8)
+    span = high - low
+    rounded = (2 * SOLID * (values - low) + span) // (2 * span)
+    return rounded.astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class Markers:
-    """Discs, by where they stand: reduced near a border an image looks a little different (as upstream).
+    """Discs, by where they stand: reduced near a border an image looks a little different (as
+    upstream).
 
     Attributes:
         window: H.
         reach: R, pixels around the centre that a disc can change.
-        patches: (2 R + 1, 2 R + 1, 2 R + 1, 2 R + 1) uint16: by place of the centre (y, x), then the pixels around it.
-            Places below R are distances from the first border, those above R from the other, R is anywhere between.
+        patches: (2 R + 1, 2 R + 1, 2 R + 1, 2 R + 1) uint16: by place of the centre (y, x), then
+            the pixels around it. Places below R are distances from the first border, those above R
+            from the other, R is anywhere between.
     """
 
     window: int
@@ -80,14 +92,20 @@ class Markers:
     @classmethod
     def of(cls, drawing: Drawing) -> Markers:
         reach = math.ceil(drawing.marker_radius) + _LOBES
-        span = range(2 * reach + 1)
-        patches = np.array([[_patch(y, x, reach, drawing.marker_radius) for x in span] for y in span], dtype=np.uint16)
+        side = 2 * reach + 1
+        patches = np.zeros((side,) * 4, dtype=np.uint16)
+        for y, x in np.ndindex(side, side):
+            patches[y, x] = _patch(y, x, reach, drawing.marker_radius)
         return cls(drawing.window, reach, patches * MARKER_CONTRAST)
 
     def add(self, image: np.ndarray, y: np.ndarray, x: np.ndarray, rim: int) -> None:
         """Raise images (N, pitch, pitch) to a disc at (y, x) each, (N,), in pixels of the image."""
         around = np.arange(-self.reach, self.reach + 1) + rim
-        places = np.arange(len(image))[:, None, None], (y[:, None] + around)[:, :, None], (x[:, None] + around)[:, None]
+        places = (
+            np.arange(len(image))[:, None, None],
+            (y[:, None] + around)[:, :, None],
+            (x[:, None] + around)[:, None],
+        )
         image[places] = np.maximum(image[places], self.patches[self._place(y), self._place(x)])
 
     def _place(self, at: np.ndarray) -> np.ndarray:
@@ -104,9 +122,12 @@ def marker_image(window: int, centre: tuple[int, int], radius: float) -> np.ndar
 
 
 def _patch(y: int, x: int, reach: int, radius: float) -> np.ndarray:
-    """(2 R + 1, 2 R + 1) around a disc in the smallest window that has all places; 0 outside of it."""
+    """(2 R + 1, 2 R + 1) around a disc in the smallest window that has all places; 0 outside of
+    it.
+    """
     image = np.pad(marker_image(2 * reach + 1, (y, x), radius), reach)
-    return image[y : y + 2 * reach + 1, x : x + 2 * reach + 1]
+    side = 2 * reach + 1
+    return image[y : y + side, x : x + side]
 
 
 def _bright(stamps: Stamps, percent: int) -> Stamps:

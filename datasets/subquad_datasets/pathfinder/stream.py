@@ -1,6 +1,8 @@
-"""Random words that are a pure function of (seed, split, image, attempt, place): no state, any order, any process.
+"""Random words that are a pure function of (seed, split, image, attempt, place): no state, any
+order, any process.
 
-SplitMix64: word t of a key is the mix of key + t * golden ratio. Integers only, so equal on every machine.
+SplitMix64: word t of a key is the mix of key + t * golden ratio. Integers only, so equal on every
+machine.
 Reference: Steele, Lea, Flood, 2014, Fast splittable pseudorandom number generators (OOPSLA).
 """
 
@@ -9,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
 _32, _30, _27, _31 = (np.uint64(bits) for bits in (32, 30, 27, 31))
 
 

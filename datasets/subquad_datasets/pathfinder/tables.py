@@ -1,23 +1,25 @@
-"""Everything about a paddle that does not depend on the image: where it may go next, and what it leaves behind.
+"""Everything about a paddle that does not depend on the image: where it may go next, and what it
+leaves behind.
 
-A paddle has one of few orientations: the first of a snake points in whole degrees, the next ones to one of K end points
-around a pivot. So drawing is looking up: lines, masks and weights are integer tables, and no image depends on how a
-machine rounds a cosine.
+A paddle has one of few orientations: the first of a snake points in whole degrees, the next ones to
+one of K end points around a pivot. So drawing is looking up: lines, masks and weights are integer
+tables, and no image depends on how a machine rounds a cosine.
 
-Letters: K end points, O = 360 + K orientations, S different drawn lines, P pixels of the largest of them.
-Positions are flat: y * pitch + x on a canvas with `rim` spare pixels around the image.
+Letters: K end points, O = 360 + K orientations, S different drawn lines, P pixels of the largest of
+them. Positions are flat: y * pitch + x on a canvas with `rim` spare pixels around the image.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
+from subquad_datasets.pathfinder.drawing import ANTIALIAS, Drawing
 from subquad_datasets.pathfinder.lanczos import reduce_image
-from subquad_datasets.pathfinder.lines import Point, line_image
-from subquad_datasets.pathfinder.parameters import ANTIALIAS, Drawing
+from subquad_datasets.pathfinder.strokes import Point, line_image
 
 SOLID = 255
 CLASH = 459
@@ -32,7 +34,8 @@ DEGREES = 360
 
 @dataclass(frozen=True)
 class Stamps:
-    """What each of S lines leaves on a canvas: its pixels that are not 0. The first is repeated to fill a row.
+    """What each of S lines leaves on a canvas: its pixels that are not 0. The first is repeated to
+    fill a row.
 
     Attributes:
         places: (S, P) int64 flat offsets from where the line starts.
@@ -55,14 +58,17 @@ class Tables:
         steps: (O,) flat offsets from a pivot to the next.
         heads: (360,) flat offsets from the start of a first paddle to its end.
         backs: (360,) flat offsets from the start of a first paddle to its pivot.
-        stamp_of: (O,) the line to draw: from the start of a first paddle, or back from an end point.
+        stamp_of: (O,) the line to draw: from the start of a first paddle, or back from an end
+            point.
         line: brightness of a paddle.
         mask: its mask, the paddle and its margin.
         dilated: the mask widened by another margin: where no paddle may end.
         dense: the part of the mask that can clash with another.
         core: the same pixels; levels are the least of another mask that clashes.
-        shape: (360, P) offsets that must be free for a first paddle; rows filled up with their first.
-        usable: (360,) bool, whether a first paddle may have an orientation at all, see `usable_shape`.
+        shape: (360, P) offsets that must be free for a first paddle; rows filled up with their
+            first.
+        usable: (360,) bool, whether a first paddle may have an orientation at all, see
+            `usable_shape`.
         border: (pitch * pitch,) uint8, the mask of an empty image, and
         border_dilated: the same, widened.
         image: (pitch * pitch,) bool, True on the image, False on the rim.
@@ -108,7 +114,8 @@ class Tables:
 
 def build_tables(drawing: Drawing, margin: int) -> Tables:
     """The tables of `drawing` for images with this margin."""
-    length, reach = drawing.paddle_length, drawing.paddle_length + margin
+    length = drawing.paddle_length
+    reach = drawing.paddle_length + margin
     rim = max(reach + margin + 3, _half(drawing, margin) + margin + 1)
     pitch = drawing.window + 2 * rim
     ends = end_points(reach)
@@ -118,8 +125,7 @@ def build_tables(drawing: Drawing, margin: int) -> Tables:
     tips = [displacement(angle, ANTIALIAS * length) for angle in drawn]
     different = sorted(set(tips))
     masks = [mask_stamp(drawing, margin, tip) for tip in different]
-    border = np.full((pitch, pitch), SOLID, np.uint8)
-    border[rim + drawing.padding : -rim - drawing.padding, rim + drawing.padding : -rim - drawing.padding] = 0
+    border = _border(pitch, rim + drawing.padding)
     flat = _Flat(pitch)
     shapes = [room_for_first(masks[different.index(tip)], reach) for tip in tips[:DEGREES]]
     dense = flat.stamps([np.where(mask >= CLASH - SOLID, mask, 0) for mask in masks])
@@ -127,10 +133,12 @@ def build_tables(drawing: Drawing, margin: int) -> Tables:
         window=drawing.window,
         rim=rim,
         ends=flat(ends),
-        weights=np.array([[turn_weight(a, b, drawing.continuity) for b in angles[DEGREES:]] for a in angles], np.int32),
+        weights=_turn_weights(angles, drawing.continuity),
         steps=flat([displacement(angle, length + 2 * margin) for angle in angles]),
         heads=flat([displacement(angle, length) for angle in first]),
-        backs=flat([_sum(displacement(a, length), displacement(a + math.pi, reach)) for a in first]),
+        backs=flat(
+            [_sum(displacement(a, length), displacement(a + math.pi, reach)) for a in first]
+        ),
         stamp_of=np.array([different.index(tip) for tip in tips]),
         line=flat.stamps([line_stamp(drawing, margin, tip) for tip in different]),
         mask=flat.stamps(masks),
@@ -145,28 +153,49 @@ def build_tables(drawing: Drawing, margin: int) -> Tables:
     )
 
 
+def _border(pitch: int, width: int) -> np.ndarray:
+    """(pitch, pitch) uint8: solid but for what lies further inside than `width`."""
+    border = np.full((pitch, pitch), SOLID, np.uint8)
+    border[width:-width, width:-width] = 0
+    return border
+
+
+def _turn_weights(angles: list[float], continuity: float) -> np.ndarray:
+    weights = []
+    for last in angles:
+        weights.append([turn_weight(last, end, continuity) for end in angles[DEGREES:]])
+    return np.array(weights, np.int32)
+
+
 def displacement(angle: float, distance: float) -> Point:
     """(dy, dx) of a step, rounded up. Nine digits decide, so that no last bit of a sine does."""
-    y, x = distance * math.sin(angle), distance * math.cos(angle)
+    y = distance * math.sin(angle)
+    x = distance * math.cos(angle)
     return math.ceil(round(y, 9)), math.ceil(round(x, 9))
 
 
 def end_points(reach: int) -> list[Point]:
-    """The K different (dy, dx) on a circle of radius `reach`, one for each pixel of its length, rounded down."""
+    """The K different (dy, dx) on a circle of radius `reach`, one for each pixel of its length,
+    rounded down.
+    """
     turns = range(math.ceil(round(2 * math.pi * reach, 9)))
     points = [(reach * math.sin(turn / reach), reach * math.cos(turn / reach)) for turn in turns]
     return sorted({(math.floor(round(y, 9)), math.floor(round(x, 9))) for y, x in points})
 
 
 def turn_weight(last: float, following: float, continuity: float) -> int:
-    """The weight of a turn between two directions, of 2**16: cos(min(continuity * turn, 90 degrees)) squared."""
+    """The weight of a turn between two directions, of 2**16: cos(min(continuity * turn, 90
+    degrees)) squared.
+    """
     turn = abs(last - following)
     bent = min(min(turn, 2 * math.pi - turn) * continuity, math.pi / 2)
     return round(WEIGHT_ONE * math.cos(bent) ** 2)
 
 
 def line_stamp(drawing: Drawing, margin: int, tip: Point) -> np.ndarray:
-    """(2 h + 1, 2 h + 1) uint8: a paddle from the centre, brightness 0..255; h = length + thickness + margin."""
+    """(2 h + 1, 2 h + 1) uint8: a paddle from the centre, brightness 0..255; h = length +
+    thickness + margin.
+    """
     return reduce_image(_enlarged(drawing, margin, tip), 2 * _half(drawing, margin) + 1)
 
 
@@ -187,15 +216,21 @@ def _half(drawing: Drawing, margin: int) -> int:
 
 def dilate(image: np.ndarray, radius: int) -> np.ndarray:
     """(h, w): at each pixel the maximum of `image` over the disc of this radius around it."""
-    padded, out = np.pad(image, radius), image.copy()
-    (height, width), span = image.shape, range(-radius, radius + 1)
+    padded = np.pad(image, radius)
+    out = image.copy()
+    height, width = image.shape
+    span = range(-radius, radius + 1)
     for y, x in [(y, x) for y in span for x in span if x * x + y * y <= radius * radius]:
-        np.maximum(out, padded[radius + y : radius + y + height, radius + x : radius + x + width], out=out)
+        np.maximum(
+            out, padded[radius + y : radius + y + height, radius + x : radius + x + width], out=out
+        )
     return out
 
 
 def room_for_first(mask: np.ndarray, reach: int) -> list[Point]:
-    """Where a first paddle needs room: the solid pixels of its mask, one pixel down and to the right (as upstream)."""
+    """Where a first paddle needs room: the solid pixels of its mask, one pixel down and to the
+    right (as upstream).
+    """
     moved = np.argwhere(mask == SOLID) - len(mask) // 2 + 1
     return [(int(y), int(x)) for y, x in moved[(abs(moved) <= reach).all(1)]]
 
@@ -203,17 +238,20 @@ def room_for_first(mask: np.ndarray, reach: int) -> list[Point]:
 def usable_shape(shape: list[Point]) -> bool:
     """Whether some pixel of `shape` stays in the image at each of the image's corners.
 
-    Upstream dilates the mask with this shape. At a corner where all of it lies outside, the dilation has no value to
-    take (OpenCV gives the smallest number there is), and upstream then takes the whole image for occupied. At 32 pixels
-    this leaves 31 of 360 orientations, which is why its images have one or two distractors and not five. Kept, because
-    the released images were drawn so.
+    Upstream dilates the mask with this shape. At a corner where all of it lies outside, the
+    dilation has no value to take (OpenCV gives the smallest number there is), and upstream then
+    takes the whole image for occupied. At 32 pixels this leaves 31 of 360 orientations, which is
+    why its images have one or two distractors and not five. Kept, because the released images were
+    drawn so.
     """
-    signs = (1, -1)
-    return all(any(y * down >= 0 and x * right >= 0 for y, x in shape) for down in signs for right in signs)
+    for down, right in product((1, -1), repeat=2):
+        if not any(y * down >= 0 and x * right >= 0 for y, x in shape):
+            return False
+    return True
 
 
-def _sum(one: Point, other: Point) -> Point:
-    return one[0] + other[0], one[1] + other[1]
+def _sum(first: Point, other: Point) -> Point:
+    return first[0] + other[0], first[1] + other[1]
 
 
 class _Flat:
@@ -226,11 +264,12 @@ class _Flat:
         return np.array([y * self.pitch + x for y, x in points], dtype=np.int64)
 
     def stamps(self, images: list[np.ndarray]) -> Stamps:
-        found = [np.argwhere(image) for image in images]
-        places = [
-            self([(int(y), int(x)) for y, x in at - len(image) // 2]) for at, image in zip(found, images, strict=True)
-        ]
-        return Stamps(_filled(places), _filled([image[image > 0] for image in images]))
+        places = []
+        for image in images:
+            points = np.argwhere(image) - len(image) // 2
+            places.append(self([(int(y), int(x)) for y, x in points]))
+        values = [image[image > 0] for image in images]
+        return Stamps(_filled(places), _filled(values))
 
 
 def _filled(rows: list[np.ndarray]) -> np.ndarray:

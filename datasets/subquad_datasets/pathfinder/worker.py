@@ -1,7 +1,7 @@
 """Blocks of images from several processes, in order.
 
-Each is `python -m subquad_datasets.pathfinder.worker JSON`, started here and not by users. It writes the blocks that
-are its turn to its standard output: first the pixels, then the labels.
+Each is `python -m subquad_datasets.pathfinder.worker JSON`, started here and not by users. It
+writes the blocks that are its turn to its standard output: first the pixels, then the labels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from subquad.errors import DataError
 from subquad_datasets.pathfinder import balanced
+from subquad_datasets.pathfinder.drawing import Difficulty, Resolution, drawing
 from subquad_datasets.pathfinder.generate import draw_images
-from subquad_datasets.pathfinder.parameters import Difficulty, Resolution, drawing
 
 Block = tuple[np.ndarray, np.ndarray]
 
@@ -53,7 +53,9 @@ class Order:
     @property
     def in_block(self) -> int:
         """Images of a block."""
-        return balanced.IN_BLOCK if self.balanced else IMAGES_IN_BLOCK[self.resolution]
+        if self.balanced:
+            return balanced.IN_BLOCK
+        return IMAGES_IN_BLOCK[self.resolution]
 
     def ranges(self) -> list[range]:
         """The images of each of the blocks, in order."""
@@ -95,10 +97,18 @@ def blocks(order: Order, processes: int) -> Iterator[Block]:
 
 
 def _start(order: Order) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "subquad_datasets.pathfinder.worker", json.dumps(asdict(order))]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "subquad_datasets.pathfinder.worker",
+        json.dumps(asdict(order)),
+    ]
     # The parent's path, so that the packages are found however the parent found them.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
+    )
 
 
 def _read(stream: IO[bytes] | None, count: int, length: int) -> Block:
@@ -117,7 +127,8 @@ def main() -> None:
             sys.stdout.buffer.write(pixels.tobytes() + labels.tobytes())
             sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        # or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

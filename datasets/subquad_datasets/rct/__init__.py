@@ -1,7 +1,8 @@
-"""Structured abstracts of PubMed RCT: which section is a sentence of, or what does the study conclude? Light half.
+"""Structured abstracts of PubMed RCT: which section is a sentence of, or what does the study
+conclude? Light half.
 
-Reference: Dernoncourt and Lee, 2017, PubMed 200k RCT: a dataset for sequential sentence classification in medical
-abstracts, arXiv:1710.06071.
+Reference: Dernoncourt and Lee, 2017, PubMed 200k RCT: a dataset for sequential sentence
+classification in medical abstracts, arXiv:1710.06071.
 """
 
 from __future__ import annotations
@@ -17,24 +18,31 @@ class Config(SourceTargetConfig):
     """Where the abstracts are, and what is asked of them."""
 
     path: str = param(
-        meaning="folder with {train,dev,test}.txt (.xz, .gz, .bz2), as PubMed_20k_RCT and PubMed_200k_RCT come",
+        meaning="folder with {train,dev,test}.txt (.xz, .gz, "
+        ".bz2), as PubMed_20k_RCT and PubMed_200k_RCT come",
         path=True,
         min_length=1,
     )
     view: Literal["sentences", "conclusions"] = param(
         "sentences",
-        meaning="sentences: the section of each sentence, target class; conclusions: an abstract's conclusions from "
-        "the rest of it, target sequence",
+        meaning="sentences: the section of each sentence, target class; conclusions: an "
+        "abstract's conclusions from the rest of it, target sequence",
     )
     neighbours: int = param(
-        1, meaning="sentences: how many before it, and after it, a model sees too", ge=0, when={"view": ("sentences",)}
+        1,
+        meaning="sentences: how many before it, and after it, a model sees too",
+        ge=0,
+        when={"view": ("sentences",)},
     )
-    max_source: int = param(1024, meaning="padded length of inputs; longer ones lose their end", unit="tokens", ge=1)
+    max_source: int = param(
+        1024, meaning="padded length of inputs; longer ones lose their end", unit="tokens", ge=1
+    )
 
     max_target: int = inherited(SourceTargetConfig, "max_target", when={"view": ("conclusions",)})
 
-    def label(self) -> str:
-        return f"{Path(self.path).name}-{self.view}"
+    @staticmethod
+    def label(path: str, view: str) -> str:
+        return f"{Path(path).name}-{view}"
 
 
 PLUGIN = DatasetPlugin(

@@ -1,8 +1,11 @@
-"""Abstracts as a data set: sentences in classes, or conclusions to be written. TEST is prepared apart."""
+"""Abstracts as a data set: sentences in classes, or conclusions to be written. TEST is prepared
+apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,8 @@ class PubmedRct(ArticleDataset):
     """Structured abstracts of randomised controlled trials.
 
     Reference: Dernoncourt and Lee, 2017.
-    Departure: a sentence is classified by itself, with its place and its neighbours; the paper labels all sentences of
-    an abstract together.
+    Departure: a sentence is classified by itself, with its place and its neighbours; the paper
+    labels all sentences of an abstract together.
     """
 
     config: Config
@@ -36,10 +39,12 @@ class PubmedRct(ArticleDataset):
             return SentenceFile(path, labelled, self.config.neighbours)
         return ConclusionFile(path, labelled)
 
-    def pack(self, folder: Path, sources: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-        return (
-            _pack_sentences(folder, sources, tokenizer) if self._classes else super().pack(folder, sources, tokenizer)
-        )
+    def pack(
+        self, folder: Path, sources: Mapping[str, Any], tokenizer: Tokenizer
+    ) -> dict[str, Any]:
+        if self._classes:
+            return _pack_sentences(folder, sources, tokenizer)
+        return super().pack(folder, sources, tokenizer)
 
     def open(self, folder: Path, first: int, last: int) -> Any:
         if not self._classes:
@@ -51,13 +56,16 @@ class PubmedRct(ArticleDataset):
         if not self._classes:
             return super().clipped(split, name)
         count = int((split.inner.uncut_lengths > split.cut).sum())
-        return (
-            [f"{count:,} of {len(split):,} {name} sentences with neighbours cut at {split.cut} tokens"] if count else []
-        )
+        if count:
+            return [
+                f"{count:,} of {len(split):,} {name} sentences "
+                f"with neighbours cut at {split.cut} tokens"
+            ]
+        return []
 
     def describe(self) -> DataSpec:
         if not self._classes:
-            return super().describe()
+            return replace(super().describe(), benchmark="PubMed")
         return DataSpec.tokens(
             max_len=self.config.max_source,
             vocab_size=len(self.tokenizer.pieces),
@@ -71,15 +79,21 @@ class PubmedRct(ArticleDataset):
         )
 
     def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`majority` for sentences, always the commonest section; `lead-3` and `constant text` for conclusions."""
-        return majority(self.load("trainval"), split) if self._classes else super().reference_scores(split)
+        """`majority` for sentences, always the commonest section; `lead-3` and `constant text`
+        for conclusions.
+        """
+        if self._classes:
+            return majority(self.load("trainval"), split)
+        return super().reference_scores(split)
 
     @property
     def _classes(self) -> bool:
         return self.config.view == "sentences"
 
 
-def _pack_sentences(folder: Path, sources: Mapping[str, SentenceFile], tokenizer: Tokenizer) -> dict[str, Any]:
+def _pack_sentences(
+    folder: Path, sources: Mapping[str, SentenceFile], tokenizer: Tokenizer
+) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     with PackedWriter(folder, "texts", tokenizer.dtype) as writer:
         for name, sentences in sources.items():

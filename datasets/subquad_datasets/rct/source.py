@@ -1,4 +1,6 @@
-"""Abstracts in the layout of PubMed RCT: `###ID`, then `LABEL<tab>sentence` in each line, then an empty line."""
+"""Abstracts in the layout of PubMed RCT: `###ID`, then `LABEL<tab>sentence` in each line, then
+an empty line.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +46,26 @@ class AbstractFile:
         """The sentences of each abstract.
 
         Raises:
-            DataError: a line without label or sentence, a sentence before any `###ID`, an abstract without sentences.
+            DataError: a line without label or sentence, a sentence before any `###ID`, an abstract
+                without sentences.
         """
-        found, start = list[Sentence](), 0
+        sentences = list[Sentence]()
+        start = 0
         for number, line in utf8_lines(self.path):
             if line.startswith("###"):
                 if start:
-                    yield self._full(found, start)
-                found, start = [], number
+                    yield self._full(sentences, start)
+                sentences = []
+                start = number
             elif line.strip():
                 if not start:
                     raise fault(
-                        self.path, number, "a sentence before the first abstract; a line such as ###12345 starts one"
+                        self.path,
+                        number,
+                        "a sentence before the first abstract; a line such as ###12345 starts one",
                     )
-                found.append(self._sentence(number, line))
-        yield self._full(found, start or 1)
+                sentences.append(self._sentence(number, line))
+        yield self._full(sentences, start or 1)
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -77,10 +84,15 @@ class AbstractFile:
     def _sentence(self, number: int, line: str) -> Sentence:
         section, tab, text = line.partition("\t")
         if not self.labelled and not tab:
-            section, text = "", line
+            section = ""
+            text = line
         elif section not in SECTIONS:
             known = f"{', '.join(SECTIONS)}{did_you_mean(section, SECTIONS)}"
-            raise fault(self.path, number, f"starts with {section[:20]!r}, must be a label and a tab; labels: {known}")
+            raise fault(
+                self.path,
+                number,
+                f"starts with {section[:20]!r}, must be a label and a tab; labels: {known}",
+            )
         if not text.strip():
             raise fault(self.path, number, "the sentence is empty")
         return Sentence(section, text.strip())
@@ -88,8 +100,8 @@ class AbstractFile:
 
 @dataclass(frozen=True)
 class SentenceFile(AbstractFile):
-    """Each sentence with its neighbours: `place/number of sentences`, a blank, the sentence; then a line for each one
-    before it and after it.
+    """Each sentence with its neighbours: `place/number of sentences`, a blank, the sentence; then a
+    line for each one before it and after it.
 
     Attributes:
         neighbours: how many of either.
@@ -104,7 +116,7 @@ class SentenceFile(AbstractFile):
         for abstract in self.abstracts():
             for place, (section, text) in enumerate(abstract):
                 near = abstract[max(0, place - self.neighbours) : place + self.neighbours + 1]
-                others = [one.text for one in near if one is not abstract[place]]
+                others = [sentence.text for sentence in near if sentence is not abstract[place]]
                 self.labels.append(SECTIONS.index(section) if self.labelled else NO_LABEL)
                 yield "\n".join([f"{place + 1}/{len(abstract)} {text}", *others])
 
@@ -114,7 +126,8 @@ class ConclusionFile(AbstractFile):
     """Each abstract without its conclusions, and its conclusions, a sentence a line, as `Articles`.
 
     Attributes:
-        left: how many abstracts without conclusions, or without anything else, were left out, last time.
+        left: how many abstracts without conclusions, or without anything else, were left out, last
+            time.
     """
 
     left: list[int] = field(default_factory=list, repr=False)
@@ -122,8 +135,11 @@ class ConclusionFile(AbstractFile):
     def texts(self) -> Iterator[str]:
         count = used = 0
         for abstract in self.abstracts():
-            ends = [one.text for one in abstract if one.section == "CONCLUSIONS"] if self.labelled else []
-            others = [one.text for one in abstract if one.section != "CONCLUSIONS"]
+            if self.labelled:
+                ends = [sentence.text for sentence in abstract if sentence.section == "CONCLUSIONS"]
+            else:
+                ends = []
+            others = [sentence.text for sentence in abstract if sentence.section != "CONCLUSIONS"]
             if others and (ends or not self.labelled):
                 used += 1
                 yield from ("\n".join(others), "\n".join(ends), "")
@@ -134,5 +150,7 @@ class ConclusionFile(AbstractFile):
         self.left[:] = [count]
 
     def notes(self) -> list[str]:
-        told = "abstracts left out: they have no conclusions, or nothing else"
-        return [f"{self.left[0]:,} {self.path.name} {told}"] if any(self.left) else []
+        reason = "abstracts left out: they have no conclusions, or nothing else"
+        if any(self.left):
+            return [f"{self.left[0]:,} {self.path.name} {reason}"]
+        return []

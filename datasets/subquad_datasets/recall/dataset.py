@@ -1,7 +1,8 @@
-"""Sequences of pair tokens followed by one query token, generated from counter-based random streams.
+"""Sequences of pair tokens followed by one query token, generated from counter-based random
+streams.
 
-Token ids, 0 being padding (of which there is none): 1 + key * V + value for a pair, 1 + K V + key for a query.
-Letters: N sequences, P pairs, K keys, V values.
+Token ids, 0 being padding (of which there is none): 1 + key * V + value for a pair, 1 + K V + key
+for a query. Letters: N sequences, P pairs, K keys, V values.
 """
 
 from __future__ import annotations
@@ -26,21 +27,30 @@ class Recall(Generated):
     def sequences(self, stream: int, count: int) -> ArrayBatch:
         """`inputs` and `keep` (N, P + 1), all real, `labels` (N,).
 
-        Keys, values and queries are drawn from streams of their own, so that a larger `count` only appends rows.
+        Keys, values and queries are drawn from streams of their own, so that a larger `count` only
+        appends rows.
         """
         config = self.config
-        of_keys, of_values, of_queries = (random_stream(config.seed, 3 * stream + part) for part in range(3))
+        of_keys, of_values, of_queries = (
+            random_stream(config.seed, 3 * stream + part) for part in range(3)
+        )
         keys = distinct_keys(of_keys, count, config.num_pairs, config.num_keys)
         values = of_values.integers(config.num_values, size=keys.shape)
-        asked = of_queries.integers(config.num_pairs, size=count)
+        queried = of_queries.integers(config.num_pairs, size=count)
         rows = np.arange(count)
         pairs = 1 + keys * config.num_values + values
-        queries = 1 + config.num_keys * config.num_values + keys[rows, asked]
+        queries = 1 + config.num_keys * config.num_values + keys[rows, queried]
         inputs = np.concatenate([pairs, queries[:, None]], axis=1)
-        return {"inputs": inputs, "keep": np.ones(inputs.shape, dtype=bool), "labels": values[rows, asked]}
+        return {
+            "inputs": inputs,
+            "keep": np.ones(inputs.shape, dtype=bool),
+            "labels": values[rows, queried],
+        }
 
 
-def distinct_keys(random: np.random.Generator, count: int, num_pairs: int, num_keys: int) -> np.ndarray:
+def distinct_keys(
+    random: np.random.Generator, count: int, num_pairs: int, num_keys: int
+) -> np.ndarray:
     """(N, P) int64: in each row P of the K keys, in random order."""
     keys = np.empty((count, num_pairs), dtype=np.int64)
     for row in range(count):

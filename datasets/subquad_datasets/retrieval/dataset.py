@@ -1,4 +1,6 @@
-"""Pairs of byte-level documents as a data set. Token ids: byte + 1, 0 is padding. TEST is packed apart."""
+"""Pairs of byte-level documents as a data set. Token ids: byte + 1, 0 is padding. TEST is packed
+apart.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ class Retrieval(Dataset):
         """
         if name == "test":
             return self._test()
-        names = ("train", "validation") if name == "trainval" else (name,)
+        if name == "trainval":
+            names = ("train", "validation")
+        else:
+            names = (name,)
         return CutSplit(self._open(*names), self.config.cut)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
@@ -74,16 +79,24 @@ class Retrieval(Dataset):
 
     @cached_property
     def _parts(self) -> Parts:
-        train, validation = need_pairs(self.config, "train"), need_pairs(self.config, "validation")
+        train = need_pairs(self.config, "train")
+        validation = need_pairs(self.config, "validation")
         _check_kind(train, validation)
         return ("train", train), ("validation", validation)
 
     @cached_property
     def _training(self) -> Path:
         if self.config.path is None:
-            return self._generate({"train": self.config.train_size, "validation": self.config.validation_size})
-        parts, config = self._parts, self.config
-        return prepare_once(self.root / "lra-retrieval", self._key(parts), lambda folder: pack(folder, parts, config))
+            return self._generate(
+                {"train": self.config.train_size, "validation": self.config.validation_size}
+            )
+        parts = self._parts
+        config = self.config
+        return prepare_once(
+            self.root / "lra-retrieval",
+            self._key(parts),
+            lambda folder: pack(folder, parts, config),
+        )
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
@@ -92,24 +105,32 @@ class Retrieval(Dataset):
     def _generate(self, sizes: dict[Stream, int]) -> Path:
         seed = self.config.seed
         key = {"set": "retrieval", "generated": GENERATED, "sizes": sizes, "seed": seed}
-        return prepare_once(self.root / "lra-retrieval", key, lambda folder: pack_generated(folder, sizes, seed))
+        return prepare_once(
+            self.root / "lra-retrieval", key, lambda folder: pack_generated(folder, sizes, seed)
+        )
 
     def _prepare_test(self, training: Path) -> Path:
         if self.config.path is None:
             return self._generate({"test": self.config.test_size})
         source = need_pairs(self.config, "test")
         _check_kind(self._parts[0][1], source)
-        parts, config = (("test", source),), self.config
+        parts = (("test", source),)
+        config = self.config
         key = {**self._key(parts), "after": training.name}
         return prepare_once(
-            self.root / "lra-retrieval", key, lambda folder: pack(folder, parts, config, read_digests(training))
+            self.root / "lra-retrieval",
+            key,
+            lambda folder: pack(folder, parts, config, read_digests(training)),
         )
 
     def _key(self, parts: Parts) -> dict[str, Any]:
         config = self.config
         files = {name: source.fingerprint(config) for name, source in parts}
         kind = parts[0][1].kind
-        drawn = {"parts": [config.first, config.second], "seed": config.pair_seed} if _is_drawn(kind) else {}
+        if _is_drawn(kind):
+            drawn = {"parts": [config.first, config.second], "seed": config.pair_seed}
+        else:
+            drawn = {}
         return {
             "set": "retrieval",
             "version": VERSION,
@@ -121,25 +142,33 @@ class Retrieval(Dataset):
 
     def _test(self) -> CutSplit:
         folder = self._prepare_test(self._training)
-        facts, split = read_manifest(folder).facts, open_pairs(folder, ("test",), self.config.max_len)
+        facts = read_manifest(folder).facts
+        split = open_pairs(folder, ("test",), self.config.max_len)
         aan = self.config.path is not None and self._parts[0][1].kind == "aan"
         notes = [*(_incomplete(facts) if aan else ()), *_left(facts), *self._clipped(split, "TEST")]
         return CutSplit(split, self.config.cut, tuple(notes))
 
     def _kind(self) -> list[str]:
         if self.config.path is None:
-            return ["stand-in data: generated pairs of documents of invented words, not the AAN files"]
-        kind, name = self._parts[0][1].kind, Path(self.config.path).name
+            return [
+                "stand-in data: generated pairs of documents of invented words, not the AAN files"
+            ]
+        kind = self._parts[0][1].kind
+        name = Path(self.config.path).name
         if kind == "aan":
             return [*_incomplete(self._facts), *_left(self._facts)]
-        what = (
-            f"{self.config.first} and {self.config.second} of the same document or not" if _is_drawn(kind) else "pairs"
-        )
+        if _is_drawn(kind):
+            what = f"{self.config.first} and {self.config.second} of the same document or not"
+        else:
+            what = "pairs"
         return [f"stand-in data: {what}, from {name}, not the AAN files", *_left(self._facts)]
 
     def _clipped(self, split: PairSplit, name: str) -> list[str]:
-        count, cut = split.clipped(self.config.cut), self.config.cut
-        return [f"{count} of {len(split)} {name} pairs hold a text cut at {cut} bytes"] if count else []
+        count = split.clipped(self.config.cut)
+        cut = self.config.cut
+        if count:
+            return [f"{count} of {len(split)} {name} pairs hold a text cut at {cut} bytes"]
+        return []
 
 
 def _is_drawn(kind: str) -> bool:
@@ -148,28 +177,38 @@ def _is_drawn(kind: str) -> bool:
 
 def _check_kind(train: Source, other: Source) -> None:
     if other.kind != train.kind:
-        raise DataError(f"{other.path}: is of another layout ({other.kind}) than {train.path} ({train.kind})")
+        raise DataError(
+            f"{other.path}: is of another layout ({other.kind}) than {train.path} ({train.kind})"
+        )
 
 
 def _incomplete(facts: Mapping[str, Any]) -> list[str]:
-    """What tells official files from the released ones: nothing but their numbers of rows is known."""
-    found = ((name, facts[name]["pairs"], count) for name, count in OFFICIAL_PAIRS.items() if name in facts)
+    """What tells official files from the released ones: nothing but their numbers of rows is
+    known.
+    """
+    counts = (
+        (name, facts[name]["pairs"], count)
+        for name, count in OFFICIAL_PAIRS.items()
+        if name in facts
+    )
     return [
         f"stand-in data: {name} has {pairs:,} pairs, the released AAN file {count:,}"
-        for name, pairs, count in found
+        for name, pairs, count in counts
         if pairs != count
     ]
 
 
 def _left(facts: Mapping[str, Any]) -> list[str]:
     """Documents that were left out, and pairs that were left in with a text of blanks."""
-    parts = {name: facts[name] for name in OFFICIAL_PAIRS if name in facts}
-    dropped = [
-        f"{part['dropped']} documents of {name} left out: their text stands in an earlier split or twice in this one"
-        for name, part in parts.items()
-        if part["dropped"]
-    ]
-    blank = [
-        f"{one} pairs of {name} hold a text of blanks only" for name, p in parts.items() if (one := p.get("blank"))
-    ]
+    dropped = []
+    blank = []
+    for name in OFFICIAL_PAIRS:
+        part = facts.get(name, {})
+        if count := part.get("dropped"):
+            dropped.append(
+                f"{count} documents of {name} left out: their text "
+                "stands in an earlier split or twice in this one"
+            )
+        if count := part.get("blank"):
+            blank.append(f"{count} pairs of {name} hold a text of blanks only")
     return dropped + blank

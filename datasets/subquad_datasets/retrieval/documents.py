@@ -1,8 +1,10 @@
-"""A stand-in from files: pairs of the two parts of documents, such as an article's body and its abstract. N documents.
+"""A stand-in from files: pairs of the two parts of documents, such as an article's body and its
+abstract. N documents.
 
-Label 1: both parts of one document; label 0: the first part of one and the second of another. Each part of each
-document stands in exactly one pair of either label, so that one side alone says nothing about the label. Pairs are
-drawn within a split, and a document whose text stands in an earlier split is left out.
+Label 1: both parts of one document; label 0: the first part of one and the second of another. Each
+part of each document stands in exactly one pair of either label, so that one side alone says
+nothing about the label. Pairs are drawn within a split, and a document whose text stands in an
+earlier split is left out.
 """
 
 from __future__ import annotations
@@ -41,19 +43,22 @@ def digest(text: bytes) -> bytes:
 
 
 def fresh(
-    documents: Iterator[tuple[bytes, bytes]], seen: Collection[bytes], added: set[bytes], dropped: list[int]
+    documents: Iterator[tuple[bytes, bytes]],
+    earlier: Collection[bytes],
+    added: set[bytes],
+    dropped: list[int],
 ) -> Iterator[tuple[bytes, bytes]]:
     """The documents of which neither part is in `seen` or came before.
 
     Args:
-        seen: digests of earlier splits.
+        earlier: digests of earlier splits.
         added: gets the digests of these documents.
         dropped: gets one entry, how many were left out, when all are read.
     """
     count = 0
     for pair in documents:
         digests = {digest(part) for part in pair}
-        if any(one in seen or one in added for one in digests):
+        if any(digest in earlier or digest in added for digest in digests):
             count += 1
             continue
         added |= digests
@@ -64,8 +69,8 @@ def fresh(
 def draw_pairs(path: Path, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of N documents whose parts are texts 2 n and 2 n + 1.
 
-    The partner of each document in the pairs that do not match is the next one on a random cycle through all of them,
-    never itself.
+    The partner of each document in the pairs that do not match is the next one on a random cycle
+    through all of them, never itself.
 
     Returns:
         (2 N, 2) int64 texts and (2 N,) int64 labels, the matching pairs first.
@@ -74,10 +79,14 @@ def draw_pairs(path: Path, count: int, seed: int) -> tuple[np.ndarray, np.ndarra
         DataError: fewer than two documents.
     """
     if count < 2:
-        raise DataError(f"{path}: {count} documents, two are needed to make a pair that does not match")
+        raise DataError(
+            f"{path}: {count} documents, two are needed to make a pair that does not match"
+        )
     cycle = random_stream(seed, 0).permutation(count)
     other = np.empty(count, dtype=np.int64)
     other[cycle] = np.roll(cycle, -1)
     own = np.arange(count, dtype=np.int64)
-    pairs = np.stack([np.tile(2 * own, 2), 2 * np.concatenate([own, other]) + 1], axis=1)
+    first = np.tile(2 * own, 2)
+    second = 2 * np.concatenate([own, other]) + 1
+    pairs = np.stack([first, second], axis=1)
     return pairs, np.repeat(np.array([1, 0], dtype=np.int64), count)

@@ -1,9 +1,9 @@
 """The stand-in without files: are two documents of invented words about one topic? Drawn in blocks.
 
-A topic is a set of words. Of a document's words, one in eight comes from its main topic, one in sixteen from another, a
-side topic, the others are common. Label 1: both documents have one main topic; label 0: they have two. All main topics
-are equally likely under either label, so that one side alone says nothing. Topics share words. Letters: D documents, W
-words of all of them.
+A topic is a set of words. Of a document's words, one in eight comes from its main topic, one in
+sixteen from another, a side topic, the others are common. Label 1: both documents have one main
+topic; label 0: they have two. All main topics are equally likely under either label, so that one
+side alone says nothing. Topics share words. Letters: D documents, W words of all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from subquad_datasets.invented import Lexicon, Stream, balanced, below, invent, lognormal, source, zipf
+from subquad_datasets.invented import (
+    Lexicon,
+    Stream,
+    balanced,
+    below,
+    invent,
+    lognormal,
+    source,
+    zipf,
+)
 from subquad_datasets.packed import PackedWriter
 from subquad_datasets.retrieval.split import write_pairs
 
@@ -23,10 +32,12 @@ VERSION = 1
 BLOCK = 64
 """Pairs drawn at once; another number is another data set."""
 
-COMMON, TOPICAL = 2_000, 512
+COMMON = 2_000
+TOPICAL = 512
 """Common words, and words of topics."""
 
-TOPICS, WORDS = 16, 64
+TOPICS = 16
+WORDS = 64
 """How many topics, and how many of the topical words each has."""
 
 _LENGTHS = lognormal(100, 400, 0.5)
@@ -35,7 +46,8 @@ _U = np.uint64
 
 
 def pack_generated(folder: Path, sizes: dict[Stream, int], seed: int) -> dict[str, Any]:
-    """Draw splits into one folder; a build of `prepare_once`. Pair n of all has texts 2 n and 2 n + 1.
+    """Draw splits into one folder; a build of `prepare_once`. Pair n of all has texts 2 n and 2 n +
+    1.
 
     Args:
         sizes: splits, each a stream of its own, with their numbers of pairs; more only append.
@@ -44,8 +56,10 @@ def pack_generated(folder: Path, sizes: dict[Stream, int], seed: int) -> dict[st
     Returns:
         facts: {split: {"pairs": n, "matching": n, "dropped": 0}}.
     """
-    lexicon, topics = invent(seed, COMMON + TOPICAL), draw_topics(seed)
-    facts, start = dict[str, Any](), 0
+    lexicon = invent(seed, COMMON + TOPICAL)
+    topics = draw_topics(seed)
+    facts = dict[str, Any]()
+    start = 0
     with PackedWriter(folder, "texts", labels=False) as writer:
         for name, size in sizes.items():
             labels = np.zeros(size, dtype=np.int64)
@@ -69,7 +83,9 @@ def draw_topics(seed: int) -> np.ndarray:
 def draw_block(
     lexicon: Lexicon, topics: np.ndarray, seed: int, split: Stream, number: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(bytes of all,) uint8, (2 BLOCK,) bytes of each text, (BLOCK,) labels: a function of the arguments alone."""
+    """(bytes of all,) uint8, (2 BLOCK,) bytes of each text, (BLOCK,) labels: a function of the
+    arguments alone.
+    """
     drawn = source(seed, split, number)
     labels = balanced(drawn.random_raw(BLOCK), 2)
     first = below(drawn.random_raw(BLOCK), TOPICS)
@@ -80,7 +96,9 @@ def draw_block(
     words = drawn.random_raw(int(counts.sum()))
     kinds = words & _U(15)
     topic = np.where(kinds < 2, np.repeat(main, counts), np.repeat(side, counts))
-    ids = np.where(kinds < 3, topics[topic, below(words, WORDS)], _COMMON[below(words, len(_COMMON))])
+    ids = np.where(
+        kinds < 3, topics[topic, below(words, WORDS)], _COMMON[below(words, len(_COMMON))]
+    )
     return *lexicon.write(ids, counts), labels
 
 

@@ -1,4 +1,6 @@
-"""From files to packed texts and pairs. Each distinct text is stored once, its first 10,000 bytes of it."""
+"""From files to packed texts and pairs. Each distinct text is stored once, its first 10,000
+bytes of it.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,19 @@ DIGESTS = "digests.npy"
 Parts = Sequence[tuple[str, Source]]
 
 
-def pack(folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] = ()) -> dict[str, Any]:
+def pack(
+    folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] = ()
+) -> dict[str, Any]:
     """Pack splits into one folder; a build of `prepare_once`.
 
     Args:
         parts: split names with their sources, all of one kind.
-        earlier: digests of the documents of splits that were packed before, which documents leave out.
+        earlier: digests of the documents of splits that were packed before, which documents leave
+            out.
 
     Returns:
-        facts: {split: {"pairs": n, "matching": n, "dropped": documents, "blank": pairs with a text of blanks only,
-            "sources": sha256 of what was read}}.
+        facts: {split: {"pairs": n, "matching": n, "dropped": documents, "blank": pairs with a text
+            of blanks only, "sources": sha256 of what was read}}.
 
     Raises:
         DataError: malformed sources, or pairs of TRAIN with one label only.
@@ -43,20 +48,29 @@ def pack(folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] 
     facts: dict[str, Any] = {}
     with PackedWriter(folder, "texts", labels=False) as writer:
         texts = _Texts(writer)
-        seen = set(earlier)
+        digests = set(earlier)
         for number, (name, source) in enumerate(parts):
             dropped = 0
             if source.kind in ("aan", "tsv"):
                 pairs, labels = _pack_tsv(texts, source, config)
             else:
-                pairs, labels, dropped = _pack_documents(texts, source, config, seen, config.pair_seed + number)
+                pairs, labels, dropped = _pack_documents(
+                    texts, source, config, digests, config.pair_seed + number
+                )
             if name == "train":
                 _check_labels(source, labels)
             write_pairs(folder, name, pairs, labels)
             blank = int(np.isin(pairs, texts.blank).any(axis=1).sum())
-            facts[name] = {"pairs": len(labels), "matching": int(labels.sum()), "dropped": dropped, "blank": blank}
+            facts[name] = {
+                "pairs": len(labels),
+                "matching": int(labels.sum()),
+                "dropped": dropped,
+                "blank": blank,
+            }
             facts[name]["sources"] = sums(source.files(config))
-    np.save(folder / DIGESTS, np.frombuffer(b"".join(sorted(seen)), dtype=np.uint8).reshape(-1, 16))
+    np.save(
+        folder / DIGESTS, np.frombuffer(b"".join(sorted(digests)), dtype=np.uint8).reshape(-1, 16)
+    )
     return facts
 
 
@@ -93,26 +107,30 @@ class _Texts:
 
 def _check_labels(source: Source, labels: np.ndarray) -> None:
     if labels.min() == labels.max():
-        raise DataError(f"{source.path}: all {len(labels)} pairs have the label {labels[0]}; TRAIN needs both")
+        raise DataError(
+            f"{source.path}: all {len(labels)} pairs have the label {labels[0]}; TRAIN needs both"
+        )
 
 
 def _pack_tsv(texts: _Texts, source: Source, config: Config) -> tuple[np.ndarray, np.ndarray]:
     columns = 5 if source.kind == "aan" else None
     rows = _tsv_rows(texts, read_pairs(source.path, utf8=config.check_utf8, columns=columns))
-    found = np.fromiter(chain.from_iterable(rows), dtype=np.int64).reshape(-1, 3)
-    return found[:, :2], found[:, 2]
+    table = np.fromiter(chain.from_iterable(rows), dtype=np.int64).reshape(-1, 3)
+    return table[:, :2], table[:, 2]
 
 
-def _tsv_rows(texts: _Texts, pairs: Iterator[tuple[int, bytes, bytes]]) -> Iterator[tuple[int, int, int]]:
+def _tsv_rows(
+    texts: _Texts, pairs: Iterator[tuple[int, bytes, bytes]]
+) -> Iterator[tuple[int, int, int]]:
     for label, first, second in pairs:
         yield texts.row(first), texts.row(second), label
 
 
 def _pack_documents(
-    texts: _Texts, source: Source, config: Config, seen: set[bytes], seed: int
+    texts: _Texts, source: Source, config: Config, digests: set[bytes], seed: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     dropped: list[int] = []
-    kept = fresh(read_documents(source, config), frozenset(seen), seen, dropped)
+    kept = fresh(read_documents(source, config), frozenset(digests), digests, dropped)
     rows = np.array([texts.row(part) for pair in kept for part in pair], dtype=np.int64)
     pairs, labels = draw_pairs(source.path, len(rows) // 2, seed)
     return rows[pairs], labels, dropped[0]

@@ -1,4 +1,6 @@
-"""Where pairs come from: tsv files of pairs, or documents with two parts from which pairs are drawn."""
+"""Where pairs come from: tsv files of pairs, or documents with two parts from which pairs are
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -57,26 +59,29 @@ def find_pairs(config: Config, part: SplitPart) -> Source | None:
         raise DataError(f"dataset.params.path: {root} is not a folder")
     names = _NAMES[part]
     for folder in (root / inside for inside in _INSIDE):
-        if found := find_file(folder, *(f"new_aan_pairs.{name}.tsv" for name in names)):
-            return Source("aan", found)
-    if found := find_file(root, *(f"{name}.tsv" for name in names)):
-        return Source("tsv", found)
-    if found := find_file(root, *(f"{name}.jsonl" for name in names)):
-        return Source("jsonl", found)
+        if file := find_file(folder, *(f"new_aan_pairs.{name}.tsv" for name in names)):
+            return Source("aan", file)
+    if file := find_file(root, *(f"{name}.tsv" for name in names)):
+        return Source("tsv", file)
+    if file := find_file(root, *(f"{name}.jsonl" for name in names)):
+        return Source("jsonl", file)
     folders = (root / name for name in names)
-    return next((Source("folders", path) for path in folders if (path / config.first).is_dir()), None)
+    return next(
+        (Source("folders", path) for path in folders if (path / config.first).is_dir()), None
+    )
 
 
 def need_pairs(config: Config, part: SplitPart) -> Source:
     """As `find_pairs`, with an error where there is none."""
-    found = find_pairs(config, part)
-    if found is None:
+    source = find_pairs(config, part)
+    if source is None:
         name = _NAMES[part][0]
         raise DataError(
-            f"dataset.params.path: {config.path} has none of new_aan_pairs.{name}.tsv, {name}.tsv, {name}.jsonl "
+            f"dataset.params.path: {config.path} has none of "
+            f"new_aan_pairs.{name}.tsv, {name}.tsv, {name}.jsonl "
             f"(.xz, .gz, .bz2) and {name}/{config.first}/*.txt"
         )
-    return found
+    return source
 
 
 def part_files(split: Path, config: Config) -> list[tuple[Path, Path]]:
@@ -85,9 +90,19 @@ def part_files(split: Path, config: Config) -> list[tuple[Path, Path]]:
     Raises:
         DataError: a document has one of its parts only.
     """
-    first, second = split / config.first, split / config.second
-    names = [{path.name for path in folder.glob("*.txt")} for folder in (first, second)]
-    if alone := sorted(names[0] ^ names[1]):
-        there, missing = (first, second) if alone[0] in names[0] else (second, first)
-        raise DataError(f"{there / alone[0]}: there is no {missing / alone[0]}; a document needs both parts")
-    return [(first / name, second / name) for name in sorted(names[0])]
+    first = split / config.first
+    second = split / config.second
+    first_names = {path.name for path in first.glob("*.txt")}
+    second_names = {path.name for path in second.glob("*.txt")}
+    if alone := sorted(first_names ^ second_names):
+        name = alone[0]
+        if name in first_names:
+            there = first
+            missing = second
+        else:
+            there = second
+            missing = first
+        raise DataError(
+            f"{there / name}: there is no {missing / name}; a document needs both parts"
+        )
+    return [(first / name, second / name) for name in sorted(first_names)]

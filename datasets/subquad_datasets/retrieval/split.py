@@ -37,7 +37,13 @@ class PairSplit(Split):
         inputs, keep = self.texts.gather(first, self.max_len, shift=1)
         inputs_b, keep_b = self.texts.gather(second, self.max_len, shift=1)
         labels = self.labels[indices]
-        return {"inputs": inputs, "keep": keep, "inputs_b": inputs_b, "keep_b": keep_b, "labels": labels}
+        return {
+            "inputs": inputs,
+            "keep": keep,
+            "inputs_b": inputs_b,
+            "keep_b": keep_b,
+            "labels": labels,
+        }
 
     def lengths(self) -> np.ndarray:
         return np.minimum(self.texts.lengths()[self.pairs].max(axis=1), self.max_len)
@@ -47,7 +53,9 @@ class PairSplit(Split):
         return hashed(self.texts.digests()[self.pairs])
 
     def clipped(self, cut: int) -> int:
-        """How many of the pairs have a text of more than `cut` tokens, as far as texts were stored."""
+        """How many of the pairs have a text of more than `cut` tokens, as far as texts were
+        stored.
+        """
         return int((self.texts.lengths() > cut)[self.pairs].any(axis=1).sum())
 
 
@@ -64,8 +72,14 @@ def open_pairs(folder: Path, names: tuple[str, ...], max_len: int) -> PairSplit:
         DataError: a file is missing or damaged.
     """
     try:
-        pairs = np.concatenate([np.load(folder / f"{name}.pairs.npy", allow_pickle=False) for name in names])
-        labels = np.concatenate([np.load(folder / f"{name}.labels.npy", allow_pickle=False) for name in names])
+        pairs = np.concatenate(
+            [np.load(folder / f"{name}.pairs.npy", allow_pickle=False) for name in names]
+        )
+        labels = np.concatenate(
+            [np.load(folder / f"{name}.labels.npy", allow_pickle=False) for name in names]
+        )
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{folder}: missing or damaged ({error}); prepare the data again") from error
+        raise DataError(
+            f"{folder}: missing or damaged ({error}); prepare the data again"
+        ) from error
     return PairSplit(PackedColumn(folder, "texts"), pairs, labels, max_len)

@@ -1,7 +1,9 @@
-"""The index of a shard: which samples it has, where they are, and the sha256 of each and of the whole.
+"""The index of a shard: which samples it has, where they are, and the sha256 of each and of the
+whole.
 
-SHARD.index is one line of JSON, the rows as they are in memory, and the sha256 of both. It is made by one pass over the
-shard, which is never unpacked: no name in it can lead anywhere, and only labels are looked into.
+SHARD.index is one line of JSON, the rows as they are in memory, and the sha256 of both. It is made
+by one pass over the shard, which is never unpacked: no name in it can lead anywhere, and only
+labels are looked into.
 """
 
 from __future__ import annotations
@@ -22,17 +24,22 @@ from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
 from subquad.limits import MEMBER, allow, open_tar, read_whole, tar_content, tar_files
-from subquad.storage import place_at, put, reaching
+from subquad.storage import put, reaching
+from subquad.stores import place_at
+from subquad.suggest import to_paste
 
 SUFFIX = ".index"
-IMAGES, LABEL = ("jpg", "jpeg", "png"), "cls"
+IMAGES = ("jpg", "jpeg", "png", "gif", "webp")
+LABEL = "cls"
 
 _FORMAT = 1
 _END = bytes(1024)
 """What every whole tar ends with."""
 _AT_ONCE = 1 << 16
-_MOST_CLASSES, _MOST_SHARDS = 1_000_000, 100_000
-_LONGEST_KEY, _LONGEST_HEAD = 1_000, 100_000
+_MOST_CLASSES = 1_000_000
+_MOST_SHARDS = 100_000
+_LONGEST_KEY = 1_000
+_LONGEST_HEAD = 100_000
 """Bytes; the keys of all samples are held in memory, each with the room of the longest."""
 _MAGIC = re.compile(r"[*?[]").search
 
@@ -55,8 +62,8 @@ class ShardIndex:
         name: of the shard's file.
         size: its bytes.
         sha256: of the file, in hexadecimal digits.
-        rows: (N,) structured: `key` bytes, `offset` and `size` of the picture in the file, `label`, `sha256` of the
-            picture (32 bytes).
+        rows: (N,) structured: `key` bytes, `offset` and `size` of the picture in the file, `label`,
+            `sha256` of the picture (32 bytes).
     """
 
     name: str
@@ -67,14 +74,23 @@ class ShardIndex:
 
 def row_type(width: int) -> np.dtype:
     """The type of an index's rows, for keys of at most so many bytes."""
-    return np.dtype([("key", f"S{width}"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i4"), ("sha256", "u1", 32)])
+    return np.dtype(
+        [
+            ("key", f"S{width}"),
+            ("offset", "<i8"),
+            ("size", "<i8"),
+            ("label", "<i4"),
+            ("sha256", "u1", 32),
+        ]
+    )
 
 
 def write_index(shard: Path) -> ShardIndex:
     """Read a shard, and write its index beside it.
 
     Raises:
-        DataError: the shard cannot be read; or what is wrong with it, and with which of its members.
+        DataError: the shard cannot be read; or what is wrong with it, and with which of its
+            members.
         DiskError: the index cannot be written.
     """
     with reaching(shard, DataError):
@@ -99,24 +115,32 @@ def read_index(shard: Path) -> ShardIndex:
     """
     path = index_path(shard)
     try:
-        size, data = shard.stat().st_size, read_whole(path)
+        size = shard.stat().st_size
+        data = read_whole(path)
     except FileNotFoundError as error:
-        remedy = f"; make it: subquad data index {shard}" if error.filename == str(path) else ""
+        if error.filename == str(path):
+            remedy = f"; make it: {_maker(shard)}"
+        else:
+            remedy = ""
         raise DataError(f"{error.filename}: does not exist{remedy}") from None
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
     index = _parsed(path, data, shard)
     if size != index.size:
         raise DataError(
-            f"{shard}: has {size:,} bytes, and its index says {index.size:,}: it was cut off or replaced; bring it "
-            f"here again, or make the index anew: subquad data index {shard}"
+            f"{shard}: has {size:,} bytes, and its index says {index.size:,}: it was cut off or "
+            f"replaced; bring it here again, or make the index anew: {_maker(shard)}"
         )
     return index
 
 
+def _maker(shard: Path) -> str:
+    return to_paste("data", "index", shard)
+
+
 def _parsed(path: Path, data: bytes, shard: Path) -> ShardIndex:
     content = data[:-32]
-    anew = f"make it anew: subquad data index {shard}"
+    anew = f"make it anew: {_maker(shard)}"
     if hashlib.sha256(content).digest() != data[-32:]:
         raise DataError(f"{path}: damaged, or no index of a shard; {anew}")
     line, _, rows = content.partition(b"\n")
@@ -125,26 +149,27 @@ def _parsed(path: Path, data: bytes, shard: Path) -> ShardIndex:
         head = _Head.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        told = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-        raise DataError(f"{path}: no index of a shard ({told}); {anew}") from None
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+        raise DataError(f"{path}: no index of a shard ({reason}); {anew}") from None
     if head.format != _FORMAT:
         raise DataError(f"{path}: has format {head.format}, this subquad reads {_FORMAT}; {anew}")
     kind = row_type(head.key_bytes)
     if len(rows) % kind.itemsize or not rows:
         raise DataError(f"{path}: {len(rows)} bytes of rows, each has {kind.itemsize}; {anew}")
-    found = np.frombuffer(rows, kind)
-    offset, size, label = (found[name] for name in ("offset", "size", "label"))
+    table = np.frombuffer(rows, kind)
+    offset, size, label = (table[name] for name in ("offset", "size", "label"))
     wrong = (offset < 0) | (size < 0) | (size > MEMBER) | (offset > head.size - size)
     wrong |= (label < 0) | (label >= _MOST_CLASSES)
     if wrong.any():
         row = int(np.argmax(wrong))
-        told = f"row {row + 1}: label {label[row]}, {size[row]} bytes from {offset[row]} on"
-        raise DataError(f"{path}: {told} are not in the shard's {head.size:,} bytes; {anew}")
-    return ShardIndex(head.name, head.size, head.sha256, found)
+        reason = f"row {row + 1}: label {label[row]}, {size[row]} bytes from {offset[row]} on"
+        raise DataError(f"{path}: {reason} are not in the shard's {head.size:,} bytes; {anew}")
+    return ShardIndex(head.name, head.size, head.sha256, table)
 
 
 def find_shards(patterns: Sequence[str], folder: str = "") -> list[Path]:
-    """The shards that names or patterns mean, in order: `*`, `?` and `[...]` in the file's name, {000..999} anywhere.
+    """The shards that names or patterns mean, in order: `*`, `?` and `[...]` in the file's name,
+    {000..999} anywhere.
 
     Args:
         patterns: at least one.
@@ -154,15 +179,18 @@ def find_shards(patterns: Sequence[str], folder: str = "") -> list[Path]:
         DataError: one matches nothing, a shard is named twice, or there are too many.
         ConfigError: an address of another kind.
     """
-    found = [path for pattern in patterns for path in _matching(pattern, folder)]
-    path, times = Counter(found).most_common(1)[0]
+    paths = [path for pattern in patterns for path in _matching(pattern, folder)]
+    path, times = Counter(paths).most_common(1)[0]
     if times > 1:
         raise DataError(f"{path}: named {times} times")
-    return found
+    return paths
 
 
 def _matching(pattern: str, folder: str) -> list[Path]:
-    if any(abs(int(first) - int(last)) > _MOST_SHARDS for first, last in re.findall(r"{(-?\d+)\.\.(-?\d+)", pattern)):
+    if any(
+        abs(int(first) - int(last)) > _MOST_SHARDS
+        for first, last in re.findall(r"{(-?\d+)\.\.(-?\d+)", pattern)
+    ):
         raise DataError(f"{pattern}: means more than {_MOST_SHARDS:,} shards")
     names = [pattern]
     if "{" in pattern:
@@ -171,10 +199,14 @@ def _matching(pattern: str, folder: str) -> list[Path]:
         names = list(islice(braceexpand(pattern), _MOST_SHARDS))
     paths = [place_at(f"{folder}/{name}" if folder else name) for name in names]
     with reaching(paths[0].parent, DataError):
-        found = [a for path in paths for a in (sorted(path.parent.glob(path.name)) if _MAGIC(path.name) else [path])]
-    if not found:
+        paths = [
+            a
+            for path in paths
+            for a in (sorted(path.parent.glob(path.name)) if _MAGIC(path.name) else [path])
+        ]
+    if not paths:
         raise DataError(f"{Path(folder) / pattern}: no shard has such a name")
-    return found
+    return paths
 
 
 class _Member(NamedTuple):
@@ -188,13 +220,17 @@ class _Summed:
     """A stream that keeps the size, the sha256 and the end of what went through it."""
 
     def __init__(self, stream: BinaryIO):
-        self._stream, self.sha256, self.size, self.end = stream, hashlib.sha256(), 0, b""
+        self._stream = stream
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+        self.end = b""
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
         self.sha256.update(data)
         self.size += len(data)
-        self.end = (self.end + data)[-len(_END) :] if data else self.end
+        if data:
+            self.end = (self.end + data)[-len(_END) :]
         return data
 
 
@@ -211,21 +247,34 @@ def _read_shard(shard: Path) -> ShardIndex:
     if not rows:
         raise DataError(f"{shard}: holds no samples")
     width = max(len(row[0]) for row in rows)
-    return ShardIndex(shard.name, stream.size, stream.sha256.hexdigest(), np.array(rows, row_type(width)))
+    return ShardIndex(
+        shard.name, stream.size, stream.sha256.hexdigest(), np.array(rows, row_type(width))
+    )
 
 
 def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
-    """A row for each sample: those of WebDataset, members one after the other that differ in their endings only."""
-    seen = set[str]()
+    """A row for each sample: those of WebDataset, members one after the other that differ in
+    their endings only.
+    """
+    keys = set[str]()
     for key, members in groupby(_members(shard, tar), key=lambda member: member.key):
         parts = list(members)
-        if key in seen:
-            raise DataError(f"{shard}: sample {key} is there twice, or its members are not side by side")
-        seen.add(key)
+        if key in keys:
+            raise DataError(
+                f"{shard}: sample {key} is there twice, or its members are not side by side"
+            )
+        keys.add(key)
         name = key.encode(errors="surrogateescape")
         allow(f"{shard}: sample {key[:100]}", "bytes of its key", len(name), _LONGEST_KEY)
-        image = _only(shard, key, [one for one in parts if one.ending in IMAGES], f"picture ({', '.join(IMAGES)})")
-        label = _only(shard, key, [one for one in parts if one.ending == LABEL], f"label ({LABEL})")
+        image = _only(
+            shard,
+            key,
+            [part for part in parts if part.ending in IMAGES],
+            f"picture ({', '.join(IMAGES)})",
+        )
+        label = _only(
+            shard, key, [part for part in parts if part.ending == LABEL], f"label ({LABEL})"
+        )
         sha256 = np.frombuffer(hashlib.sha256(image.data).digest(), np.uint8)
         yield name, image.offset, len(image.data), _label(shard, label), sha256
 
@@ -236,23 +285,39 @@ def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
     for member in tar_files(shard, tar):
         if member.isdir():
             continue
-        if not member.isreg() or PurePosixPath(member.name).is_absolute() or ".." in PurePosixPath(member.name).parts:
-            raise DataError(f"{shard}: member {member.name!r} is a link, a device or a path that leads elsewhere")
+        if (
+            not member.isreg()
+            or PurePosixPath(member.name).is_absolute()
+            or ".." in PurePosixPath(member.name).parts
+        ):
+            raise DataError(
+                f"{shard}: member {member.name!r} is a link, "
+                "a device or a path that leads elsewhere"
+            )
         key, ending = base_plus_ext(member.name)
-        if key is not None and ending is not None:  # as WebDataset passes over hidden files and such
+        # as WebDataset passes over hidden files and such
+        if key is not None and ending is not None:
             ending = ending.lower()
-            data = tar_content(shard, tar, member) if ending in (*IMAGES, LABEL) else b""
+            if ending in (*IMAGES, LABEL):
+                data = tar_content(shard, tar, member)
+            else:
+                data = b""
             yield _Member(key, ending, member.offset_data, data)
 
 
-def _only(shard: Path, key: str, found: list[_Member], what: str) -> _Member:
-    if len(found) != 1:
-        raise DataError(f"{shard}: sample {key} has {'no' if not found else 'more than one'} {what}")
-    return found[0]
+def _only(shard: Path, key: str, members: list[_Member], what: str) -> _Member:
+    if len(members) != 1:
+        raise DataError(
+            f"{shard}: sample {key} has {'no' if not members else 'more than one'} {what}"
+        )
+    return members[0]
 
 
 def _label(shard: Path, member: _Member) -> int:
     text = member.data.strip()
     if not (text.isdigit() and len(text) < 8 and int(text) < _MOST_CLASSES):
-        raise DataError(f"{shard}: the label of sample {member.key} is {text[:20]!r}, must be 0 to {_MOST_CLASSES - 1}")
+        raise DataError(
+            f"{shard}: the label of sample {member.key} is {text[:20]!r}, must be "
+            f"0 to {_MOST_CLASSES - 1}"
+        )
     return int(text)

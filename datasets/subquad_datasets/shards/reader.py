@@ -16,7 +16,8 @@ from subquad_datasets.shards.index import read_index, row_type
 
 
 class Shards:
-    """Shards in a given order, by their indices. Pickles as their names: a loader process opens them itself.
+    """Shards in a given order, by their indices. Pickles as their names: a loader process opens
+    them itself.
 
     Args:
         paths: at least one.
@@ -26,7 +27,8 @@ class Shards:
         shard: (N,) int64, the position of each sample's shard.
 
     Raises:
-        DataError: a shard or an index is missing, not readable, damaged, or they do not belong together.
+        DataError: a shard or an index is missing, not readable, damaged, or they do not belong
+            together.
     """
 
     def __init__(self, paths: Sequence[Path]):
@@ -34,7 +36,8 @@ class Shards:
         self._indices = [read_index(path) for path in self.paths]
         sizes = [len(index.rows) for index in self._indices]
         width = max(index.rows.dtype["key"].itemsize for index in self._indices)
-        self.rows, self.shard = np.empty(sum(sizes), row_type(width)), np.repeat(np.arange(len(sizes)), sizes)
+        self.rows = np.empty(sum(sizes), row_type(width))
+        self.shard = np.repeat(np.arange(len(sizes)), sizes)
         np.concatenate([index.rows for index in self._indices], out=self.rows)
 
     def __reduce__(self) -> Any:
@@ -45,7 +48,10 @@ class Shards:
 
     def name(self, row: int) -> str:
         """Shard and key of a sample."""
-        return f"{self.paths[self.shard[row]]}: {self.rows['key'][row].decode(errors='backslashreplace')}"
+        return (
+            f"{self.paths[self.shard[row]]}: "
+            f"{self.rows['key'][row].decode(errors='backslashreplace')}"
+        )
 
     def read(self, row: int, *, verify: bool) -> bytes:
         """The picture's file.
@@ -54,7 +60,8 @@ class Shards:
             verify: compare its sha256 with the index.
 
         Raises:
-            UnreadableImage: the shard cannot be read, has become shorter, or the bytes have changed.
+            UnreadableImage: the shard cannot be read, has become shorter, or the bytes have
+                changed.
         """
         place = self.rows[row]
         try:
@@ -81,8 +88,9 @@ class Shards:
             DataError: a shard has changed.
         """
         for path, wanted in zip(self.paths, self.sums, strict=True):
-            if (found := sha256_of(path)) != wanted:
+            if (actual := sha256_of(path)) != wanted:
                 raise DataError(
-                    f"{path}: has sha256 {found}, its index says {wanted}: it has changed; bring it here again, or use "
-                    "verify always, which leaves out the pictures that changed"
+                    f"{path}: has sha256 {actual}, its index says {wanted}: "
+                    "it has changed; bring it here again, or use verify "
+                    "always, which leaves out the pictures that changed"
                 )

@@ -1,4 +1,6 @@
-"""Where the pictures of new shards come from: folders of classes, or the archives of ILSVRC. Nothing is unpacked."""
+"""Where the pictures of new shards come from: folders of classes, or the archives of ILSVRC.
+Nothing is unpacked.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ from subquad_datasets.shards.index import IMAGES
 from subquad_datasets.text.lines import check_start, check_utf8, fault
 from subquad_datasets.text.source import list_files, list_folders
 
-_ENDINGS = tuple(f".{one}" for one in IMAGES)
+_ENDINGS = tuple(f".{ending}" for ending in IMAGES)
 
 
 class Picture(NamedTuple):
     """One file to be sharded, in a file of the disk.
 
     Attributes:
-        key: what the sample is called in the shard; it has no dot, at which WebDataset would cut it.
+        key: what the sample is called in the shard; it has no dot, at which WebDataset would cut
+            it.
         kind: the name of its class.
         file: where its bytes are,
         offset: from where, and
@@ -55,24 +58,30 @@ def find_pictures(source: Path, labels: Path | None = None) -> list[Picture]:
     """All pictures of a source, by class and name.
 
     Args:
-        source: a folder `<class>/*.jpg`; or a tar of tars `<class>.tar`, as ILSVRC2012_img_train.tar; or, with
-            `labels`, a tar of pictures, as ILSVRC2012_img_val.tar.
-        labels: a text file: `<file name> <class>` in each line, with blanks or a comma between (more fields are passed
-            over, names may lack their ending); or one class a line, for the pictures by name.
+        source: a folder `<class>/*.jpg`; or a tar of tars `<class>.tar`, as
+            ILSVRC2012_img_train.tar; or, with `labels`, a tar of pictures, as
+            ILSVRC2012_img_val.tar.
+        labels: a text file: `<file name> <class>` in each line, with blanks or a comma between
+            (more fields are passed over, names may lack their ending); or one class a line, for the
+            pictures by name.
 
     Raises:
         DataError: another layout, no pictures, or two of the same key.
         OSError: it cannot be read.
     """
     if source.is_dir() and labels is not None:
-        raise DataError(f"--labels has no effect with a folder: the folders in {source} name the classes")
-    found = list(_folder(source) if source.is_dir() else _archive(source, labels))
-    if not found:
-        raise DataError(f"{source}: no pictures: needs <class>/*{', *'.join(_ENDINGS)}, or tars of them")
-    key, times = Counter(one.key for one in found).most_common(1)[0]
+        raise DataError(
+            f"--labels has no effect with a folder: the folders in {source} name the classes"
+        )
+    pictures = list(_folder(source) if source.is_dir() else _archive(source, labels))
+    if not pictures:
+        raise DataError(
+            f"{source}: no pictures: needs <class>/*{', *'.join(_ENDINGS)}, or tars of them"
+        )
+    key, times = Counter(picture.key for picture in pictures).most_common(1)[0]
     if times > 1:
         raise DataError(f"{source}: {times} pictures would have the key {key}: rename all but one")
-    return sorted(found, key=lambda one: (one.kind, one.key))
+    return sorted(pictures, key=lambda picture: (picture.kind, picture.key))
 
 
 def read_classes(path: Path) -> list[str]:
@@ -98,17 +107,19 @@ def read_classes(path: Path) -> list[str]:
 
 
 def chosen_classes(path: Path, known: Sequence[str]) -> list[str]:
-    """The classes that a file names, in the order in which they are known; words after a name are for readers.
+    """The classes that a file names, in the order in which they are known; words after a name are
+    for readers.
 
     Raises:
         DataError: one is not known.
     """
-    lines, there = read_classes(path), set(known)
+    lines = read_classes(path)
+    there = set(known)
     names = {line if line in there else line.split()[0] for line in lines}
     if unknown := min(names - there, default=None):
         near = did_you_mean(unknown, known)
         raise DataError(f"{path}: class {unknown} is not among the {len(known)} there are{near}")
-    return [one for one in known if one in names]
+    return [name for name in known if name in names]
 
 
 def _folder(source: Path) -> Iterator[Picture]:
@@ -126,13 +137,15 @@ def _archive(source: Path, labels: Path | None) -> Iterator[Picture]:
         for outer in members:
             if outer.name.endswith(".tar"):
                 kind = PurePosixPath(outer.name).stem
-                for one in _members(source, stream, outer):
-                    if one.name.lower().endswith(_ENDINGS):
-                        key = _key(one.name, f"{kind}/")
-                        yield Picture(key, kind, str(source), one.offset_data, one.size)
+                for member in _members(source, stream, outer):
+                    if member.name.lower().endswith(_ENDINGS):
+                        key = _key(member.name, f"{kind}/")
+                        yield Picture(key, kind, str(source), member.offset_data, member.size)
 
 
-def _members(source: Path, stream: BinaryIO, outer: tarfile.TarInfo | None = None) -> Iterator[tarfile.TarInfo]:
+def _members(
+    source: Path, stream: BinaryIO, outer: tarfile.TarInfo | None = None
+) -> Iterator[tarfile.TarInfo]:
     """Files of a tar, or of one that is a file of it; their offsets are the stream's."""
     start = outer.offset_data if outer else 0
     stream.seek(start)
@@ -142,12 +155,15 @@ def _members(source: Path, stream: BinaryIO, outer: tarfile.TarInfo | None = Non
 
 
 def _labelled(source: Path, members: list[tarfile.TarInfo], labels: Path) -> Iterator[Picture]:
-    pictures = sorted((one for one in members if one.name.lower().endswith(_ENDINGS)), key=lambda one: one.name)
-    kinds = _kinds(labels, [_key(one.name) for one in pictures])
-    for one in pictures:
-        if (name := _key(one.name)) not in kinds:
-            raise DataError(f"{labels}: names no class for {one.name} of {source}")
-        yield Picture(name, kinds[name], str(source), one.offset_data, one.size)
+    pictures = sorted(
+        (picture for picture in members if picture.name.lower().endswith(_ENDINGS)),
+        key=lambda picture: picture.name,
+    )
+    kinds = _kinds(labels, [_key(picture.name) for picture in pictures])
+    for picture in pictures:
+        if (name := _key(picture.name)) not in kinds:
+            raise DataError(f"{labels}: names no class for {picture.name} of {source}")
+        yield Picture(name, kinds[name], str(source), picture.offset_data, picture.size)
 
 
 def _kinds(labels: Path, names: Sequence[str]) -> dict[str, str]:
@@ -163,5 +179,8 @@ def _kinds(labels: Path, names: Sequence[str]) -> dict[str, str]:
 
 def _key(name: str, above: str = "") -> str:
     path = PurePosixPath(name)
-    stem = path.name[: -len(path.suffix)] if path.suffix.lower() in _ENDINGS else path.name
+    if path.suffix.lower() in _ENDINGS:
+        stem = path.name[: -len(path.suffix)]
+    else:
+        stem = path.name
     return above + stem.replace(".", "_")

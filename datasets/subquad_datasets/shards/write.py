@@ -1,6 +1,8 @@
-"""New shards, written by several processes. What is written depends on the pictures and the settings alone.
+"""New shards, written by several processes. What is written depends on the pictures and the
+settings alone.
 
-So a second call finds whole shards of a first that was stopped, sees that they hold what they should, and goes on.
+So a second call finds whole shards of a first that was stopped, sees that they hold what they
+should, and goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ class ShardPlan(NamedTuple):
 
 
 def plan_shards(
-    folder: Path, split: str, pictures: Sequence[Picture], classes: Sequence[str], size: int, seed: int
+    folder: Path,
+    split: str,
+    pictures: Sequence[Picture],
+    classes: Sequence[str],
+    size: int,
+    seed: int,
 ) -> list[ShardPlan]:
     """Pictures in random order, cut into shards.
 
@@ -58,20 +65,23 @@ def plan_shards(
     label = {name: number for number, name in enumerate(classes)}
     words = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(len(pictures))
     mixed = [pictures[place] for place in np.argsort(words, kind="stable")]
-    parts = [mixed[start : start + size] for start in range(0, len(mixed), size)]
-    return [
-        ShardPlan(folder / f"{split}-{number:05d}.tar", part, [label[one.kind] for one in part])
-        for number, part in enumerate(parts)
-    ]
+    plans = []
+    for number, start in enumerate(range(0, len(mixed), size)):
+        part = mixed[start : start + size]
+        labels = [label[picture.kind] for picture in part]
+        plans.append(ShardPlan(folder / f"{split}-{number:05d}.tar", part, labels))
+    return plans
 
 
 def write_shards(
     folder: Path, split: str, classes: Sequence[str], plans: Sequence[ShardPlan], jobs: int
 ) -> Iterator[int]:
-    """Write shards with their indices, and the names of the classes; yields the samples of each that is there.
+    """Write shards with their indices, and the names of the classes; yields the samples of each
+    that is there.
 
     Raises:
-        DataError: other shards are in the folder, somebody writes there now, or a picture has changed.
+        DataError: other shards are in the folder, somebody writes there now, or a picture has
+            changed.
         OSError: a picture cannot be read, or a shard not written.
     """
     import webdataset  # noqa: F401  (what is not installed shows before anything is written)
@@ -80,13 +90,17 @@ def write_shards(
     try:
         with FileLock(folder / f".{split}.lock", timeout=0):
             _refuse_others(folder, split, classes, plans)
-            (folder / CLASSES).write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
+            (folder / CLASSES).write_text(
+                "".join(f"{name}\n" for name in classes), encoding="utf-8"
+            )
             yield from (len(index.rows) for index in in_processes(_write_shard, plans, jobs))
     except Timeout:
         raise DataError(f"{folder}: another process is writing shards of {split} there") from None
 
 
-def in_processes(work: Callable[[Any], ShardIndex], tasks: Iterable[Any], jobs: int) -> Iterator[ShardIndex]:
+def in_processes(
+    work: Callable[[Any], ShardIndex], tasks: Iterable[Any], jobs: int
+) -> Iterator[ShardIndex]:
     """`map` over processes of their own, in order; one job works here."""
     if jobs == 1:
         yield from map(work, tasks)
@@ -110,7 +124,9 @@ def _end_with_parent() -> None:
     Thread(target=wait, daemon=True).start()
 
 
-def _refuse_others(folder: Path, split: str, classes: Sequence[str], plans: Sequence[ShardPlan]) -> None:
+def _refuse_others(
+    folder: Path, split: str, classes: Sequence[str], plans: Sequence[ShardPlan]
+) -> None:
     names = folder / CLASSES
     if names.exists() and names.read_text(encoding="utf-8").splitlines() != list(classes):
         raise DataError(f"{names}: has other classes than these {len(classes)}: use another folder")
@@ -119,21 +135,44 @@ def _refuse_others(folder: Path, split: str, classes: Sequence[str], plans: Sequ
         raise DataError(f"{extra[0]}: a shard of another call: remove it, or use another folder")
 
 
+def _ending(data: bytes) -> str:
+    """Of a picture, by its first bytes."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "webp"
+    known = {b"\x89PNG": "png", b"GIF8": "gif"}
+    return next((ending for start, ending in known.items() if data.startswith(start)), "jpg")
+
+
 def _write_shard(plan: ShardPlan) -> ShardIndex:
     from webdataset.writer import TarWriter
 
     if not plan.path.exists():
         part = plan.path.with_name(f"{plan.path.name}.part")
-        part.unlink(missing_ok=True)  # of a call that was stopped, or a link, which is never written through
+        # of a call that was stopped, or a link, which is never written through
+        part.unlink(missing_ok=True)
         # Times, owners and the order of members are fixed, so that equal pictures give equal bytes.
-        with part.open("xb") as stream, TarWriter(stream, encoder=False, mtime=0, format="PAX_FORMAT") as tar:
+        with (
+            part.open("xb") as stream,
+            TarWriter(stream, encoder=False, mtime=0, format="PAX_FORMAT") as tar,
+        ):
             for picture, label in zip(plan.pictures, plan.labels, strict=True):
                 data = picture.read()
-                ending = "png" if data.startswith(b"\x89PNG") else "jpg"
-                tar.write({"__key__": picture.key, ending: data, LABEL: str(label).encode()})
+                named = {_ending(data): data, LABEL: str(label).encode()}
+                tar.write({"__key__": picture.key, **named})
         part.replace(plan.path)
-    index = read_index(plan.path) if index_path(plan.path).exists() else write_index(plan.path)
-    wanted = [(one.key.encode(), one.size, label) for one, label in zip(plan.pictures, plan.labels, strict=True)]
+    if index_path(plan.path).exists():
+        index = read_index(plan.path)
+    else:
+        index_name = index_path(plan.path).name
+        for left in plan.path.parent.glob(f".{index_name}.*.tmp"):  # of a call that was killed
+            left.unlink(missing_ok=True)
+        index = write_index(plan.path)
+    wanted = [
+        (picture.key.encode(), picture.size, label)
+        for picture, label in zip(plan.pictures, plan.labels, strict=True)
+    ]
     if index.rows[["key", "size", "label"]].tolist() != wanted:
-        raise DataError(f"{plan.path}: holds other samples than it should: remove it, or use another folder")
+        raise DataError(
+            f"{plan.path}: holds other samples than it should: remove it, or use another folder"
+        )
     return index

@@ -38,19 +38,27 @@ class ArticleDataset(TokenizedDataset[Articles]):
         path = Path(self.config.path)  # type: ignore[attr-defined]  (each config has its own)
         if not path.is_dir():
             raise DataError(f"dataset.params.path: {path} is not a folder")
-        found = find_parts(path, *self.forms)
-        if not found:
+        files = find_parts(path, *self.forms)
+        if not files:
             wanted = " or ".join(form.format("train") for form in self.forms)
             raise DataError(f"dataset.params.path: {path} has no {wanted} (.xz, .gz, .bz2)")
-        return {part: self.articles(file) for part, file in found.items()}
+        return {part: self.articles(file) for part, file in files.items()}
 
-    def pack(self, folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer) -> dict[str, Any]:
+    def pack(
+        self, folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer
+    ) -> dict[str, Any]:
         return pack_articles(folder, sources, tokenizer)
 
     def open(self, folder: Path, first: int, last: int) -> Any:
         """The split of these articles of a prepared folder: a dataclass with `notes`."""
         assert isinstance(self.config, SourceTargetConfig)
-        return ArticleSplit(PackedColumn(folder, "texts"), first, last, self.config.max_source, self.config.max_target)
+        return ArticleSplit(
+            PackedColumn(folder, "texts"),
+            first,
+            last,
+            self.config.max_source,
+            self.config.max_target,
+        )
 
     def clipped(self, split: Any, name: str) -> list[str]:
         """Notes on what is cut."""
@@ -64,15 +72,20 @@ class ArticleDataset(TokenizedDataset[Articles]):
         """
         if name == "test":
             return self._apart("test", self.sources["test"])
-        train, both = self.facts["train"]["samples"], sum(self.facts[part]["samples"] for part in self.facts)
-        return self.open(self.training, train if name == "validation" else 0, train if name == "train" else both)
+        train = self.facts["train"]["samples"]
+        both = sum(self.facts[part]["samples"] for part in self.facts)
+        return self.open(
+            self.training, train if name == "validation" else 0, train if name == "train" else both
+        )
 
     def open_file(self, path: Path, *, labelled: bool) -> Any:
         """A file in the layout of the given ones; without labels, summaries are not looked at."""
         return self._apart("file", self.articles(path, labelled=labelled), path.name)
 
     def describe(self) -> DataSpec:
-        return article_spec(self.load("train"), self.tokenizer, sizes=self.sizes(), notes=self.notes())
+        return article_spec(
+            self.load("train"), self.tokenizer, sizes=self.sizes(), notes=self.notes()
+        )
 
     def sizes(self) -> dict[str, int]:
         """Samples of each split but TEST."""
@@ -83,11 +96,15 @@ class ArticleDataset(TokenizedDataset[Articles]):
         """What a reader of a number needs to know of TRAIN and the validation part."""
         parts: tuple[SplitName, ...] = ("train", "validation")
         return tuple(
-            note for part in parts for note in (*self.facts[part]["notes"], *self.clipped(self.load(part), part))
+            note
+            for part in parts
+            for note in (*self.facts[part]["notes"], *self.clipped(self.load(part), part))
         )
 
     def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`lead-3`, the article's first three sentences, and `constant text`, the same for every article."""
+        """`lead-3`, the article's first three sentences, and `constant text`, the same for every
+        article.
+        """
         assert isinstance(split, ArticleSplit)
         return guesses(split, self.load("train"), self.tokenizer.text, self.root)
 
@@ -102,8 +119,8 @@ class PubmedSummarization(ArticleDataset):
     """The summary of an article, of its text and perhaps of its section titles.
 
     Reference: Cohan et al., 2018.
-    Departure: articles are not cut to the sections of the first level; titles that stand in a text as lines in capitals
-    are taken out of it (SumPubMed).
+    Departure: articles are not cut to the sections of the first level; titles that stand in a text
+    as lines in capitals are taken out of it (SumPubMed).
     """
 
     config: Config
@@ -114,7 +131,10 @@ class PubmedSummarization(ArticleDataset):
         config = self.config
         if config.path is not None:
             return super().find()
-        return {part: GeneratedArticles(config.seed, part, getattr(config, f"{part}_size")) for part in PART_NAMES}
+        return {
+            part: GeneratedArticles(config.seed, part, getattr(config, f"{part}_size"))
+            for part in PART_NAMES
+        }
 
     def articles(self, path: Path, *, labelled: bool = True) -> ArticleFile:
         config = self.config
@@ -123,14 +143,20 @@ class PubmedSummarization(ArticleDataset):
 
     def open(self, folder: Path, first: int, last: int) -> ArticleSplit:
         return replace(
-            super().open(folder, first, last), max_titles=self.config.max_titles if self.config.titles else 0
+            super().open(folder, first, last),
+            max_titles=self.config.max_titles if self.config.titles else 0,
         )
 
     def describe(self) -> DataSpec:
         if self.config.titles and not self.facts["train"]["titles"]:
-            raise DataError("dataset.params.titles: no article of TRAIN has section titles; use titles=false")
+            raise DataError(
+                "dataset.params.titles: no article of TRAIN has section titles; use titles=false"
+            )
         return replace(super().describe(), benchmark="PubMed" if self.config.path else "")
 
     def notes(self) -> tuple[str, ...]:
-        stand_in = () if self.config.path else ("stand-in data: generated articles of invented words",)
+        if self.config.path:
+            stand_in = ()
+        else:
+            stand_in = ("stand-in data: generated articles of invented words",)
         return (*stand_in, *super().notes())

@@ -1,4 +1,6 @@
-"""Summaries that need no trained model, with their ROUGE: an article's beginning, and one text for all articles."""
+"""Summaries that need no trained model, with their ROUGE: an article's beginning, and one text
+for all articles.
+"""
 
 from __future__ import annotations
 
@@ -64,20 +66,21 @@ def guesses(split: ArticleSplit, train: ArticleSplit, text: Text, root: Path) ->
 
 def first_sentences(article: str, count: int = 3) -> str:
     """A sentence ends at the end of a line, or at a blank after one of . ! ?"""
-    return "\n".join([one for one in _SENTENCE_END.split(article) if one][:count])
+    return "\n".join([sentence for sentence in _SENTENCE_END.split(article) if sentence][:count])
 
 
 def constant_words(summaries: Iterable[str]) -> list[str]:
     """The words of the text that wins most ROUGE-L where it is the summary of every article.
 
-    It is the most frequent words of the summaries, the most frequent one first, over and over. How many
-    words and how long a text are what gives the largest mean ROUGE-L over these summaries.
+    It is the most frequent words of the summaries, the most frequent one first, over and over. How
+    many words and how long a text are what gives the largest mean ROUGE-L over these summaries.
     """
     from rouge_score.tokenizers import DefaultTokenizer  # takes seconds, and brings nltk
 
-    plain, stemmed = DefaultTokenizer(use_stemmer=False), DefaultTokenizer(use_stemmer=True)
+    unstemmed = DefaultTokenizer(use_stemmer=False)
+    stemmed = DefaultTokenizer(use_stemmer=True)
     texts = list(summaries)
-    counts = Counter(word for text in texts for word in plain.tokenize(text))
+    counts = Counter(word for text in texts for word in unstemmed.tokenize(text))
     frequent = [word for word, _ in counts.most_common(_MOST_WORDS)]
     targets = [tokens for text in texts if (tokens := stemmed.tokenize(text))]
     if not targets:
@@ -118,11 +121,18 @@ def _texts(split: ArticleSplit, kind: int, text: Text) -> Iterator[str]:
 def _scores(split: ArticleSplit, answers: Iterable[str], text: Text) -> dict[str, float]:
     from rouge_score.rouge_scorer import RougeScorer  # takes seconds, and brings nltk
 
-    scorer, found = RougeScorer(_ROUGE, use_stemmer=True), list[Any]()
+    scorer = RougeScorer(_ROUGE, use_stemmer=True)
+    rows = []
     for target, answer in zip(_texts(split, TARGET, text), answers, strict=True):
-        found.append(scorer.score(target, answer))
-    table = np.array([[one[name].fmeasure for name in _ROUGE] for one in found])
+        scores = scorer.score(target, answer)
+        rows.append([scores[name].fmeasure for name in _ROUGE])
+    table = np.array(rows)
     mean = table.mean(0)
-    half = 1.96 * table.std(0, ddof=min(1, len(table) - 1)) / len(table) ** 0.5
+    deviation = table.std(0, ddof=min(1, len(table) - 1))
+    half = 1.96 * deviation / len(table) ** 0.5
     ends = {"": mean, "_low": np.maximum(mean - half, 0), "_high": np.minimum(mean + half, 1)}
-    return {f"{name}{end}": float(value) for end, row in ends.items() for name, value in zip(_ROUGE, row, strict=True)}
+    return {
+        f"{name}{end}": float(value)
+        for end, row in ends.items()
+        for name, value in zip(_ROUGE, row, strict=True)
+    }

@@ -82,7 +82,11 @@ class ArticleFile:
             count += 1
             yield from article
         if not count:
-            raise fault(self.path, 1, f"no articles ({len(self.bad)} lines left out)" if self.bad else "no articles")
+            raise fault(
+                self.path,
+                1,
+                f"no articles ({len(self.bad)} lines left out)" if self.bad else "no articles",
+            )
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -98,12 +102,17 @@ class ArticleFile:
 
     def _article(self, number: int, row: dict[str, Any]) -> Article:
         known = next((names for names in _FIELDS if names[0] in row), _FIELDS[1])
-        source_name, target_name, titles_name = (given or name for given, name in zip(self.fields, known, strict=True))
+        source_name, target_name, titles_name = (
+            given or name for given, name in zip(self.fields, known, strict=True)
+        )
         try:
             lines, titles = _lines(row, source_name)
             titles += [line for line in lines if _HEADING.fullmatch(line)]
             source = _full([line for line in lines if not _HEADING.fullmatch(line)], source_name)
-            target = _full(_lines(row, target_name)[0], target_name) if self.labelled else ""
+            if self.labelled:
+                target = _full(_lines(row, target_name)[0], target_name)
+            else:
+                target = ""
             if titles_name in row or self.fields[2]:
                 titles, _ = _lines(row, titles_name)
         except ValueError as error:
@@ -113,7 +122,8 @@ class ArticleFile:
 
 @dataclass(frozen=True)
 class GeneratedArticles:
-    """Articles of invented words: four sections of three sentences; the summary is the first sentence of the last two.
+    """Articles of invented words: four sections of three sentences; the summary is the first
+    sentence of the last two.
 
     So neither the article's start nor its end is the summary.
     """
@@ -131,8 +141,13 @@ class GeneratedArticles:
         for number in range(self.size):
             drawn = source(self.seed, self.part, number)
             counts = 4 + below(drawn.random_raw(12), 8)
-            ids = np.split(table[below(drawn.random_raw(int(counts.sum())), len(table))], np.cumsum(counts)[:-1])
-            lines = [" ".join(self._words[word] for word in row) + "." for row in ids]
+            ids = table[below(drawn.random_raw(int(counts.sum())), len(table))]
+            words = [self._words[word] for word in ids]
+            ends = np.cumsum(counts)
+            lines = [
+                " ".join(words[end - count : end]) + "."
+                for end, count in zip(ends, counts, strict=True)
+            ]
             yield from ("\n".join(lines), f"{lines[6]}\n{lines[9]}", "\n".join(_HEADINGS))
 
     def files(self) -> list[Path]:
@@ -153,13 +168,20 @@ def _lines(row: dict[str, Any], name: str) -> tuple[list[str], list[str]]:
     """
     if name not in row:
         raise ValueError(f"no field {name!r}; the row holds {sorted(row)}")
-    value, titles = row[name], list[str]()
-    parts = value if isinstance(value, list) else [value]
+    value = row[name]
+    titles = list[str]()
+    if isinstance(value, list):
+        parts = value
+    else:
+        parts = [value]
     if all(isinstance(part, list) and len(part) == 2 for part in parts):
-        titles, parts = [part[0] for part in parts], [part[1] for part in parts]
+        titles = [part[0] for part in parts]
+        parts = [part[1] for part in parts]
     if wrong := [part for part in [*titles, *parts] if not isinstance(part, str)]:
         shown = json.dumps(wrong[0])[:40]
-        raise ValueError(f"{name!r} must be a text, or a list of texts or of [title, text]; got {shown}")
+        raise ValueError(
+            f"{name!r} must be a text, or a list of texts or of [title, text]; got {shown}"
+        )
     lines = [line.strip() for part in parts for line in _MARKUP.sub("", part).split("\n")]
     try:
         "".join([*titles, *lines]).encode()

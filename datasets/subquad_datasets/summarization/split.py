@@ -1,4 +1,6 @@
-"""Articles with their summaries as token ids, memory-mapped. N articles, B batch, T padded length of summaries."""
+"""Articles with their summaries as token ids, memory-mapped. N articles, B batch, T padded
+length of summaries.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class ArticleSplit(Split):
         return self.last - self.first
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        """`inputs`, `keep`, `labels` (B, T), `reference` (B, R) and, with titles, `inputs_titles` and `keep_titles`."""
+        """`inputs`, `keep`, `labels` (B, T), `reference` (B, R) and, with titles,
+        `inputs_titles` and `keep_titles`.
+        """
         inputs, keep = self.column.gather(self.rows(SOURCE, indices), self.max_source)
         rows = self.rows(TARGET, indices)
         target, real = self.column.gather(rows, self.max_target)
@@ -80,7 +84,10 @@ class ArticleSplit(Split):
     def clipped(self, name: str) -> list[str]:
         """Notes on what is cut."""
         limits = {"articles": (SOURCE, self.max_source), "summaries": (TARGET, self.max_target)}
-        counts = {what: int((self.column.lengths(self.rows(row)) > most).sum()) for what, (row, most) in limits.items()}
+        counts = {
+            what: int((self.column.lengths(self.rows(row)) > most).sum())
+            for what, (row, most) in limits.items()
+        }
         return [
             f"{count:,} of {len(self):,} {name} {what} cut at {limits[what][1]:,} tokens"
             for what, count in counts.items()
@@ -88,11 +95,14 @@ class ArticleSplit(Split):
         ]
 
 
-def pack_articles(folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer) -> dict[str, Any]:
+def pack_articles(
+    folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer
+) -> dict[str, Any]:
     """Encode articles into one column; what `TokenizedDataset.pack` does.
 
     Returns:
-        facts: {part: {"samples": N, "titles": tokens of all titles, "notes": [...], "sources": sha256 of files}}.
+        facts: {part: {"samples": N, "titles": tokens of all titles, "notes": [...], "sources":
+            sha256 of files}}.
     """
     facts: dict[str, Any] = {}
     with PackedWriter(folder, "texts", tokenizer.dtype, labels=False) as writer:
@@ -103,16 +113,20 @@ def pack_articles(folder: Path, sources: Mapping[str, Articles], tokenizer: Toke
                 titles += int(lengths[(TITLES - rows) % 3 :: 3].sum())
                 rows += len(lengths)
             files = articles.files()
-            found = {"samples": rows // 3, "titles": titles, "notes": articles.notes()}
-            facts[name] = {**found, "sources": sums(files) if files else {}}
+            facts_of_part = {"samples": rows // 3, "titles": titles, "notes": articles.notes()}
+            facts[name] = {**facts_of_part, "sources": sums(files) if files else {}}
     return facts
 
 
 def article_spec(train: ArticleSplit, tokenizer: Tokenizer, **more: Any) -> DataSpec:
     """The description of a data set of articles; `more` is further attributes of it."""
-    arrays, lengths = {"reference": Array(("reference",), "int64")}, {"reference": train.longest_reference}
+    arrays = {"reference": Array(("reference",), "int64")}
+    lengths = {"reference": train.longest_reference}
     if train.max_titles:
-        arrays |= {"inputs_titles": Array(("titles",), "int64"), "keep_titles": Array(("titles",), "bool")}
+        arrays |= {
+            "inputs_titles": Array(("titles",), "int64"),
+            "keep_titles": Array(("titles",), "bool"),
+        }
         lengths["titles"] = train.max_titles
     return DataSpec.tokens(
         max_len=train.max_source,

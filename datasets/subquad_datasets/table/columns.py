@@ -1,13 +1,12 @@
-"""Columns of a CSV or Parquet file, with the place of each value for messages. The only place that needs pyarrow.
+"""Columns of a CSV or Parquet file, with the place of each value for messages.
 
 R rows.
 """
 
 from __future__ import annotations
 
-import csv
 import math
-from collections import Counter
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import COLUMNS, MEMBER, allow, open_unpacked, unpacked_limit
+from subquad.limits import MEMBER, allow
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table.times import OddTime, ordered
-from subquad_datasets.text.lines import check_utf8, fault, raw_lines, strict_rows
+from subquad_datasets.text.lines import fault
+from subquad_datasets.text.own import Form, strict_rows
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 """What stands for a missing value, in any case."""
@@ -29,10 +29,9 @@ MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 LARGEST = float(np.finfo(np.float32).max)
 """Values are float32 in the end."""
 
-_TEXTS = ("STRING", "JSON", "ENUM", "NONE")
-"""Kinds of columns of a Parquet file that may hold a text once for many rows."""
+_WITH_COMMA = re.compile(r"[+-]?[\d.]*\d,\d+")
+
 _FLAGS = {"true": 1.0, "false": 0.0}
-_AT_ONCE = 1 << 20
 _LOOKED_AT = 1000
 """Cells that tell a column of true and false, which has no numbers, from one of numbers."""
 
@@ -45,23 +44,29 @@ class Columns:
         path: the file.
         names: of its columns.
         table: pyarrow's; of CSV all columns are texts.
-        is_text: whether it is CSV, whose rows are lines.
-        broken: whether a value of CSV has a line end in it, so that rows are not lines.
+        form: how a file of CSV is written, whose rows are lines; None of Parquet.
+        broken: whether a value of CSV has a line end in it, or lines between rows are empty, so
+            that rows are not lines.
     """
 
     path: Path
     names: tuple[str, ...]
     table: Any
-    is_text: bool
+    form: Form | None
     broken: bool = False
 
     def __len__(self) -> int:
         return self.table.num_rows
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is CSV."""
+        return self.form is not None
+
     @cached_property
     def _lines(self) -> list[int]:
         """The line in which each row starts, where rows are not lines."""
-        return [line for line, _ in strict_rows(self.path)][1:]
+        return [line for line, cells in strict_rows(self.path) if cells][1:]
 
     def fault(self, row: int, text: str) -> DataError:
         """An error that names a row, counted from 0."""
@@ -71,13 +76,17 @@ class Columns:
 
     def no_channel(self, text: str) -> DataError:
         """An error about the names of columns."""
-        return fault(self.path, 1, text) if self.is_text else DataError(f"{self.path}: {text}")
+        if self.is_text:
+            return fault(self.path, 1, text)
+        return DataError(f"{self.path}: {text}")
 
     def kind(self, name: str) -> str:
         """What a column of numbers holds, in a word."""
         if not self.is_text:
             return str(self.table[name].type)
-        first = {_word(value).lower() for value in self.table[name].slice(0, _LOOKED_AT).to_pylist()}
+        first = {
+            _word(value).lower() for value in self.table[name].slice(0, _LOOKED_AT).to_pylist()
+        }
         return "true, false" if first & _FLAGS.keys() else "numbers"
 
     def need(self, name: str, key: str) -> None:
@@ -88,7 +97,10 @@ class Columns:
         """
         if name not in self.names:
             known = f"it has {', '.join(self.names[:20])}{did_you_mean(name, self.names)}"
-            place = f"{self.path}:1" if self.is_text else self.path
+            if self.is_text:
+                place = f"{self.path}:1"
+            else:
+                place = self.path
             raise DataError(f"dataset.params.{key}: {place}: no column {name!r}; {known}")
 
     def words(self, name: str) -> np.ndarray:
@@ -97,20 +109,24 @@ class Columns:
         Raises:
             DataError: one is missing, or has a line end or NUL in it.
         """
-        found = [_word(value) for value in self.table[name].to_pylist()]
-        for row, word in enumerate(found):
+        words = [_word(value) for value in self.table[name].to_pylist()]
+        for row, word in enumerate(words):
             if not word:
                 raise self.fault(row, f"column {name!r} is empty")
             if "\0" in word or "\n" in word or "\r" in word:
-                raise self.fault(row, f"column {name!r}: {word[:40]!r} has a line end or NUL in it; is a quote amiss?")
-        longest = max(map(len, found), default=0)
+                raise self.fault(
+                    row,
+                    f"column {name!r}: {word[:40]!r} has a "
+                    "line end or NUL in it; is a quote amiss?",
+                )
+        longest = max(map(len, words), default=0)
         allow(
             f"{self.path}: column {name!r}",
             "bytes, each text with room for the longest",
-            4 * longest * len(found),
+            4 * longest * len(words),
             MEMBER,
         )
-        return np.array(found, dtype=object).astype(np.str_)
+        return np.array(words, dtype=object).astype(np.str_)
 
     def names_of(self, name: str, *, numbers_only: bool = False) -> np.ndarray:
         """As `words`, where equal ones mean the same: of classes, series or groups.
@@ -121,26 +137,34 @@ class Columns:
         Raises:
             DataError: also, two look alike.
         """
-        found = self.words(name)
-        known, first = np.unique(found, return_index=True)
+        names = self.words(name)
+        known, first = np.unique(names, return_index=True)
         in_order = np.argsort(first)
         if alike := first_alike(known[in_order].tolist(), numbers_only=numbers_only):
-            row = int(np.argmax(found == alike[1]))
-            raise self.fault(row, f"column {name!r}: {alike[1]!r} and {alike[0]!r} look alike; write them the same way")
-        return found
+            row = int(np.argmax(names == alike[1]))
+            raise self.fault(
+                row,
+                f"column {name!r}: {alike[1]!r} and {alike[0]!r} "
+                "look alike; write them the same way",
+            )
+        return names
 
     def times(self, name: str) -> tuple[np.ndarray, str]:
-        """(R,) numbers that grow with time, and what the column holds: see `subquad_datasets.table.times`.
+        """(R,) numbers that grow with time, and what the column holds: see
+        `subquad_datasets.table.times`.
 
         Raises:
-            DataError: cells of several kinds, one that is missing or not finite, or texts that do not sort by time.
+            DataError: cells of several kinds, one that is missing or not finite, or texts that do
+                not sort by time.
         """
         import pyarrow as pa
 
         column = self.table[name]
         if pa.types.is_temporal(column.type):
             if column.null_count:
-                raise self.fault(int(np.argmax(column.is_null().to_numpy())), f"column {name!r} is empty")
+                raise self.fault(
+                    int(np.argmax(column.is_null().to_numpy())), f"column {name!r} is empty"
+                )
             return np.unique(column.to_numpy(), return_inverse=True)[1], "dates"
         if (fast := _fast_times(column)) is not None:
             return fast, "numbers"
@@ -151,7 +175,8 @@ class Columns:
             raise self.fault(odd.row, f"column {name!r}: {odd}") from None
 
     def numbers(self, name: str) -> np.ndarray:
-        """(R,) float64, finite, or NaN where missing. A column of true and false alone is one of 1 and 0.
+        """(R,) float64, finite, or NaN where missing. A column of true and false alone is one of 1
+        and 0.
 
         Raises:
             DataError: a value is no finite number, or is too large for float32.
@@ -160,17 +185,26 @@ class Columns:
 
         column = self.table[name]
         try:
-            found = column.cast(pa.float64()).to_numpy() if not self.is_text else _fast(column)
+            if not self.is_text:
+                numbers = column.cast(pa.float64()).to_numpy()
+            else:
+                numbers = _fast(column)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             words = [_word(value) for value in column.to_pylist()]
-            found = _flags(words)
-            if found is None:
-                found = np.array([self._number(name, row, word) for row, word in enumerate(words)])
-        if (wrong := np.flatnonzero(np.abs(found) > LARGEST)).size:
-            value = found[wrong[0]]
-            told = "is not finite" if np.isinf(value) else "is too large for float32; rescale the column"
-            raise self.fault(int(wrong[0]), f"column {name!r}: {value} {told}")
-        return found
+            numbers = _flags(words)
+            if numbers is None:
+                numbers = np.array(
+                    [self._number(name, row, word) for row, word in enumerate(words)]
+                )
+        if (wrong := np.flatnonzero(np.abs(numbers) > LARGEST)).size:
+            value = numbers[wrong[0]]
+            reason = (
+                "is not finite"
+                if np.isinf(value)
+                else "is too large for float32; rescale the column"
+            )
+            raise self.fault(int(wrong[0]), f"column {name!r}: {value} {reason}")
+        return numbers
 
     def _number(self, name: str, row: int, text: str) -> float:
         if text.lower() in MISSING:
@@ -178,153 +212,23 @@ class Columns:
         try:
             return float(text.replace("_", "no number"))
         except ValueError:
-            raise self.fault(row, f"column {name!r}: {text[:40]!r} is not a number") from None
-
-
-def read_columns(path: Path) -> Columns:
-    """A whole file.
-
-    Raises:
-        DataError: pyarrow is not installed; or it cannot be read, a row is too short or too long, there are no rows, or
-            a name of a column is empty or there twice.
-    """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise DataError("tables need pyarrow, which is not installed: pip install 'subquad[table]'") from None
-    is_text = path.suffix != ".parquet"
-    try:
-        table = _read_csv(path) if is_text else _read_parquet(path)
-    except (pa.ArrowException, OSError) as error:
-        if is_text:
-            _check_csv(path)
-        raise DataError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
-    if not table.num_rows:
-        raise fault(path, 2, "no rows") if is_text else DataError(f"{path}: no rows")
-    broken = is_text and table.num_rows + 1 != _count_lines(path)
-    if broken:
-        _check_csv(path)
-    return Columns(path, tuple(table.column_names), table, is_text, broken)
-
-
-def _check_csv(path: Path) -> None:
-    """Say where a file is no CSV: slower than pyarrow, and exact.
-
-    Raises:
-        DataError: text that is not UTF-8, a quote that never ends, a row of another length.
-    """
-    names = list[str]()
-    for line, cells in strict_rows(path):
-        names = names or cells
-        if len(cells) != len(names):
-            raise fault(path, line, f"{len(cells)} values, the header has {len(names)} columns")
-
-
-def _count_lines(path: Path) -> int:
-    """How many lines end with a newline, and one more where the last does not."""
-    count, end = 0, b"\n"
-    with open_unpacked(path) as stream:
-        while piece := stream.read(_AT_ONCE):
-            count += piece.count(b"\n")
-            end = piece[-1:]
-    return count + (end != b"\n")
-
-
-def _read_parquet(path: Path) -> Any:
-    """A whole file, after counting what it takes: a value may stand in it once for many rows."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    allowed = unpacked_limit(path.stat().st_size)
-    with parquet.ParquetFile(path) as file:
-        allow(path, "columns", file.metadata.num_columns, COLUMNS)
-        allow(path, "bytes of its values", _parquet_bytes(file), allowed)
-        kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        _check_names(path, file.schema_arrow.names)
-        columns = [file.schema.column(place) for place in range(file.metadata.num_columns)]
-    texts = [column.path for column in columns if column.logical_type.type in _TEXTS]
-    table = parquet.read_table(path, read_dictionary=texts)
-    for place, name in enumerate(table.column_names):
-        column = table[name]
-        if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
-            allow(path, f"bytes of column {name[:40]!r}", _text_bytes(column), allowed)
-            if column.type != kinds[name]:
-                table = table.set_column(place, name, column.cast(kinds[name]))
-    return table
-
-
-def _parquet_bytes(file: Any) -> int:
-    """What the values of a Parquet file take in memory; of texts their places alone."""
-    total = 0
-    columns = map(file.schema.column, range(file.metadata.num_columns))
-    widths = [max(8, column.length) for column in columns]
-    for group in range(file.metadata.num_row_groups):
-        row_group = file.metadata.row_group(group)
-        for place, width in enumerate(widths):
-            column = row_group.column(place)
-            total += column.total_uncompressed_size + column.num_values * width
-    return max(total, file.metadata.num_rows * len(widths))
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    of_texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(is_kind(kind) for is_kind in of_texts)
-
-
-def _text_bytes(column: Any) -> int:
-    """What a column of a dictionary of texts takes when each is written out."""
-    from pyarrow import compute
-
-    total = 0
-    for chunk in column.chunks:
-        lengths = compute.binary_length(chunk.dictionary)  # type: ignore[attr-defined]
-        total += compute.sum(lengths.take(chunk.indices)).as_py() or 0  # type: ignore[attr-defined]
-    return total
-
-
-def _read_csv(path: Path) -> Any:
-    """All columns as texts: a label such as 01 stays what it is."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow
-
-    names = _header(path)
-    texts = {name: pa.string() for name in names}
-    return arrow.read_csv(
-        path if path.suffix == ".csv" else open_unpacked(path),
-        arrow.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
-        arrow.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
-        arrow.ConvertOptions(column_types=texts, strings_can_be_null=False),
-    )
-
-
-def _header(path: Path) -> list[str]:
-    for number, raw in raw_lines(path):
-        check_utf8(path, raw, number)
-        allow(path, "columns", raw.count(b","), COLUMNS)
-        try:
-            names = next(csv.reader([raw.decode()], strict=True), [])
-        except csv.Error as error:
-            raise fault(path, number, f"not a line of column names ({error})") from None
-        _check_names(path, names)
-        return names
-    raise fault(path, 1, "the file is empty")
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
-    counts = Counter(names)
-    if wrong := [name for name in names if not name.strip() or counts[name] > 1]:
-        raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
+            reason = f"column {name!r}: {text[:40]!r} is not a number"
+            if _WITH_COMMA.fullmatch(text):
+                reason += "; a comma may be a decimal point or mean thousands: write 1.5 or 1000"
+            raise self.fault(row, reason) from None
 
 
 def _word(value: Any) -> str:
     """A cell as text without blanks around it; "" for a missing one."""
-    return "" if value is None or value != value else str(value).strip()
+    if value is None or value != value:
+        return ""
+    return str(value).strip()
 
 
 def _flags(words: Sequence[str]) -> np.ndarray | None:
-    """1 for true, 0 for false, NaN for what is missing; None where there is anything else, or neither."""
+    """1 for true, 0 for false, NaN for what is missing; None where there is anything else, or
+    neither.
+    """
     lower = [word.lower() for word in words]
     if not set(lower) <= _FLAGS.keys() | MISSING or not _FLAGS.keys() & set(lower):
         return None
@@ -332,7 +236,9 @@ def _flags(words: Sequence[str]) -> np.ndarray | None:
 
 
 def _fast_times(column: Any) -> np.ndarray | None:
-    """A column of whole numbers, or else of finite ones, without a look at each cell; None where it is no such."""
+    """A column of whole numbers, or else of finite ones, without a look at each cell; None where
+    it is no such.
+    """
     import pyarrow as pa
     from pyarrow import compute
 
@@ -344,10 +250,10 @@ def _fast_times(column: Any) -> np.ndarray | None:
         if pa.types.is_floating(column.type) and kind == pa.int64():
             continue
         try:
-            found = column.cast(kind).to_numpy()
+            numbers = column.cast(kind).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
-        return found if np.isfinite(found).all() else None
+        return numbers if np.isfinite(numbers).all() else None
     return None
 
 

@@ -1,7 +1,7 @@
 """The order of a column of times: numbers, dates of one form, or texts that sort by time. R rows.
 
-Text is the last resort, as it would put 10 before 9 without a word. So cells of several kinds are refused, and so are
-texts whose order as text is not that of the numbers in them.
+Text is the last resort, as it would put 10 before 9 without a word. So cells of several kinds are
+refused, and so are texts whose order as text is not that of the numbers in them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ _FRACTION = re.compile(r"[.,]\d+")
 _OFFSET = re.compile(r"[+-](\d\d:?\d\d(:?\d\d)?)$")
 _UNSORTED = re.compile(
     r"(?i)^\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d\s*[ap]\.?m\b"
-    r"|(?<![a-z])(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)[a-z]*[\s,.-]*\d"
+    r"|(?<![a-z])(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|f"
+    r"ri|sat|sun)[a-z]*[\s,.-]*\d"
     r"|\d[\s,.-]*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 )
-"""Dates that begin with the day or the month, names of months and days with a number, and hours with am and pm."""
+"""Dates that begin with the day or the month, names of months and days with a number, and hours
+with am and pm.
+"""
 
 _REMEDY = "write times as numbers, or as dates such as 2024-01-05T13:00:00"
 
@@ -43,24 +46,28 @@ def ordered(words: Sequence[str]) -> tuple[np.ndarray, str]:
     """(R,) numbers that grow with time, and "numbers", "dates" or "text".
 
     Raises:
-        OddTime: a cell is of another kind than most, is missing or not finite; or texts do not sort by time.
+        OddTime: a cell is of another kind than most, is missing or not finite; or texts do not sort
+            by time.
     """
     numbers = _integers(words)
     if numbers is not None:
         return numbers, "numbers"
     kinds = [_kind(word) for word in words]
-    found = set(kinds)
-    if len(found) > 1 or found <= {_MISSING, _INFINITE}:
+    different = set(kinds)
+    if len(different) > 1 or different <= {_MISSING, _INFINITE}:
         raise _odd(words, kinds)
-    if found == {_NUMBER}:
+    if different == {_NUMBER}:
         return np.array([float(word) for word in words]), "numbers"
-    if found == {_TEXT}:
+    if different == {_TEXT}:
         return _ranks(words, _in_text_order(words)), "text"
     moments = [datetime.fromisoformat(word) for word in words]
     return _ranks(moments, sorted(set(moments))), "dates"
 
 
-_NUMBER, _TEXT, _MISSING, _INFINITE = "a number", "text", "missing", "not finite"
+_NUMBER = "a number"
+_TEXT = "text"
+_MISSING = "missing"
+_INFINITE = "not finite"
 
 
 def _kind(word: str) -> str:
@@ -82,7 +89,9 @@ def _kind(word: str) -> str:
 
 
 def _integers(words: Sequence[str]) -> np.ndarray | None:
-    """Whole numbers, exactly: nanoseconds are more than float64 can tell apart. None where not all are such."""
+    """Whole numbers, exactly: nanoseconds are more than float64 can tell apart. None where not
+    all are such.
+    """
     try:
         return np.array([int(word.replace("_", "no number")) for word in words], dtype=np.int64)
     except (ValueError, OverflowError):
@@ -96,7 +105,10 @@ def _odd(words: Sequence[str], kinds: Sequence[str]) -> OddTime:
     rare = next((kind for kind in (_MISSING, _INFINITE) if kind in counts), None)
     rare = rare or min((kind for kind in counts if kind != most), key=lambda kind: counts[kind])
     row = kinds.index(rare)
-    beside = f", and {counts[most]} others are {most}" if most != rare else ""
+    if most != rare:
+        beside = f", and {counts[most]} others are {most}"
+    else:
+        beside = ""
     return OddTime(row, f"{words[row][:40]!r} is {rare}{beside}; {_REMEDY}")
 
 
@@ -109,11 +121,16 @@ def _in_text_order(words: Sequence[str]) -> list[str]:
     known = sorted(set(words))
     unsorted = next((row for row, word in enumerate(words) if _UNSORTED.search(word)), None)
     if len(known) > 1 and unsorted is not None:
-        raise OddTime(unsorted, f"{words[unsorted][:40]!r} does not sort by time as text; {_REMEDY}")
+        raise OddTime(
+            unsorted, f"{words[unsorted][:40]!r} does not sort by time as text; {_REMEDY}"
+        )
     for first, second in zip(known, sorted(known, key=_natural), strict=True):
         if first != second:
-            told = f"as text {first[:40]!r} comes before {second[:40]!r}; {_REMEDY}, or with as many digits in each"
-            raise OddTime(words.index(first), told)
+            reason = (
+                f"as text {first[:40]!r} comes before {second[:40]!r}; {_REMEDY}, or "
+                "with as many digits in each"
+            )
+            raise OddTime(words.index(first), reason)
     return known
 
 

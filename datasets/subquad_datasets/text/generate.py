@@ -1,8 +1,9 @@
 """The stand-in for reviews: does a text of invented words say more good than bad? Drawn in blocks.
 
-Most words are neutral. One in eight is polar, a good or a bad word, and one of four negators ("not") right before a
-polar word turns it round; negators stand before neutral words too, so that their number says nothing. The label is the
-sign of the sum: 1 where more is good. Letters: T texts, P places (a word with the negator before it, if any).
+Most words are neutral. One in eight is polar, a good or a bad word, and one of four negators
+("not") right before a polar word turns it round; negators stand before neutral words too, so that
+their number says nothing. The label is the sign of the sum: 1 where more is good. Letters: T texts,
+P places (a word with the negator before it, if any).
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from functools import cached_property
 
 import numpy as np
 
-from subquad_datasets.invented import Lexicon, Stream, balanced, below, invent, lognormal, source, zipf
+from subquad_datasets.invented import (
+    Lexicon,
+    Stream,
+    balanced,
+    below,
+    invent,
+    lognormal,
+    source,
+    zipf,
+)
 
 VERSION = 1
 """Of what is drawn: raise it where the same seed would give other texts."""
@@ -21,7 +31,9 @@ VERSION = 1
 BLOCK = 256
 """Texts drawn at once; another number is another data set."""
 
-NEUTRAL, POLAR, NEGATORS = 2_000, 64, 4
+NEUTRAL = 2_000
+POLAR = 64
+NEGATORS = 4
 """Words of each kind; POLAR good ones and as many bad ones."""
 
 _LENGTHS = lognormal(60, 105, 0.92)
@@ -60,13 +72,20 @@ class GeneratedTexts:
         """Every text with its label; `utf8` means nothing here, all are ASCII."""
         for number in range(-(-self.size // BLOCK)):
             letters, lengths, labels = draw_block(self.lexicon, self.seed, self.split, number)
-            data, ends = letters.tobytes(), np.cumsum(lengths).tolist()
-            for end, length, label in zip(ends[: self.size - number * BLOCK], lengths.tolist(), labels, strict=False):
+            data = letters.tobytes()
+            ends = np.cumsum(lengths).tolist()
+            for end, length, label in zip(
+                ends[: self.size - number * BLOCK], lengths.tolist(), labels, strict=False
+            ):
                 yield data[end - length : end], int(label)
 
 
-def draw_block(lexicon: Lexicon, seed: int, split: Stream, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(bytes of all,) uint8, (BLOCK,) bytes of each text, (BLOCK,) labels: a function of the arguments alone."""
+def draw_block(
+    lexicon: Lexicon, seed: int, split: Stream, number: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(bytes of all,) uint8, (BLOCK,) bytes of each text, (BLOCK,) labels: a function of the
+    arguments alone.
+    """
     drawn = source(seed, split, number)
     labels = balanced(drawn.random_raw(BLOCK), 2)
     places = _LENGTHS[below(drawn.random_raw(BLOCK), len(_LENGTHS))]
@@ -84,7 +103,9 @@ def draw_block(lexicon: Lexicon, seed: int, split: Stream, number: int) -> tuple
     return *lexicon.write(both[said], counts), labels
 
 
-def _choose(words: np.ndarray, text: np.ndarray, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _choose(
+    words: np.ndarray, text: np.ndarray, places: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
     """(P,) bool: as many places of each text as `counts` (T,), an odd number, says."""
     order = np.lexsort((words, text))
     rank = np.arange(len(text)) - np.repeat(np.cumsum(places) - places, places)
@@ -94,7 +115,9 @@ def _choose(words: np.ndarray, text: np.ndarray, places: np.ndarray, counts: np.
 
 
 def _meanings(words: np.ndarray, text: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Which polar words say something good: drawn, and all of a text turned round where the label is another."""
+    """Which polar words say something good: drawn, and all of a text turned round where the
+    label is another.
+    """
     good = below(words, 100) < _AGREEING
     sums = np.bincount(text, np.where(good, 1, -1), BLOCK)
     return good ^ ((sums > 0) != (labels == 1))[text]

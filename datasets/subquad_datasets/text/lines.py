@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import json
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from subquad.errors import DataError
 from subquad.limits import LINE, PACKED, VALUES, allow, open_unpacked
@@ -20,9 +20,13 @@ COMPRESSED = ("", *PACKED)
 """What may follow a file's name, in the order in which it is looked for."""
 
 _NO_TEXT = "the file is binary or damaged"
+_MAYBE_UTF16 = "or UTF-16 without its mark: if it is text, save it as UTF-8"
 
 _LONG = 65_536
 """Bytes of a line after which `text_lines` goes on with another piece."""
+
+Opener = Callable[[Path], BinaryIO]
+"""Opens a file as bytes of UTF-8."""
 
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -33,26 +37,34 @@ def fault(path: Path, line: int, text: str) -> DataError:
 
 
 def find_file(folder: Path, *names: str, endings: Sequence[str] = COMPRESSED) -> Path | None:
-    """The first of the names that is a file of the folder, with the first of the endings; None where none is.
+    """The first of the names that is a file of the folder, with the first of the endings; None
+    where none is.
 
     Raises:
-        DataError: files with two of the names are there; or a name is that of a link that leads nowhere, or has
-            letters of the other case.
+        DataError: files with two of the names are there; or a name is that of a link that leads
+            nowhere, or has letters of the other case.
     """
-    there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set[str]()
-    found = list[Path]()
+    if folder.is_dir():
+        there = {entry.name for entry in folder.iterdir()}
+    else:
+        there = set[str]()
+    files = list[Path]()
     for name in names:
         ended = [f"{name}{ending}" for ending in endings]
-        paths = [path for one in ended if one in there and is_file(path := folder / one)]
-        found += paths[:1]
-        odd = sorted({one for one in there if one.lower() in map(str.lower, ended)}.difference(ended))
+        paths = [path for name in ended if name in there and is_file(path := folder / name)]
+        files += paths[:1]
+        odd = sorted(
+            {name for name in there if name.lower() in map(str.lower, ended)}.difference(ended)
+        )
         if odd and not paths and is_file(folder / odd[0]):
-            right = next(one for one in ended if one.lower() == odd[0].lower())
-            told = f"such a file is called {right}; rename it, or take it away"
-            raise DataError(f"{folder / odd[0]}: {told}")
-    if len(found) > 1:
-        raise DataError(f"{found[0]}: is there twice, also as {found[1].name}")
-    return found[0] if found else None
+            right = next(name for name in ended if name.lower() == odd[0].lower())
+            advice = f"such a file is called {right}; rename it, or take it away"
+            raise DataError(f"{folder / odd[0]}: {advice}")
+    if len(files) > 1:
+        raise DataError(f"{files[0]}: is there twice, also as {files[1].name}")
+    if files:
+        return files[0]
+    return None
 
 
 def is_file(path: Path) -> bool:
@@ -67,28 +79,35 @@ def is_file(path: Path) -> bool:
     return path.is_file()
 
 
-def raw_lines(path: Path, *, ended: bool = False) -> Iterator[tuple[int, bytes]]:
+def raw_lines(
+    path: Path, *, ended: bool = False, opened: Opener = open_unpacked
+) -> Iterator[tuple[int, bytes]]:
     """Numbered lines, from 1, without their line ends.
 
     Args:
-        ended: refuse a last line without an end; for files where nothing else tells that they were cut off.
+        path: a plain or compressed file.
+        ended: refuse a last line without an end; for files where nothing else tells that they were
+            cut off.
+        opened: how the file is opened.
 
     Raises:
         DataError: a byte order mark, or a damaged, unreadable or cut off file.
     """
-    for number, raw in whole_lines(path):
+    for number, raw in whole_lines(path, opened):
         if ended and not raw.endswith(b"\n"):
-            raise fault(path, number, "the line has no end: the file is cut off (if not, add a newline)")
+            raise fault(
+                path, number, "the line has no end: the file is cut off (if not, add a newline)"
+            )
         yield number, raw.rstrip(b"\r\n")
 
 
-def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def whole_lines(path: Path, opened: Opener = open_unpacked) -> Iterator[tuple[int, bytes]]:
     """As `raw_lines`, with their line ends.
 
     Raises:
         DataError: also, a line is too long.
     """
-    for number, raw in _pieces(path, LINE + 1):
+    for number, raw in _pieces(path, LINE + 1, opened):
         if len(raw) > LINE:
             allow(f"{path}:{number}", "bytes of a line, or more", len(raw), LINE)
         yield number, raw
@@ -100,7 +119,8 @@ def text_lines(path: Path) -> Iterator[str]:
     Raises:
         DataError: as `raw_lines`; or the file is empty or not UTF-8.
     """
-    number, decoder = 0, codecs.getincrementaldecoder("utf-8")()
+    number = 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for number, raw in _pieces(path, _LONG):
             if b"\0" in raw:
@@ -113,35 +133,18 @@ def text_lines(path: Path) -> Iterator[str]:
         raise fault(path, 1, "the file is empty")
 
 
-def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:
+def utf8_lines(path: Path, opened: Opener = open_unpacked) -> Iterator[tuple[int, str]]:
     """As `raw_lines`, decoded.
 
     Raises:
         DataError: as `raw_lines`; or the file is empty or not UTF-8.
     """
     number = 0
-    for number, raw in raw_lines(path):
+    for number, raw in raw_lines(path, opened=opened):
         check_utf8(path, raw, number)
         yield number, raw.decode()
     if not number:
         raise fault(path, 1, "the file is empty")
-
-
-def strict_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of CSV with the line in which each starts; an empty line is a row without cells.
-
-    Raises:
-        DataError: as `utf8_lines`; or a quote never ends, or stands where none can.
-    """
-    csv.field_size_limit(LINE)
-    started = 1
-    reader = csv.reader((f"{line}\n" for _, line in utf8_lines(path)), strict=True)
-    try:
-        for cells in reader:
-            yield started, cells
-            started = reader.line_num + 1
-    except csv.Error as error:
-        raise fault(path, started, f"not CSV, from this row on: {error}") from None
 
 
 def json_rows(path: Path, *fields: str) -> Iterator[tuple[int, list[bytes]]]:
@@ -165,11 +168,11 @@ def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         name = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{name[:40]!r} is there twice")
-    return found
+    return fields
 
 
 def check_start(path: Path, data: bytes) -> None:
@@ -179,42 +182,66 @@ def check_start(path: Path, data: bytes) -> None:
 
 
 def check_utf8(path: Path, data: bytes, first_line: int = 1) -> None:
-    """Refuse bytes that are not UTF-8, and NUL, which no text has; `data` starts at `first_line`."""
+    """Refuse bytes that are not UTF-8, and NUL, which no text has; `data` starts at
+    `first_line`.
+    """
     if b"\0" in data:
         place = data.index(b"\0")
         line = first_line + data.count(b"\n", 0, place)
         column = place - data.rfind(b"\n", 0, place)
-        raise fault(path, line, f"NUL byte at column {column}; {_NO_TEXT}")
+        raise fault(path, line, f"NUL byte at column {column}; {_NO_TEXT}, {_MAYBE_UTF16}")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise fault(path, line, f"byte 0x{data[error.start]:02x} at column {column} is not UTF-8") from error
+        reason = f"byte 0x{data[error.start]:02x} at column {column} is not UTF-8"
+        raise fault(path, line, f"{reason}; save the file as UTF-8") from error
 
 
 def _text(path: Path, number: int, row: dict[str, Any], field: str) -> bytes:
     value = row.get(field)
     if not isinstance(value, str) or not value:
-        seen = f"holds {sorted(row)}" if field not in row else f"has {json.dumps(value)[:40]} there"
-        raise fault(path, number, f"no text under {field!r}; the row {seen}")
+        if field not in row:
+            content = f"holds {sorted(row)}"
+        else:
+            content = f"has {json.dumps(value)[:40]} there"
+        raise fault(path, number, f"no text under {field!r}; the row {content}")
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise fault(path, number, f"{field!r} holds half a surrogate pair, which is no text") from error
+        raise fault(
+            path, number, f"{field!r} holds half a surrogate pair, which is no text"
+        ) from error
 
 
-def _pieces(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
+def _pieces(path: Path, limit: int, opened: Opener = open_unpacked) -> Iterator[tuple[int, bytes]]:
     """Numbered lines with their ends, in pieces of at most `limit` bytes."""
     number = 1
+    with damage_named(path, lambda: number), opened(path) as stream:
+        while raw := stream.readline(limit):
+            if number == 1:
+                check_start(path, raw)
+            yield number, raw
+            number += raw.endswith(b"\n")
+
+
+@contextmanager
+def damage_named(path: Path, number: Callable[[], int] = lambda: 1) -> Iterator[None]:
+    """Turn what goes wrong while a plain or compressed file is read into a DataError.
+
+    Args:
+        path: the file.
+        number: says the line that is being read.
+
+    Raises:
+        DataError: the file is damaged, cut off or cannot be read.
+    """
     try:
-        with open_unpacked(path) as stream:
-            while raw := stream.readline(limit):
-                if number == 1:
-                    check_start(path, raw)
-                yield number, raw
-                number += raw.endswith(b"\n")
+        yield
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise fault(path, number, f"the compressed file is damaged or cut off ({error})") from error
+        raise fault(
+            path, number(), f"the compressed file is damaged or cut off ({error})"
+        ) from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

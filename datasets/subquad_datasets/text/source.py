@@ -1,4 +1,6 @@
-"""Which texts there are: `<split>/<class>/*.txt`, or `<split>_<class>.jsonl`. TEST is listed, not read."""
+"""Which texts there are: `<split>/<class>/*.txt`, or `<split>_<class>.jsonl`. TEST is listed,
+not read.
+"""
 
 from __future__ import annotations
 
@@ -52,70 +54,84 @@ def find_texts(path: Path, split: str) -> Source | None:
     """
     if not path.is_dir():
         raise DataError(f"dataset.params.path: {path} is not a folder")
-    root = path / "aclImdb" if (path / "aclImdb").is_dir() else path
-    folders, packed = _folders(root / split), _packed(root, split)
+    if (path / "aclImdb").is_dir():
+        root = path / "aclImdb"
+    else:
+        root = path
+    folders = _folders(root / split)
+    packed = _packed(root, split)
     if folders and packed:
-        raise DataError(f"{root}: {split} is there twice, as folders of texts and as {packed[0][1].name}")
-    found = [(name, tuple(list_files(root / split / name, ".txt"))) for name in folders]
-    found = found or [(name, (file,)) for name, file in packed]
-    empty = [name for name, files in found if not files]
+        raise DataError(
+            f"{root}: {split} is there twice, as folders of texts and as {packed[0][1].name}"
+        )
+    classes = [(name, tuple(list_files(root / split / name, ".txt"))) for name in folders]
+    classes = classes or [(name, (file,)) for name, file in packed]
+    empty = [name for name, files in classes if not files]
     if empty:
         raise DataError(f"{root / split / empty[0]}: no *.txt files")
-    return Source(tuple(name for name, _ in found), tuple(files for _, files in found)) if found else None
+    if classes:
+        return Source(tuple(name for name, _ in classes), tuple(files for _, files in classes))
+    return None
 
 
 def need_texts(path: Path, split: str) -> Source:
     """As `find_texts`, with an error where there are none."""
-    found = find_texts(path, split)
-    if found is None:
+    source = find_texts(path, split)
+    if source is None:
         raise DataError(
-            f"dataset.params.path: {path} has neither {split}/<class>/*.txt nor {split}_<class>.jsonl (.xz, .gz, .bz2)"
+            f"dataset.params.path: {path} has neither {split}/<class>/*.txt nor "
+            f"{split}_<class>.jsonl (.xz, .gz, .bz2)"
         )
-    return found
+    return source
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """One hash of the names, sizes and times of files: cheap, and another one where a file was changed.
+    """One hash of the names, sizes and times of files: cheap, and another one where a file was
+    changed.
 
     Raises:
         DataError: a file is not there.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in map(str, paths):
         try:
             stat = os.stat(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-        found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
+        digest.update(
+            f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+        )
+    return digest.hexdigest()
 
 
 def sums(paths: Sequence[Path]) -> dict[str, str]:
-    """sha256 of what was read: of a file, by its name; of several one for all, by their common folder.
+    """sha256 of what was read: of a file, by its name; of several one for all, by their common
+    folder.
 
-    That one is the sum of what `sha256sum` prints for the files, named below the folder, in the order in which they are
-    read: `<sha256>  <name>` and a newline for each.
+    That one is the sum of what `sha256sum` prints for the files, named below the folder, in the
+    order in which they are read: `<sha256>  <name>` and a newline for each.
     """
     if len(paths) == 1:
         return {paths[0].name: sha256_of(paths[0])}
     folder = Path(os.path.commonpath(paths))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in paths:
         line = f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n"
-        found.update(line.encode("utf-8", "surrogateescape"))
-    return {f"{folder.name}: {len(paths)} files": found.hexdigest()}
+        digest.update(line.encode("utf-8", "surrogateescape"))
+    return {f"{folder.name}: {len(paths)} files": digest.hexdigest()}
 
 
 def list_files(folder: Path, *endings: str) -> list[Path]:
-    """Files of a folder with one of the endings, in any case, by name; several times as fast as a glob.
+    """Files of a folder with one of the endings, in any case, by name; several times as fast as a
+    glob.
 
     Raises:
         DataError: an entry has such an ending, and is a link that leads nowhere.
     """
     with os.scandir(folder) as entries:
-        found = [entry for entry in entries if entry.name.lower().endswith(endings)]
-        known = {entry.name for entry in found if not entry.is_symlink() and entry.is_file()}
-    names = sorted(entry.name for entry in found)
+        files = [entry for entry in entries if entry.name.lower().endswith(endings)]
+        known = {entry.name for entry in files if not entry.is_symlink() and entry.is_file()}
+    names = sorted(entry.name for entry in files)
     return [folder / name for name in names if name in known or is_file(folder / name)]
 
 
@@ -125,13 +141,13 @@ def list_folders(folder: Path) -> list[str]:
     Raises:
         DataError: an entry is a link that leads nowhere: nobody knows what it was.
     """
-    found = list[str]()
+    folders = list[str]()
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            found.append(path.name)
+            folders.append(path.name)
         elif path.is_symlink() and not path.exists():
             raise DataError(f"{path}: is a link that leads nowhere; mend it, or take it away")
-    return found
+    return folders
 
 
 def _folders(split: Path) -> list[str]:
@@ -142,12 +158,14 @@ def _folders(split: Path) -> list[str]:
 
 def _packed(root: Path, split: str) -> list[tuple[str, Path]]:
     matches = ((_PACKED.fullmatch(child.name), child) for child in root.iterdir())
-    named = [(match["label"], child) for match, child in matches if match and match["split"] == split]
-    found = sorted((label, child) for label, child in named if is_file(child))
-    names = [name for name, _ in found if name != UNLABELLED]
+    named = [
+        (match["label"], child) for match, child in matches if match and match["split"] == split
+    ]
+    classes = sorted((label, child) for label, child in named if is_file(child))
+    names = [name for name, _ in classes if name != UNLABELLED]
     if len(set(names)) < len(names):
         raise DataError(f"{root}: class {names[0]} of {split} is there twice, plain and compressed")
-    return [(name, child) for name, child in found if name != UNLABELLED]
+    return [(name, child) for name, child in classes if name != UNLABELLED]
 
 
 def _read(path: Path, utf8: bool) -> Iterator[bytes]:

@@ -1,4 +1,6 @@
-"""A packed split of which only the first tokens of each sequence are read. B batch, L padded length."""
+"""A packed split of which only the first tokens of each sequence are read. B batch, L padded
+length.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class CutSplit(Split):
 
     def lengths(self) -> np.ndarray | None:
         lengths = self.inner.lengths()
-        return None if lengths is None else np.minimum(lengths, self.cut)
+        if lengths is None:
+            return None
+        return np.minimum(lengths, self.cut)
 
     def digests(self) -> np.ndarray:
         return self.inner.digests()

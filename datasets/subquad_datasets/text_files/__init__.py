@@ -14,22 +14,34 @@ class Config(TokenizedConfig):
     """Where the texts are, how they become tokens, and how a validation part is cut."""
 
     path: str = param(
-        meaning="folder with train/<class>/*.txt and test/<class>/*.txt, or with train.csv and test.csv, or .jsonl "
-        "(.xz, .gz, .bz2); optionally validation",
+        meaning="folder with train/<class>/*.txt and test/<class>/*.txt, or with train.csv and "
+        "test.csv, or .tsv, or .jsonl (.xz, .gz, .bz2); optionally validation",
         path=True,
         min_length=1,
     )
-    text: str = param("text", meaning="column or field of the text, in .csv and .jsonl", min_length=1)
-    labels: str = param("label", meaning="column or field of the class, in .csv and .jsonl", min_length=1)
-    max_len: int = param(512, meaning="padded length; longer texts lose their end", unit="tokens", ge=1, le=1_000_000)
+    text: str = param(
+        "text", meaning="column or field of the text, in .csv and .jsonl", min_length=1
+    )
+    labels: str = param(
+        "label", meaning="column or field of the class, in .csv and .jsonl", min_length=1
+    )
+    max_len: int = param(
+        512, meaning="padded length; longer texts lose their end", unit="tokens", ge=1, le=1_000_000
+    )
     validation_fraction: float = param(
-        0.1, meaning="share of TRAIN, by class, that selects checkpoints, where no validation is given", gt=0, lt=1
+        0.1,
+        meaning="share of TRAIN, by class, that selects checkpoints, where no validation is given",
+        gt=0,
+        lt=1,
     )
     split_seed: int = param(0, meaning="seed for drawing the validation part", ge=0, lt=2**32)
 
-    def label(self) -> str:
-        name = PurePath(self.path).name
-        return name if self.tokenizer == "byte" else f"{name}-{self.tokenizer}{self.vocab_size or ''}"
+    @staticmethod
+    def label(path: str, tokenizer: str, vocab_size: int | None) -> str:
+        name = PurePath(path).name
+        if tokenizer == "byte":
+            return name
+        return f"{name}-{tokenizer}{vocab_size or ''}"
 
     @model_validator(mode="after")
     def _apart(self) -> Config:
@@ -41,7 +53,9 @@ class Config(TokenizedConfig):
 PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.text_files.dataset:TextFiles",
-    summary="texts of one's own in classes, from folders, CSV or JSON lines, as bytes, byte pairs or words",
+    summary="texts of one's own in classes, from folders, CSV "
+    "or JSON lines, as bytes, byte pairs or words",
     inputs="tokens",
     targets=("class",),
+    from_python="subquad_datasets.text_files.from_python:write_texts",
 )

@@ -34,9 +34,14 @@ class TextFiles(TokenizedDataset[Texts]):
     def find(self) -> Mapping[str, Texts]:
         return find_labelled(Path(self.config.path), (self.config.text, self.config.labels))
 
-    def pack(self, folder: Path, sources: Mapping[str, Texts], tokenizer: Tokenizer) -> dict[str, Any]:
+    def pack(
+        self, folder: Path, sources: Mapping[str, Texts], tokenizer: Tokenizer
+    ) -> dict[str, Any]:
         training = "train" in sources
-        classes = self._named(sources) if training else self.facts["classes"]
+        if training:
+            classes = self._named(sources)
+        else:
+            classes = self.facts["classes"]
         facts: dict[str, Any] = {"classes": list(classes)}
         with PackedWriter(folder, "texts", tokenizer.dtype) as writer:
             for name, source in sources.items():
@@ -49,7 +54,8 @@ class TextFiles(TokenizedDataset[Texts]):
         return facts
 
     def describe(self) -> DataSpec:
-        trainval, most = self.load("trainval"), self.config.max_len
+        trainval = self.load("trainval")
+        most = self.config.max_len
         classes = tuple(self.facts["classes"])
         return DataSpec.tokens(
             most,
@@ -67,7 +73,8 @@ class TextFiles(TokenizedDataset[Texts]):
         """Open a split.
 
         Raises:
-            DataError: malformed or missing files, or too few texts of a class to cut a validation part.
+            DataError: malformed or missing files, or too few texts of a class to cut a validation
+                part.
         """
         if name == "test":
             return self._open(self.prepared("test", self.sources["test"]), "TEST")
@@ -85,7 +92,10 @@ class TextFiles(TokenizedDataset[Texts]):
 
     def files_read(self) -> tuple[str, ...]:
         parts = {name: source for name, source in self.sources.items() if name != "test"}
-        return tuple(f"{name}: {self.facts[name]:,} texts of {source.told()}" for name, source in parts.items())
+        return tuple(
+            f"{name}: {self.facts[name]:,} texts of {source.described()}"
+            for name, source in parts.items()
+        )
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
@@ -95,21 +105,29 @@ class TextFiles(TokenizedDataset[Texts]):
         most = self.config.max_len
         split = PackedSplit(folder, "texts", most, rows=rows)
         count = int((split.uncut_lengths > most).sum())
-        notes = (f"{count:,} of {len(split):,} {name} texts cut at {most} tokens",) if count else ()
+        if count:
+            notes = (f"{count:,} of {len(split):,} {name} texts cut at {most} tokens",)
+        else:
+            notes = ()
         return CutSplit(split, most, notes)
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        facts, config, whole = read_manifest(self.training).facts, self.config, self.load("trainval")
+        facts = read_manifest(self.training).facts
+        config = self.config
+        whole = self.load("trainval")
         if "validation" in facts:
             return np.arange(facts["train"]), np.arange(facts["train"], len(whole))
-        return stratified_validation(whole.labels, config.validation_fraction, config.split_seed, whole.digests())
+        return stratified_validation(
+            whole.labels, config.validation_fraction, config.split_seed, whole.digests()
+        )
 
     def _sizes(self) -> dict[str, int]:
         sizes = {"trainval": len(self.load("trainval"))}
+        # too few texts of a class: `trainval` still works, `load("train")` says why it does not
         try:
             return {**dict(zip(("train", "validation"), map(len, self._cut), strict=True)), **sizes}
-        except DataError:  # too few texts of a class: `trainval` still works, `load("train")` says why it does not
+        except DataError:
             return sizes
 
     @staticmethod
@@ -120,8 +138,8 @@ class TextFiles(TokenizedDataset[Texts]):
                 first.setdefault(row.label, row)
         if alike := first_alike(first):
             row = first[alike[1]]
-            told = f"class {alike[1]!r} looks like {alike[0]!r}; write them the same way"
-            raise fault(row.path, row.line, told)
+            fault_text = f"class {alike[1]!r} looks like {alike[0]!r}; write them the same way"
+            raise fault(row.path, row.line, fault_text)
         return sorted(first)
 
 

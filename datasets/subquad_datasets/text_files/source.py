@@ -10,11 +10,24 @@ from typing import Any, NamedTuple
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
-from subquad_datasets.text.lines import COMPRESSED, fault, find_file, json_object, raw_lines, strict_rows
-from subquad_datasets.text.source import find_texts, fingerprint, read_text
+from subquad_datasets.text.lines import (
+    COMPRESSED,
+    fault,
+    find_file,
+    json_object,
+)
+from subquad_datasets.text.own import (
+    form_of,
+    other_length,
+    own_lines,
+    own_text,
+    strict_rows,
+    told_of_csv,
+)
+from subquad_datasets.text.source import find_texts, fingerprint
 
 PARTS = ("train", "validation", "test")
-FORMS = (".csv", ".jsonl")
+FORMS = (".csv", ".tsv", ".jsonl")
 
 
 class Row(NamedTuple):
@@ -48,37 +61,49 @@ class Texts:
         """
         for path, label in self.files:
             if not path.name.removesuffix(_ending(path)).endswith(FORMS):
-                yield Row(read_text(path, utf8=True).decode(), label, path, 1)
+                yield Row(own_text(path), label, path, 1)
             else:
                 yield from self._checked(path)
 
     def texts(self) -> Iterator[str]:
         return (row.text for row in self.rows())
 
-    def told(self) -> str:
+    def described(self) -> str:
         """What the files are, and how they were read."""
         path = self.files[0][0]
         if len(self.files) > 1 or path.suffix.lower() == ".txt":
-            return f"{len(self.files):,} files, UTF-8"
-        return f"{path.name}, UTF-8; columns {' and '.join(self.fields)}, others are not read"
+            return f"{len(self.files):,} files, UTF-8 or as their byte order marks say"
+        form = form_of(path)
+        told = form.encoding if ".jsonl" in path.suffixes else told_of_csv(path, form)
+        return f"{path.name}, {told}; columns {' and '.join(self.fields)}, others are not read"
 
     def fingerprint(self) -> str:
         return f"{fingerprint(path for path, _ in self.files)} {self.fields} {self.labelled}"
 
     def _checked(self, path: Path) -> Iterator[Row]:
-        found = False
-        for line, row in (_csv if ".csv" in path.suffixes else _json)(path):
-            found = True
+        has_rows = False
+        for line, row in (_json if ".jsonl" in path.suffixes else _csv)(path):
+            has_rows = True
             text = row.get(self.fields[0])
             if not isinstance(text, str) or not text:
-                raise fault(path, line, f"no text under {self.fields[0]!r}; {_seen(self.fields[0], row)}")
+                raise fault(
+                    path,
+                    line,
+                    f"no text under {self.fields[0]!r}; {_row_content(self.fields[0], row)}",
+                )
             label = row.get(self.fields[1])
             if isinstance(label, str):
                 label = label.strip()
-            if self.labelled and (isinstance(label, bool) or not isinstance(label, str | int) or label == ""):
-                raise fault(path, line, f"no class under {self.fields[1]!r}; {_seen(self.fields[1], row)}")
+            if self.labelled and (
+                isinstance(label, bool) or not isinstance(label, str | int) or label == ""
+            ):
+                raise fault(
+                    path,
+                    line,
+                    f"no class under {self.fields[1]!r}; {_row_content(self.fields[1], row)}",
+                )
             yield Row(text, str(label) if self.labelled else "", path, line)
-        if not found:
+        if not has_rows:
             raise fault(path, 1, "no rows")
 
 
@@ -86,17 +111,19 @@ def _ending(path: Path) -> str:
     return path.suffix if path.suffix in COMPRESSED else ""
 
 
-def _seen(field: str, row: dict[str, Any]) -> str:
+def _row_content(field: str, row: dict[str, Any]) -> str:
     return f"the row has {', '.join(map(str, row))}{did_you_mean(field, map(str, row))}"
 
 
 def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, raw in raw_lines(path):
+    for number, raw in own_lines(path):
         yield number, json_object(path, number, raw)
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows with the lines where they start, as a text may have several; empty lines between rows are no rows."""
+    """Rows with the lines where they start, as a text may have several; empty lines between rows
+    are no rows.
+    """
     rows = strict_rows(path)
     _, names = next(rows)
     counts = Counter(names)
@@ -104,7 +131,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
     for line, cells in rows:
         if cells and len(cells) != len(names):
-            raise fault(path, line, f"{len(cells)} values, the header has {len(names)} columns")
+            raise other_length(path, line, len(cells), names)
         if cells:
             yield line, dict(zip(names, cells, strict=True))
 
@@ -117,20 +144,31 @@ def find_labelled(path: Path, fields: tuple[str, str]) -> dict[str, Texts]:
     """
     if not path.is_dir():
         raise DataError(f"dataset.params.path: {path} is not a folder")
-    found = {part: texts for part in PARTS if (texts := _part(path, part, fields))}
+    sources = {part: texts for part in PARTS if (texts := _part(path, part, fields))}
     for part in ("train", "test"):
-        if part not in found:
-            raise DataError(f"dataset.params.path: {path} has no {part}/<class>/*.txt, {part}.csv or {part}.jsonl")
-    return found
+        if part not in sources:
+            raise DataError(
+                f"dataset.params.path: {path} has no {part}/<class>/*.txt, "
+                f"{part}.csv or {part}.jsonl"
+            )
+    return sources
 
 
 def _part(path: Path, part: str, fields: tuple[str, str]) -> Texts | None:
     files = [file for form in FORMS if (file := find_file(path, f"{part}{form}"))]
-    folders = find_texts(path, part) if (path / part).is_dir() else None
+    if (path / part).is_dir():
+        folders = find_texts(path, part)
+    else:
+        folders = None
     if len(files) + bool(folders) > 1:
-        second = "a folder" if folders else files[1].name
+        if folders:
+            second = "a folder"
+        else:
+            second = files[1].name
         raise DataError(f"{path}: {part} is there twice, as {files[0].name} and {second}")
     if folders:
         places = zip(folders.classes, folders.files, strict=True)
         return Texts(tuple((file, label) for label, own in places for file in own), fields)
-    return Texts(((files[0], ""),), fields) if files else None
+    if files:
+        return Texts(((files[0], ""),), fields)
+    return None

@@ -1,4 +1,6 @@
-"""From series to padded arrays. N series, C channels, L padded length, T all time steps of all series."""
+"""From series to padded arrays. N series, C channels, L padded length, T all time steps of all
+series.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ class Normalizer:
     Attributes:
         mean: (C,) float64.
         std: (C,) float64, what is divided by.
-        constant: channels, from 0, that never change; they become 0 instead of being divided by almost nothing.
+        constant: channels, from 0, that never change; they become 0 instead of being divided by
+            almost nothing.
     """
 
     mean: np.ndarray
@@ -27,17 +30,29 @@ class Normalizer:
         """(T, C) to (T, C)."""
         return (values - self.mean) / self.std
 
+    @property
+    def notes(self) -> list[str]:
+        """What `data show` says of it: of many channels that never change the first ones."""
+        if not self.constant:
+            return []
+        first = ", ".join(str(channel + 1) for channel in self.constant[:10])
+        if len(self.constant) > 10:
+            first += f", ... ({len(self.constant)} of {len(self.mean)})"
+        return [f"constant in TRAIN, set to 0: channel {first}"]
+
 
 def fit_normalizer(values: np.ndarray) -> Normalizer:
-    """Statistics over all time steps at true lengths, so that a long series counts more than a short one.
+    """Statistics over all time steps at true lengths, so that a long series counts more than a
+    short one.
 
-    The standard deviation has N - 1 in its denominator and float64's epsilon added, as in the loader that the
-    published UEA rows were made with.
+    The standard deviation has N - 1 in its denominator and float64's epsilon added, as in the
+    loader that the published UEA rows were made with.
 
     Args:
         values: (T, C) float64.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported by the caller, in words
+    # an overflow is reported by the caller, in words
+    with np.errstate(over="ignore", invalid="ignore"):
         mean = values.mean(axis=0)
         std = values.std(axis=0, ddof=min(1, len(values) - 1)) + np.finfo(np.float64).eps
     constant = values.min(axis=0) == values.max(axis=0)

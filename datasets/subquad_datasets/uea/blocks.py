@@ -1,4 +1,5 @@
-"""Many ordinary rows of a .ts file at once, by pyarrow's reader of numbers, which gives exactly what Python's does.
+"""Many ordinary rows of a .ts file at once, by pyarrow's reader of numbers, which gives exactly
+what Python's does.
 
 A block in which anything is odd is left to `rows`, which says what and where. C channels, L steps.
 """
@@ -28,15 +29,19 @@ _TO_LINES = bytes.maketrans(b",:", b"\n\n")
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """Lines that together have some megabytes. Where the lines end with an error, those before it come first."""
-    block, size = list[Line](), 0
+    """Lines that together have some megabytes. Where the lines end with an error, those before
+    it come first.
+    """
+    block = list[Line]()
+    size = 0
     try:
         for line in lines:
             block.append(line)
             size += len(line[1])
             if size >= _BLOCK:
                 yield block
-                block, size = [], 0
+                block = []
+                size = 0
     except DataError:
         yield block
         raise
@@ -53,7 +58,8 @@ def parse_block(block: Sequence[Line], header: Header) -> list[Row] | None:
     lines = [stripped for _, raw in block if (stripped := raw.strip())]
     if sum(map(len, lines)) < _SHORT or find_spec("pyarrow") is None:
         return None
-    labels, bodies = _labels(lines, header), lines
+    labels = _labels(lines, header)
+    bodies = lines
     if header.class_names:
         bodies = [line[: line.rfind(b":")] for line in lines]
     lengths = [_length(body, header) for body in bodies]
@@ -65,7 +71,7 @@ def parse_block(block: Sequence[Line], header: Header) -> list[Row] | None:
     if values is None:
         return None
     rows = [values[start:end].reshape(channels, -1) for start, end in pairwise(ends)]
-    return [Row(one, label, 0) for one, label in zip(rows, labels, strict=True)]
+    return [Row(row, label, 0) for row, label in zip(rows, labels, strict=True)]
 
 
 def _labels(lines: Iterable[bytes], header: Header) -> list[int] | None:
@@ -79,9 +85,12 @@ def _labels(lines: Iterable[bytes], header: Header) -> list[int] | None:
 
 def _length(body: bytes, header: Header) -> int | None:
     """Steps of a series of numbers with as many in each channel; None where it is anything else."""
-    found, channels = body.translate(None, _NUMBER), header.channels or 0
-    length = (len(found) + 1) // channels
-    if header.length not in (None, length) or found != b":".join([b"," * (length - 1)] * channels):
+    separators = body.translate(None, _NUMBER)
+    channels = header.channels or 0
+    length = (len(separators) + 1) // channels
+    if header.length not in (None, length) or separators != b":".join(
+        [b"," * (length - 1)] * channels
+    ):
         return None
     return length
 

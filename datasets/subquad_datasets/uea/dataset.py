@@ -1,4 +1,6 @@
-"""The UEA data set: splits, statistics and what is reported of them. N series, L padded length, C channels."""
+"""The UEA data set: splits, statistics and what is reported of them. N series, L padded length,
+C channels.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ from subquad_datasets.uea.download import download, verify
 from subquad_datasets.uea.header import Header, check_agree
 from subquad_datasets.uea.held_out import check_testable, hold_out, no_test, note
 from subquad_datasets.uea.kept import WORTH_KEEPING, kept_cases
-from subquad_datasets.uea.source import Files, archive_problems, bundled_folder, find_below, find_in, not_here
+from subquad_datasets.uea.source import (
+    Files,
+    archive_problems,
+    bundled_folder,
+    find_below,
+    find_in,
+    not_here,
+)
 from subquad_datasets.uea.ts import Cases, read_ts
 
 
@@ -58,7 +67,8 @@ class UeaDataset(Dataset):
 
     With `test_fraction` a part of the TRAIN file is TEST: neither training nor statistics see it.
 
-    Reference: Bagnall et al., 2018, arXiv:1811.00075; preparation as in Zerveas et al., 2021, arXiv:2010.02803.
+    Reference: Bagnall et al., 2018, arXiv:1811.00075; preparation as in Zerveas et al., 2021,
+    arXiv:2010.02803.
     """
 
     config: UeaConfig
@@ -69,19 +79,20 @@ class UeaDataset(Dataset):
         Raises:
             DataError: there is no test split, though every protocol ends with it.
         """
-        found = self._find()
-        if found is None and self.config.download and self.config.problem in archive_problems():
+        files = self._find()
+        if files is None and self.config.download and self.config.problem in archive_problems():
             download(self.config.problem, self._downloaded)
-            found = self._find()
-        if found is not None:
-            check_testable(found, self.config.test_fraction)
+            files = self._find()
+        if files is not None:
+            check_testable(files, self.config.test_fraction)
 
     def describe(self) -> DataSpec:
         train = self._train
         total = len(train.arrays["labels"])
         try:
             cut = [len(part) for part in self._cut]
-        except DataError:  # too few series of a class: `trainval` still works, `load("train")` says why it does not
+        # too few series of a class: `trainval` still works, `load("train")` says why it does not
+        except DataError:
             cut = []
         return DataSpec.series(
             max_len=train.max_len,
@@ -104,10 +115,13 @@ class UeaDataset(Dataset):
         if name == "trainval":
             return SeriesSplit(arrays, self._train.notes)
         chosen = self._cut[("train", "validation").index(name)]
-        return SeriesSplit({key: values[chosen] for key, values in arrays.items()}, self._train.notes)
+        return SeriesSplit(
+            {key: values[chosen] for key, values in arrays.items()}, self._train.notes
+        )
 
     def open_file(self, path: Path, *, labelled: bool) -> SeriesSplit:
-        """The series of a .ts file, treated as TEST is. Without labels it may have no @classLabel, and rows no class.
+        """The series of a .ts file, treated as TEST is. Without labels it may have no @classLabel,
+        and rows no class.
 
         Raises:
             DataError: as for `read_ts`, or it has other channels or classes than TRAIN.
@@ -120,28 +134,35 @@ class UeaDataset(Dataset):
 
     def prepared_test(self) -> SeriesSplit | None:
         files = self._files
-        return self._test() if files.test and alike(files.train, files.test) else None
+        if files.test and alike(files.train, files.test):
+            return self._test()
+        return None
 
     def files_read(self) -> tuple[str, ...]:
-        return () if self.config.path is None else (SEALED,)
+        if self.config.path is None:
+            return ()
+        return (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`, and `one_nn` where all series have one length and the search is not too long.
 
-        `one_nn`: the class of the nearest series of all of TRAIN, by the Euclidean distance of the values before
-        normalisation; of equally near ones the first.
+        `one_nn`: the class of the nearest series of all of TRAIN, by the Euclidean distance of the
+        values before normalisation; of equally near ones the first.
         """
         assert isinstance(split, ArraySplit)
-        train, found = self._train.arrays, majority(self.load("trainval"), split)
+        train = self._train.arrays
+        scores = majority(self.load("trainval"), split)
         series = train["inputs"][0].size
         full = bool(train["keep"].all() and split.arrays["keep"].all())
         if full and len(train["labels"]) * len(split) * series <= MAX_PRODUCTS:
             guesses = train["labels"][nearest(*map(self._raw, (train, split.arrays)))]
-            found["one_nn"] = float(np.mean(split.labels == guesses))
-        return found
+            scores["one_nn"] = float(np.mean(split.labels == guesses))
+        return scores
 
     def _raw(self, arrays: ArrayBatch) -> np.ndarray:
-        """(N, L * C): values before normalisation but for the mean, which no distance depends on."""
+        """(N, L * C): values before normalisation but for the mean, which no distance depends
+        on.
+        """
         inputs = arrays["inputs"]
         return (inputs * self._train.normalizer.std.astype(np.float32)).reshape(len(inputs), -1)
 
@@ -154,49 +175,66 @@ class UeaDataset(Dataset):
         if self.config.path is not None:
             return find_below(Path(self.config.path), problem)
         bundled = bundled_folder()
-        return (find_in(bundled / problem, problem) if bundled else None) or find_in(self._downloaded, problem)
+        return (find_in(bundled / problem, problem) if bundled else None) or find_in(
+            self._downloaded, problem
+        )
 
     @cached_property
     def _files(self) -> Files:
-        found = self._find()
-        if found is None and self.config.download and self.config.problem in archive_problems():
+        files = self._find()
+        if files is None and self.config.download and self.config.problem in archive_problems():
             raise DataError(
-                f"uea problem {self.config.problem!r} is not in {self._downloaded.parent}: prepare() fetches it"
+                f"uea problem {self.config.problem!r} is not in "
+                f"{self._downloaded.parent}: prepare() fetches it"
             )
-        if found is None:
+        if files is None:
             raise not_here(self.config.problem)
-        if found.test is not None:
-            check_testable(found, self.config.test_fraction)
-        return found
+        if files.test is not None:
+            check_testable(files, self.config.test_fraction)
+        return files
 
     @cached_property
     def _train(self) -> Train:
-        path, told = self._files.train, _file_notes(self._files)
+        path = self._files.train
+        file_notes = _file_notes(self._files)
         cases = self._read(path)
         if self.config.test_fraction is not None:
-            whole, (cases, held) = cases, self._hold_out(cases)
-            told = [*told, note(held, whole)]
+            whole = cases
+            cases, held = self._hold_out(cases)
+            file_notes = [*file_notes, note(held, whole)]
         elif self._files.test is None:
-            told = [*told, f"no TEST file: not to be reported as {self._files.stem}"]
-        normalizer = fit_normalizer(cases.values) if self.config.normalize else no_normalizer(cases.values.shape[1])
+            file_notes = [*file_notes, f"no TEST file: not to be reported as {self._files.stem}"]
+        if self.config.normalize:
+            normalizer = fit_normalizer(cases.values)
+        else:
+            normalizer = no_normalizer(cases.values.shape[1])
         _check_finite(path, normalizer.std)
         max_len = self.config.max_len or int(cases.lengths.max())
         arrays = to_arrays(cases, normalizer, max_len)
         _check_finite(path, arrays["inputs"])
-        notes = [*told, *_train_notes(cases, normalizer), *_case_notes("TRAIN", cases, max_len)]
+        notes = [
+            *file_notes,
+            *_train_notes(cases, normalizer),
+            *_case_notes("TRAIN", cases, max_len),
+        ]
         return Train(arrays, normalizer, max_len, cases.header, tuple(notes))
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        config, train = self.config, self.load("trainval")
-        return stratified_validation(train.labels, config.validation_fraction, config.split_seed, train.digests())
+        config = self.config
+        train = self.load("trainval")
+        return stratified_validation(
+            train.labels, config.validation_fraction, config.split_seed, train.digests()
+        )
 
     def _test(self) -> SeriesSplit:
         files = self._files
         if self.config.test_fraction is not None:
-            path, (_, cases) = files.train, self._hold_out(self._read(files.train))
+            path = files.train
+            _, cases = self._hold_out(self._read(files.train))
         elif files.test is not None:
-            path, cases = files.test, self._read(files.test)
+            path = files.test
+            cases = self._read(files.test)
             _check_fits(path, cases, self._train)
         else:
             raise no_test(files)
@@ -219,14 +257,18 @@ class UeaDataset(Dataset):
             return read_ts(path, missing=self.config.missing)
 
         is_large = path.exists() and path.stat().st_size >= WORTH_KEEPING
-        return kept_cases(self.root / "uea", path, self.config.missing, read) if is_large else read()
+        if is_large:
+            return kept_cases(self.root / "uea", path, self.config.missing, read)
+        return read()
 
 
 def _check_fits(path: Path, cases: Cases, train: Train, *, labelled: bool = True) -> None:
     if labelled:
         check_agree(train.header, cases.header, path)
     if cases.header.channels != train.header.channels:
-        raise DataError(f"{path}: {cases.header.channels} channels, TRAIN has {train.header.channels}")
+        raise DataError(
+            f"{path}: {cases.header.channels} channels, TRAIN has {train.header.channels}"
+        )
 
 
 def _check_finite(path: Path, values: np.ndarray) -> None:
@@ -234,24 +276,34 @@ def _check_finite(path: Path, values: np.ndarray) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         channel = int(np.argmin(finite.reshape(-1, values.shape[-1]).all(axis=0))) + 1
-        raise DataError(f"{path}: channel {channel} holds values too large for float32 arithmetic; rescale them")
+        raise DataError(
+            f"{path}: channel {channel} holds values too large for float32 arithmetic; rescale them"
+        )
 
 
 def _file_notes(files: Files) -> list[str]:
-    return [] if files.stem == files.problem else [f"the files of {files.problem} are named {files.stem}"]
+    if files.stem == files.problem:
+        return []
+    return [f"the files of {files.problem} are named {files.stem}"]
 
 
 def _train_notes(cases: Cases, normalizer: Normalizer) -> list[str]:
     names = cases.header.class_names
     absent = [name for index, name in enumerate(names) if index not in set(cases.labels.tolist())]
-    notes = [f"no TRAIN series of class {', '.join(absent)}"] if absent else []
-    if normalizer.constant:
-        notes.append(f"constant in TRAIN, set to 0: channel {', '.join(str(c + 1) for c in normalizer.constant)}")
-    return notes
+    if absent:
+        notes = [f"no TRAIN series of class {', '.join(absent)}"]
+    else:
+        notes = []
+    return notes + normalizer.notes
 
 
 def _case_notes(name: str, cases: Cases, max_len: int) -> list[str]:
     clipped = int((cases.lengths > max_len).sum())
-    notes = [f"{clipped} of {len(cases)} {name} series clipped to {max_len} steps"] if clipped else []
+    if clipped:
+        notes = [f"{clipped} of {len(cases)} {name} series clipped to {max_len} steps"]
+    else:
+        notes = []
     filled = int(cases.filled.sum())
-    return [*notes, f"{filled} {name} values interpolated"] if filled else notes
+    if filled:
+        return [*notes, f"{filled} {name} values interpolated"]
+    return notes

@@ -1,4 +1,6 @@
-"""Fetching a problem: one process downloads while others wait, into `.part`, which is renamed when it is whole."""
+"""Fetching a problem: one process downloads while others wait, into `.part`, which is renamed
+when it is whole.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ SUMS = "sha256.json"
 _POLL_S = 0.25
 
 
-def download(problem: str, target: Path, *, command: Sequence[str] | None = None, stall_s: float = STALL_S) -> None:
+def download(
+    problem: str, target: Path, *, command: Sequence[str] | None = None, stall_s: float = STALL_S
+) -> None:
     """Fill `target` with the problem's files, unless it is there.
 
     Args:
@@ -48,7 +52,9 @@ def download(problem: str, target: Path, *, command: Sequence[str] | None = None
                 os.replace(part / problem, target)
         check_own(target)
     except OSError as error:
-        raise DataError(f"uea problem {problem!r} cannot be kept in {target.parent}: {error}") from error
+        raise DataError(
+            f"uea problem {problem!r} cannot be kept in {target.parent}: {error}"
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -61,7 +67,9 @@ def verify(path: Path) -> None:
     """
     expected = (read_json(path.parent / SUMS) or {}).get(path.name)
     if expected is not None and expected != _sha256(path):
-        raise DataError(f"{path}: changed since it was downloaded; remove {path.parent} and download it again")
+        raise DataError(
+            f"{path}: changed since it was downloaded; remove {path.parent} and download it again"
+        )
 
 
 def _sktime_command(problem: str, part: Path) -> list[str]:
@@ -72,21 +80,28 @@ def _fill(problem: str, part: Path, command: Sequence[str], stall_s: float) -> N
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o755)
     failure = _run(command, part, stall_s)
-    files = None if failure else find_in(part / problem, problem)
+    if failure:
+        files = None
+    else:
+        files = find_in(part / problem, problem)
     if files is None or files.test is None:
         reason = failure or "what arrived holds no TRAIN and TEST file"
         raise DataError(
             f"uea problem {problem!r} could not be downloaded ({reason[:400]}); "
             "fetch the files by hand and give dataset.params.path=FOLDER"
         )
-    write_json(part / problem / SUMS, {path.name: _sha256(path) for path in (files.train, files.test)})
+    write_json(
+        part / problem / SUMS, {path.name: _sha256(path) for path in (files.train, files.test)}
+    )
 
 
 def _run(command: Sequence[str], part: Path, stall_s: float) -> str:
     """Run the command while it makes progress; "" or the last line of what it complained of."""
     quiet = {**os.environ, "TMPDIR": str(part), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     silent = subprocess.DEVNULL
-    with subprocess.Popen(command, env=quiet, stdin=silent, stdout=silent, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command, env=quiet, stdin=silent, stdout=silent, stderr=subprocess.PIPE, text=True
+    ) as child:
         try:
             return _watch(child, part, stall_s)
         finally:
@@ -94,16 +109,23 @@ def _run(command: Sequence[str], part: Path, stall_s: float) -> str:
 
 
 def _watch(child: subprocess.Popen[str], part: Path, stall_s: float) -> str:
-    progress, idle = (-1, -1), 0.0
+    progress = (-1, -1)
+    idle = 0.0
     while idle < stall_s:
         try:
             _, complaint = child.communicate(timeout=_POLL_S)
-            return (complaint.strip().splitlines() or ["no reason given"])[-1] if child.returncode else ""
+            if child.returncode:
+                return (complaint.strip().splitlines() or ["no reason given"])[-1]
+            return ""
         except subprocess.TimeoutExpired:
-            before, progress = progress, _progress(child.pid, part)
+            before = progress
+            progress = _progress(child.pid, part)
             if progress[0] > DOWNLOAD:
                 return f"{progress[0]:,} bytes, at most {DOWNLOAD:,} are fetched"
-            idle = 0.0 if progress != before else idle + _POLL_S
+            if progress != before:
+                idle = 0.0
+            else:
+                idle = idle + _POLL_S
     return f"no progress for {stall_s:g} s"
 
 

@@ -1,4 +1,5 @@
-"""Child process of a download: `python fetch.py PROBLEM FOLDER` lets sktime fill FOLDER/PROBLEM. Imports no subquad.
+"""Child process of a download: `python fetch.py PROBLEM FOLDER` lets sktime fill FOLDER/PROBLEM.
+Imports no subquad.
 
 In a process of its own, because sktime's downloader sets no limit of time.
 """

@@ -1,6 +1,7 @@
 """The header of a .ts file: comments (# or %), tags (@name value) and @data.
 
-Descriptions in the archive do not always carry a comment sign, so other text is passed over, unless it is a row.
+Descriptions in the archive do not always carry a comment sign, so other text is passed over, unless
+it is a row.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Header:
     """What the rows have to keep to.
 
     Attributes:
-        class_names: class strings, sorted without regard to case, so that the index is the label; none: no row has one.
+        class_names: class strings, sorted without regard to case, so that the index is the label;
+            none: no row has one.
         channels: C; None where the header does not say and no row was read yet.
         length: steps of every series; None where they may differ.
         equal_length: the header says that all series are equally long.
@@ -62,7 +64,8 @@ def parse_header(path: Path, lines: Iterator[tuple[int, str]], *, labelled: bool
     """Read up to and including @data. There must be classes where the file is labelled.
 
     Raises:
-        DataError: an unknown, repeated or unusable tag, no @classLabel, no @data, or data before it.
+        DataError: an unknown, repeated or unusable tag, no @classLabel, no @data, or data before
+            it.
     """
     tags: Tags = {}
     number = 0
@@ -74,7 +77,8 @@ def parse_header(path: Path, lines: Iterator[tuple[int, str]], *, labelled: bool
         tag, value = _tag(path, number, line)
         if tag == "data":
             return _header(path, number, tags, labelled)
-        if tag in tags and tag != "problemName":  # a file derived from another may keep its name too
+        # a file derived from another may keep its name too
+        if tag in tags and tag != "problemName":
             raise fault(path, number, f"@{tag} was already given on line {tags[tag][0]}")
         tags[tag] = (number, value)
     if number == 0:
@@ -101,10 +105,14 @@ def _tag(path: Path, number: int, line: str) -> tuple[str, str]:
 
 def _header(path: Path, data_line: int, tags: Tags, labelled: bool) -> Header:
     if _flag(path, tags, "timeStamps"):
-        raise fault(path, tags["timeStamps"][0], "@timeStamps true: series with time stamps cannot be read")
+        raise fault(
+            path, tags["timeStamps"][0], "@timeStamps true: series with time stamps cannot be read"
+        )
     if "targetLabel" in tags:
         raise fault(
-            path, tags["targetLabel"][0], "@targetLabel: a regression problem; classification needs @classLabel"
+            path,
+            tags["targetLabel"][0],
+            "@targetLabel: a regression problem; classification needs @classLabel",
         )
     has_classes = labelled or tags.get("classLabel", (0, "false"))[1].lower() != "false"
     if has_classes and "classLabel" not in tags:
@@ -123,12 +131,18 @@ def _class_names(path: Path, tags: Tags) -> tuple[str, ...]:
     number, value = tags["classLabel"]
     switch, *names = value.split() or [""]
     if switch.lower() != "true" or not names:
-        raise fault(path, number, "@classLabel must be: true, then the class names (classification needs them)")
+        raise fault(
+            path,
+            number,
+            "@classLabel must be: true, then the class names (classification needs them)",
+        )
     allow(f"{path}:{number}", "classes", len(names), COLUMNS)
     ordered = sorted(names, key=str.lower)
     for first, second in pairwise(ordered):
         if first.lower() == second.lower():
-            raise fault(path, number, f"@classLabel names {first!r} and {second!r}: the same class, twice")
+            raise fault(
+                path, number, f"@classLabel names {first!r} and {second!r}: the same class, twice"
+            )
     return tuple(ordered)
 
 
@@ -150,9 +164,10 @@ def _count(path: Path, tags: Tags, tag: str) -> int | None:
 
 def check_agree(train: Header, test: Header, path: Path) -> None:
     """Refuse a TEST file whose classes are not those of TRAIN."""
-    ours, theirs = ({name.lower() for name in header.class_names} for header in (train, test))
-    if ours != theirs:
+    of_train = {name.lower() for name in train.class_names}
+    of_test = {name.lower() for name in test.class_names}
+    if of_train != of_test:
         raise DataError(
-            f"{path}: @classLabel differs from that of TRAIN: only TRAIN has {sorted(ours - theirs)}, "
-            f"only TEST has {sorted(theirs - ours)}"
+            f"{path}: @classLabel differs from that of TRAIN: only TRAIN has "
+            f"{sorted(of_train - of_test)}, only TEST has {sorted(of_test - of_train)}"
         )

@@ -1,4 +1,6 @@
-"""What was read of a large .ts file is kept and mapped from then on: reading text takes a thousand times as long."""
+"""What was read of a large .ts file is kept and mapped from then on: reading text takes a
+thousand times as long.
+"""
 
 from __future__ import annotations
 
@@ -43,5 +45,7 @@ def kept_cases(home: Path, path: Path, missing: Missing, read: Callable[[], Case
     key = {"version": _VERSION, "files": fingerprint([path]), "missing": missing}
     folder = prepare_once(home, key, build)
     facts = read_manifest(folder).facts["header"]
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in _ARRAYS}
+    arrays = {
+        name: np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in _ARRAYS
+    }
     return Cases(**arrays, header=Header(**{**facts, "class_names": tuple(facts["class_names"])}))

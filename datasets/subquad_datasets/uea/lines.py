@@ -24,9 +24,13 @@ def texts(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int,
 
 def _decode(path: Path, number: int, raw: bytes) -> str:
     if b"\0" in raw:
-        raise fault(path, number, f"NUL byte at column {raw.index(0) + 1}; the file is binary or damaged")
+        raise fault(
+            path, number, f"NUL byte at column {raw.index(0) + 1}; the file is binary or damaged"
+        )
     try:
         return raw.decode("utf-8").strip()
     except UnicodeDecodeError as error:
         bad = raw[error.start]
-        raise fault(path, number, f"byte 0x{bad:02x} at column {error.start + 1} is not UTF-8") from error
+        raise fault(
+            path, number, f"byte 0x{bad:02x} at column {error.start + 1} is not UTF-8"
+        ) from error

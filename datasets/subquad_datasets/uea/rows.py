@@ -1,7 +1,7 @@
 """Rows of a .ts file: `v,v,...:v,v,...:label`, one series a row, channels between colons.
 
-A row is parsed in one go; whatever is odd about it is then read again value by value, to name the value that is at
-fault. C channels, L steps.
+A row is parsed in one go; whatever is odd about it is then read again value by value, to name the
+value that is at fault. C channels, L steps.
 """
 
 from __future__ import annotations
@@ -51,30 +51,49 @@ def parse_row(place: Place, line: str, header: Header, missing: Missing) -> Row:
     """Check and read one row.
 
     Raises:
-        DataError: a wrong number of channels or steps, an unknown class, a value that is no finite number.
+        DataError: a wrong number of channels or steps, an unknown class, a value that is no finite
+            number.
     """
     if line.startswith("@"):
         raise place.fault(f"{line.split()[0][:40]} after @data; tags stand before it")
-    *channels, label = line.split(":") if header.class_names else (*line.split(":"), "")
+    if header.class_names:
+        *channels, label = line.split(":")
+    else:
+        *channels, label = (*line.split(":"), "")
     if not channels:
-        raise place.fault("a row must be channels and a class, with colons between them; is it cut off?")
+        raise place.fault(
+            "a row must be channels and a class, with colons between them; is it cut off?"
+        )
     if header.channels not in (None, len(channels)):
-        raise place.fault(f"the row has {len(channels)} channels, not {header.channels}; is it cut off?")
-    index = _label(place, label.strip(), header) if header.class_names else NO_LABEL
+        raise place.fault(
+            f"the row has {len(channels)} channels, not {header.channels}; is it cut off?"
+        )
+    if header.class_names:
+        index = _label(place, label.strip(), header)
+    else:
+        index = NO_LABEL
     values = _parse_fast(channels)
     if values is None:
         values = _parse_slow(place, channels, missing)
     if header.length not in (None, values.shape[1]):
-        raise place.fault(f"the series has {values.shape[1]} steps, not {header.length} as @equalLength true asks")
+        raise place.fault(
+            f"the series has {values.shape[1]} steps, not {header.length} as @equalLength true asks"
+        )
     return _fill(place, values, index)
 
 
 def _label(place: Place, label: str, header: Header) -> int:
     known = header.labels
     if label.lower() not in known:
-        shown = label if len(label) <= 40 else label[:37] + "..."
+        if len(label) <= 40:
+            shown = label
+        else:
+            shown = label[:37] + "..."
         allowed = ", ".join(header.class_names[:10]) + (", ..." if len(known) > 10 else "")
-        raise place.fault(f"class {shown!r} is not in @classLabel ({allowed}){did_you_mean(shown, header.class_names)}")
+        raise place.fault(
+            f"class {shown!r} is not in @classLabel "
+            f"({allowed}){did_you_mean(shown, header.class_names)}"
+        )
     return known[label.lower()]
 
 
@@ -109,34 +128,47 @@ def _channel(place: Place, c: int, text: str, missing: Missing) -> list[float]:
     if not text.strip():
         raise place.fault(f"channel {c} is empty")
     return [
-        _value(place, f"channel {c}, value {i}", token.strip(), missing) for i, token in enumerate(text.split(","), 1)
+        _value(place, f"channel {c}, value {i}", token.strip(), missing)
+        for i, token in enumerate(text.split(","), 1)
     ]
 
 
 def _value(place: Place, where: str, token: str, missing: Missing) -> float:
     try:
-        value = math.nan if token == "?" else float(token.replace("_", "no number"))
+        if token == "?":
+            value = math.nan
+        else:
+            value = float(token.replace("_", "no number"))
     except ValueError:
         raise place.fault(f"{where}: {token[:40]!r} is not a number") from None
     if math.isnan(value) and missing == "refuse":
-        raise place.fault(f"{where} is missing ({token!r}); set dataset.params.missing=interpolate to fill it in")
+        raise place.fault(
+            f"{where} is missing ({token!r}); set dataset.params.missing=interpolate to fill it in"
+        )
     if math.isinf(value):
         raise place.fault(f"{where}: {token[:40]!r} is not finite")
     return value
 
 
 def _fill(place: Place, values: np.ndarray, label: int) -> Row:
-    """Linear interpolation per channel; before the first and after the last known value, that value."""
+    """Linear interpolation per channel; before the first and after the last known value, that
+    value.
+    """
     holes = np.isnan(values)
     if not holes.any():
         return Row(values, label, 0)
     if holes.all(axis=1).any():
-        raise place.fault(f"channel {int(holes.all(axis=1).argmax()) + 1} has no value to interpolate from")
+        raise place.fault(
+            f"channel {int(holes.all(axis=1).argmax()) + 1} has no value to interpolate from"
+        )
     return Row(interpolated(values), label, int(holes.sum()))
 
 
 def interpolated(values: np.ndarray) -> np.ndarray:
     """(C, L) with each channel's NaN filled in; each has a value."""
-    steps, holes = np.arange(values.shape[1]), np.isnan(values)
-    filled = [np.interp(steps, steps[~hole], row[~hole]) for row, hole in zip(values, holes, strict=True)]
+    steps = np.arange(values.shape[1])
+    holes = np.isnan(values)
+    filled = [
+        np.interp(steps, steps[~hole], row[~hole]) for row, hole in zip(values, holes, strict=True)
+    ]
     return np.array(filled)

@@ -1,7 +1,9 @@
-"""Where the files of a problem are: a folder of the user's, sktime's package data, or what was downloaded.
+"""Where the files of a problem are: a folder of the user's, sktime's package data, or what was
+downloaded.
 
-TRAIN and TEST are always named; a loader that takes "the first .ts in the folder" can end up training on TEST.
-sktime is found, not imported: its import takes seconds and its files and list of names are just files.
+TRAIN and TEST are always named; a loader that takes "the first .ts in the folder" can end up
+training on TEST. sktime is found, not imported: its import takes seconds and its files and list of
+names are just files.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Files:
 
 
 def find_in(folder: Path, problem: str) -> Files | None:
-    """`<problem>_TRAIN.ts` in the folder, or the only `*_TRAIN.ts` of a folder named after the problem."""
+    """`<problem>_TRAIN.ts` in the folder, or the only `*_TRAIN.ts` of a folder named after the
+    problem.
+    """
     stems = _stems(folder)
     if problem in stems:
         stem = problem
@@ -44,7 +48,9 @@ def find_in(folder: Path, problem: str) -> Files | None:
     else:
         return None
     train = _file(folder, f"{stem}_TRAIN")
-    return Files(problem, stem, train, _file(folder, f"{stem}_TEST")) if train else None
+    if train:
+        return Files(problem, stem, train, _file(folder, f"{stem}_TEST"))
+    return None
 
 
 def find_below(path: Path, problem: str) -> Files:
@@ -55,59 +61,80 @@ def find_below(path: Path, problem: str) -> Files:
     """
     if not path.is_dir():
         raise DataError(f"dataset.params.path: {path} is not a folder")
-    found = find_in(path / problem, problem) or find_in(path, problem)
-    if found is None:
+    files = find_in(path / problem, problem) or find_in(path, problem)
+    if files is None:
         here = [folder.name for folder in path.iterdir() if folder.is_dir()] + _stems(path)
         raise DataError(
-            f"dataset.params.path: {path} has neither {problem}/{problem}_TRAIN.ts nor {problem}_TRAIN.ts "
-            f"(endings {', '.join(SUFFIXES)}){did_you_mean(problem, here) or _longer(problem, here)}"
+            f"dataset.params.path: {path} has neither {problem}/{problem}_TRAIN.ts nor "
+            f"{problem}_TRAIN.ts (endings "
+            f"{', '.join(SUFFIXES)}){did_you_mean(problem, here) or _longer(problem, here)}"
         )
-    return found
+    return files
 
 
 def _longer(problem: str, here: list[str]) -> str:
     """A name that goes on after the one given: Heartbeat_train204 for Heartbeat."""
-    found = sorted(name for name in here if name.lower().startswith(problem.lower()))
-    return f"; did you mean {found[0]!r}?" if found else ""
+    longer = sorted(name for name in here if name.lower().startswith(problem.lower()))
+    if longer:
+        return f"; did you mean {longer[0]!r}?"
+    return ""
 
 
 def bundled_folder() -> Path | None:
     """sktime's folder of package data, None where sktime is not installed."""
     package = _sktime()
-    return package / "datasets" / "data" if package else None
+    if package:
+        return package / "datasets" / "data"
+    return None
 
 
 def bundled_problems() -> list[str]:
     """Classification problems that ship with sktime."""
     folder = bundled_folder()
-    return sorted(child.name for child in folder.iterdir() if find_in(child, child.name)) if folder else []
+    if folder:
+        return sorted(child.name for child in folder.iterdir() if find_in(child, child.name))
+    return []
 
 
 def archive_problems() -> list[str]:
     """Multivariate problems of the archive, as sktime lists them."""
     package = _sktime()
-    names = package / "datasets" / "tsc_dataset_names.py" if package else None
-    return list(runpy.run_path(str(names))["multivariate"]) if names and names.is_file() else []
+    if package:
+        names = package / "datasets" / "tsc_dataset_names.py"
+    else:
+        names = None
+    if names and names.is_file():
+        return list(runpy.run_path(str(names))["multivariate"])
+    return []
 
 
 def not_here(problem: str) -> DataError:
     """The error for a problem that is neither bundled, downloaded nor under a given path."""
     give = f"give dataset.params.path=FOLDER with {problem}_TRAIN.ts"
     if _sktime() is None:
-        return DataError(f"uea problem {problem!r}: install sktime (pip install 'subquad[uea]') or {give}")
-    bundled, archive = bundled_problems(), archive_problems()
+        return DataError(
+            f"uea problem {problem!r}: install sktime (pip install 'subquad[uea]') or {give}"
+        )
+    bundled = bundled_problems()
+    archive = archive_problems()
     if problem in archive:
         ours = " and ".join(name for name in bundled if name in archive)
         here = f"only {ours} ship with sktime"
-        return DataError(f"uea problem {problem!r} is not here ({here}): {give}, or dataset.params.download=true")
+        return DataError(
+            f"uea problem {problem!r} is not here ({here}): {give}, or dataset.params.download=true"
+        )
     return DataError(
-        f"unknown uea problem {problem!r}{did_you_mean(problem, [*archive, *bundled])}; for files of your own {give}"
+        f"unknown uea problem {problem!r}{did_you_mean(problem, [*archive, *bundled])}; "
+        f"for files of your own {give}"
     )
 
 
 def _stems(folder: Path) -> list[str]:
     endings = tuple(f"_TRAIN{suffix}" for suffix in SUFFIXES)
-    names = [child.name for child in folder.iterdir() if child.is_file()] if folder.is_dir() else []
+    if folder.is_dir():
+        names = [child.name for child in folder.iterdir() if child.is_file()]
+    else:
+        names = []
     return sorted({name.rpartition("_TRAIN")[0] for name in names if name.endswith(endings)})
 
 
@@ -117,4 +144,6 @@ def _file(folder: Path, name: str) -> Path | None:
 
 def _sktime() -> Path | None:
     spec = importlib.util.find_spec("sktime")
-    return Path(spec.origin).parent if spec and spec.origin else None
+    if spec and spec.origin:
+        return Path(spec.origin).parent
+    return None

@@ -1,8 +1,8 @@
 """A whole .ts file, checked while it is read.
 
-sktime's loader is the reference for the values (tests compare every file exactly), but it lets unknown classes,
-infinities and missing values through and does not say where a fault is. Since a strict check has to split every row
-anyway, the check is the reader.
+sktime's loader is the reference for the values (tests compare every file exactly), but it lets
+unknown classes, infinities and missing values through and does not say where a fault is. Since a
+strict check has to split every row anyway, the check is the reader.
 """
 
 from __future__ import annotations
@@ -45,12 +45,20 @@ class Cases:
 
     def digests(self) -> np.ndarray:
         """(N,) uint64, equal for equal series."""
-        return hashed(one.tobytes() for one in np.split(self.values, np.cumsum(self.lengths)[:-1]))
+        return hashed(
+            series.tobytes() for series in np.split(self.values, np.cumsum(self.lengths)[:-1])
+        )
 
     def take(self, chosen: np.ndarray) -> Cases:
         """The series with these sorted indices, (n,)."""
         steps = np.isin(np.repeat(np.arange(len(self)), self.lengths), chosen)
-        return Cases(self.values[steps], self.lengths[chosen], self.labels[chosen], self.header, self.filled[chosen])
+        return Cases(
+            self.values[steps],
+            self.lengths[chosen],
+            self.labels[chosen],
+            self.header,
+            self.filled[chosen],
+        )
 
 
 def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -> Cases:
@@ -59,7 +67,8 @@ def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -
     Args:
         path: the file.
         missing: what to do with missing values.
-        labelled: there must be classes; else a file without @classLabel has rows without a class, `NO_LABEL`.
+        labelled: there must be classes; else a file without @classLabel has rows without a class,
+            `NO_LABEL`.
 
     Raises:
         DataError: anything wrong with it, as `file:line: ...`.
@@ -71,9 +80,11 @@ def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -
         rows.append(parse_row(Place(path, number), line, header, missing))
         header = _pin(header, rows[0])
     for block in blocks(lines):
-        found = parse_block(block, header)
+        block_rows = parse_block(block, header)
         allow(path, "series", len(rows) + len(block), VALUES)
-        rows += found or (parse_row(Place(path, at), line, header, missing) for at, line in texts(path, block))
+        rows += block_rows or (
+            parse_row(Place(path, at), line, header, missing) for at, line in texts(path, block)
+        )
     if not rows:
         raise fault(path, header.data_line, "no series after @data")
     return _stack(header, rows)

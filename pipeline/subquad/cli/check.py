@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.tables import print_line, print_table, print_text
+from subquad.cli.certificates import CertificateDocument, print_end, show_certificate, show_progress
+from subquad.cli.completion import mixers
 from subquad.errors import ConfigError, Interrupted, UserError
 from subquad.reach import Reach
-from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
+from subquad.terminal import print_text
 
 if TYPE_CHECKING:
-    from subquad.testing import Certificate, CheckOutcome
-    from subquad.testing.check import Status
+    from subquad.testing import Certificate
 
-
-MARKS: dict[Status, str] = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
 _Asked = list[tuple[str, dict[str, Any]]]
 """Mixers on the command line, each with the parameters behind it."""
@@ -42,7 +38,9 @@ def _compiler(ctx: click.Context, param: click.Parameter, name: str) -> str:
 
     known = list_backends(exclude_tags=())
     if name not in known:
-        raise ConfigError(f"--compiler {name}: torch has no such backend{did_you_mean(name, known)}")
+        raise ConfigError(
+            f"--compiler {name}: torch has no such backend{did_you_mean(name, known)}"
+        )
     return name
 
 
@@ -65,13 +63,27 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
 
 
 @click.command("check")
-@click.argument("words", nargs=-1, metavar="MIXER [KEY=VALUE]... [MIXER ...]")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="MIXER [KEY=VALUE]... [MIXER ...]",
+    shell_complete=mixers,
+)
 @click.option("--all", "everything", is_flag=True, help="Every installed mixer.")
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; may be repeated.")
-@click.option("--exclude", multiple=True, metavar="NAME=REASON", help="Leave a check out; may be repeated.")
-@click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width of the mixer.")
 @click.option(
-    "--heads", "num_heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads of the mixer."
+    "--exclude", multiple=True, metavar="NAME=REASON", help="Leave a check out; may be repeated."
+)
+@click.option(
+    "--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width of the mixer."
+)
+@click.option(
+    "--heads",
+    "num_heads",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Heads of the mixer.",
 )
 @click.option(
     "--compiler",
@@ -87,11 +99,32 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
     callback=_device,
     help="Where kernels are compared with their reference.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of weights and tokens.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of weights and tokens.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="CPU time for each check; what takes more is not tested.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores."
+)
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, each mixer as soon as it is checked.")
-@click.option("--resume", metavar="FILE", help="With --all --json: take mixers from what an earlier one has printed.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, each mixer as soon as it is checked."
+)
+@click.option(
+    "--resume",
+    metavar="FILE",
+    help="With --all --json: take mixers from what an earlier one has printed.",
+)
 @click.pass_obj
 @Reach(reads="a file in MIXER, --resume", runs="a file in MIXER", writes="--markdown")
 def check_command(
@@ -106,7 +139,8 @@ def check_command(
     resume: str | None,
     **built: Any,
 ) -> int:
-    """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
+    """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given
+    parameters.
 
     The exit code is 0 if every check that applies passed, and 1 if one failed or was not proven.
 
@@ -117,42 +151,47 @@ def check_command(
     subquad check --all --json > all.json
     """
     asked = _asked(words, everything)
-    if as_json and markdown == "-":
-        raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
-    if resume and not (everything and as_json and not markdown):
-        raise ConfigError("--resume goes on with what `check --all --json` has printed: give --all and --json alone")
+    _refuse_together(everything, markdown, as_json, resume)
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import certificates_markdown, chosen_checks
+    from subquad.testing.certificate import certificates_markdown
+    from subquad.testing.suite import chosen_checks
 
     settings = {"exclude": _reasons(exclude), "only": only, **built}
     slow = any(check.name == "compiled" for check in chosen_checks(only, settings["exclude"]))
     done: list[Certificate] = []
-    document = _Document(settings, resume)
-    with _stopped_in_words(document if as_json else None), document if as_json else contextlib.nullcontext():
+    document = CertificateDocument(settings, resume)
+    printed = document if as_json else None
+    with _stopped_in_words(printed), printed or contextlib.nullcontext():
         asked = [(name, params) for name, params in asked if not document.has(name)]
         jobs = jobs or (available_cpus() if slow else 1)
         for certificate in _certificates(asked, settings, jobs, document.broken, everything):
             done.append(certificate)
-            _show(certificate, document if as_json else None, markdown, debug)
+            show_certificate(certificate, printed, markdown, debug)
     if markdown != "-" and not as_json:
-        _print_end(done, document.broken)
+        print_end(done, document.broken)
     if markdown:
         _write(markdown, certificates_markdown(done))
-    return int(bool(document.broken) or not document.holds or not all(certificate.holds for certificate in done))
+    hold = document.holds and all(certificate.holds for certificate in done)
+    return int(bool(document.broken) or not hold)
 
 
-def _show(certificate: Certificate, document: _Document | None, markdown: str | None, debug: bool) -> None:
-    if document:
-        document.add(certificate.as_dict())
-    elif markdown != "-":
-        _print(certificate)
-    for outcome in certificate.outcomes if debug else ():
-        if outcome.traceback:
-            print_text(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n", err=True)
+def _refuse_together(
+    everything: bool, markdown: str | None, as_json: bool, resume: str | None
+) -> None:
+    """Refuse options that exclude each other."""
+    if as_json and markdown == "-":
+        raise ConfigError(
+            "--json and --markdown - would both write to stdout: give --markdown a file"
+        )
+    if resume and not (everything and as_json and not markdown):
+        raise ConfigError(
+            "--resume goes on with what `check --all --json` has printed: give --all and --json "
+            "alone"
+        )
 
 
 @contextlib.contextmanager
-def _stopped_in_words(document: _Document | None) -> Iterator[None]:
+def _stopped_in_words(document: CertificateDocument | None) -> Iterator[None]:
     """SIGTERM is like Ctrl-C: processes are stopped, and what is known has been printed.
 
     A shell's background job ignores Ctrl-C, and goes on doing so.
@@ -183,69 +222,12 @@ def _stopped_in_words(document: _Document | None) -> Iterator[None]:
         signal.signal(signal.SIGINT, before[1])
 
 
-class _Document:
-    """The JSON document on stdout: a line for each mixer as soon as it is known, and an end wherever it is stopped.
-
-    Args:
-        settings: what was asked of each mixer.
-        resume: a file with an earlier document of the same settings, perhaps cut; its mixers are taken over.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], resume: str | None):
-        from subquad.testing import Certificate
-
-        asked = {**settings, "only": list(settings["only"])}
-        self.head = json.dumps({"environment": Certificate.environment(), "asked": asked})
-        self.earlier = self._read(resume) if resume else {}
-        self.broken: dict[str, str] = {}
-        self.holds, self._separator = True, "\n"
-
-    def __enter__(self) -> None:
-        click.echo(f'{self.head[:-1]}, "mixers": [', nl=False)
-
-    def add(self, mixer: Mapping[str, Any]) -> None:
-        """Print a mixer."""
-        self.holds &= mixer["holds"]
-        click.echo(self._separator + json.dumps(mixer, default=str), nl=False)
-        self._separator = ",\n"
-        sys.stdout.flush()
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        click.echo(f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(kind is None)}}}')
-
-    def has(self, name: str) -> bool:
-        """Print a mixer if the earlier document has it, of the same plugin."""
-        from subquad.registry import plugin_facts, resolve
-
-        if name.rpartition(":")[2] not in {known for _, known in self.earlier}:
-            return False
-        with contextlib.suppress(UserError):  # it is told where the mixer is checked
-            facts = plugin_facts(resolve("mixer", name))
-            mixer = self.earlier.get((facts["distribution"], facts["name"]))
-            if mixer and mixer["plugin"] == facts:
-                self.add(mixer)
-                return True
-        return False
-
-    def _read(self, file: str) -> dict[tuple[str, str], dict[str, Any]]:
-        try:
-            head, *lines = Path(file).read_text(encoding="utf-8").splitlines() or [""]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--resume {file}: {getattr(error, 'strerror', None) or 'is no text'}") from error
-        if head != f'{self.head[:-1]}, "mixers": [':
-            raise UserError(f"--resume {file}: not printed by `check --all --json` with these options and versions")
-        found = {}
-        for line in lines:
-            with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):  # the last one may be cut
-                mixer = json.loads(line.rstrip(","))
-                found[mixer["plugin"]["distribution"], mixer["plugin"]["name"]] = mixer
-        return found
-
-
 def _certificates(
     asked: _Asked, settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
 ) -> Iterator[Certificate]:
-    """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
+    """One certificate after the other. With --all a plugin that cannot be used is noted in
+    `broken`.
+    """
     from subquad.registry import stdout_to_stderr
     from subquad.testing import certify
     from subquad.testing.workers import CheckWorkers
@@ -255,7 +237,13 @@ def _certificates(
             try:
                 with stdout_to_stderr():
                     side_by_side = workers if jobs > 1 or everything else None
-                    found = certify(name, params, workers=side_by_side, done=_progress(name), **settings)
+                    found = certify(
+                        name,
+                        params,
+                        workers=side_by_side,
+                        done=partial(show_progress, name),
+                        **settings,
+                    )
             except UserError as error:
                 if not everything:
                     raise
@@ -274,7 +262,9 @@ def _asked(words: Sequence[str], everything: bool) -> _Asked:
 
     if everything:
         if words:
-            raise ConfigError("--all checks every mixer with its own variants: leave names and parameters out")
+            raise ConfigError(
+                "--all checks every mixer with its own variants: leave names and parameters out"
+            )
         return [(name, {}) for name in _installed()]
     asked: _Asked = []
     for word in words:
@@ -290,7 +280,10 @@ def _asked(words: Sequence[str], everything: bool) -> _Asked:
         (setting,) = parse_overrides([word], Path.cwd())
         params[key] = setting.value
     if not asked:
-        raise ConfigError("which mixer? write a name, ./file.py:Class, or --all (`subquad list mixer` shows names)")
+        raise ConfigError(
+            "which mixer? write a name, ./file.py:Class, or --all (`subquad list "
+            "mixer` shows names)"
+        )
     return asked
 
 
@@ -306,50 +299,13 @@ def _reasons(exclude: Sequence[str]) -> dict[str, str]:
     for text in exclude:
         name, equals, reason = text.partition("=")
         if not equals:
-            raise ConfigError(f"--exclude {text}: give a reason, as in --exclude {name}='why it does not apply'")
+            raise ConfigError(
+                f"--exclude {text}: give a reason, as in --exclude {name}='why it does not apply'"
+            )
         if name in reasons:
             raise ConfigError(f"--exclude {name} is given twice")
         reasons[name] = reason
     return reasons
-
-
-def _progress(name: str) -> Callable[[CheckOutcome], None]:
-    """Shows on a terminal which check is done, on one line that the table replaces."""
-
-    def show(outcome: CheckOutcome) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            line = plain(f"{name}: {outcome.subject}: {outcome.check}", shutil.get_terminal_size().columns - 1)
-            click.echo(f"\r\033[K{line}\r", err=True, nl=False)
-
-    return show
-
-
-def _print(certificate: Certificate) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        click.echo("\r\033[K", err=True, nl=False)
-    for number, subject in enumerate(certificate.subjects, 1):
-        print_line(f"{number}  {certificate.name}, {subject}")
-    ways = map(str, range(1, len(certificate.subjects) + 1))
-    rows = [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)]
-    print_table(("check", *ways, "seen, nearest to the limit"), rows)
-    for status in ("excluded", "not proven", "failed"):
-        for note, again in certificate.notes(status):
-            print_line(f"{status}: {note}")
-            if again:
-                print_line(f"    again: {again}")
-    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
-    print_line()
-    sys.stdout.flush()
-
-
-def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
-    for name, problem in broken.items():
-        print_line(f"{name}: {problem}")
-    if (whole := len(certificates) + len(broken)) > 1:
-        failing = [done.name for done in certificates if not done.holds] + list(broken)
-        seconds = sum(done.seconds for done in certificates)
-        words = f"; not certified: {', '.join(failing)}" if failing else ""
-        print_line(f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
 
 
 def _write(target: str, text: str) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import click
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from subquad.cli.submit import refuse_secrets
-from subquad.cli.tables import print_text
+from subquad.cli.completion import settings, targets
+from subquad.cli.job import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
-from subquad.experiment.run import resolve_unrun
+from subquad.experiment.components import resolve_unrun
 from subquad.reach import Reach
 from subquad.runs import write_output
+from subquad.terminal import print_text
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
 """What Kubernetes takes as a name, and KubeRay adds its own endings to."""
@@ -38,14 +39,16 @@ class _Matching(click.ParamType):
         return value
 
 
-_NAMES = _Matching("name", _NAME, "lower-case letters, digits and '-', the first a letter, at most 47")
+_NAMES = _Matching(
+    "name", _NAME, "lower-case letters, digits and '-', the first a letter, at most 47"
+)
 
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every kind of cluster takes."""
     parts = [
-        click.argument("target", metavar="EXPERIMENT"),
-        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.argument("target", metavar="EXPERIMENT", shell_complete=targets),
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=settings),
         click.option("--name", type=_NAMES, help="Name of the job. Default: the experiment's."),
         click.option(
             "--workers-per-node",
@@ -54,7 +57,11 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Training processes on each node.",
         ),
-        click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File. Default: the terminal."),
+        click.option(
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="File. Default: the terminal.",
+        ),
     ]
     for part in reversed(parts):
         command = part(command)
@@ -81,7 +88,9 @@ def _render() -> None:
 @_render.command("kuberay")
 @_shared
 @click.option(
-    "--image", type=_Matching("image", r"[\w./:@-]+", "letters, digits and ./:@-"), help="Default: subquad:VERSION."
+    "--image",
+    type=_Matching("image", r"[\w./:@-]+", "letters, digits and ./:@-"),
+    help="Default: subquad:VERSION.",
 )
 @click.option(
     "--memory",
@@ -90,7 +99,9 @@ def _render() -> None:
     show_default=True,
     help="Of each node that trains.",
 )
-@click.option("--cluster", is_flag=True, help="The cluster alone, which stays, for `subquad submit`.")
+@click.option(
+    "--cluster", is_flag=True, help="The cluster alone, which stays, for `subquad submit`."
+)
 @Reach(reads="EXPERIMENT", writes="--output")
 def _kuberay(**given: Any) -> None:
     """Write a RayJob, or a RayCluster, with a NetworkPolicy for `kubectl apply`.
@@ -103,14 +114,19 @@ def _kuberay(**given: Any) -> None:
     """
     study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
     if source := next((source for run in study.runs for source in run.sources.values()), None):
-        raise ConfigError(f"{source.path} is on this machine: make a package of it and install it in the image")
-    if not given["cluster"] and not all("://" in (run.experiment.resources.storage or "") for run in study.runs):
         raise ConfigError(
-            "resources.storage: the pods of a RayJob end with it, and their files with them: give an address, as in "
+            f"{source.path} is on this machine: make a package of it and install it in the image"
+        )
+    if not given["cluster"] and not all(
+        "://" in (run.experiment.resources.storage or "") for run in study.runs
+    ):
+        raise ConfigError(
+            "resources.storage: the pods of a RayJob end with it, and their files "
+            "with them: give an address, as in "
             "resources.storage=s3://BUCKET/PREFIX"
         )
     image = given["image"] or f"subquad:{version('subquad')}"
-    uri = study.runs[0].experiment.tracking.uri
+    uri = study.runs[0].experiment.tracking.address
     _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text, "tracking": uri})
 
 
@@ -121,7 +137,11 @@ def _kuberay(**given: Any) -> None:
     type=_Matching("time", r"(\d+-)?\d+(:\d\d){0,2}", "MINUTES, HH:MM:SS or DAYS-HH:MM:SS"),
     help="Limit, as Slurm writes it. Default: the partition's.",
 )
-@click.option("--partition", type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"), help="Slurm's.")
+@click.option(
+    "--partition",
+    type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"),
+    help="Slurm's.",
+)
 @Reach(reads="EXPERIMENT", writes="--output")
 def _slurm(**given: Any) -> None:
     """Write a script for `sbatch`.
@@ -132,22 +152,32 @@ def _slurm(**given: Any) -> None:
     subquad cluster render slurm quickstart resources.workers=4 --partition gpu --output job.sh
     """
     study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
-    _write("slurm.sh.j2", study, given | {"arguments": shlex.join([given["target"], *given["overrides"]])})
+    _write(
+        "slurm.sh.j2",
+        study,
+        given | {"arguments": shlex.join([given["target"], *given["overrides"]])},
+    )
 
 
 def _write(template: str, study: Study, given: dict[str, Any]) -> None:
     refuse_secrets(study)
-    name = given["name"] or re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")[:47].strip("-")
+    name = given["name"] or re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")[:47].strip(
+        "-"
+    )
     if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{study.name!r} gives no name for a cluster: choose one with --name")
     environment = Environment(
-        loader=FunctionLoader(lambda one: (files("subquad") / "templates_cluster" / one).read_text("utf-8")),
+        loader=FunctionLoader(
+            lambda name: (files("subquad") / "templates_cluster" / name).read_text("utf-8")
+        ),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    text = environment.get_template(template).render(given | _sizes(study, given["workers_per_node"]) | {"name": name})
+    text = environment.get_template(template).render(
+        given | _sizes(study, given["workers_per_node"]) | {"name": name}
+    )
     if given["output"]:
         write_output(given["output"], text)
     else:
@@ -157,11 +187,14 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
 def _sizes(study: Study, per_node: int) -> dict[str, int]:
     """How many nodes, and what of each; a study's runs use the cluster one after the other."""
     asked = [run.experiment.resources for run in study.runs]
-    fewest, most = min(one.fewest for one in asked), max(one.most for one in asked)
+    fewest, most = (
+        min(resources.fewest for resources in asked),
+        max(resources.most for resources in asked),
+    )
     each = min(per_node, most)
     return {
         "fewest": ceil(fewest / each),
         "most": ceil(most / each),
-        "cpus": ceil(each * max(one.cpus_per_worker for one in asked)),
-        "gpus": ceil(each * max(one.gpus_per_worker for one in asked)),
+        "cpus": ceil(each * max(resources.cpus_per_worker for resources in asked)),
+        "gpus": ceil(each * max(resources.gpus_per_worker for resources in asked)),
     }

@@ -1,4 +1,6 @@
-"""What `train`, `resume` and `tune` share: show what a study costs, drive it, say what came of it and where it is."""
+"""What `train`, `resume` and `tune` share: show what a study costs, drive it, say what came of
+it and where it is.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,32 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from subquad.cli.tables import console_of, print_line, print_text
 from subquad.disk import delete, make_folder, opened, temporary_beside
+from subquad.drivers.costs import StudyCosts
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import local_folder
 from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
+from subquad.drivers.size import equal_size
 from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import DiskError, Interrupted, RunError
 from subquad.experiment import Run, Study
-from subquad.report import ReportDocument, Table, document_of, print_cells, print_document, read_report, write_document
-from subquad.runs import ATTEMPTS
-from subquad.search.materials import Materials
-from subquad.search.size import equal_size
-from subquad.storage import kept_at
+from subquad.reports import (
+    ReportDocument,
+    Table,
+    document_of,
+    print_cells,
+    print_document,
+    read_report,
+    write_document,
+)
+from subquad.storage import RunFolder
+from subquad.suggest import to_paste
+from subquad.terminal import console_of, print_line, print_text
 from subquad.tracking.publisher import check_tracking
-from subquad.tracking.upload import Summary as Tracked
+from subquad.tracking.state import Summary as Tracked
 
 
 def writable(root: Path) -> Path:
@@ -51,7 +61,9 @@ def writable(root: Path) -> Path:
 
 
 def found(run: str, root: Path = Path()) -> Path:
-    """The folder of a run, study or search, fetched where its address in storage is given, which is told."""
+    """The folder of a run, study or search, fetched where its address in storage is given, which
+    is told.
+    """
     return local_folder(run, root, lambda text: print_line(text, err=True))
 
 
@@ -61,10 +73,15 @@ def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
     if not as_json:
         console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
-    again = f"subquad resume {short(study.folder)}{executor.option}"
+    again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
     with full_disks_named(again):
-        outcome = drive(study, Display(None if as_json else console), executor, partial(make_report, made, console))
+        outcome = drive(
+            study,
+            Display(None if as_json else console),
+            executor,
+            partial(make_report, made, console),
+        )
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
@@ -90,17 +107,19 @@ def _opening_line(study: Study, executor: Executor) -> str:
 
 
 def _saved(study: Study) -> str:
-    """Where the run that was stopped will go on."""
-    begun = [one for one in study.pending if (one.folder / ATTEMPTS).exists()]
-    steps = finished_steps(begun[0].checkpoints) if begun else []
-    return f"after saving step {steps[-1]}" if steps else "before the first step was saved"
+    """Where the runs that were stopped will go on."""
+    found = [finished_steps(run.files.checkpoints)[-1:] for run in study.pending]
+    steps = [str(step) for newest in found for step in newest]
+    if not steps:
+        return "before the first step was saved"
+    return f"after saving step{'s' if len(steps) > 1 else ''} {' and '.join(steps)}"
 
 
 def summary(study: Study, outcome: Outcome) -> dict:
     """What came of a study, for scripts."""
     return {
         "folder": str(study.folder),
-        "runs": [{"folder": str(one.folder), "result": one.result} for one in study.runs],
+        "runs": [{"folder": str(run.folder), "result": run.result} for run in study.runs],
         "failed": dict(outcome.failed),
         "unfinished": list(outcome.unfinished),
         "signal": outcome.signum,
@@ -108,13 +127,15 @@ def summary(study: Study, outcome: Outcome) -> dict:
     }
 
 
-def tell(study: Study, outcome: Outcome, console: Console, reports: Sequence[ReportDocument]) -> None:
+def tell(
+    study: Study, outcome: Outcome, console: Console, reports: Sequence[ReportDocument]
+) -> None:
     """Print the report of a study, where there is one, and where its files are."""
     for report in reports:
         print_document(report, console)
     lines = [f"files   {short(study.folder)}"]
     if storage := study.runs[0].experiment.resources.storage:
-        lines.append(f"storage {kept_at(study.folder, storage)}")
+        lines.append(f"storage {RunFolder(study.folder, storage).kept}")
     if outcome.tracking.uri:
         lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
@@ -122,8 +143,10 @@ def tell(study: Study, outcome: Outcome, console: Console, reports: Sequence[Rep
 
 
 def make_report(made: list[ReportDocument], console: Console, study: Study, signum: int) -> None:
-    """Add the report of a study that has any result to those made; written too, unless a signal stopped it."""
-    if not any(one.result for one in study.runs):
+    """Add the report of a study that has any result to those made; written too, unless a signal
+    stopped it.
+    """
+    if not any(run.result for run in study.runs):
         return
     report = document_of(read_report([study.folder]))
     made.append(report)
@@ -156,12 +179,17 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     for run in study.runs:
         check_tracking(run.experiment.tracking, Path.cwd())
     check_paths(study)
-    materials = Materials()
-    study = equal_size(study, materials)
-    rows = _costs(study, materials)
+    costs = StudyCosts()
+    study = equal_size(study, costs)
+    rows = _costs(study, costs)
     if as_json:
-        click.echo(json.dumps({"name": study.name, "study": not study.single, "experiment": study.text, "runs": rows}))
-        return
+        facts = {"name": study.name, "study": not study.single, "experiment": study.text}
+        click.echo(json.dumps({**facts, "runs": rows}))
+    else:
+        _print_costs(study, rows)
+
+
+def _print_costs(study: Study, rows: Sequence[dict]) -> None:
     print_text(f"{study.text}\n")
     cells = [
         {
@@ -170,28 +198,38 @@ def show_costs(study: Study, *, as_json: bool) -> None:
             "steps": f"{row['steps']:,}",
             "parameters": f"{row['parameters']:,}",
             "FLOPs/step": _three_digits(row["flops_per_step"]),
-            "FLOPs in all": _three_digits(row["flops_per_step"] and row["flops_per_step"] * row["steps"]),
+            "FLOPs in all": _three_digits(
+                row["flops_per_step"] and row["flops_per_step"] * row["steps"]
+            ),
         }
         for row in rows
     ]
     console = console_of()
     print_cells(Table.of(cells, [name for name in cells[0] if name != "run"]), console)
-    for reason in sorted({f"{row['label']}: FLOPs not counted: {one}" for row in rows for one in row["uncounted"]}):
+    reasons = {
+        f"{row['label']}: FLOPs not counted: {reason}"
+        for row in rows
+        for reason in row["uncounted"]
+    }
+    for reason in sorted(reasons):
         console.print(reason, soft_wrap=True, markup=False, highlight=False)
-    console.print("FLOPs: forward and backward over the global batch, element-wise work included", soft_wrap=True)
+    console.print(
+        "FLOPs: forward and backward over the global batch, element-wise work included",
+        soft_wrap=True,
+    )
 
 
-def _costs(study: Study, materials: Materials) -> list[dict]:
+def _costs(study: Study, costs: StudyCosts) -> list[dict]:
     """A row per run; what has the same model and batch is counted once."""
     rows = list[dict]()
     for run in study.runs:
         with naming(run, study):
-            rows.append(_count(run, materials))
+            rows.append(_count(run, costs))
     return rows
 
 
-def _count(run: Run, materials: Materials) -> dict:
-    plan, cost = make_plan(run.experiment, materials.data(run)[0]), materials.cost(run)
+def _count(run: Run, costs: StudyCosts) -> dict:
+    plan, cost = make_plan(run.experiment, costs.data(run)[0]), costs.cost(run)
     return {
         "label": run.label,
         "samples": plan.num_samples,

@@ -1,13 +1,20 @@
-"""`subquad`: the command line. A verb's module is imported when that verb is called, so `--help` stays light."""
+"""`subquad`: the command line. A verb's module is imported when that verb is called, so `--help`
+stays light.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from subquad.registry import Found
 
 _VERBS = {
     "list": ("plugins", "List the plugins, recipes and spaces that are installed."),
@@ -22,31 +29,37 @@ _VERBS = {
     "verify": ("report", "Check that a run, study or search still says what its training found."),
     "predict": ("trained", "Write a run's answers to a file of inputs."),
     "eval": ("trained", "Score a run on another labelled file."),
-    "diagnose": ("diagnose", "Measure what a model's mixers do to frequencies, and whether tokens become alike."),
-    "swap": ("swap", "Put another mixer into a trained model, keep its weights, and evaluate it without training."),
     "export": ("trained", "Write a run's model as a folder of its own, or as a program."),
+    "runs": ("overview", "List runs, studies and searches: state, age, best score, size."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
-    "bench": ("bench", "Measure the speed of mixers, kernels and training steps."),
     "cluster": ("cluster", "Make files that start a cluster for an experiment."),
     "sync": ("tracking", "Send to MLflow what it does not have yet."),
     "ui": ("tracking", "Show the runs in MLflow's web pages."),
 }
 """Verb: the module of this package that holds `<verb>_command`, and one line of help."""
 
+_LONGEST_LINE = 100
+"""Characters of a built-in command's line of help."""
+
 
 class _Verbs(click.Group):
-    """A group that knows its verbs' one-line helps and imports the one that is called, of plugins too."""
+    """A group that knows its verbs' one-line helps and imports the one that is called, of
+    plugins too.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*_VERBS, *_of_plugins()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            from subquad.registry import choose_plugin, load_command
+        if cmd_name in _VERBS:
+            module = importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}")
+            return getattr(module, f"{cmd_name}_command")
+        from subquad.registry import choose_plugin, load_command
 
-            return load_command(choose_plugin("command", cmd_name)) if cmd_name in _of_plugins() else None
-        module = importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}")
-        return getattr(module, f"{cmd_name}_command")
+        found = _of_plugins().get(cmd_name)
+        if found is None:
+            return None
+        return load_command(found if found.is_built_in else choose_plugin("command", cmd_name))
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args and args[0] not in (known := self.list_commands(ctx)):
@@ -56,31 +69,56 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        lines = [(verb, summary) for verb, (_, summary) in _VERBS.items()]
+        lines += [(name, _line_of_help(found)) for name, found in _of_plugins().items()]
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, summary) for verb, (_, summary) in _VERBS.items()])
-        if added := _of_plugins():
-            with formatter.section("Commands of plugins"):
-                formatter.write_dl([(name, f"from {owner}") for name, owner in added.items()])
+            formatter.write_dl(lines)
 
 
-def _of_plugins() -> dict[str, str]:
-    """Commands that plugins add, by name, with their distributions; none may take a verb's name."""
+def _line_of_help(found: Found) -> str:
+    """The first sentence of a built-in command's help; of another one, which is not imported for
+    this, its distribution.
+    """
+    from subquad.registry import load_command
+
+    if not found.is_built_in:
+        return f"from {found.owner}"
+    return load_command(found).get_short_help_str(_LONGEST_LINE)
+
+
+def _of_plugins() -> dict[str, Found]:
+    """Commands that packages add, by name, those of subquad's own packages first; none may take
+    the name of a verb or of a built-in command.
+    """
     from subquad.registry import blocked, find_plugins
 
-    found = find_plugins("command")
-    return {one.name: one.owner for one in found if one.name not in _VERBS and not blocked(one.distribution)}
+    offered = [
+        found
+        for found in find_plugins("command")
+        if found.name not in _VERBS and not blocked(found.distribution)
+    ]
+    commands: dict[str, Found] = {}
+    for found in sorted(offered, key=lambda found: not found.is_built_in):
+        commands.setdefault(found.name, found)
+    return commands
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="subquad", message="%(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error. May stand anywhere.")
 @click.option(
     "--trust",
     multiple=True,
     metavar="SHA256",
-    help="Let a plugin's file with this content run, which an experiment or a folder names. May stand anywhere.",
+    help="Let a plugin's file with this content run, which an experiment or a folder "
+    "names. May stand anywhere.",
 )
-def cli(debug: bool, trust: tuple[str, ...]) -> None:
+@click.pass_context
+def cli(ctx: click.Context, debug: bool, trust: tuple[str, ...]) -> None:
     """Train, check and compare sub-quadratic token mixers.
 
     \b
@@ -88,10 +126,15 @@ def cli(debug: bool, trust: tuple[str, ...]) -> None:
     subquad list mixers           see which mixers are installed
     subquad COMMAND --help        see what a command does, with examples
     """
+    if ctx.invoked_subcommand is None:
+        from subquad.terminal import print_text
+
+        print_text(f"{ctx.get_help()}\n")
 
 
 def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
-    """Run the command line and return its exit code: 0 done, 2 user error, 1 failure, 128 + signal when stopped.
+    """Run the command line and return its exit code: 0 done, 2 user error, 1 failure, 128 + signal
+    when stopped.
 
     Args:
         argv: the words; those of this process where None.
@@ -106,6 +149,8 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
 
     take_words([*given, *also])
     keep_strange_code_out()
+    if "_SUBQUAD_COMPLETE" in os.environ:
+        importlib.import_module("subquad.cli.completion")
     try:
         for sha256 in trusted:
             trust_file(sha256)
@@ -114,7 +159,9 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
     except click.ClickException as error:
         return _failed(error.format_message(), 2)
     except click.Abort as error:  # Ctrl-C, or the second signal to a run, whose number it has
-        numbers = [one for one in getattr(error.__cause__, "args", ()) if isinstance(one, int)]
+        numbers = [
+            number for number in getattr(error.__cause__, "args", ()) if isinstance(number, int)
+        ]
         return 128 + (numbers or [signal.SIGINT])[0]
     except BrokenPipeError:
         sys.stderr.close()
@@ -131,24 +178,26 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
 
 def _unexpected(error: Exception) -> int:
     """Say in one line what went wrong outside of subquad's own refusals. Returns the exit code."""
-    from subquad.errors import UserError, plain
+    from subquad.errors import UserError, escaped
 
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith("subquad"):
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith(
+        "subquad"
+    ):
         needs = f"this needs {error.name}, which is not installed: pip install 'subquad[all]'"
         return _failed(needs, 2)
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
-        return _failed(f"{plain(error.filename)}: {error.strerror}", 2)
-    text = plain(" ".join(str(error).split()), UserError.longest)
+        return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
+    text = escaped(" ".join(str(error).split()), UserError.longest)
     return _failed(f"unexpected {type(error).__name__}: {text} (--debug shows where)", 1)
 
 
 def _failed(message: str, code: int) -> int:
     """Say in one line, whatever names it holds, why a command ends with this exit code."""
     from subquad.addresses import mask
-    from subquad.errors import UserError, plain
+    from subquad.errors import UserError, escaped
 
     line = mask(" ".join(message.split()))
-    click.echo("subquad: " + plain(line, UserError.longest), err=True)
+    click.echo("subquad: " + escaped(line, UserError.longest), err=True)
     return code
 
 

@@ -1,4 +1,6 @@
-"""`subquad new`: the package of a new plugin, complete and working, from the folder `templates` of this package."""
+"""`subquad new`: the package of a new plugin, complete and working, from the folder `templates`
+of this package.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,36 @@ from pathlib import Path
 import click
 from jinja2 import Environment, StrictUndefined
 
-from subquad.cli.tables import kind_of, print_line
+from subquad.cli.completion import kinds
 from subquad.errors import PluginError
 from subquad.plugin import API_VERSION
 from subquad.reach import Reach
-from subquad.registry import GROUPS, Kind, find_plugins
-from subquad.registry.files import yaml_files
+from subquad.registry import GROUPS, Kind, find_plugins, stdout_to_stderr
+from subquad.registry.found import kind_of
+from subquad.registry.shipped import yaml_files
+from subquad.terminal import print_line
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 """A folder for each kind, and `every` for what all kinds have. Paths are templates too."""
 
 
+_CLAIMING = """{text}
+
+
+from subquad.plugin import Facts  # noqa: E402
+
+
+class {cls}({base}):
+    \"\"\"{summary}\"\"\"
+
+    api = {api}
+    # found by trying; `subquad check` tests these from now on
+    {claims}
+"""
+
+
 @click.command("new")
-@click.argument("kind")
+@click.argument("kind", shell_complete=kinds)
 @click.argument("name")
 @click.option(
     "--into",
@@ -32,26 +51,41 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
     default=".",
     help="Where the package's folder is made. Default: this folder.",
 )
-@Reach(reads="nothing", writes="a new folder in --into")
-def new_command(kind: str, name: str, into: Path) -> None:
-    """Write a package with a new plugin: code, tests, experiment, README, pyproject.toml and CI file.
+@click.option(
+    "--from",
+    "origin",
+    metavar="./FILE.py:CLASS",
+    help="A mixer's package of this torch module, with the claims that hold for it.",
+)
+@Reach(reads="a file in --from", runs="a file in --from", writes="a new folder in --into")
+def new_command(kind: str, name: str, into: Path, origin: str | None) -> None:
+    """Write a package with a new plugin: code, tests, experiment, README, pyproject.toml and CI
+    file.
 
-    KIND is mixer, dataset, task, backbone or space. NAME is the plugin's. The package works as it is, so that you can
-    change it step by step.
+    KIND is mixer, dataset, task, backbone or space. NAME is the plugin's. The package works as it
+    is, so that you can change it step by step.
 
     \b
     subquad new mixer my-mixer
     subquad new dataset waves --into ~/plugins
+    subquad new mixer my-mixer --from ./my.py:MyModule
     """
-    chosen, known = kind_of(kind), sorted(one.name for one in _TEMPLATES.iterdir() if one.name != "every")
+    chosen, known = (
+        kind_of(kind),
+        sorted(folder.name for folder in _TEMPLATES.iterdir() if folder.name != "every"),
+    )
     if chosen not in known:
         raise PluginError(f"KIND: got {kind!r}, must be one of {', '.join(known)}")
     if problem := _name_problem(chosen, name):
         raise PluginError(f"NAME: got {name!r}, {problem}")
     folder = into / name
     if folder.exists() or folder.is_symlink():
-        raise PluginError(f"{folder}: is there already; choose another NAME, or another folder with --into")
+        raise PluginError(
+            f"{folder}: is there already; choose another NAME, or another folder with --into"
+        )
     written = package_files(chosen, name)
+    if origin:
+        written[f"{name.replace('-', '_')}.py"] = _claiming(chosen, name, origin)
     with tempfile.TemporaryDirectory(dir=into, prefix=".new-") as scratch:
         for path, text in written.items():
             target = Path(scratch, name, path)
@@ -68,13 +102,54 @@ def package_files(kind: Kind, name: str) -> dict[str, str]:
     module, cls = name.replace("-", "_"), _class_name(name)
     words = {"kind": kind, "name": name, "module": module, "cls": cls, "group": GROUPS[kind]}
     words |= {"version": version("subquad"), "api": str(API_VERSION)}
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
+    environment = Environment(
+        undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True
+    )
     render = lambda text: environment.from_string(text).render(words)  # noqa: E731
     return {
-        render(path.relative_to(root).as_posix().removesuffix(".j2")): render(path.read_text(encoding="utf-8"))
+        render(path.relative_to(root).as_posix().removesuffix(".j2")): render(
+            path.read_text(encoding="utf-8")
+        )
         for root in (_TEMPLATES / "every", _TEMPLATES / kind)
         for path in sorted(root.rglob("*.j2"))
     }
+
+
+def _claiming(kind: Kind, name: str, origin: str) -> str:
+    """The text of a bare module's file, with a class at its end that claims what holds.
+
+    Raises:
+        PluginError: it is no bare module in a file, it makes claims itself, or it has the name of
+            the package's class.
+    """
+    from subquad.testing.claims import claims_nothing, found_claims, refuse_unfit
+    from subquad.testing.subject import check_subjects
+
+    if kind != "mixer" or ".py:" not in origin:
+        raise PluginError(f"--from {origin}: only a mixer is made from ./FILE.py:CLASS")
+    with stdout_to_stderr():
+        subject, *_ = check_subjects(origin)
+        refuse_unfit(subject)
+        if not claims_nothing(subject):
+            raise PluginError(f"--from {origin}: it says itself what it claims; use it as it is")
+    source = subject.resolved.source
+    assert source
+    cls = _class_name(name)
+    if re.search(rf"\b{cls}\b", source.text):
+        raise PluginError(
+            f"NAME: got {name!r}, whose class {cls} is in {source.path} already; choose another "
+            f"name, such as {name}-mixer"
+        )
+    with stdout_to_stderr():
+        claims = found_claims(subject)
+    return _CLAIMING.format(
+        text=source.text.removeprefix("\ufeff").rstrip(),
+        cls=cls,
+        base=source.attribute,
+        summary=subject.resolved.plugin.summary.replace('"', "'") or f"{source.attribute}.",
+        api=API_VERSION,
+        claims=claims.code,
+    )
 
 
 def _class_name(name: str) -> str:
@@ -87,15 +162,19 @@ def _name_problem(kind: Kind, name: str) -> str:
         return f"write lower case letters, digits, - and _, a letter first, such as my-{kind}"
     owners = {found.name: found.owner for found in find_plugins(kind)}
     if kind == "space":  # `auto` is one without a file
-        owners = {"auto": "subquad"} | {file.name: file.found.owner for file in yaml_files(kind)}
+        owners = {"auto": "subquad"} | {file.name: file.owner for file in yaml_files(kind)}
     if name in owners:
         return f"a {kind} of {owners[name]}; choose another name, such as my-{name}"
     module, cls = name.replace("-", "_"), _class_name(name)
     if keyword.iskeyword(module) or keyword.iskeyword(cls):
         return f"a word of Python; choose another, such as my-{name}"
-    if next(iter(distributions(name=name)), None) or getattr(importlib.util.find_spec(module), "origin", None):
+    if next(iter(distributions(name=name)), None) or getattr(
+        importlib.util.find_spec(module), "origin", None
+    ):
         return f"a package or module that is installed; choose another name, such as my-{name}"
-    code = "".join(path.read_text(encoding="utf-8") for path in (_TEMPLATES / kind).rglob("*.py.j2"))
+    code = "".join(
+        path.read_text(encoding="utf-8") for path in (_TEMPLATES / kind).rglob("*.py.j2")
+    )
     if re.search(rf"(import .*|class )\b{cls}\b", code):
         return f"a name that the new package's code needs; choose another, such as my-{name}"
     return ""

@@ -1,4 +1,6 @@
-"""`subquad list`, `subquad show` and `subquad doctor`: what is installed, one plugin, and whether all of them work."""
+"""`subquad list`, `subquad show` and `subquad doctor`: what is installed, one plugin, and
+whether all of them work.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from subquad.cli.tables import kind_of, print_json, print_line, print_table
-from subquad.errors import PluginError
+from subquad.cli.completion import kinds, plugins
+from subquad.errors import PluginError, escaped
 from subquad.reach import Reach
 from subquad.registry import (
     Found,
+    Kind,
     ParameterRow,
     Resolved,
     blocked,
@@ -26,9 +29,12 @@ from subquad.registry import (
     resolve,
     stdout_to_stderr,
 )
-from subquad.registry.files import FileKind, folder_faults, yaml_files
-from subquad.registry.found import check_environment, environment_warnings, metadata_faults
+from subquad.registry.found import check_environment, environment_warnings, kind_of, metadata_faults
 from subquad.registry.health import PluginHealth, examine, wrong_versions
+from subquad.registry.said import said_of
+from subquad.registry.shipped import FileKind, folder_faults, yaml_files
+from subquad.suggest import did_you_mean, to_paste
+from subquad.terminal import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from subquad.plugin import Plugin
@@ -37,13 +43,14 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 
 
 @click.command("list")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=kinds)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @Reach(reads="installed packages")
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
-    KIND is mixer, backbone, task, dataset, recipe, space or published. No plugin is imported.
+    KIND is mixer, backbone, task, dataset, recipe, space or published. What a plugin is, and how
+    its cost grows with the length L, is read from its text. No plugin is imported.
 
     \b
     subquad list
@@ -51,20 +58,25 @@ def list_command(kind: str | None, as_json: bool) -> None:
     """
     chosen = kind_of(kind) if kind else None
     rows = [row for row in (*_plugin_rows(), *_file_rows()) if chosen in (None, row["kind"])]
-    faults = [*metadata_faults(), *(fault for one in _FILES if chosen in (None, one) for fault in folder_faults(one))]
+    faults = [
+        *metadata_faults(),
+        *(fault for file in _FILES if chosen in (None, file) for fault in folder_faults(file)),
+    ]
     if as_json:
         return print_json({"plugins": rows, "faults": faults})
+    kinds = [name for name in ("kind",) if chosen is None]
+    facts = [name for name in ("grows",) if chosen in (None, "mixer")]
     cells = [
         (
-            row["kind"],
-            row["name"],
-            f"{row['distribution']} {row['version']}",
+            *(row[name] for name in kinds),
+            f"{row['name']}{' †' if row['note'] else ''}",
             row["summary"] or row["target"],
-            "†" if row["note"] else "",
+            *(row[name] for name in facts),
+            f"{row['distribution']} {row['version']}",
         )
         for row in rows
     ]
-    print_table(("kind", "name", "distribution", "what it is", ""), cells)
+    print_table((*kinds, "name", "what it is", *facts, "from"), cells, cut="what it is")
     for note in dict.fromkeys([_footnote(row) for row in rows if row["note"]] + faults):
         print_line(f"† {note}")
 
@@ -73,7 +85,9 @@ def _plugin_rows() -> Iterator[dict[str, Any]]:
     for found in find_plugins():
         if found.kind not in _FILES:
             reason = blocked(found.distribution)
-            yield _row(found, found.name, f"blocked: {reason}" if reason else clash(found))
+            note = f"blocked: {reason}" if reason else clash(found)
+            said = said_of(found)
+            yield _row(found, note, str(said.get("summary", "")), said.get("complexity") or "")
 
 
 def _file_rows() -> Iterator[dict[str, Any]]:
@@ -81,40 +95,84 @@ def _file_rows() -> Iterator[dict[str, Any]]:
         unique = recipes(kind)
         for file in yaml_files(kind):
             note = None if file.name in unique else f"write {file.full_name}"
-            yield _row(file.found, file.name, note, file.summary)
+            yield _row(file, note, file.summary)
 
 
-def _row(found: Found, name: str, note: str | None, summary: str = "") -> dict[str, Any]:
-    own = {key: getattr(found, key) for key in ("distribution", "version", "target")}
-    return {"kind": found.kind, "name": name, **own, "summary": summary, "note": note}
+def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[str, Any]:
+    own = {key: getattr(found, key) for key in ("kind", "name", "distribution", "version")}
+    return own | {"target": found.target, "summary": summary, "grows": grows, "note": note}
 
 
 def _footnote(row: dict[str, Any]) -> str:
     note = row["note"]
-    return note if " is offered by " in note else f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
+    return (
+        note
+        if " is offered by " in note
+        else f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
+    )
 
 
 @click.command("show")
-@click.argument("kind")
-@click.argument("name", required=False)
+@click.argument("kind", metavar="[KIND]", shell_complete=plugins)
+@click.argument("name", required=False, metavar="NAME", shell_complete=plugins)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @Reach(reads="installed packages, a file in NAME", runs="a file in NAME")
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
-    A recipe, a space or a published table is shown as its text, and `experiment` as the keys of an experiment file.
+    KIND may be left out. A recipe, a space or a published table is shown as its text, and
+    `experiment` as the keys of an experiment file.
 
     \b
+    subquad show agf
+    subquad show ./mine.py:MyMixer
     subquad show mixer agf
-    subquad show mixer ./mine.py:MyMixer
     subquad show recipe quickstart
     subquad show experiment
     """
+    others = list[str]()
+    if name is None and not _is_kind(kind):
+        name, (kind, *others) = kind, _kinds_with(kind)
     chosen: str = kind_of(kind, also=("experiment",))
     if chosen == "experiment":
         return _show_experiment(name, as_json)
     if name is None:
-        raise PluginError(f"which {chosen}? `subquad list {chosen}` shows what is installed")
+        raise PluginError(f"which {chosen}? `{to_paste('list', chosen)}` shows what is installed")
+    _show(chosen, name, as_json)
+    for other in () if as_json else others:
+        print_line(f"there is also a {other} of this name: {to_paste('show', other, name)}")
+    return None
+
+
+def _is_kind(word: str) -> bool:
+    try:
+        return bool(kind_of(word, also=("experiment",)))
+    except PluginError:
+        return False
+
+
+def _kinds_with(name: str) -> list[str]:
+    """The kinds of which something is called so, files last.
+
+    Raises:
+        PluginError: nothing is.
+    """
+    if ".py:" in name:
+        return ["mixer"]
+    plugins = [found for found in find_plugins() if found.kind not in (*_FILES, "command")]
+    rows: list[Found] = [*plugins, *(file for kind in _FILES for file in yaml_files(kind))]
+    if kinds := [row.kind for row in rows if name in (row.name, row.full_name)]:
+        return list(dict.fromkeys(kinds))
+    known = sorted({row.name for row in rows} | {*get_args(Kind), "experiment"})
+    raise PluginError(
+        escaped(
+            f"nothing is called {name!r}{did_you_mean(name, known)} "
+            "(`subquad list` shows what is installed)"
+        )
+    )
+
+
+def _show(chosen: str, name: str, as_json: bool) -> None:
     if chosen in _FILES:
         return _show_file(chosen, name, as_json)
     with stdout_to_stderr():
@@ -126,7 +184,9 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
     from subquad.experiment.schema import Experiment, decides_numbers
 
     if name is not None:
-        raise PluginError("`subquad show experiment` takes no name: it lists the keys an experiment file may hold")
+        raise PluginError(
+            "`subquad show experiment` takes no name: it lists the keys an experiment file may hold"
+        )
     rows = describe_config(Experiment)
     free = {row.name for row in rows if not decides_numbers(row.name)}
     if as_json:
@@ -134,15 +194,24 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
         return print_json({"parameters": told})
     _print_parameters(rows)
     print_line()
-    return print_line(f"These decide no numbers: {', '.join(row.name for row in rows if row.name in free)}")
+    return print_line(
+        f"These decide no numbers: {', '.join(row.name for row in rows if row.name in free)}"
+    )
 
 
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
-        owner = {"distribution": file.distribution, "version": file.found.version, "path": str(file.path)}
+        owner = {
+            "distribution": file.distribution,
+            "version": file.version,
+            "path": str(file.path),
+        }
         return print_json({"kind": kind, "name": file.name, **owner, "text": file.text()})
-    for line in (f"# {kind} {file.name}, {file.found.owner}, {file.path}", *file.text().splitlines()):
+    for line in (
+        f"# {kind} {file.name}, {file.owner}, {file.path}",
+        *file.text().splitlines(),
+    ):
         print_line(line)
 
 
@@ -154,11 +223,17 @@ def _show_plugin(resolved: Resolved, as_json: bool) -> None:
         return print_json({**origin, **said, "parameters": [asdict(row) for row in parameters]})
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
     owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
-    rows = [("distribution", owner), ("plugin API", origin["api"]), ("sha256", origin["sha256"] or "not recorded")]
+    rows = [
+        ("distribution", owner),
+        ("plugin API", origin["api"]),
+        ("sha256", origin["sha256"] or "not recorded"),
+    ]
     rows += [("paper", plugin.paper)] if plugin.paper else []
     rows += [(key.replace("_", " "), _words(key, value)) for key, value in facts.items()]
     for name, params in getattr(plugin, "variants", {}).items():
-        rows.append((f"variant {name}", ", ".join(f"{key}={value}" for key, value in params.items())))
+        rows.append(
+            (f"variant {name}", ", ".join(f"{key}={value}" for key, value in params.items()))
+        )
     print_table(("", ""), rows)
     if not parameters:
         return print_line("no parameters")
@@ -167,18 +242,24 @@ def _show_plugin(resolved: Resolved, as_json: bool) -> None:
 
 
 def _facts(plugin: Plugin) -> dict[str, Any]:
-    """What this kind of plugin says beyond what every plugin says; of a mixer, what holds with the defaults."""
+    """What this kind of plugin says beyond what every plugin says; of a mixer, what holds with
+    the defaults.
+    """
     from subquad.plugin import MixerPlugin, Plugin
 
     if isinstance(plugin, MixerPlugin):
         needed = any(field.is_required() for field in plugin.config.model_fields.values())
         return asdict(plugin.facts if needed else plugin.facts_of(plugin.config()))
     common = {field.name for field in fields(Plugin)}
-    return {field.name: getattr(plugin, field.name) for field in fields(plugin) if field.name not in common}
+    return {
+        field.name: getattr(plugin, field.name)
+        for field in fields(plugin)
+        if field.name not in common
+    }
 
 
 def _words(key: str, value: Any) -> str:
-    if value is None and key == "permutation_equivariant":
+    if value is None and key in ("permutation_equivariant", "complexity"):
         return "not claimed"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -190,7 +271,15 @@ def _words(key: str, value: Any) -> str:
 def _print_parameters(rows: list[ParameterRow]) -> None:
     cells = [
         (
-            *(row.name, row.symbol, row.type, row.range, row.default_text, row.search_text, row.when),
+            *(
+                row.name,
+                row.symbol,
+                row.type,
+                row.range,
+                row.default_text,
+                row.search_text,
+                row.when,
+            ),
             f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
         )
         for row in rows
@@ -199,7 +288,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 
 
 @click.command("doctor")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=kinds)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -207,13 +296,16 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
     show_default=True,
     help="Seconds that one plugin's imports may take.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @Reach(reads="installed packages", runs="every installed plugin")
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 
-    Packages in a version that subquad does not ask for are named too. The exit code is 1 where a plugin is broken.
+    Packages in a version that subquad does not ask for are named too. The exit code is 1 where a
+    plugin is broken.
 
     \b
     subquad doctor
@@ -221,12 +313,20 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     """
     chosen = kind_of(kind) if kind else None
     check_environment()
-    reports = [_read(one) for one in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)]
+    reports = [
+        _read(plugin)
+        for plugin in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
+    ]
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
         plugins = [
-            {**asdict(one.found), "status": one.status, "reason": one.reason, "warnings": one.warnings}
-            for one in reports
+            {
+                **asdict(plugin.found),
+                "status": plugin.status,
+                "reason": plugin.reason,
+                "warnings": plugin.warnings,
+            }
+            for plugin in reports
         ]
         print_json({"plugins": plugins, "warnings": warnings})
     else:
@@ -238,7 +338,7 @@ def _read(report: PluginHealth) -> PluginHealth:
     """The same of a published table, once its files were read too."""
     if report.found.kind != "published" or report.status != "ok":
         return report
-    from subquad.report.published import published_faults
+    from subquad.reports.published import published_faults
 
     faults = published_faults(report.found)
     return replace(report, status="broken", reason="; ".join(faults)) if faults else report
@@ -250,11 +350,15 @@ def _progress(report: PluginHealth) -> None:
 
 
 def _print_health(reports: list[PluginHealth], warnings: list[str]) -> None:
-    cells = [(report.status, report.found.kind, report.found.name, report.found.owner) for report in reports]
+    cells = [
+        (report.status, report.found.kind, report.found.name, report.found.owner)
+        for report in reports
+    ]
     print_table(("status", "kind", "name", "distribution"), cells)
     for report in reports:
         if report.reason:
-            where = "" if report.status == "broken" else f"{report.found}: "  # a broken plugin's reason names it
+            # a broken plugin's reason names it
+            where = "" if report.status == "broken" else f"{report.found}: "
             print_line(f"{report.status}: {where}{report.reason}")
         for warning in report.warnings:
             print_line(f"warning: {report.found}: {warning}")

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from subquad.cli.tables import LocalPath
+from subquad.cli.completion import run_folders
 from subquad.errors import RunError
 from subquad.reach import Reach
-from subquad.runs import FINAL, SEARCH, enter
-
-if TYPE_CHECKING:
-    from subquad.report import ReportDocument
+from subquad.runs import enter
+from subquad.terminal import LocalPath
 
 
 @click.command("report")
-@click.argument("runs", nargs=-1, required=True)
-@click.option("--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: the run's or study's own.")
-@click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files: md, csv, html, tex.")
-@click.option("--baseline", help="Label of the mixer that others are compared with. Default: the one the study names.")
+@click.argument("runs", nargs=-1, required=True, shell_complete=run_folders)
+@click.option(
+    "--out",
+    type=LocalPath(path_type=Path),
+    help="Folder of the files. Default: the run's or study's own.",
+)
+@click.option(
+    "--format",
+    "formats",
+    default="md,csv,html",
+    show_default=True,
+    help="Files: md, csv, html, tex.",
+)
+@click.option(
+    "--baseline",
+    help="Label of the mixer that others are compared with. Default: the one the study names.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @Reach(reads="RUNS", writes="report.* in --out or in the run's folder")
-def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool) -> None:
+def report_command(
+    runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool
+) -> None:
     """Write the results of RUNS as tables and one HTML page.
 
     RUNS are folders of runs or studies, or that of one search, or their addresses in storage.
@@ -33,11 +45,12 @@ def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseli
     subquad report runs/quickstart/20260101-101500-ab12cd34
     subquad report runs/quickstart/* --out tables --format md,csv
     """
-    from subquad.report import parse_formats, print_document, write_document
+    from subquad.reports import parse_formats, print_document, write_document
+    from subquad.results import document_of_folders
 
     chosen = parse_formats(formats)
     folders = _folders(runs)
-    document = _document(folders, baseline)
+    document = document_of_folders(folders, baseline)
     folder = out or (folders[0] if len(folders) == 1 else Path("report"))
     try:
         written = write_document(document, folder, chosen)
@@ -47,7 +60,7 @@ def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseli
         values = {**document.values, "files": [str(path) for path in written]}
         click.echo(json.dumps(values, indent=2, allow_nan=False))
         return
-    from subquad.cli.tables import console_of
+    from subquad.terminal import console_of
 
     console = console_of()
     print_document(document, console)
@@ -56,15 +69,15 @@ def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseli
 
 
 @click.command("verify")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=run_folders)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
 @Reach(reads="RUN, its data", sends="requests for data")
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 
-    RUN is the folder of a run, a study or a search, or its address in storage. Each result is held against the files
-    it was made of. Checkpoints and records are read. Scores are computed again from the kept predictions, by the task's
-    own metrics. No plugin's file runs.
+    RUN is the folder of a run, a study or a search, or its address in storage. Each result is held
+    against the files it was made of. Checkpoints and records are read. Scores are computed again
+    from the kept predictions, by the task's own metrics. No plugin's file runs.
 
     The exit code is 1 where something is wrong.
 
@@ -73,16 +86,16 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from dataclasses import asdict
 
-    from subquad.cli.tables import print_line
     from subquad.drivers.verify import verify
+    from subquad.terminal import print_line
 
     wrong = False
-    for one in (found for run in _folders(runs) for found in verify(run)):
-        wrong = wrong or bool(one.faults)
+    for finding in (found for run in _folders(runs) for found in verify(run)):
+        wrong = wrong or bool(finding.faults)
         if as_json:
-            click.echo(json.dumps(asdict(one)))
-        for text in () if as_json else one.faults or (one.words,):
-            print_line(f"{one.name}: {'WRONG: ' if one.faults else ''}{text}")
+            click.echo(json.dumps(asdict(finding)))
+        for text in () if as_json else finding.faults or (finding.words,):
+            print_line(f"{finding.name}: {'WRONG: ' if finding.faults else ''}{text}")
     return int(wrong)
 
 
@@ -92,17 +105,3 @@ def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
     from subquad.cli.conduct import found
 
     return tuple(map(found, runs))
-
-
-def _document(runs: tuple[Path, ...], baseline: str | None) -> ReportDocument:
-    from subquad.report import document_of, read_report, search_document
-
-    searches = [one for one in runs if (one / SEARCH).exists()]
-    if not searches:
-        return document_of(read_report(runs, baseline=baseline))
-    if len(runs) > 1:
-        where = f"beside other runs give its final study, {searches[0] / FINAL}"
-        raise RunError(f"{searches[0]}: is a search, which is reported alone; {where}")
-    from subquad.search.summary import read_summary
-
-    return search_document(searches[0], read_summary(searches[0]), baseline=baseline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import webbrowser
 from importlib.util import find_spec
@@ -9,24 +10,42 @@ from pathlib import Path
 
 import click
 
-from subquad.cli.tables import LocalPath, print_line
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.reach import Reach
+from subquad.runs import enter
+from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
-from subquad.tracking.publisher import sync
+from subquad.tracking.publisher import sync, upload_of
+from subquad.tracking.sending import follow
 from subquad.tracking.server import leading_page, newest_page, serving
-from subquad.tracking.upload import Summary
+from subquad.tracking.state import Summary
 
 
 @click.command("sync")
-@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=LocalPath(path_type=Path))
-@click.option("--uri", help="Address of the MLflow store. Default: where the run was tracked before.")
+@click.argument(
+    "folders", metavar="FOLDER...", nargs=-1, required=True, type=LocalPath(path_type=Path)
+)
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each folder."
+    "--uri", help="Address of the MLflow store. Default: where the run was tracked before."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600.0,
+    show_default=True,
+    help="Seconds for each folder; with --follow those after the end.",
+)
+@click.option(
+    "--follow",
+    "follows",
+    is_flag=True,
+    help="Send what is new while FOLDER grows, until standard input ends. A driver starts this.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
 @Reach(reads="FOLDER", writes="mlflow.json in FOLDER", sends="FOLDER, to an address that you gave")
-def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
+def sync_command(
+    folders: tuple[Path, ...], uri: str | None, timeout: float, follows: bool, as_json: bool
+) -> int:
     """Send to MLflow what it does not have yet.
 
     FOLDER is the folder of a run, a study or a search. Nothing is sent twice.
@@ -35,9 +54,15 @@ def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_
     subquad sync runs/quickstart/*
     subquad sync runs/quickstart/20260101-101500-ab12cd34 --uri http://mlflow.example.org:5000
     """
+    if follows and len(folders) > 1:
+        raise click.UsageError("--follow takes one folder")
     delivered = True
     for folder in folders:
-        summary = sync(folder, uri=uri, timeout=timeout)
+        if follows:
+            os.nice(5)
+            summary = follow(upload_of(enter(folder.resolve()), uri), rest=timeout)
+        else:
+            summary = sync(folder, uri=uri, timeout=timeout)
         delivered = delivered and summary.delivered
         print_line(summary.model_dump_json() if as_json else _line(folder, summary))
     return 0 if delivered else 1
@@ -47,7 +72,9 @@ def _line(folder: Path, summary: Summary) -> str:
     runs = len(summary.run_ids)
     if summary.delivered:
         return f"{folder}: delivered to {summary.uri} ({runs} run{'' if runs == 1 else 's'})"
-    return f"{folder}: not delivered to {summary.uri}, {summary.pending} records left: {summary.error}"
+    return (
+        f"{folder}: not delivered to {summary.uri}, {summary.pending} records left: {summary.error}"
+    )
 
 
 @click.command("ui")
@@ -58,15 +85,17 @@ def _line(folder: Path, summary: Summary) -> str:
     show_default=True,
     help="Folder that holds runs/ and mlruns.db.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. Default: a free one.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. Default: a free one."
+)
 @click.option("--no-browser", is_flag=True, help="Print the address and open no browser.")
 @Reach(reads="--root", writes="--root", sends="pages, to who has the secret of this start")
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 
-    A server runs on this machine until you press Ctrl-C. Its address holds a secret, without which it shows nothing
-    to other users of the machine. It opens at the newest experiment. For another one, first
-    switch MLflow from "GenAI" to "Model training"; the browser remembers it.
+    A server runs on this machine until you press Ctrl-C. Its address holds a secret, without which
+    it shows nothing to other users of the machine. It opens at the newest experiment. For another
+    one, first switch MLflow from "GenAI" to "Model training"; the browser remembers it.
 
     \b
     subquad ui
@@ -76,7 +105,8 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
         raise UserError("subquad ui needs MLflow: pip install 'subquad[mlflow]'")
     if not (root / DATABASE).exists():
         raise RunError(
-            f"no {DATABASE} in {root.resolve()}: make a run there first (`subquad train RECIPE`) or give --root"
+            f"no {DATABASE} in {root.resolve()}: make a run there first (`subquad "
+            "train RECIPE`) or give --root"
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from subquad.api import executor_of
-from subquad.cli.tables import LocalPath
+from subquad.cli.completion import run_folders, settings, targets
 from subquad.reach import Reach
+from subquad.runs import SEARCH
+from subquad.terminal import LocalPath
 
 ADDRESS = click.option(
     "--address",
     metavar="ADDRESS",
-    help="Train on a Ray cluster that this machine is part of: auto, or HOST:PORT.  [default: $RAY_ADDRESS]",
+    help="Train on a Ray cluster that this machine is part of: auto, or HOST:PORT.  "
+    "[default: $RAY_ADDRESS]",
+)
+JOBS = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs at once.  [default: as many as fit]",
 )
 
 
 @click.command("train")
-@click.argument("target")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("target", shell_complete=targets)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=settings)
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
 @ADDRESS
-@click.option("--dry-run", is_flag=True, help="Show the whole experiment and what it would cost. Train nothing.")
+@JOBS
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the whole experiment and what it would cost. Train nothing.",
+)
 @click.option(
     "--root",
     type=click.Path(file_okay=False),
     default=".",
-    help="Folder for runs/ and MLflow's files. Default: this one. An address, s3://..., sets resources.storage.",
+    help="Folder for runs/ and MLflow's files. Default: this one. An address, s3://..., "
+    "sets resources.storage.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
+)
 @Reach(
     reads="TARGET, its data and weights",
     runs="plugin files that TARGET names; with --dry-run nothing",
@@ -42,6 +58,7 @@ def train_command(
     overrides: tuple[str, ...],
     local: bool,
     address: str | None,
+    jobs: int | None,
     dry_run: bool,
     root: str,
     as_json: bool,
@@ -56,49 +73,79 @@ def train_command(
     subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
     from subquad.experiment import load_study
-    from subquad.storage import root_of
+    from subquad.stores import root_of
     from subquad.trust import training
 
     folder, storage = root_of(root)
-    with nullcontext() if dry_run else training():
-        study = load_study(target, (*overrides, *storage))
     if dry_run:
         from subquad.cli.conduct import show_costs
 
-        show_costs(study, as_json=as_json)
+        show_costs(load_study(target, (*overrides, *storage)), as_json=as_json)
         return 0
     from subquad.cli.conduct import conduct, writable
     from subquad.drivers.folder import start
-    from subquad.search.size import sized_there
+    from subquad.drivers.size import sized_there
 
-    executor = executor_of(local, address)
+    executor = executor_of(local, address, jobs)
+    with training():
+        study = load_study(target, executor.placed((*overrides, *storage)))
     executor.preflight(study)
     study = sized_there(study, executor)
     return conduct(start(study, writable(folder)), executor, as_json=as_json)
 
 
 @click.command("resume")
-@click.argument("run")
+@click.argument("run", shell_complete=run_folders)
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
 @ADDRESS
-@click.option("--root", type=LocalPath(file_okay=False), default=".", help="Where a run in storage is fetched to.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@JOBS
+@click.option(
+    "--budget",
+    metavar="AMOUNT",
+    help="Extend a search: 40-trials, 4h, 2e15flops.  [default: what it has]",
+)
+@click.option(
+    "--root",
+    type=LocalPath(file_okay=False),
+    default=".",
+    help="Where a run in storage is fetched to.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
+)
 @Reach(
     reads="RUN, its data",
     writes="RUN, the copy in --root of a RUN in storage, prepared data",
     sends="metrics to addresses that you gave; files to storage that you gave; requests for data",
 )
-def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
-    """Go on with RUN, the folder of a run or a study, or its address in storage.
+def resume_command(
+    run: str,
+    local: bool,
+    address: str | None,
+    jobs: int | None,
+    budget: str | None,
+    root: str,
+    as_json: bool,
+) -> int:
+    """Go on with RUN, the folder of a run, a study or a search, or its address in storage.
 
-    It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a study that are
-    finished are not run again.
+    It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a
+    study and trials of a search that are finished are not run again.
 
     \b
     subquad resume runs/quickstart/20260101-101500-ab12cd34
+    subquad resume runs/quickstart-search/20260101-101500-ab12cd34 --budget 40-trials
     subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
     from subquad.cli.conduct import conduct, found
     from subquad.drivers.folder import reopen
 
-    return conduct(reopen(found(run, Path(root))), executor_of(local, address), as_json=as_json)
+    executor = executor_of(local, address, jobs)
+    folder = found(run, Path(root))
+    if (folder / SEARCH).exists():
+        from subquad.cli.tune_text import resume_search
+
+        return resume_search(folder, budget, executor, as_json=as_json)
+    if budget is not None:
+        raise click.UsageError(f"--budget: {run} is no search, which alone has one")
+    return conduct(reopen(folder), executor, as_json=as_json)

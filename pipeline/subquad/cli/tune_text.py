@@ -1,4 +1,6 @@
-"""What `subquad tune` does, and prints: a line for each trial, what each candidate used, the final study's report."""
+"""What `subquad tune` does, and prints: a line for each trial, what each candidate used, the
+final study's report.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ from typing import Any
 import click
 from rich.console import Console
 
-from subquad.cli.conduct import full_disks_named, make_report, short, summary, tell, tracking_line, writable
-from subquad.cli.tables import console_of, print_text
+from subquad.cli.conduct import (
+    full_disks_named,
+    make_report,
+    short,
+    summary,
+    tell,
+    tracking_line,
+    writable,
+)
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
-from subquad.report import ReportDocument, Table, print_cells
-from subquad.report.search import point_text, print_candidates, untuned
+from subquad.reports import ReportDocument, Table, print_cells
+from subquad.reports.search_report import point_text, print_candidates, untuned
 from subquad.runs import WINNERS, json_value
-from subquad.search.materials import Timing
 from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.run import Ended, Watch, run
@@ -32,13 +40,13 @@ from subquad.search.search import (
     plan_search,
     read_search,
     reopened,
-    same_settings,
-    same_target,
     write_search,
 )
 from subquad.search.settings import Settings
-from subquad.search.summary import trials_csv
+from subquad.search.timing import Timing
 from subquad.search.trial import Trial
+from subquad.suggest import to_paste
+from subquad.terminal import console_of
 from subquad.trust import training
 
 MAX_REASON = 160
@@ -46,15 +54,8 @@ NOISY = 0.1
 """Difference of a step's time between rounds from which on it is told, relative to their median."""
 
 
-def export_trials(folder: Path) -> int:
-    """Print a search's trials as CSV."""
-    search = read_search(folder)
-    print_text(trials_csv(search, search.trials(folder)))
-    return 0
-
-
 def start_search(
-    target: str | None,
+    target: str,
     overrides: Sequence[str],
     options: dict[str, Any],
     executor: Executor,
@@ -64,8 +65,6 @@ def start_search(
     as_json: bool,
 ) -> int:
     """Do a new search, or say what it would do. Returns the exit code."""
-    if target is None:
-        raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     settings = Settings(**options)
@@ -75,30 +74,17 @@ def start_search(
     if dry_run:
         _show_estimate(estimate(prepared), as_json=as_json)
         return 0
-    return _conduct(prepared, write_search(prepared.search, writable(root)), executor, as_json=as_json)
+    return _conduct(
+        prepared, write_search(prepared.search, writable(root)), executor, as_json=as_json
+    )
 
 
-def resume_search(
-    folder: Path,
-    target: str | None,
-    overrides: Sequence[str],
-    options: dict[str, Any],
-    executor: Executor,
-    *,
-    as_json: bool,
-) -> int:
-    """Go on with a search that was stopped or killed, or with a larger one. Returns the exit code."""
-    if overrides and target is None:
-        raise click.UsageError(
-            f"{overrides[0]} has no effect with --resume, which goes on with what the search was started with"
-        )
+def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_json: bool) -> int:
+    """Go on with a search that was stopped or killed, or with a larger one. Returns the exit
+    code.
+    """
     folder = folder.resolve()
-    search = read_search(folder)
-    budget = options.pop("budget", None)
-    same_settings(search.settings, options)
-    if target is not None:
-        same_target(search, target, overrides)
-    search = reopened(folder, search, budget)
+    search = reopened(folder, read_search(folder), budget)
     return _conduct(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
 
 
@@ -120,16 +106,20 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
     )
-    again = f"subquad tune --resume {short(folder)}{executor.option}"
+    again = to_paste("resume", short(folder), *executor.options)
     with full_disks_named(again):
         ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))
+        click.echo(
+            json.dumps(
+                json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str
+            )
+        )
     else:
         _show(ended, console, made)
     _refuse_unended(ended, again)
-    lacking = any(one["best"] is None for one in ended.summary["candidates"])
+    lacking = any(candidate["best"] is None for candidate in ended.summary["candidates"])
     outcome = ended.final[1] if ended.final else None
     return 1 if lacking or outcome is None or outcome.failed or outcome.unfinished else 0
 
@@ -139,7 +129,11 @@ def _refuse_unended(ended: Ended, again: str) -> None:
         name = signal.Signals(ended.signum).name
         raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
     if ended.final is None:
-        reasons = [f"{one['label']}: {text}" for one in ended.summary["candidates"] for text in one["reasons"]]
+        reasons = [
+            f"{candidate['label']}: {text}"
+            for candidate in ended.summary["candidates"]
+            for text in candidate["reasons"]
+        ]
         raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
 
 
@@ -147,25 +141,34 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     settings, candidates, several = search.settings, search.candidates, len(search.candidates) > 1
     whom = f"each of {len(candidates)} candidates" if several else candidates[0].label
     how = settings.sampler + (f" and {settings.pruner}" if settings.pruner != "none" else "")
-    _line(console, f"searching {settings.space} with {how}, at most {settings.limit} for {whom}, in {short(folder)}")
+    _line(
+        console,
+        f"searching {settings.space} with {how}, at most {settings.limit} for "
+        f"{whom}, in {short(folder)}",
+    )
     for candidate in candidates if settings.limit.unit == "trials" else ():
         size = candidate.space.size()
         if candidate.space.dims and size is not None and size < settings.limit.amount:
             _line(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
     if len(search.study.runs) > len(candidates):
-        seeds = {one.label: one.run.experiment.train.seed for one in candidates}
+        seeds = {option.label: option.run.experiment.train.seed for option in candidates}
         for seed in dict.fromkeys(seeds.values()):
             labels = ", ".join(label for label, its in seeds.items() if its == seed)
             _line(console, f"trials have the study's first seed, {seed}: {labels}")
-    told = untuned(settings.space, {one.label: one.space.dimensions for one in candidates})
-    for text in (*told, *_timing_lines({one.label: one.timing for one in candidates if one.timing})):
+    told = untuned(settings.space, {option.label: option.space.dimensions for option in candidates})
+    for text in (
+        *told,
+        *_timing_lines({option.label: option.timing for option in candidates if option.timing}),
+    ):
         _line(console, text)
 
 
 def _trial_line(search: Search, trial: Trial, told: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, told)
-    goal = next(one.goal for one in search.candidates if one.label == trial.candidate)
+    goal = next(
+        candidate.goal for candidate in search.candidates if candidate.label == trial.candidate
+    )
     best = trial.best(goal.mode)
     value = f"validation {goal.text(best.value)} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s"
@@ -189,16 +192,19 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
     for text in ended.drawn.left_out:
         _line(console, f"not drawn: {text}")
     folder = Path(ended.summary["folder"])
-    _line(console, f"search  {short(folder)} (tables and pictures: subquad report {short(folder)})")
+    report = to_paste("report", short(folder))
+    _line(console, f"search  {short(folder)} (tables and pictures: {report})")
     for path in sorted((folder / WINNERS).glob("*.yaml")) if ended.final else ():
-        _line(console, f"best    {short(path)} (runs as it is: subquad train {short(path)})")
+        _line(console, f"best    {short(path)} (runs as it is: {to_paste('train', short(path))})")
     if ended.drawn.files:
         _line(console, f"plots   {len(ended.drawn.files)} pictures in {short(folder / PLOTS)}")
     if ended.tracking.uri:
         _line(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         _line(console, "final study, the winners on the test split:")
-        dimensions = {one["label"]: one["dimensions"] for one in ended.summary["candidates"]}
+        dimensions = {
+            candidate["label"]: candidate["dimensions"] for candidate in ended.summary["candidates"]
+        }
         for text in untuned(ended.summary["settings"]["space"], dimensions):
             _line(console, text)
         study, outcome = ended.final
@@ -208,12 +214,22 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
 def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
     """What was measured, and a warning where it may not hold."""
     lines = [
-        f"{label}: timed at {one['step'] * 1e3:.3g} ms a step, {one['evaluation'] * 1e3:.3g} ms an evaluation"
-        for label, one in measured.items()
+        (
+            f"{label}: timed at {timing['step'] * 1e3:.3g} ms a step, "
+            f"{timing['evaluation'] * 1e3:.3g} ms an evaluation"
+        )
+        for label, timing in measured.items()
     ]
-    noisy = [f"{label} ({one['spread']:.0%})" for label, one in measured.items() if one["spread"] > NOISY]
+    noisy = [
+        f"{label} ({timing['spread']:.0%})"
+        for label, timing in measured.items()
+        if timing["spread"] > NOISY
+    ]
     if noisy:
-        lines.append(f"steps took unequally long between rounds: {', '.join(noisy)}; is something else running here?")
+        lines.append(
+            f"steps took unequally long between rounds: {', '.join(noisy)}; is "
+            "something else running here?"
+        )
     return lines
 
 
@@ -221,37 +237,40 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=str))
         return
-    console = console_of()
-    least = ">= " if found["at_least"] else ""
-    cells = [
-        {
-            "candidate": row["label"],
-            "trials": f"{least}{row['trials']:,}",
-            "dims": str(row["dimensions"]),
-            "grid": "-" if row["grid"] is None else f"{row['grid']:,}",
-            "infea-\nsible": f"{row['infeasible']} of {row['drawn']}",
-            "params": "?" if row["parameters"] is None else f"{row['parameters']:,}",
-            "steps": f"{row['steps']:,}",
-            "FLOPs/\ntrial": "unknown" if row["flops"] is None else f"{row['flops']:.3g}",
-            "s/\ntrial": f"{row['trial_seconds']:.3g}",
-            "hours": f"{row['seconds'] / 3600:.3g}",
-        }
-        for row in found["candidates"]
-    ]
+    console, rows = console_of(), found["candidates"]
+    cells = [_estimate_cells(row, found["at_least"]) for row in rows]
     print_cells(Table.of(cells, [name for name in cells[0] if name != "candidate"]), console)
-    for row in found["candidates"]:
-        for one in row["points"]:
-            reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
-            _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
-    told = untuned(found["settings"]["space"], {row["label"]: row["dimensions"] for row in found["candidates"]})
-    for text in (*told, *_timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]})):
+    for row in rows:
+        for point in row["points"]:
+            reason = f"; infeasible: {point['infeasible']}" if point["infeasible"] else ""
+            said = f"{point_text(point['point'])}{reason}"
+            _line(console, f"{row['label']} {point['number']}: {said}")
+    told = untuned(found["settings"]["space"], {row["label"]: row["dimensions"] for row in rows})
+    timed = _timing_lines({row["label"]: row["timing"] for row in rows if row["timing"]})
+    for text in (*told, *timed):
         _line(console, text)
     _line(
         console,
-        f"{'at least ' * found['at_least']}{found['trials']} trials and {found['final_runs']} final runs, about "
+        f"{'at least ' * found['at_least']}{found['trials']} trials and "
+        f"{found['final_runs']} final runs, about "
         f"{found['seconds'] / 3600:.3g} hours of training with one worker, evaluations included; "
         f"{found['gpu_hours']:.3g} GPU-hours",
     )
+
+
+def _estimate_cells(row: Mapping[str, Any], at_least: bool) -> dict[str, str]:
+    return {
+        "candidate": row["label"],
+        "trials": f"{'>= ' * at_least}{row['trials']:,}",
+        "dims": str(row["dimensions"]),
+        "grid": "-" if row["grid"] is None else f"{row['grid']:,}",
+        "infea-\nsible": f"{row['infeasible']} of {row['drawn']}",
+        "params": "?" if row["parameters"] is None else f"{row['parameters']:,}",
+        "steps": f"{row['steps']:,}",
+        "FLOPs/\ntrial": "unknown" if row["flops"] is None else f"{row['flops']:.3g}",
+        "s/\ntrial": f"{row['trial_seconds']:.3g}",
+        "hours": f"{row['seconds'] / 3600:.3g}",
+    }
 
 
 def _line(console: Console, text: str) -> None:

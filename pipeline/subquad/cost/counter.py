@@ -1,12 +1,14 @@
-"""Counts what a pass, and a training step, costs: FLOPs, and bytes read and written, operation by operation.
+"""Counts what a pass, and a training step, costs: FLOPs, and bytes read and written, operation by
+operation.
 
-Counted where torch dispatches to a kernel, so autograd's backward pass and custom autograd functions are seen. Bytes
-are what each operation has to touch: its inputs once, its outputs once, a broadcast dimension not at all; a fused
-kernel's inner results do not appear. Reading a number with `.item()` is free. Functions compiled with torch.compile run
-as they were written: Dynamo steps aside under a dispatch mode.
+Counted where torch dispatches to a kernel, so autograd's backward pass and custom autograd
+functions are seen. Bytes are what each operation has to touch: its inputs once, its outputs once, a
+broadcast dimension not at all; a fused kernel's inner results do not appear. Reading a number with
+`.item()` is free. Functions compiled with torch.compile run as they were written: Dynamo steps
+aside under a dispatch mode.
 
-Not seen: what leaves torch (numpy, ctypes, Python lists of numbers). That is noticed, named and never called proven.
-Letters: B batch, L length, D model width.
+Not seen: what leaves torch (numpy, ctypes, Python lists of numbers). That is noticed, named and
+never called proven. Letters: B batch, L length, D model width.
 """
 
 from __future__ import annotations
@@ -19,20 +21,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
+from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
+from torch._C._dynamo.eval_frame import set_code_exec_strategy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from subquad.cost.operations import Rule, rule_of, tensors_in
+from subquad.cost.operations import Rule, rule_of, sparse_rule, stored, tensors_in
 from subquad.errors import UserError
 from subquad.nn import Batch, as_output
 from subquad.nn.kernels import counted
 
 _SMALL = 64
-"""A tensor of so few numbers may be handed to Python: a length, a step size, one number a sample or head."""
+"""A tensor of so few numbers may be handed to Python: a length, a step size, one number a sample
+or head.
+"""
 
 
 _FEW = 2
-"""Samples that a step is counted with, and once more with one sample more; some layers need more than one."""
+"""Samples that a step is counted with, and once more with one sample more; some layers need more
+than one.
+"""
 
 
 @dataclass(kw_only=True)
@@ -45,6 +54,7 @@ class Count:
         operations: how many there were, views left out.
         largest: elements of the largest tensor that each operation made, by the operation's name.
         unknown: what could not be counted, by name.
+        has_entered: whether numbers came from Python or NumPy, where they may have been worked out.
     """
 
     flops: int = 0
@@ -52,6 +62,7 @@ class Count:
     operations: int = 0
     largest: dict[str, int] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    has_entered: bool = False
 
     @property
     def peak(self) -> int:
@@ -64,8 +75,11 @@ class Count:
             flops=self.flops + other.flops,
             moved=self.moved + other.moved,
             operations=self.operations + other.operations,
-            largest={name: max(self.largest.get(name, 0), other.largest.get(name, 0)) for name in names},
+            largest={
+                name: max(self.largest.get(name, 0), other.largest.get(name, 0)) for name in names
+            },
             unknown=tuple(sorted({*self.unknown, *other.unknown})),
+            has_entered=self.has_entered or other.has_entered,
         )
 
     def note_unknown(self, name: str) -> None:
@@ -75,30 +89,41 @@ class Count:
         """Add one operation that ran."""
         rule, changed = _known(func)
         name = func._schema.name
+        tensors = tensors_in([args, out])
+        if any(tensor.layout != torch.strided for tensor in tensors) and not _is_free(rule):
+            rule = sparse_rule(name)
+            name = f"{name} of COO tensors"
         if rule is None:
             self.note_unknown(name)
-        elif rule.traffic == "none":
+        elif _is_free(rule):
             return
         else:
             self.flops += rule.flops(args, out)
-            written = [one for place in changed for one in tensors_in(args[place : place + 1])]
+            written = [
+                tensor for place in changed for tensor in tensors_in(args[place : place + 1])
+            ]
             self.moved += _moved(rule, written, args, kwargs, out)
         self.operations += 1
-        self.largest[name] = max([self.largest.get(name, 0), *(one.numel() for one in tensors_in(out))])
+        self.largest[name] = max(
+            [self.largest.get(name, 0), *(part.numel() for part in _parts(out))]
+        )
 
 
 @contextmanager
 def counting() -> Iterator[Count]:
     """Count what runs in here."""
     count = Count()
-    with counted(), _Leaving(count), _Dispatch(count):
+    with counted(), _Borders(count), _Dispatch(count):
         yield count
 
 
-def count_pass(mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backward: bool = True) -> Count:
+def count_pass(
+    mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backward: bool = True
+) -> Count:
     """Count one call of a mixer, with its backward pass to the input and all parameters.
 
-    The gradient of every output, extra losses that carry a weight included, is 1. No `.grad` is touched.
+    The gradient of every output, extra losses that carry a weight included, is 1. Each `.grad` of
+    the mixer stays as it was.
 
     Args:
         x: (B, L, D).
@@ -113,10 +138,13 @@ def count_pass(mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backw
     weights = getattr(mixer, "loss_weights", {})
     losses = [loss for name, loss in out.losses.items() if weights.get(name, 0.0)]
     ends = [end for end in (out.out, *losses) if end.requires_grad]
-    wanted = [x, *(one for one in mixer.parameters() if one.requires_grad)]
     ones = [torch.ones_like(end) for end in ends]
+    kept = {parameter: parameter.grad for parameter in mixer.parameters()}
+    mixer.zero_grad(set_to_none=True)
     with counting() as back:
-        torch.autograd.grad(ends, wanted, ones, allow_unused=True)
+        torch.autograd.backward(ends, ones)  # reentrant checkpoints know no other way
+    for parameter, grad in kept.items():
+        parameter.grad = grad
     return forward + back
 
 
@@ -126,9 +154,11 @@ class Cost:
 
     Attributes:
         parameters: trainable numbers in the model.
-        flops_per_step: floating-point operations, forward and backward over the global batch; None where not known.
+        flops_per_step: floating-point operations, forward and backward over the global batch; None
+            where not known.
         bytes_per_step: bytes that these operations read and write; None where not known.
-        uncounted: why it is not known: the operations that nobody can count, or what stopped the pass.
+        uncounted: why it is not known: the operations that nobody can count, or what stopped the
+            pass.
     """
 
     parameters: int
@@ -138,15 +168,19 @@ class Cost:
 
 
 def step_cost(
-    model: nn.Module, objective: Callable[[Batch], Tensor], example: Callable[[int], Batch], batch_size: int
+    model: nn.Module,
+    objective: Callable[[Batch], Tensor],
+    example: Callable[[int], Batch],
+    batch_size: int,
 ) -> Cost:
     """Count the forward and backward pass over a global batch, without the optimiser's update.
 
-    Every element-wise operation, FFT, convolution, matrix product and attention counts, see `subquad.cost.operations`.
-    The passes run at full length with `_FEW` samples and with one more. As samples have nothing to do with each other,
-    each one adds the same, and what is computed of the weights alone comes once: so the whole batch follows. That is
-    exact, but for the rounding of each n log n to a whole number and for reads of a table (embeddings, say) that a few
-    samples do not read whole. How the batch is cut among ranks and into micro-batches makes no difference.
+    Every element-wise operation, FFT, convolution, matrix product and attention counts, see
+    `subquad.cost.operations`. The passes run at full length with `_FEW` samples and with one more.
+    As samples have nothing to do with each other, each one adds the same, and what is computed of
+    the weights alone comes once: so the whole batch follows. That is exact, but for the rounding of
+    each n log n to a whole number and for reads of a table (embeddings, say) that a few samples do
+    not read whole. How the batch is cut among ranks and into micro-batches makes no difference.
 
     Args:
         model: on the device where it is to be counted; its `.grad`s are None afterwards.
@@ -157,19 +191,26 @@ def step_cost(
     Raises:
         UserError: a part of the model refuses its place, as no training step could be made either.
     """
-    parameters = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    parameters = sum(
+        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+    )
     try:
         few = _pass(model, objective, example(min(_FEW, batch_size)))
         more = few if batch_size <= _FEW else _pass(model, objective, example(_FEW + 1))
     except UserError:
         raise
-    except Exception as error:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
+    except (
+        Exception
+    ) as error:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Cost(parameters=parameters, uncounted=(why,))
     if unknown := (few + more).unknown:
         return Cost(parameters=parameters, uncounted=unknown)
     extra = max(batch_size - _FEW, 0)
-    flops, moved = few.flops + extra * (more.flops - few.flops), few.moved + extra * (more.moved - few.moved)
+    flops, moved = (
+        few.flops + extra * (more.flops - few.flops),
+        few.moved + extra * (more.moved - few.moved),
+    )
     return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
 
 
@@ -183,27 +224,49 @@ def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) 
 @functools.cache
 def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
     """An operator's rule, and which of its arguments it changes."""
-    changed = [place for place, one in enumerate(func._schema.arguments) if one.alias_info and one.alias_info.is_write]
+    changed = [
+        place
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write
+    ]
     return rule_of(func), tuple(changed)
 
 
-def _moved(rule: Rule, changed: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+def _is_free(rule: Rule | None) -> bool:
+    return rule is not None and rule.traffic == "none"
+
+
+def _parts(tree: Any) -> list[Tensor]:
+    return [part for tensor in tensors_in(tree) for part in stored(tensor)]
+
+
+def _moved(
+    rule: Rule, changed: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any], out: Any
+) -> int:
     """Bytes read and written."""
-    given = [one for one in tensors_in(args) if not (rule.overwrites and _is_among(one, changed))]
+    given = [
+        tensor
+        for tensor in tensors_in(args)
+        if not (rule.overwrites and _is_among(tensor, changed))
+    ]
     written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
-    writes, reads = sum(map(_touched, written)), [_touched(one) for one in given]
+    writes, reads = sum(map(_touched, written)), [_touched(tensor) for tensor in given]
     if rule.traffic == "gather" and reads:
         reads[0] = min(reads[0], writes)
     if rule.traffic == "scatter" and changed:
-        scattered = max((_touched(one) for one in given if not _is_among(one, changed)), default=0)
+        scattered = max(
+            (_touched(tensor) for tensor in given if not _is_among(tensor, changed)), default=0
+        )
         writes = reads[0] = min(reads[0], scattered)
     return writes + sum(reads)
 
 
 def _touched(x: Tensor) -> int:
-    """Bytes of a tensor's own elements: broadcast dimensions (stride 0) and overlaps are held once."""
+    """Bytes of a tensor's own elements: broadcast dimensions (stride 0) and overlaps are held
+    once.
+    """
     if x.layout != torch.strided:
-        return x.numel() * x.element_size()
+        return sum(map(_touched, stored(x)))
     own = x.element_size()
     for size, stride in zip(x.shape, x.stride(), strict=True):
         own *= size if stride or not size else 1
@@ -211,11 +274,22 @@ def _touched(x: Tensor) -> int:
 
 
 def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
-    return any(x is one for one in others)
+    return any(x is other for other in others)
 
 
 class _Dispatch(TorchDispatchMode):
+    """Counts each operation.
+
+    torch would wrap `__torch_dispatch__`, so that Dynamo leaves it alone where a compiled function
+    calls it; the first call then imports Dynamo, which takes longer than most counts. Its code is
+    marked instead, which is what the wrapper comes to.
+    """
+
     supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
     def __init__(self, count: Count):
         super().__init__()
@@ -223,7 +297,8 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: what it runs inside is hidden
+        # a higher-order operator: what it runs inside is hidden
+        if not isinstance(func, torch._ops.OpOverload):
             self.count.note_unknown(str(func))
             return func(*args, **kwargs)
         if _is_composite(func):
@@ -234,14 +309,22 @@ class _Dispatch(TorchDispatchMode):
         return out
 
 
+_SKIPPED = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+set_code_exec_strategy(_Dispatch.__torch_dispatch__.__code__, _SKIPPED)
+
+
 @functools.cache
 def _is_composite(func: Any) -> bool:
     """Made of other operations, which are counted instead."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
-class _Leaving(TorchFunctionMode):
-    """Notes tensors that leave torch, where what is done with them cannot be counted."""
+class _Borders(TorchFunctionMode):
+    """Notes tensors that leave torch, where what is done with them cannot be counted, and numbers
+    that come from there.
+    """
+
+    entrances = (torch.tensor, torch.as_tensor, torch.asarray)
 
     names = ("numpy", "__array__", "__dlpack__", "tolist", "data_ptr")
 
@@ -253,4 +336,7 @@ class _Leaving(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in self.exits and args[0].numel() > _SMALL:
             self.count.note_unknown(f"Tensor.{self.exits[func]}")
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func in self.entrances and result.numel() > _SMALL:
+            self.count.has_entered |= not tensors_in([*args, *(kwargs or {}).values()])
+        return result

@@ -1,9 +1,11 @@
-"""What one torch operation costs: FLOPs, and which tensors it has to touch. Names are those of ATen.
+"""What one torch operation costs: FLOPs, and which tensors it has to touch. Names are those of
+ATen.
 
-Conventions, as in the literature: a multiply-add is 2; a complex FFT of length n is 5 n log2 n, a real one half of it;
-a sort is n log2 n comparisons; an element-wise operation is 1 per real number it writes, whatever function it is.
-Matrix products, forward convolutions and attention have torch's own formulas (`torch.utils.flop_counter`). Copies,
-gathers and constants are 0 FLOPs: what they cost is bytes.
+Conventions, as in the literature: a multiply-add is 2; a complex FFT of length n is 5 n log2 n, a
+real one half of it; a sort is n log2 n comparisons; an element-wise operation is 1 per real number
+it writes, whatever function it is. Matrix products, forward convolutions and attention have torch's
+own formulas (`torch.utils.flop_counter`). Copies, gathers and constants are 0 FLOPs: what they cost
+is bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ _Formula = Callable[[Sequence[Any], Any], int]
 """FLOPs from the positional arguments and the result."""
 
 Traffic = Literal["all", "none", "gather", "scatter"]
-"""all: every input is read and every output written; none: only the description of a tensor changes; gather: of the
-first input only as much is read as is written; scatter: of the tensor changed in place only as much as is scattered."""
+"""all: every input is read and every output written; none: only the description of a tensor
+changes; gather: of the first input only as much is read as is written; scatter: of the tensor
+changed in place only as much as is scattered.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,25 @@ def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in an argument or a result, however deep in lists."""
     if isinstance(tree, Tensor):
         return [tree]
-    return [one for item in tree for one in tensors_in(item)] if isinstance(tree, (list, tuple)) else []
+    return (
+        [tensor for item in tree for tensor in tensors_in(item)]
+        if isinstance(tree, (list, tuple))
+        else []
+    )
+
+
+def stored(x: Tensor) -> list[Tensor]:
+    """What holds a tensor's numbers: itself, or indices and values of a sparse one; nothing is
+    known of other layouts than COO.
+    """
+    if x.layout == torch.strided:
+        return [x]
+    return [x._indices(), x._values()] if x.layout == torch.sparse_coo else []
 
 
 def _reals(tree: Any) -> int:
     """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
-    return sum(one.numel() * (2 if one.is_complex() else 1) for one in tensors_in(tree))
+    return sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in tensors_in(tree))
 
 
 def _nothing(args: Sequence[Any], out: Any) -> int:
@@ -75,7 +92,7 @@ def _fft(factor: float, real_side: Literal["in", "out"] | None) -> _Formula:
 
 def _sort(args: Sequence[Any], out: Any) -> int:
     x = args[0]
-    axis = next((one for one in args[1:] if isinstance(one, int) and not isinstance(one, bool)), -1)
+    axis = next((arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)), -1)
     return round(x.numel() * math.log2(max(x.shape[axis] if x.ndim else 1, 1)))
 
 
@@ -84,9 +101,20 @@ def _topk(args: Sequence[Any], out: Any) -> int:
     return round(args[0].numel() * max(1.0, math.log2(max(args[1], 1))))
 
 
-def _search(args: Sequence[Any], out: Any) -> int:
-    """A binary search for each output, in whichever of the first two arguments is the sorted one (the longer)."""
-    return round(_reals(out) * math.log2(1 + max(one.shape[-1] for one in tensors_in(args[:2]) if one.ndim)))
+def _search(place: int) -> _Formula:
+    """A binary search for each output in a sorted argument."""
+    return lambda args, out: round(_reals(out) * math.log2(1 + args[place].shape[-1]))
+
+
+def _trilinear(args: Sequence[Any], out: Any) -> int:
+    """Two products and a sum for each number of its three factors' common shape."""
+    shapes = []
+    for factor, expanded in zip(args[:3], args[3:6], strict=True):
+        shape = list(factor.shape)
+        for axis in expanded:
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    return 3 * math.prod(torch.broadcast_shapes(*shapes))
 
 
 def _cubic(factor: float) -> _Formula:
@@ -110,7 +138,9 @@ def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
 
 
 def _convolution_backward(args: Sequence[Any], out: Any) -> int:
-    """Each product of the forward pass comes back once in either gradient; torch's formula forgets the groups."""
+    """Each product of the forward pass comes back once in either gradient; torch's formula
+    forgets the groups.
+    """
     grad, x, weight, transposed, mask = args[0], args[1], args[2], args[7], args[10]
     places = (x if transposed else grad).shape
     once = 2 * places[0] * math.prod(places[2:]) * weight.numel()
@@ -122,52 +152,61 @@ def _pool(args: Sequence[Any], out: Any) -> int:
     return _reals(tensors_in(out)[0]) * math.prod(window)
 
 
-_FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided empty_permuted new_empty
-new_empty_strided _local_scalar_dense item is_nonzero resize resize_as set_data set _assert_async _assert_scalar
-_assert_tensor_metadata lift_fresh sym_size sym_stride sym_numel sym_storage_offset is_same_size record_stream
-_has_same_storage_numel _fw_primal _efficientzerotensor result_type unsafe_split unsafe_split_with_sizes
-_resize_output _linalg_check_errors _fused_sdp_choice _functional_assert_async _functional_assert_scalar
-sym_constrain_range sym_constrain_range_for_size _functional_sym_constrain_range is_set_to is_pinned is_coalesced
-dense_dim"""
-_MOVES = """clone cat stack hstack vstack roll flip rot90 repeat repeat_interleave constant_pad_nd reflection_pad1d
-reflection_pad2d reflection_pad1d_backward reflection_pad2d_backward replication_pad1d replication_pad2d
-replication_pad1d_backward replication_pad2d_backward select_scatter diagonal_scatter as_strided_scatter slice_backward
-select_backward diagonal_backward unfold_backward value_selecting_reduction_backward tril triu tril_indices
-triu_indices masked_select nonzero nonzero_static masked_scatter masked_scatter_backward complex pixel_shuffle
-pixel_unshuffle channel_shuffle im2col zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full
-arange linspace logspace eye scalar_tensor lift diag_embed block_diag _pin_memory pad_sequence _chunk_cat one_hot
-resolve_conj resolve_neg _neg_view index_fill bartlett_window blackman_window hamming_window hann_window kaiser_window
-fft_fftfreq fft_rfftfreq range _stack lu_unpack _lazy_clone"""
+_FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided
+empty_permuted new_empty new_empty_strided _local_scalar_dense item is_nonzero resize resize_as
+set_data set _assert_async _assert_scalar _assert_tensor_metadata lift_fresh sym_size sym_stride
+sym_numel sym_storage_offset is_same_size record_stream _has_same_storage_numel _fw_primal
+_efficientzerotensor result_type unsafe_split unsafe_split_with_sizes _resize_output
+_linalg_check_errors _fused_sdp_choice _functional_assert_async _functional_assert_scalar
+sym_constrain_range sym_constrain_range_for_size _functional_sym_constrain_range is_set_to
+is_pinned is_coalesced dense_dim"""
+_MOVES = """clone cat stack hstack vstack roll flip rot90 repeat repeat_interleave
+constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad1d_backward
+reflection_pad2d_backward replication_pad1d replication_pad2d replication_pad1d_backward
+replication_pad2d_backward select_scatter diagonal_scatter as_strided_scatter slice_backward
+select_backward diagonal_backward unfold_backward value_selecting_reduction_backward tril triu
+tril_indices triu_indices masked_select nonzero nonzero_static masked_scatter
+masked_scatter_backward complex pixel_shuffle pixel_unshuffle channel_shuffle im2col zeros
+zeros_like ones ones_like full full_like new_zeros new_ones new_full arange linspace logspace
+eye scalar_tensor lift diag_embed block_diag _pin_memory pad_sequence _chunk_cat one_hot
+resolve_conj resolve_neg _neg_view index_fill bartlett_window blackman_window hamming_window
+hann_window kaiser_window fft_fftfreq fft_rfftfreq range _stack lu_unpack _lazy_clone
+_pack_padded_sequence _pack_padded_sequence_backward"""
 _OVERWRITES = "copy _to_copy fill zero"
 _GATHERS = "index index_select gather take embedding _unsafe_index"
 _SCATTERS = "index_put _index_put_impl _unsafe_index_put index_copy scatter put"
 _ADDS = "index_add scatter_add scatter_reduce index_reduce"
-_RANDOM = """rand rand_like randn randn_like randint randint_like randperm normal uniform bernoulli exponential random
-log_normal geometric cauchy poisson multinomial normal_functional"""
-_REDUCTIONS = """max min median nanmedian mode kthvalue trace histc bincount equal allclose isin cumsum cumprod cummax
-cummin logcumsumexp _cummax_helper _cummin_helper embedding_dense_backward embedding_backward mse_loss smooth_l1_loss
-huber_loss binary_cross_entropy nll_loss_forward nll_loss2d_forward nll_loss_backward renorm col2im unique_dim _unique2
-unique_consecutive unique_dim_consecutive _unique _aminmax histogram adaptive_avg_pool1d _is_all_true _is_any_true
-segment_reduce _segment_reduce_backward soft_margin_loss binary_cross_entropy_with_logits nll_loss2d_backward"""
-_ELEMENTWISE = """softplus_backward glu glu_backward elu_backward leaky_relu_backward hardtanh_backward polar
-_prelu_kernel _prelu_kernel_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward
-binary_cross_entropy_backward dist _masked_scale log_sigmoid_forward log_sigmoid_backward cross linalg_cross
-hardswish_backward mish_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
-upsample_nearest2d_backward _adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward
-rrelu_with_noise _foreach_norm floor_divide hardswish hardsigmoid_backward hardshrink_backward softshrink_backward
-soft_margin_loss_backward _fused_dropout _unsafe_masked_index"""
+_RANDOM = """rand rand_like randn randn_like randint randint_like randperm normal uniform
+bernoulli exponential random log_normal geometric cauchy poisson multinomial normal_functional"""
+_REDUCTIONS = """max min median nanmedian mode kthvalue trace histc bincount equal allclose isin
+cumsum cumprod cummax cummin logcumsumexp _cummax_helper _cummin_helper embedding_dense_backward
+embedding_backward mse_loss smooth_l1_loss huber_loss binary_cross_entropy nll_loss_forward
+nll_loss2d_forward nll_loss_backward renorm col2im unique_dim _unique2 unique_consecutive
+unique_dim_consecutive _unique _aminmax histogram adaptive_avg_pool1d _is_all_true _is_any_true
+segment_reduce _segment_reduce_backward soft_margin_loss binary_cross_entropy_with_logits
+nll_loss2d_backward"""
+_ELEMENTWISE = """softplus_backward glu glu_backward elu_backward leaky_relu_backward
+hardtanh_backward polar _prelu_kernel _prelu_kernel_backward mse_loss_backward
+smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward dist _masked_scale
+log_sigmoid_forward log_sigmoid_backward cross linalg_cross hardswish_backward mish_backward
+upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward
+_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward
+rrelu_with_noise _foreach_norm floor_divide hardswish hardsigmoid_backward hardshrink_backward
+softshrink_backward soft_margin_loss_backward _fused_dropout _unsafe_masked_index"""
 _PER_INPUT = {
     1: "_adaptive_avg_pool2d",
     2: "linalg_vector_norm native_dropout",
     3: "_weight_norm_interface",
-    4: """_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward upsample_linear1d
-    upsample_linear1d_backward""",
+    4: """_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward
+    upsample_linear1d upsample_linear1d_backward""",
     5: "_softmax _log_softmax _safe_softmax _masked_softmax _fused_rms_norm",
     6: "_weight_norm_interface_backward",
-    8: """native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update
-    _native_batch_norm_legit_no_training _batch_norm_no_update upsample_bilinear2d upsample_bilinear2d_backward""",
+    8: """native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit
+    _batch_norm_with_update _native_batch_norm_legit_no_training _batch_norm_no_update
+    upsample_bilinear2d upsample_bilinear2d_backward""",
     10: "_fused_rms_norm_backward",
-    14: "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward batch_norm_backward",
+    14: "native_layer_norm_backward native_group_norm_backward "
+    "native_batch_norm_backward batch_norm_backward",
 }
 """Operations for each real number of the first argument."""
 _CUBIC = {
@@ -182,18 +221,25 @@ _CUBIC = {
     26: "linalg_pinv",
     40: "linalg_matrix_exp",
 }
-"""Factors of n^3, as in Golub and Van Loan, Matrix Computations, for each square matrix of n rows."""
+"""Factors of n^3, as in Golub and Van Loan, Matrix Computations, for each square matrix of n
+rows.
+"""
 _FORMULAS: dict[str, _Formula] = {
     "_fft_c2c": _fft(5, None),
     "_fft_r2c": _fft(2.5, "in"),
     "_fft_c2r": _fft(2.5, "out"),
     **dict.fromkeys(("sort", "argsort", "msort"), _sort),
     "topk": _topk,
-    **dict.fromkeys(("searchsorted", "bucketize"), _search),
-    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), lambda args, out: 2 * max(map(_reals, tensors_in(args)))),
+    "_trilinear": _trilinear,
+    "searchsorted": _search(0),
+    "bucketize": _search(1),
+    **dict.fromkeys(
+        ("dot", "vdot", "mv", "addmv"), lambda args, out: 2 * max(map(_reals, tensors_in(args)))
+    ),
     # Complex elementwise products are 6, real ones 1.
     **dict.fromkeys(
-        ("mul", "div"), lambda args, out: sum(x.numel() * (6 if x.is_complex() else 1) for x in tensors_in(out))
+        ("mul", "div"),
+        lambda args, out: sum(x.numel() * (6 if x.is_complex() else 1) for x in tensors_in(out)),
     ),
     **dict.fromkeys(("addcmul", "addcdiv", "addr"), _per_output(2)),
     "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
@@ -203,13 +249,19 @@ _FORMULAS: dict[str, _Formula] = {
         lambda args, out: 3 * _reals(tensors_in(out)[0]) * args[0].shape[-1],
     ),
     "convolution_backward": _convolution_backward,
-    "mkldnn_convolution": lambda args, out: 2 * out.shape[0] * math.prod(out.shape[2:]) * args[1].numel(),
+    "mkldnn_convolution": lambda args, out: (
+        2 * out.shape[0] * math.prod(out.shape[2:]) * args[1].numel()
+    ),
     # An LSTM layer: both weights multiply every token, and twice on the way back.
-    "mkldnn_rnn_layer": lambda args, out: 2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel()),
+    "mkldnn_rnn_layer": lambda args, out: (
+        2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
+    ),
     "mkldnn_rnn_layer_backward": lambda args, out: (
         4 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
     ),
-    **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), _pool),
+    **dict.fromkeys(
+        ("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), _pool
+    ),
     **{name: _cubic(factor) for factor, names in _CUBIC.items() for name in names.split()},
     "linalg_lstsq": _solve(4),
     "_linalg_solve_ex": _solve(2 / 3),
@@ -225,15 +277,44 @@ def _rules() -> dict[str, Rule]:
     rules |= {name: Rule(_nothing, overwrites=True) for name in _OVERWRITES.split()}
     rules |= {name: Rule(_nothing, "gather") for name in _GATHERS.split()}
     rules |= {name: Rule(_nothing, "scatter") for name in _SCATTERS.split()}
-    rules |= {name: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter") for name in _ADDS.split()}
+    rules |= {
+        name: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter")
+        for name in _ADDS.split()
+    }
     rules |= {name: Rule(_per_output(1), overwrites=True) for name in _RANDOM.split()}
     rules |= {name: Rule(_per_input(1)) for name in _REDUCTIONS.split()}
     rules |= {name: Rule(_per_output(1)) for name in _ELEMENTWISE.split()}
-    rules |= {name: Rule(_per_input(factor)) for factor, names in _PER_INPUT.items() for name in names.split()}
+    rules |= {
+        name: Rule(_per_input(factor))
+        for factor, names in _PER_INPUT.items()
+        for name in names.split()
+    }
     return rules | {name: Rule(formula) for name, formula in _FORMULAS.items()}
 
 
 _RULES = _rules()
+
+
+def sparse_rule(name: str) -> Rule | None:
+    """The rule of an operator, "aten::NAME", of sparse tensors; None where nobody can say."""
+    return _SPARSE.get(name.removeprefix("aten::"))
+
+
+def _sparse_product(args: Sequence[Any], out: Any) -> int:
+    """Each value of the sparse factor multiplies a row or a column of the dense one."""
+    *_, left, right = tensors_in(args)
+    if left.layout == torch.strided:
+        return 2 * stored(right)[-1].numel() * left.shape[0]
+    return 2 * stored(left)[-1].numel() * right.shape[-1]
+
+
+_SPARSE = {
+    **dict.fromkeys(
+        ("_sparse_coo_tensor_with_dims_and_tensors", "_coalesced", "clone", "_to_copy"),
+        Rule(_nothing),
+    ),
+    **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),
+}
 
 
 def rule_of(func: Any) -> Rule | None:
@@ -243,7 +324,11 @@ def rule_of(func: Any) -> Rule | None:
     """
     namespace, _, name = func._schema.name.partition("::")
     if namespace != "aten":
-        return Rule(_nothing, "none") if namespace in ("profiler", "prim") else _registered(func.overloadpacket)
+        return (
+            Rule(_nothing, "none")
+            if namespace in ("profiler", "prim")
+            else _registered(func.overloadpacket)
+        )
     base = name.removesuffix("_") if func._schema.is_mutable and name not in _RULES else name
     if func.is_view or torch.Tag.inplace_view in func.tags:
         return Rule(_nothing, "none")
@@ -258,7 +343,11 @@ def _registered(packet: Any) -> Rule | None:
 def _by_tag(name: str) -> Rule | None:
     """In-place and `out=` forms are not tagged throughout, so any form speaks for all."""
     packet = getattr(torch.ops.aten, name, None)
-    tags = {tag.name for one in packet.overloads() for tag in getattr(packet, one).tags} if packet else set()
+    tags = (
+        {tag.name for overload in packet.overloads() for tag in getattr(packet, overload).tags}
+        if packet
+        else set()
+    )
     if "pointwise" in tags or name.startswith("_foreach_"):
         return Rule(lambda args, out: _reals(out) or _reals(args[0]))
     if "reduction" in tags:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
 
-from subquad.drivers.executor import Executor
+from subquad.drivers.executor import Executor, Source
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
-from subquad.drivers.signals import Signum, listening
-from subquad.experiment import Run, Study
-from subquad.storage import store_copy
+from subquad.drivers.signals import listening
+from subquad.experiment import Study
+from subquad.storage import RunFolder
 from subquad.tracking.publisher import open_publisher
-from subquad.tracking.upload import Summary
+from subquad.tracking.state import Summary
 from subquad.trust import refuse_strange_storage
 
 
@@ -46,7 +44,8 @@ def drive(
     Args:
         display: shows progress.
         executor: trains the runs.
-        report: is called at the end, with the signal that stopped it or 0; what it writes is tracked too.
+        report: is called at the end, with the signal that stopped it or 0; what it writes is
+            tracked too.
 
     Raises:
         UserError: only the folder names its storage, or its tracking.
@@ -56,32 +55,35 @@ def drive(
     with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
         publisher = open_publisher(tracking, study.folder, name=study.name)
-        seen, begun = dict[str, Any](), study.runs if study.single else study.pending
-        _mirror(study, seen, study.runs if study.single else ())
+        storage = study.runs[0].experiment.resources.storage
+        begun = [run.files for run in (study.runs if study.single else study.pending)]
+        if not study.single:
+            begun.insert(0, RunFolder(study.folder, storage))
+        begun[0].mirror()
         publisher.start()
         try:
             with display.showing(study.pending):
-                _run(study, executor, signum)
+                _work(study, executor)
             report(study, signum())
         finally:
             summary = publisher.close()
-        _mirror(study, seen, begun)
-    results = {one.label: one.result or {} for one in study.runs}
-    failed = {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"}
-    unfinished = tuple(label for label, one in results.items() if not one)
+        for files in begun:
+            files.mirror()
+    results = {run.label: run.result or {} for run in study.runs}
+    failed = {
+        label: result["reason"]
+        for label, result in results.items()
+        if result.get("status") == "failed"
+    }
+    unfinished = tuple(label for label, result in results.items() if not result)
     return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
 
 
-def _mirror(study: Study, seen: dict[str, Any], runs: Sequence[Run]) -> None:
-    """Bring the files of a study, and of runs of it, to storage."""
-    if not study.single:
-        store_copy(study.folder, study.runs[0].experiment.resources.storage, seen)
-    for run in runs:
-        run.mirror()
-
-
-def _run(study: Study, executor: Executor, signum: Signum) -> None:
-    """Neighbours that ask for the same workers share one group of them."""
-    for resources, runs in groupby(study.pending, key=lambda one: one.experiment.resources):
-        if not signum():
-            executor.train(list(runs), resources, study.folder)
+def _work(study: Study, executor: Executor) -> None:
+    """Do what is left; runs that ask for the same workers follow each other."""
+    scales = [run.experiment.resources for run in study.pending]
+    runs = sorted(study.pending, key=lambda run: scales.index(run.experiment.resources))
+    for resources in scales:
+        executor.check_fit(resources)
+    left = iter(runs)
+    executor.work(Source(lambda: next(left, None), alone=len(runs) == 1), study.folder)

@@ -4,48 +4,73 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from subquad.drivers.preflight import Room, check_parts, naming
-from subquad.engine.loop import Judge
+from subquad.engine.loop import PruneReason
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.tracking.publisher import check_tracking
 from subquad.trust import refuse_strange_storage
 
+GOES_ON = "`subquad resume` goes on from the newest checkpoint"
 Made = TypeVar("Made")
 
-NextRun = Callable[[], Run | None]
-"""The next trial to start; None: none now, ask again when another one has ended."""
-Ended = Callable[[Run], None]
-"""Told of each trial that has a result."""
+
+@dataclass(frozen=True)
+class Source:
+    """Where an executor's runs come from, and who is told of them. All is called in the driver's
+    process, one at a time.
+
+    Attributes:
+        next_run: the next run to start; None: none now, ask again when another one has ended.
+        ended: told of each run that has a result.
+        prune_reason: see `engine.loop.Signals`; None: no run is ended early.
+        alone: the only run of all: what is wrong with it is raised, not its result.
+    """
+
+    next_run: Callable[[], Run | None]
+    ended: Callable[[Run], None] = lambda run: None
+    prune_reason: PruneReason | None = None
+    alone: bool = False
 
 
 class Executor(ABC):
-    """Trains the runs of a study, and the trials of a search.
+    """Trains runs, several side by side.
 
     Attributes:
         words: how it trains, for the line that a command begins with.
-        option: of `resume`, for a run that shall go on as it began.
+        options: of `resume`, for a run that shall go on as it began.
+        settings: what a new experiment has because of where it trains, as KEY=VALUE.
     """
 
     words: str
-    option: str
+    options: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+
+    def placed(self, overrides: Sequence[str]) -> tuple[str, ...]:
+        """Overrides of a new experiment, with what the place decides where they do not say it."""
+        keys = {text.partition("=")[0] for text in overrides}
+        own = [text for text in self.settings if text.partition("=")[0] not in keys]
+        return (*own, *overrides)
 
     def preflight(self, study: Study) -> None:
-        """Refuse what cannot run, before a folder is made or a cluster started; what takes no time comes first.
+        """Refuse what cannot run, before a folder is made or a cluster started; what takes no time
+        comes first.
 
         Raises:
-            UserError: only a file names the storage; Ray or MLflow is asked for and not installed, or the cluster
-                cannot be reached.
+            UserError: only a file names the storage; Ray or MLflow is asked for and not installed,
+                or the cluster cannot be reached.
             ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
             DataError, PluginError: see `check_parts`.
         """
         self.check()
         for run in study.runs:
             with naming(run, study):
-                self.room(run.experiment.resources).check(run.experiment.resources)
+                self.check_fit(run.experiment.resources)
                 check_tracking(run.experiment.tracking, Path.cwd())
                 refuse_strange_storage(run.experiment.resources.storage)
         self.look(study)
@@ -58,47 +83,56 @@ class Executor(ABC):
             UserError: which.
         """
 
+    def check_fit(self, resources: Resources) -> None:
+        """Refuse workers that never fit.
+
+        Raises:
+            ConfigError: what is asked, and what there is.
+        """
+        self.room(resources).check(resources)
+
     @abstractmethod
     def room(self, resources: Resources) -> Room:
-        """What workers can be given; a cluster that may grow is asked for what these resources need."""
+        """What workers can be given; a cluster that may grow is asked for what these resources
+        need.
+        """
 
     def look(self, study: Study) -> None:
-        """Look at data and models where they will be used; here they are used on this machine. See `check_parts`."""
+        """Look at data and models where they will be used; here they are used on this machine.
+        See `check_parts`.
+        """
         check_parts(study)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        """An object whose methods work where the data and devices are, with what one worker is given: here."""
+        """An object whose methods work where the data and devices are, with what one worker is
+        given: here.
+        """
         return make()
 
     def freed(self, made: Made) -> Made:
         """What `there` made, without the devices it was given."""
         return made
 
-    @abstractmethod
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
-        """Do runs that ask for the same workers, one after the other, until all are done or a signal arrives.
-
-        Args:
-            runs: what is done.
-            resources: number of workers and what each gets.
-            folder: the run's or study's folder.
-
-        Raises:
-            UserError: the only run cannot start.
-            TrainingFailed: workers could not be started.
-        """
+    def kept(self) -> AbstractContextManager[None]:
+        """What is started for one work serves the next ones, in the block."""
+        return nullcontext()
 
     @abstractmethod
-    def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
-        """Train what `next_run` gives, as many trials at once as there is room, until it gives none and none runs.
+    def work(self, source: Source, folder: Path) -> int:
+        """Train what a source gives, as many runs at once as there is room, until it gives none
+        and none runs.
 
-        A trial goes on from its newest checkpoint, as any run; one that cannot be trained gets a result all the same.
-        A trial that a signal stopped has none, and `ended` is not told of it. Both callbacks are called in the
-        driver's process, one at a time.
+        A run goes on from its newest checkpoint, also after its workers died; one that cannot be
+        trained gets a result all the same. A run that a signal stopped has none, and the source is
+        not told of it.
 
         Args:
-            judge: see `engine.loop.Signals`; it may be pickled. None: no trial is ended early.
+            folder: of the run, study or search: in it lies the file that stops workers.
 
         Returns:
             the signal that stopped it, 0 where none did.
+
+        Raises:
+            UserError: the only run cannot start, another process writes a run, or a disk is full.
+            TrainingFailed: workers could not be started.
         """

@@ -1,7 +1,8 @@
-"""A trained model as a folder of its own, without its run or data: weights and what builds the model around them.
+"""A trained model as a folder of its own, without its run or data: weights and what builds the
+model around them.
 
-`config.json` has the experiment, the description of the data and the head's width. `model.safetensors` has the weights.
-A program for other runtimes, `model.pt2`, may lie beside them.
+`config.json` has the experiment, the description of the data and the head's width.
+`model.safetensors` has the weights. A program for other runtimes, `model.pt2`, may lie beside them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from subquad.disk import make_folder, rename, temporary_beside
 from subquad.drivers.trained import Trained
 from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors
-from subquad.errors import CheckpointError, ConfigError, RunError, plain
-from subquad.experiment import check, parse
+from subquad.errors import CheckpointError, ConfigError, RunError, by_class, escaped
+from subquad.experiment import checked_run, parse
 from subquad.limits import check_safetensors
 from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
@@ -62,7 +63,9 @@ def load_exported(folder: Path) -> Backbone:
         config = _Exported.model_validate(read_object(path))
     except ValidationError as error:
         first = error.errors()[0]
-        raise RunError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+        raise RunError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+        ) from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     try:
@@ -72,7 +75,7 @@ def load_exported(folder: Path) -> Backbone:
     if said := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
         raise CheckpointError(said)
     check_safetensors(folder / _WEIGHTS, content)
-    model = build_model(check(parse(config.experiment)), config.spec, config.num_outputs)
+    model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
     load_model(model, load(content))
     return model.eval()
 
@@ -91,18 +94,19 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     """
     if folder.exists():
         raise RunError(f"{folder}: exists; give a new folder")
-    spec, model, weights = trained.spec, trained.parts.bare_model, save(model_tensors(trained.parts.bare_model))
+    model = trained.parts.bare_model
+    weights = save(model_tensors(model))
     experiment = trained.parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED)
     config = {
         "format": 1,
         "subquad": version("subquad"),
         "experiment": experiment,
         "num_outputs": trained.parts.task.num_outputs,
-        "spec": TypeAdapter(DataSpec).dump_python(spec, mode="json", exclude={"text"}),
+        "spec": TypeAdapter(DataSpec).dump_python(trained.spec, mode="json", exclude={"text"}),
     }
     with _whole(folder) as part:
         if form != "safetensors":
-            _write_program(model, trained.dataset.example(3), part / "model.pt2")
+            _write_program(model, trained.dataset.describe().example(3), part / "model.pt2")
         put({part / _WEIGHTS: weights})
         files = manifest_of({path.name: path for path in sorted(part.iterdir())})
         write_json(part / EXPORTED, {**config, "files": files})
@@ -126,18 +130,25 @@ class _Flat(nn.Module):
 
     def __init__(self, model: Backbone, names: tuple[str, ...]):
         super().__init__()
-        self.model, self.names = model, names
+        self.model = model
+        self.names = names
 
     def forward(self, *arrays: Tensor) -> Any:
         return self.model(dict(zip(self.names, arrays, strict=True))).outputs
 
 
 def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Path) -> None:
-    """A program for any number of samples of the data set's length, held against the model with another number."""
+    """A program for any number of samples of the data set's length, held against the model with
+    another number.
+    """
     if isinstance(model, Decoder):
-        raise ConfigError("--format torch-export: this model writes in a loop over tokens, which is no one program")
+        raise ConfigError(
+            "--format torch-export: this model writes in a loop over tokens, which "
+            "is no one program"
+        )
     names = tuple(name for name in example if name != "labels")
-    flat, arrays = _Flat(model, names).eval(), _varied([torch.from_numpy(example[name]) for name in names])
+    flat = _Flat(model, names).eval()
+    arrays = _varied([torch.from_numpy(example[name]) for name in names])
     batch = torch.export.Dim("batch")
     any_batch = {"arrays": tuple({0: batch} for _ in arrays)}
     fewer = [array[:-1] for array in arrays]
@@ -152,18 +163,24 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Pat
         first: BaseException = error
         while first.__cause__:  # the last ones are pages of advice
             first = first.__cause__
-        reason = plain(" ".join(f"{type(first).__name__}: {first}".split()), 300)
-        raise ConfigError(f"--format torch-export: not possible with this model: {reason}") from error
+        reason = escaped(by_class(first), 300)
+        raise ConfigError(
+            f"--format torch-export: not possible with this model: {reason}"
+        ) from error
     if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
-        raise ConfigError("--format torch-export: not possible with this model: the program's outputs are others")
+        raise ConfigError(
+            "--format torch-export: not possible with this model: the program's outputs are others"
+        )
 
 
 def _varied(arrays: list[Tensor]) -> list[Tensor]:
-    """The example with other numbers and with padding, which a program must not take for constants."""
+    """The example with other numbers and with padding, which a program must not take for
+    constants.
+    """
     generator = torch.Generator().manual_seed(0)
-    for one in arrays:
-        if one.is_floating_point():
-            one.normal_(generator=generator)
-        elif one.dtype == torch.bool:
-            one[0, one.shape[1] // 2 + 1 :] = False
+    for array in arrays:
+        if array.is_floating_point():
+            array.normal_(generator=generator)
+        elif array.dtype == torch.bool:
+            array[0, array.shape[1] // 2 + 1 :] = False
     return arrays

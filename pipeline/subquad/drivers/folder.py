@@ -14,7 +14,7 @@ from subquad.disk import rename, temporary_beside
 from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
-from subquad.experiment.run import Resolve
+from subquad.experiment.components import Resolve
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
     ATTEMPTS,
@@ -38,11 +38,14 @@ from subquad.runs import (
     write_json,
     write_text,
 )
-from subquad.storage import address_fault, content_of, listing, place_at, put, remove_tree
+from subquad.storage import content_of, listing, put, remove_tree
+from subquad.stores import address_fault, place_at
+from subquad.suggest import to_paste
 
 
 def start(study: Study, root: Path) -> Study:
-    """Make the folders of a new run or study and write down what it is; nothing is left where that fails.
+    """Make the folders of a new run or study and write down what it is; nothing is left where that
+    fails.
 
     Raises:
         RunError: they cannot be written.
@@ -66,9 +69,13 @@ def begin(study: Study, folder: Path) -> Study:
 
 
 def write_down(run: Run) -> None:
-    """What a run is: its experiment, the source of a plugin given as a file, and, last, the digest of both."""
+    """What a run is: its experiment, the source of a plugin given as a file, and, last, the
+    digest of both.
+    """
     for source in run.sources.values():
-        write_text(run.folder / SOURCES / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
+        write_text(
+            run.folder / SOURCES / f"{source.sha256[:12]}-{Path(source.path).name}", source.text
+        )
     write_text(run.folder / EXPERIMENT, dump(run.experiment))
     identity = {"digest": run.digest, "experiment": run.experiment.model_dump(mode="json")}
     write_json(run.folder / IDENTITY, {**names_of(run), **identity})
@@ -83,24 +90,31 @@ def reopen(folder: Path) -> Study:
     """
     folder = enter(folder).resolve()
     if (folder / SEARCH).exists():
-        raise RunError(f"{folder} is a search: go on with subquad tune --resume {folder}")
+        raise RunError(f"{folder} is a search: go on with {to_paste('resume', folder)}")
     if (folder / TRIAL).exists():  # resumed as a run it would open the test split
         search = folder.parent.parent.parent
-        raise RunError(f"{folder} is a trial of a search: go on with subquad tune --resume {search}")
+        again = to_paste("resume", search)
+        raise RunError(f"{folder} is a trial of a search: go on with {again}")
     if not is_study(folder) and not is_run(folder):
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
     study = load_study(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
-    if strange := {path.parent for path in folder.glob(f"{CELLS}/*/{IDENTITY}")} - {run.folder for run in study.runs}:
-        raise RunError(f"{folder / STUDY}: changed since the study was started: {min(strange)} is none of its runs")
+    if strange := {path.parent for path in folder.glob(f"{CELLS}/*/{IDENTITY}")} - {
+        run.folder for run in study.runs
+    }:
+        raise RunError(
+            f"{folder / STUDY}: changed since the study was started: "
+            f"{min(strange)} is none of its runs"
+        )
     for run in study.runs:
         same_as_started(run)
     return study
 
 
 def same_as_started(run: Run) -> None:
-    """Refuse a run whose experiment or source file was edited; write down what is missing, or was never written.
+    """Refuse a run whose experiment or source file was edited; write down what is missing, or was
+    never written.
 
     Raises:
         RunError: what has changed.
@@ -108,7 +122,8 @@ def same_as_started(run: Run) -> None:
     """
     if changed := changes(run):
         raise RunError(
-            f"{run.folder}: changed since the run was started: {', '.join(changed[:9])}; put that back to resume, or "
+            f"{run.folder}: changed since the run was started: "
+            f"{', '.join(changed[:9])}; put that back to resume, or "
             "start a new run"
         )
     if read_json(run.folder / IDENTITY) is None or not is_run(run.folder):
@@ -121,15 +136,22 @@ def changes(run: Run) -> list[str]:
     Raises:
         ConfigError: its experiment file does not load.
     """
-    identity, path = read_json(run.folder / IDENTITY) or {}, run.folder / EXPERIMENT
+    identity = read_json(run.folder / IDENTITY) or {}
+    path = run.folder / EXPERIMENT
     if identity.get("digest", run.digest) != run.digest:
-        return differences(identity.get("experiment") or {}, run.experiment) or ["the source file of a plugin"]
+        return differences(identity.get("experiment") or {}, run.experiment) or [
+            "the source file of a plugin"
+        ]
     if is_run(run.folder):  # a study's run is read from the study, its own file by the report
-        return differences(parse_yaml(read_text(path, str(path)), str(path)).data or {}, run.experiment)
+        return differences(
+            parse_yaml(read_text(path, str(path)), str(path)).data or {}, run.experiment
+        )
     return []
 
 
-def reopen_one(folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve | None = None) -> Run:
+def reopen_one(
+    folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve | None = None
+) -> Run:
     """One run, also where it is a cell of a study.
 
     Args:
@@ -142,8 +164,13 @@ def reopen_one(folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve 
     """
     folder = enter(folder).resolve()
     if is_study(folder):
-        below = sorted(f"{CELLS}/{path.parent.name}" for path in folder.glob(f"{CELLS}/*/{EXPERIMENT}"))
-        raise RunError(f"{folder}: a study; give one of its runs: {', '.join(below[:9]) or 'there is none yet'}")
+        below = sorted(
+            f"{CELLS}/{path.parent.name}" for path in folder.glob(f"{CELLS}/*/{EXPERIMENT}")
+        )
+        raise RunError(
+            f"{folder}: a study; give one of its runs: "
+            f"{', '.join(below[:9]) or 'there is none yet'}"
+        )
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     return load_study(str(folder / EXPERIMENT), overrides, resolve=resolve).placed(folder).runs[0]
@@ -164,8 +191,11 @@ def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
     return lock
 
 
-def local_folder(given: str, root: Path = Path(), tell: Callable[[str], None] = lambda text: None) -> Path:
-    """The folder of a run, study or search; one in storage is fetched to where it lies below `root`.
+def local_folder(
+    given: str, root: Path = Path(), tell: Callable[[str], None] = lambda text: None
+) -> Path:
+    """The folder of a run, study or search; one in storage is fetched to where it lies below
+    `root`.
 
     Where that folder is there already, the copy with more attempts is used; the other one stays.
 
@@ -185,7 +215,9 @@ def local_folder(given: str, root: Path = Path(), tell: Callable[[str], None] = 
     names = [name for name in listing(source) if f"/{CHECKPOINTS}/" not in f"/{name}"]
     above, _, below = given.rstrip("/").rpartition("/runs/")
     if not names or not above:
-        raise RunError(f"{given}: no run, study or search; give its address as STORAGE/runs/NAME/STAMP")
+        raise RunError(
+            f"{given}: no run, study or search; give its address as STORAGE/runs/NAME/STAMP"
+        )
     folder = root.resolve() / "runs" / below
     contents = {name: content_of(source / name) for name in names}
     there = sum(data.count(b"\n") for name, data in contents.items() if Path(name).name == ATTEMPTS)
@@ -216,7 +248,8 @@ def exclusive(folder: Path) -> Iterator[None]:
     if lock is None:
         owner = read_json(folder / OWNER) or {}
         raise RunError(
-            f"{folder} is in use by process {owner.get('pid', '?')} on {owner.get('host', '?')}: wait for it, or "
+            f"{folder} is in use by process {owner.get('pid', '?')} on "
+            f"{owner.get('host', '?')}: wait for it, or "
             "start a new run"
         )
     try:

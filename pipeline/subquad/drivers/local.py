@@ -1,159 +1,265 @@
-"""Training without Ray: in this process, or on several processes of this machine."""
+"""Training without Ray: in this process, or in several processes of this machine."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from subquad.drivers.executor import Ended, Executor, NextRun
+from subquad.drivers.desk import Desk
+from subquad.drivers.executor import Executor, Source
 from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.signals import Signum, listening, stop_file_watch
-from subquad.drivers.work import rebuilt, work
-from subquad.engine import attempts
+from subquad.drivers.queue import Done, Lane, RunQueue
+from subquad.drivers.ranks import Ranks
+from subquad.drivers.signals import listening, stop_file_watch
+from subquad.drivers.work import work
 from subquad.engine.group import Group
-from subquad.engine.loop import Judge
-from subquad.engine.result import fail
-from subquad.errors import RunError, SubquadError, TrainingFailed
-from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.processes import forking_context, settle
-from subquad.runs import STOP, read_result
+from subquad.runs import STOP
+
+_POLL_SECONDS = 0.2
+_END_SECONDS = 2.0
 
 
 class LocalExecutor(Executor):
-    """This process, or several of this machine; one run or trial at a time."""
+    """This process where one run goes at a time and has one worker, else processes of this
+    machine.
+
+    Args:
+        jobs: runs at once; None: as many as have a CPU for each worker, and their GPUs.
+        ranks: that torchrun or srun started, this process the first; they do one run after the
+            other together.
+    """
 
     words = "without Ray"
-    option = " --local"
+
+    def __init__(self, jobs: int | None = None, ranks: Ranks | None = None):
+        self.jobs = jobs
+        self.ranks = ranks
+        if ranks is not None:
+            self.words = f"on the {ranks.world_size} ranks that {ranks.by} started"
+            self.settings = (f"resources.workers={ranks.world_size}",)
+        self.options = ("--local", *(("--jobs", str(jobs)) if jobs else ()))
 
     def check(self) -> None:
         pass
 
     def room(self, resources: Resources) -> Room:
+        if self.ranks:
+            return self.ranks.room(resources)
         return this_machine(shared=True)
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, judge: Judge | None = None) -> None:
-        stop = folder / STOP if resources.most > 1 else None
-        with listening(stop) as signum:
-            if stop is None:
-                work(runs, Group(device=device_of(0, resources)), signum, judge=judge, restarts=False)
-            else:
-                _run_processes(runs, resources, stop, judge, signum)
-
-    def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
+    def work(self, source: Source, folder: Path) -> int:
+        if self.ranks is not None:
+            return self._lead(self.ranks, source)
+        room = this_machine(shared=self.jobs is not None)
         with listening() as signum:
-            while not signum() and (run := next_run()):
-                self._trial(run, judge)
-                if read_result(run.folder) is not None:
-                    ended(run)
+            queue = RunQueue(source, self.check_fit, lambda: room, self.jobs, signum)
+            while lane := queue.open("0"):
+                second = queue.open("1")
+                if second is None and lane.resources.most == 1:
+                    group = Group(device=device_of(lane.resources, gpus=lane.gpus))
+                    take = partial(queue.ask, "0")
+                    work(take, group, signum, prune_reason=source.prune_reason, restarts=False)
+                    queue.close("0", "")
+                else:
+                    opened = {"0": lane} if second is None else {"0": lane, "1": second}
+                    _work_in_processes(queue, opened, source, folder / STOP)
         return signum()
 
-    def _trial(self, run: Run, judge: Judge | None) -> None:
-        try:
-            self.train([run], run.experiment.resources, run.folder, judge=judge)
-        except RunError:  # another process writes this trial, or the disk is full
-            raise
-        except SubquadError as error:
-            fail(run, Group(), str(error))
+    def _lead(self, ranks: Ranks, source: Source) -> int:
+        room = this_machine(shared=True)
+        with listening() as signum:
+            queue = RunQueue(source, self.check_fit, lambda: room, 1, signum)
+            while lane := queue.open("0"):
+                take = partial(queue.ask, "0")
+                heard = ranks.lead(take, lane.resources, signum, source.prune_reason)
+                queue.close("0", "")
+                if heard and not signum():
+                    signal.raise_signal(heard)  # another rank was asked to stop, so all are
+        return signum()
 
 
-def device_of(rank: int, resources: Resources) -> torch.device:
-    """The device of a rank on this machine."""
-    return torch.device("cuda", rank) if resources.gpus_per_worker else torch.device("cpu")
+def device_of(resources: Resources, rank: int = 0, gpus: Collection[int] = (0,)) -> torch.device:
+    """The device of a rank on this machine.
 
-
-def _run_processes(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None, signum: Signum) -> None:
-    """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
-
-    A run that does not get on ends itself (resources.max_failures); what is left is ranks that die before they begin.
+    Args:
+        gpus: numbers of those that its lane has.
     """
+    if not resources.gpus_per_worker:
+        return torch.device("cpu")
+    return torch.device("cuda", sorted(gpus)[rank % len(gpus)])
+
+
+def _work_in_processes(
+    queue: RunQueue, opened: Mapping[str, Lane], source: Source, stop: Path
+) -> None:
+    """Start these lanes and further ones, until none is needed any more."""
     # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    while True:
-        before = attempts.count(runs)
-        broken = _run_once(runs, resources, stop, judge)
-        if not broken or signum():
-            return
-        if attempts.count(runs) == before:
-            raise TrainingFailed(f"{broken} before it could begin; `subquad resume` tries again")
-
-
-def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None) -> str:
-    context = forking_context()
-    with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
-        failures = context.SimpleQueue()
-        plain, rendezvous = [run.plain() for run in runs], f"file://{scratch}/rendezvous"
-        arguments = (plain, resources, rendezvous, stop, judge, failures, dict(os.environ))
-        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.most)]
-        for process in processes:
-            process.start()
+    desk = Desk(queue, source, stop)
+    lanes = dict(opened)
+    names = map(str, itertools.count(2))
+    with tempfile.TemporaryDirectory(prefix="subquad-") as scratch, listening(stop):
+        workers = dict[str, _Workers]()
         try:
-            broken = _wait(processes)
+            while workers or lanes:
+                for name, lane in lanes.items():
+                    workers[name] = _Workers(lane, f"file://{scratch}/{name}", stop)
+                _answer(desk, workers)
+                for name, found in list(workers.items()):
+                    if how := found.ended:
+                        unsaid = found.unsaid  # before the others are killed
+                        workers.pop(name).end()
+                        desk.close(name, how, unsaid=unsaid)
+                name = next(names)
+                lane = desk.open(name)
+                lanes = {name: lane} if lane else {}
         finally:
-            _end(processes)
-        if not failures.empty():
-            raise failures.get()
-        return broken
+            for found in workers.values():
+                found.end()
+    if desk.raised is not None:
+        raise desk.raised
 
 
-def _wait(processes: Sequence[BaseProcess]) -> str:
-    """Wait until all have ended, or one has ended badly: then say which and how."""
-    while any(process.is_alive() for process in processes):
-        for rank, process in enumerate(processes):
-            process.join(timeout=0.05)
+def _answer(desk: Desk, lanes: Mapping[str, _Workers]) -> None:
+    """Answer who asks, or wait a moment for that or for the end of a worker."""
+    ready = wait([each for workers in lanes.values() for each in workers.watched], _POLL_SECONDS)
+    for name, workers in lanes.items():
+        if workers.pipe in ready:
+            workers.answer(partial(desk.next_run, name), desk.prune_reason)
+
+
+_RAISED = 1
+"""The exit code of a worker that wrote what it failed by."""
+
+
+class _Workers:
+    """The processes of a lane.
+
+    Args:
+        rendezvous: where they find each other.
+        stop: file that stops them.
+
+    Attributes:
+        pipe: by which the first one asks.
+    """
+
+    def __init__(self, lane: Lane, rendezvous: str, stop: Path):
+        context = forking_context()
+        self.pipe, theirs = context.Pipe()
+        self._hung_up = False
+        self._processes = list[BaseProcess]()
+        for rank in range(lane.resources.most):
+            place = (rank, lane.resources, device_of(lane.resources, rank, lane.gpus), rendezvous)
+            pipe = theirs if rank == 0 else None
+            given = (*place, stop, pipe, dict(os.environ))
+            process = context.Process(target=_rank_main, args=given)
+            process.start()
+            self._processes.append(process)
+        theirs.close()
+
+    @property
+    def watched(self) -> list[Connection | int]:
+        """What becomes ready when the first one asks, or any has ended."""
+        alive = (process.sentinel for process in self._processes if process.is_alive())
+        if self._hung_up:
+            return [*alive]
+        return [self.pipe, *alive]
+
+    @property
+    def ended(self) -> str:
+        """How they ended, "" while they do not."""
+        for rank, process in enumerate(self._processes):
             if process.exitcode:
-                code = process.exitcode
-                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                return f"worker {rank} {how}"
-    return ""
+                return self.unsaid or f"worker {rank} ended with exit code {process.exitcode}"
+        return "" if any(process.is_alive() for process in self._processes) else "its workers ended"
 
+    @property
+    def unsaid(self) -> str:
+        """What ended a worker that could not write why; "" where none ended so. Its peers fail
+        after it, and know only that it has gone.
+        """
+        for rank, process in enumerate(self._processes):
+            code = process.exitcode or 0
+            if code == -signal.SIGKILL:
+                return f"worker {rank} was killed by SIGKILL, as where memory has run out"
+            if code < 0:
+                return f"worker {rank} was killed by {signal.Signals(-code).name}"
+            if code > _RAISED:
+                return f"worker {rank} ended with exit code {code}"
+        return ""
 
-def _end(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        process.join(timeout=0 if process.exitcode is not None else 2.0)
-        if process.is_alive():
-            process.kill()
-            process.join()
+    def answer(
+        self, next_run: Callable[[Done | None], Any], prune_reason: Callable[[str], str]
+    ) -> None:
+        """Answer what was asked: for a run with what became of the one before, or about a trial by
+        its folder.
+        """
+        try:
+            asked = self.pipe.recv()
+            self.pipe.send(prune_reason(asked) if isinstance(asked, str) else next_run(asked))
+        except (EOFError, OSError):
+            self._hung_up = True
+
+    def end(self) -> None:
+        """Kill those that do not end by themselves."""
+        for process in self._processes:
+            process.join(timeout=0 if process.exitcode is not None else _END_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self.pipe.close()
 
 
 def _rank_main(
     rank: int,
-    plain: Sequence[Mapping[str, Any]],
     resources: Resources,
+    device: torch.device,
     rendezvous: str,
     stop: Path,
-    judge: Judge | None,
-    failures: SimpleQueue[SubquadError],
+    pipe: Connection | None,
     environment: Mapping[str, str],
 ) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the driver answers signals, through the stop file
+    # the driver answers signals, through the stop file
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settle(environment)
-    device = device_of(rank, resources)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        init_method=rendezvous,
-        rank=rank,
-        world_size=resources.most,
-        timeout=timedelta(seconds=resources.hang_timeout_s),
-    )
+    if resources.most > 1:
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            init_method=rendezvous,
+            rank=rank,
+            world_size=resources.most,
+            timeout=timedelta(seconds=resources.hang_timeout_s),
+        )
     group = Group(rank, resources.most, device)
+
+    def ask(question: Any) -> Any:
+        assert pipe is not None, "the first rank alone asks"
+        pipe.send(question)
+        return pipe.recv()
+
+    def prune_reason(folder: Path) -> str:
+        return ask(str(folder))
+
     try:
-        work(rebuilt(plain, group), group, stop_file_watch(stop), judge=judge, restarts=True)
-    except SubquadError as error:  # every rank raises it alike
-        if group.first:
-            failures.put(error)
+        watch = stop_file_watch(stop)
+        work(ask, group, watch, prune_reason=prune_reason, restarts=resources.most > 1)
     except Exception:  # error.txt has the traceback of the first rank that failed
-        os._exit(1)
-    dist.destroy_process_group()
+        os._exit(_RAISED)
+    if resources.most > 1:
+        dist.destroy_process_group()

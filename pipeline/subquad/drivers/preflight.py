@@ -1,4 +1,6 @@
-"""What is looked at before a folder is made or a cluster started: devices, data, models, and that they fit together."""
+"""What is looked at before a folder is made or a cluster started: devices, data, models, and
+that they fit together.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
+
 from subquad.data import Dataset, DataSpec, check_copies
 from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
@@ -16,7 +20,8 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
-from subquad.storage import ADDRESSES, address_fault, check_storage, is_remote, place_at
+from subquad.storage import check_storage, is_remote
+from subquad.stores import ADDRESSES, address_fault, place_at
 
 
 @dataclass(frozen=True)
@@ -45,25 +50,35 @@ class Room:
         Raises:
             ConfigError: what is asked, and what there is.
         """
-        asked = ((resources.cpus_per_worker, self.cpus, "cpu"), (resources.gpus_per_worker, self.gpus, "gpu"))
+        asked = (
+            (resources.cpus_per_worker, self.cpus, "cpu"),
+            (resources.gpus_per_worker, self.gpus, "gpu"),
+        )
         for each, have, name in asked:
             if (wanted := resources.fewest * each) > have:
                 raise ConfigError(
-                    f"resources.workers x resources.{name}s_per_worker: {resources.fewest} x {each:g} = {wanted:g} "
+                    f"resources.workers x resources.{name}s_per_worker: "
+                    f"{resources.fewest} x {each:g} = {wanted:g} "
                     f"{name.upper()}s asked, {self.where} has {have:g}"
                     + ("; resources.gpus_per_worker: 0 trains on the CPU" if name == "gpu" else "")
                 )
         fitting = sum(_fitting(resources, cpus, gpus) for cpus, gpus in self.machines)
         if fitting < resources.fewest:
             raise ConfigError(
-                f"resources.workers: {resources.fewest} asked with {resources.cpus_per_worker:g} CPUs and "
-                f"{resources.gpus_per_worker:g} GPUs each, on the machines of {self.where} {fitting} fit"
+                f"resources.workers: {resources.fewest} asked with "
+                f"{resources.cpus_per_worker:g} CPUs and "
+                f"{resources.gpus_per_worker:g} GPUs each, on the machines of "
+                f"{self.where} {fitting} fit"
             )
 
 
 def _fitting(resources: Resources, cpus: float, gpus: float) -> int:
     """Workers that fit on a machine; as many as are asked where CPUs are shared."""
-    rooms = [(cpus, resources.cpus_per_worker), (gpus, resources.gpus_per_worker), (resources.most, 1)]
+    rooms = [
+        (cpus, resources.cpus_per_worker),
+        (gpus, resources.gpus_per_worker),
+        (resources.most, 1),
+    ]
     return int(min(have / each + 1e-6 for have, each in rooms if each))
 
 
@@ -73,14 +88,15 @@ def this_machine(*, shared: bool = False) -> Room:
     Args:
         shared: CPUs are not reserved for workers.
     """
-    return Room(((math.inf if shared else available_cpus(), _gpus()),))
+    return Room(((math.inf if shared else available_cpus(), torch.cuda.device_count()),))
 
 
 def check_parts(study: Study) -> None:
     """Refuse what cannot run with the data there are here; what takes no time is looked at first.
 
     Raises:
-        DataError: a data set is not there, cannot be read, or cannot be split as the protocol wants.
+        DataError: a data set is not there, cannot be read, or cannot be split as the protocol
+            wants.
         PluginError: a model cannot be built.
     """
     check_paths(study)
@@ -113,11 +129,14 @@ def naming(run: Run, study: Study) -> Iterator[None]:
 
 
 def _of(run: Run, study: Study) -> str:
-    return "" if study.single else f" (run {run.label})"
+    if study.single:
+        return ""
+    return f" (run {run.label})"
 
 
 def check_paths(study: Study) -> None:
-    """Refuse data paths that do not exist, of all runs, before the data of any are generated or downloaded.
+    """Refuse data paths that do not exist, of all runs, before the data of any are generated or
+    downloaded.
 
     Raises:
         DataError: the first such path, its run and the setting to give.
@@ -132,25 +151,28 @@ def check_paths(study: Study) -> None:
                 label = run.axes.get("dataset")
                 setting = f"matrix.dataset.{label}.params" if label else "dataset.params"
                 raise DataError(
-                    f"dataset.params.{field}: {given} does not exist{_of(run, study)}; give {setting}.{field}=FOLDER"
+                    f"dataset.params.{field}: {given} does not "
+                    f"exist{_of(run, study)}; give {setting}.{field}=FOLDER"
                 )
 
 
 def checked_dataset(run: Run) -> Dataset:
-    """A run's data set, prepared, after all that is looked at before training: what `subquad data show` shows.
+    """A run's data set, prepared, after all that is looked at before training: what `subquad data
+    show` shows.
 
     Raises:
-        DataError: it is not there, cannot be read, cannot be split as the protocol wants, has too many samples that
-            cannot be read, or tests on what it trains on.
+        DataError: it is not there, cannot be read, cannot be split as the protocol wants, has too
+            many samples that cannot be read, or tests on what it trains on.
         ConfigError: its samples cannot be ordered as the experiment wants.
     """
-    experiment, dataset = run.experiment, build_dataset(run)
+    experiment = run.experiment
+    dataset = build_dataset(run)
     make_plan(experiment, dataset)
     honest = experiment.protocol == "honest"
     test = dataset.prepared_test()
     check_copies(dataset, test, validation=honest)
-    splits = [dataset.split(name) for name in (("train", "validation") if honest else ("trainval",))]
-    splits += [] if test is None else [test]
+    names = ("train", "validation") if honest else ("trainval",)
+    splits = [*map(dataset.split, names), *([] if test is None else [test])]
     for split in splits:
         if len(bad := split.unreadable()):
             check_bad(split, bad.tolist(), experiment.train.max_bad, len(split))
@@ -158,9 +180,9 @@ def checked_dataset(run: Run) -> Dataset:
 
 
 def _check_model(run: Run, spec: DataSpec) -> None:
-    """Build the model once: its mixers now know their longest sequence, and the weights it starts from must fit it."""
-    import torch
-
+    """Build the model once: its mixers now know their longest sequence, and the weights it
+    starts from must fit it.
+    """
     with torch.random.fork_rng(devices=[]):
         start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
 
@@ -168,9 +190,3 @@ def _check_model(run: Run, spec: DataSpec) -> None:
 def available_cpus() -> int:
     """CPUs this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()

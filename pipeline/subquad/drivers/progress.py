@@ -1,4 +1,6 @@
-"""Progress of runs, read from the runs' own files: a bar on a terminal, plain lines elsewhere."""
+"""Progress of runs, read from the runs' own files: a bar for each that goes on a terminal, plain
+lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,19 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from subquad.errors import plain
+from subquad.errors import escaped
 from subquad.experiment import Run
-from subquad.runs import PLAN, Place, Record, read_json, read_new
+from subquad.records import Place, Record, read_new
+from subquad.runs import ATTEMPTS, PLAN, parse_object, read_bytes, read_json
 
 _INTERVAL_SECONDS = 0.5
 _LINE_SECONDS = 5.0  # between plain lines about evaluations
@@ -40,7 +50,9 @@ class Display:
             return
         self._places |= {run.folder: read_new(run.folder, Place())[1] for run in runs}
         over = threading.Event()
-        thread = threading.Thread(target=self._follow, args=(runs, over), name="progress", daemon=True)
+        thread = threading.Thread(
+            target=self._follow, args=(runs, over), name="progress", daemon=True
+        )
         thread.start()
         try:
             yield
@@ -50,47 +62,85 @@ class Display:
 
     def _follow(self, runs: Sequence[Run], over: threading.Event) -> None:
         assert self._console is not None
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        options = {"disable": not self._console.is_terminal, "transient": True, "refresh_per_second": 4}
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        options = {
+            "disable": not self._console.is_terminal,
+            "transient": True,
+            "refresh_per_second": 4,
+        }
         with Progress(*columns, console=self._console, **options) as bar:
-            shown = bar.add_task("starting", total=None)
+            starting = bar.add_task("starting", total=None)
+            going: dict[Path, TaskID] = {}
             ended: set[Path] = set()
             while not over.wait(_INTERVAL_SECONDS):
-                self._look(runs, bar, shown, ended)
-            self._look(runs, bar, shown, ended)
+                self._look(runs, bar, going, ended)
+                bar.update(starting, visible=not going)
+            self._look(runs, bar, going, ended)
 
-    def _look(self, runs: Sequence[Run], bar: Progress, shown: TaskID, ended: set[Path]) -> None:
+    def _look(
+        self, runs: Sequence[Run], bar: Progress, going: dict[Path, TaskID], ended: set[Path]
+    ) -> None:
         for run in runs:
             if run.folder in ended:
                 continue
             records = self._new(run.folder)
             self._lines(run, records, bar)
             if records:
+                if run.folder not in going:
+                    going[run.folder] = bar.add_task("")
+                place = _place(run.folder) if len(runs) > 1 else ""
+                shown = f"{run.label}{place}  {_values(run, records[-1])}"
                 plan = read_json(run.folder / PLAN) or {}
-                description = escape(plain(f"{run.label}  {_values(run, records[-1])}"))
-                bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
-            if (result := run.result) is not None:
+                bar.update(
+                    going[run.folder],
+                    completed=records[-1].step,
+                    total=plan.get("total_steps"),
+                    description=escape(escaped(shown)),
+                )
+            result = run.result
+            if result is not None and result["launch"] == run.launch:
                 ended.add(run.folder)
                 _print(bar.console, _result_line(run, result))
+                if run.folder in going:
+                    bar.remove_task(going.pop(run.folder))
 
     def _new(self, folder: Path) -> list[Record]:
-        """Records since the last look; of a file that was cut those of a later attempt."""
-        before = self._places[folder]
-        records, after = read_new(folder, before)
-        self._places[folder] = after
-        return [one for one in records if one.attempt > before.attempt] if after.cut else records
+        """Records since the last look."""
+        records, self._places[folder] = read_new(folder, self._places[folder])
+        return records
 
     def _lines(self, run: Run, records: Sequence[Record], bar: Progress) -> None:
         for record in records:
             if record.kind == "event":
                 _print(bar.console, f"{run.label}: {record.text}")
-            elif record.kind == "eval" and not bar.console.is_terminal and time.monotonic() >= self._line_due:
+            elif (
+                record.kind == "eval"
+                and not bar.console.is_terminal
+                and time.monotonic() >= self._line_due
+            ):
                 self._line_due = time.monotonic() + _LINE_SECONDS
-                _print(bar.console, f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(run, record)}")
+                _print(
+                    bar.console,
+                    f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(run, record)}",
+                )
 
 
 def _print(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _place(folder: Path) -> str:
+    """Machine and process of a run's newest attempt; "" where that is damaged."""
+    try:
+        newest = parse_object(read_bytes(folder / ATTEMPTS).splitlines()[-1])
+        return f"  {newest['host']}:{newest['pid']}"
+    except (OSError, ValueError, LookupError):
+        return ""
 
 
 def _values(run: Run, record: Record) -> str:

@@ -25,7 +25,8 @@ class _Listener:
 
     def __init__(self, around: Any, stop: Path | None):
         self.first = 0
-        self._around, self._stop = around if isinstance(around, _Listener) else None, stop
+        self._around = around if isinstance(around, _Listener) else None
+        self._stop = stop
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         if self.first:
@@ -48,9 +49,11 @@ class _Listener:
 
 @contextmanager
 def listening(stop: Path | None = None) -> Iterator[Signum]:
-    """Catch SIGINT and SIGTERM in the main thread while the block runs; yields what gives the first one's number.
+    """Catch SIGINT and SIGTERM in the main thread while the block runs; yields what gives the first
+    one's number.
 
-    Blocks may lie within each other: what one hears, the ones around it and those that begin later have heard too.
+    Blocks may lie within each other: what one hears, the ones around it and those that begin later
+    have heard too.
 
     Args:
         stop: file that the first signal's number is written to, for ranks in other processes.
@@ -78,22 +81,24 @@ def listen_again() -> None:
 def stop_file_watch(path: Path) -> Signum:
     """For a rank in another process: what gives the signal number written to a stop file.
 
-    The file is looked at five times a second at most, so that a call costs a clock reading. The end of a driver that
-    started this process itself counts as SIGTERM.
+    The file is looked at five times a second at most, so that a call costs a clock reading. The end
+    of a driver that started this process itself counts as SIGTERM.
     """
-    due, seen, parent = 0.0, 0, multiprocessing.parent_process()
+    due = 0.0
+    heard = 0
+    parent = multiprocessing.parent_process()
 
     def asked_to_stop() -> int:
-        nonlocal due, seen
+        nonlocal due, heard
         now = time.monotonic()
-        if seen or now < due:
-            return seen
+        if heard or now < due:
+            return heard
         due = now + _POLL_SECONDS
         if parent is not None and not parent.is_alive():
-            seen = int(signal.SIGTERM)
+            heard = int(signal.SIGTERM)
         elif path.exists():
-            seen = _number_in(path)
-        return seen
+            heard = _number_in(path)
+        return heard
 
     return asked_to_stop
 

@@ -1,4 +1,6 @@
-"""Use of CPU, memory and GPU by the training process. Imports torch never: it looks whether training did."""
+"""Use of CPU, memory and GPU by the training process. Imports torch never: it looks whether
+training did.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _MB = 1e6
 
 
 def system_metrics() -> dict[str, float]:
-    """Under MLflow's names; memory in megabytes (1e6 bytes), use in percent, that of the CPU since the last call."""
+    """Under MLflow's names; memory in megabytes (1e6 bytes), use in percent, that of the CPU
+    since the last call.
+    """
     memory = psutil.virtual_memory()
     return {
         "cpu_utilization_percentage": psutil.cpu_percent(interval=None),

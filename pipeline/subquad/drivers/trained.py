@@ -1,4 +1,5 @@
-"""A trained model out of a run's folder: what it answers to a file of the user's, and what it scores there.
+"""A trained model out of a run's folder: what it answers to a file of the user's, and what it
+scores there.
 
 Letters: B batch, C classes.
 """
@@ -32,13 +33,17 @@ _OF_TASK = "task.params."
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's model with the weights of one checkpoint, in evaluation mode, and the data set that it was trained on."""
+    """A run's model with the weights of one checkpoint, in evaluation mode, and the data set
+    that it was trained on.
+    """
 
     dataset: Dataset
     parts: ModelParts
 
     @staticmethod
-    def of(folder: Path, which: str, device: torch.device = CPU, settings: Sequence[str] = ()) -> Trained:
+    def of(
+        folder: Path, which: str, device: torch.device = CPU, settings: Sequence[str] = ()
+    ) -> Trained:
         """From a run's folder.
 
         Args:
@@ -54,16 +59,17 @@ class Trained:
         """
         if which not in ("best", "last"):
             raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-        if wrong := [one for one in settings if not one.startswith(_OF_TASK)]:
+        if wrong := [setting for setting in settings if not setting.startswith(_OF_TASK)]:
             raise ConfigError(
-                f"{wrong[0]}: only the task of a trained model can have other settings: {_OF_TASK}KEY=VALUE"
+                f"{wrong[0]}: only the task of a trained model can have other "
+                f"settings: {_OF_TASK}KEY=VALUE"
             )
         run = reopen_one(folder)
         if changed := changes(run):
             said = ", ".join(changed[:9])
             raise RunError(f"{run.folder}: changed since the run was started: {said}")
         best = which == "best"
-        weights = trained_weights(run.checkpoints, run.result, best=best, digest=run.digest)
+        weights = trained_weights(run.files.checkpoints, run.result, best=best, digest=run.digest)
         if weights is None:
             raise RunError(f"{run.folder}: no checkpoint yet")
         built = Trained._built(reopen_one(folder, settings) if settings else run, device)
@@ -78,14 +84,18 @@ class Trained:
         return built
 
     def swapped(self, run: Run) -> tuple[Trained, Imported]:
-        """The model of a run that differs in its mixers, with these weights, and what became of them.
+        """The model of a run that differs in its mixers, with these weights, and what became of
+        them.
 
-        Buffers are left out of the account: those that the original lacks are the new mixer's own, drawn from the seed.
+        Buffers are left out of the account: those that the original lacks are the new mixer's own,
+        drawn from the seed.
         """
         built = Trained._built(run, self.parts.group.device, self.dataset)
-        before, after = self.parts.bare_model, built.parts.bare_model
+        before = self.parts.bare_model
+        after = built.parts.bare_model
         found = after.import_weights(before.state_dict())
-        own, trained = dict(after.named_parameters()), dict(before.named_parameters())
+        own = dict(after.named_parameters())
+        trained = dict(before.named_parameters())
         missing = tuple(name for name in found.missing if name in own)
         unused = tuple(name for name in found.unused if name in trained)
         return built, replace(found, missing=missing, unused=unused)
@@ -97,7 +107,9 @@ class Trained:
         task = build_task(run, spec)
         model = build_model(run, spec, task.num_outputs).to(device).eval()
         group = Group(device=device)
-        return Trained(dataset, ModelParts(run=run, group=group, task=task, model=model, bare_model=model))
+        return Trained(
+            dataset, ModelParts(run=run, group=group, task=task, model=model, bare_model=model)
+        )
 
     @property
     def spec(self) -> DataSpec:
@@ -114,7 +126,9 @@ class Trained:
         size = batch_size or train.eval_batch_size or train.batch_size
         for start in range(0, len(split), size):
             indices = np.arange(start, min(start + size, len(split)))
-            batch = split.finish(self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))
+            batch = split.finish(
+                self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed))
+            )
             with torch.no_grad(), self.parts.autocast(), using(train.kernels):
                 decoded = self.parts.task.decode(self.parts.bare_model, batch)
             yield from _rows(self.spec, decoded, len(indices))
@@ -129,25 +143,33 @@ def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
     named = decoded if isinstance(decoded, Mapping) else {"outputs": decoded}
     for name, values in named.items():
         if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
-            raise PluginError(f"task: its answers cannot be written: {name!r} is no tensor with {count} rows")
+            raise PluginError(
+                f"task: its answers cannot be written: {name!r} is no tensor with {count} rows"
+            )
     columns = [_words(spec, name, values) for name, values in named.items()]
     yield from (dict(zip(named, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _words(spec: DataSpec, name: str, values: Tensor) -> list[Any]:
-    """One value a sample: text of ids, names of classes, probabilities by class, other numbers as they are."""
-    listed = values.float().tolist() if values.dtype in (torch.bfloat16, torch.float16) else values.tolist()
+    """One value a sample: text of ids, names of classes, probabilities by class, other numbers
+    as they are.
+    """
+    listed = values.tolist()
     if name == "text" and spec.text:
         return [spec.text(ids) for ids in listed]
     if not spec.class_names or name not in ("class", "probabilities"):
         return listed
-    return [_by_class(one, spec.class_names, name == "class") for one in listed]
+    return [_by_class(value, spec.class_names, name == "class") for value in listed]
 
 
 def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
-    """A class as its name, None where there is none; a row of C probabilities by name; both at any depth."""
+    """A class as its name, None where there is none; a row of C probabilities by name; both at
+    any depth.
+    """
     if not isinstance(value, list):
-        return None if value == NO_LABEL else names[value]
+        if value == NO_LABEL:
+            return None
+        return names[value]
     if is_class or isinstance(value[0], list):
-        return [_by_class(one, names, is_class) for one in value]
+        return [_by_class(inner, names, is_class) for inner in value]
     return dict(zip(names, value, strict=True))

@@ -16,7 +16,8 @@ from subquad.engine.parts import build_dataset, build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.axes import plain_label
-from subquad.experiment.run import completed, resolve_unrun
+from subquad.experiment.components import resolve_unrun
+from subquad.experiment.run import completed
 from subquad.integrity import Looked, look, look_at_trials
 from subquad.limits import check_safetensors
 from subquad.registry import Kind, Resolved
@@ -57,7 +58,8 @@ class Verified:
 
 
 def verify(folder: Path) -> Iterator[Verified]:
-    """Look at each run of a folder; nothing is changed in it, and no code that it brings or names runs.
+    """Look at each run of a folder; nothing is changed in it, and no code that it brings or names
+    runs.
 
     Raises:
         RunError: the folder is no run, study or search.
@@ -75,7 +77,9 @@ def verify(folder: Path) -> Iterator[Verified]:
     elif _was_run(folder):
         yield _verified(folder, look(folder, far=True))
     else:
-        raise RunError(f"{folder}: no run (no {EXPERIMENT}), study (no {STUDY}) or search (no {SEARCH})")
+        raise RunError(
+            f"{folder}: no run (no {EXPERIMENT}), study (no {STUDY}) or search (no {SEARCH})"
+        )
 
 
 def _trial_runs(trials: Path) -> set[Path]:
@@ -108,7 +112,9 @@ def _study(folder: Path) -> Iterator[Verified]:
 
 
 def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
-    """As `resolve_unrun`; a file that is not where it was is read from the copy that a run below `folder` keeps."""
+    """As `resolve_unrun`; a file that is not where it was is read from the copy that a run below
+    `folder` keeps.
+    """
     try:
         return resolve_unrun(kind, name, base=base)
     except PluginError:
@@ -120,7 +126,8 @@ def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> R
 
 
 def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
-    faults, scores = list(looked.faults), ""
+    faults = list(looked.faults)
+    scores = ""
     try:
         if is_run(folder):
             run = _run_of(folder, run)
@@ -144,12 +151,17 @@ def _run_of(folder: Path, asked: Run | None) -> Run:
     if asked and not asked.sources:
         return asked
     written = reopen_one(folder, resolve=partial(_kept, folder))
-    return completed(asked, written) if asked else written
+    if asked:
+        return completed(asked, written)
+    return written
 
 
 def _of_another(run: Run) -> list[str]:
-    """Whether a run of a search's final study is not its candidate's winner, which lies in best/."""
-    final, cell = run.folder.parent.parent, run.folder.name
+    """Whether a run of a search's final study is not its candidate's winner, which lies in
+    best/.
+    """
+    final = run.folder.parent.parent
+    cell = run.folder.name
     seed = run.experiment.train.seed
     if final.name != FINAL or not (final.parent / SEARCH).exists():
         return []
@@ -185,7 +197,8 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     Returns:
         what was recomputed, or why nothing was.
     """
-    test, path = result["test"], run.folder / PREDICTIONS
+    test = result["test"]
+    path = run.folder / PREDICTIONS
     if not test:
         return ""
     if files := [part.source.path for part in (run.task, run.dataset) if part.source]:
@@ -199,7 +212,8 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     content = read_bytes(path)
     check_safetensors(path, content)
     kept = load(content)
-    scores, told = task.rescore(kept), {name: float(value) for name, value in test["metrics"].items()}
+    scores = task.rescore(kept)
+    told = {name: float(value) for name, value in test["metrics"].items()}
     faults += [
         f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "
         f"{RESULT} says {run.goal.shown(name).exactly(told.get(name, math.nan))}"
@@ -207,6 +221,8 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
         if not math.isclose(value, told.get(name, math.nan), rel_tol=_TOLERANCE)
     ]
     if wrong := [name for name, rows in kept.items() if len(rows) != test["samples"]]:
-        faults.append(f"{PREDICTIONS}: {wrong[0]} has {len(kept[wrong[0]])} rows of {test['samples']} samples")
+        faults.append(
+            f"{PREDICTIONS}: {wrong[0]} has {len(kept[wrong[0]])} rows of {test['samples']} samples"
+        )
     again = ", ".join(run.goal.shown(name).exactly(value) for name, value in scores.items())
     return f"recomputed from {test['samples']} answers: {again or 'nothing'}"

@@ -1,8 +1,9 @@
-"""What every rank does, whichever driver started it: the same runs, one after the other."""
+"""What the workers of a lane do, whichever driver started them: one run after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,71 +11,90 @@ import torch
 from filelock import BaseFileLock
 
 from subquad.drivers.folder import claimed
+from subquad.drivers.queue import END, Done
 from subquad.drivers.signals import Signum
 from subquad.drivers.system import system_metrics
 from subquad.engine.group import Group
-from subquad.engine.loop import Judge, Signals
+from subquad.engine.loop import PruneReason, Signals
 from subquad.engine.result import fail
-from subquad.engine.run import Status, train_run
-from subquad.errors import DiskError, RunError, SubquadError
+from subquad.engine.run import train_run
+from subquad.errors import DiskError, RunError, SubquadError, in_one_line
 from subquad.experiment import Run
 from subquad.runs import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
 _TAKEOVER_SECONDS = 60.0
+_WAIT_SECONDS = 0.2
 
-
-def rebuilt(plain: Sequence[Mapping[str, Any]], group: Group) -> list[Run]:
-    """Runs that came from another process, on every rank.
-
-    Raises:
-        SubquadError: on every rank alike: a plugin is missing on some rank, or is another one there.
-    """
-    return group.together(lambda: [Run.rebuild(one) for one in plain])
+Take = Callable[[Done | None], Run | Mapping[str, Any] | str]
+"""What `RunQueue.ask` answers. A run from another process comes as its plain values."""
 
 
 def work(
-    runs: Sequence[Run], group: Group, asked_to_stop: Signum, *, judge: Judge | None = None, restarts: bool
+    take: Take,
+    group: Group,
+    asked_to_stop: Signum,
+    *,
+    prune_reason: PruneReason | None = None,
+    restarts: bool,
+    broken: Callable[[Exception], bool] = lambda error: False,
 ) -> None:
-    """Do the runs in order; a failed one does not keep the next from starting, a stop does.
+    """Do runs until there are no more.
 
     Args:
-        asked_to_stop, judge: see `engine.loop.Signals`.
-        restarts: the driver starts ranks again that end with an unexpected error, so raise it; otherwise it is
-            recorded as the run's failure.
-
-    Raises:
-        SubquadError: on every rank alike: the only run cannot start.
+        take: called on the first rank.
+        asked_to_stop, prune_reason: see `engine.loop.Signals`.
+        restarts: the driver starts ranks again that end with an unexpected error, so raise it;
+            otherwise it is recorded as the run's failure, as it is in any case of a trial with one
+            worker.
+        broken: whether an error is none of the run, so raise it.
     """
     system_metrics()  # the first call only sets the mark that the next one measures the CPU from
-    for run in runs:
-        if group.device.type == "cpu":
-            torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
-        sampled = group.first and run.experiment.tracking.system_metrics
-        signals = Signals(asked_to_stop, system_metrics if sampled else dict, judge)
-        lock = group.together(partial(_writer_lock, run, group))
+    signals = Signals(asked_to_stop, system_metrics if group.first else dict, prune_reason)
+    done = None
+    while True:
+        given = group.of_first(partial(take, done))
+        done = None
+        if given == END:
+            return
+        if isinstance(given, str):  # WAIT
+            time.sleep(_WAIT_SECONDS)
+            continue
         try:
-            if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":
-                return
-        finally:
-            if lock is not None:
-                lock.release()
+            done = _done(given, group, signals, restarts, broken)
+        except SubquadError as error:  # every rank raises it alike
+            if broken(error):
+                raise
+            done = Done(str(error), type(error).__name__)
 
 
-def _done(run: Run, group: Group, signals: Signals, restarts: bool, alone: bool) -> Status:
+def _done(
+    given: Run | Mapping[str, Any],
+    group: Group,
+    signals: Signals,
+    restarts: bool,
+    broken: Callable[[Exception], bool],
+) -> Done:
+    run = given if isinstance(given, Run) else group.together(lambda: Run.rebuild(given))
+    if group.device.type == "cpu":
+        torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
+    lock = group.together(partial(_writer_lock, run, group))
     try:
-        return train_run(run, group, signals)
-    except SubquadError as error:
-        if alone or isinstance(error, DiskError):
-            raise
-        return fail(run, group, str(error))
+        status = train_run(run, group, signals)
+    except SubquadError:
+        raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno in DiskError.reasons:
             raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
-        if restarts:
+        again = restarts and (group.world_size > 1 or not run.is_trial)
+        if again or broken(error):
             raise
-        text = " ".join(str(error).split()) or "no message"
-        return fail(run, group, f"{type(error).__name__}: {text} (traceback in {run.folder / ERROR})")
+        text = f"{type(error).__name__}: {in_one_line(error) or 'no message'}"
+        status = fail(run, group, f"{text} (traceback in {run.folder / ERROR})")
+    finally:
+        if lock is not None:
+            lock.release()
+    return Done(stopped=status == "stopped")
 
 
 def _writer_lock(run: Run, group: Group) -> BaseFileLock | None:

@@ -1,12 +1,16 @@
-"""Checkpoints that are whole or not there: safetensors and JSON, committed by a sha256 manifest written last.
+"""Checkpoints that are whole or not there: safetensors and JSON, committed by a sha256 manifest
+written last.
 
     checkpoints/step-00001200/
-        model.safetensors       parameters and buffers by canonical name; with `train.ema_decay` the averages
-        optimizer.safetensors   `<parameter>/<state>`; with `train.ema_decay` also `/<parameter>`, which go on training
+        model.safetensors       parameters and buffers by canonical name; with `train.ema_decay`
+                                the averages
+        optimizer.safetensors   `<parameter>/<state>`; with `train.ema_decay` also `/<parameter>`,
+                                which go on training
         rng.safetensors         generator states, `<rank>/<generator>`
         state.json              position, counters, best metric, ...
-        manifest.json           size and sha256 of the files above, digest of the experiment, the best
-                                step so far: without a manifest that fits there is no checkpoint
+        manifest.json           size and sha256 of the files above, digest of the experiment, the
+                                best step so far: without a manifest that fits there is no
+                                checkpoint
 
 No rename, append or link is needed, and nothing is ever unpickled.
 """
@@ -29,7 +33,6 @@ from subquad.disk import make_folder, opened
 from subquad.engine import faults
 from subquad.errors import CheckpointError, DataError, DiskError
 from subquad.integrity import (
-    FILES,
     FORMAT,
     GENERATORS,
     MANIFEST,
@@ -62,15 +65,19 @@ class Checkpoint:
 
 
 def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; when this returns it is on the disk, or in the object store, and committed.
+    """Write a checkpoint; when this returns it is on the disk, or in the object store, and
+    committed.
 
     Raises:
         DiskError: it cannot be written; older checkpoints are untouched.
     """
     folder = checkpoint_folder(root, step)
-    tensors = (save(dict(one)) for one in (checkpoint.model, checkpoint.optimizer, checkpoint.rng))
-    state = json_text(checkpoint.state).encode()
-    contents: dict[str, bytes] = dict(zip(FILES, (*tensors, state), strict=True))
+    contents: dict[str, bytes] = {
+        MODEL: save(dict(checkpoint.model)),
+        OPTIMIZER: save(dict(checkpoint.optimizer)),
+        GENERATORS: save(dict(checkpoint.rng)),
+        STATE: json_text(checkpoint.state).encode(),
+    }
     best = checkpoint.state["progress"].get("best")
     manifest = {
         "format": FORMAT,
@@ -87,7 +94,8 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
         faults.point("save.manifest")
         _write(folder, {MANIFEST: json_text(manifest).encode()})
     except (OSError, DiskError) as error:
-        if not is_remote(root):  # nothing finds one without its manifest, and a store that fails may take minutes
+        # nothing finds one without its manifest, and a store that fails may take minutes
+        if not is_remote(root):
             remove_tree(folder)
         raise _no_room(folder, error, sum(map(len, contents.values()))) from error
     faults.point("save.done")
@@ -122,9 +130,12 @@ def _sync(folder: Path) -> None:
 def _no_room(folder: Path, error: OSError | DiskError, needed: int) -> DiskError:
     reason = reason_of(error.__cause__ or error)
     room = f"it needs {needed / 1e6:.1f} MB"
-    with suppress(OSError):
-        room += "" if is_remote(folder) else f", {shutil.disk_usage(folder.parent).free / 1e6:.1f} MB are free"
-    return DiskError(f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact")
+    if not is_remote(folder):
+        with suppress(OSError):
+            room += f", {shutil.disk_usage(folder.parent).free / 1e6:.1f} MB are free"
+    return DiskError(
+        f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact"
+    )
 
 
 def finished_steps(root: Path) -> list[int]:
@@ -204,9 +215,11 @@ def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
 
 
 def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that verifies, walking back over damaged ones; None where there is none at all.
+    """The newest checkpoint that verifies, walking back over damaged ones; None where there is none
+    at all.
 
-    One whose best checkpoint has no good weights is passed over too: what is chosen in the end must be what was scored.
+    One whose best checkpoint has no good weights is passed over too: what is chosen in the end must
+    be what was scored.
 
     Args:
         root: the run's checkpoints folder.
@@ -230,7 +243,8 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
                 damaged.append(str(error))
     if damaged:
         raise CheckpointError(
-            f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}; without the folder {root} "
+            f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}; "
+            f"without the folder {root} "
             "`subquad resume` begins anew"
         )
     return None
@@ -241,8 +255,8 @@ def trained_weights(
 ) -> Mapping[str, Tensor] | None:
     """A run's best weights, or its last ones; None before the first checkpoint.
 
-    Where no evaluation chose, the last ones are the best. Only the model of that step is read: files
-    that training needs may be damaged.
+    Where no evaluation chose, the last ones are the best. Only the model of that step is read:
+    files that training needs may be damaged.
 
     Args:
         root: the run's checkpoints folder.
@@ -282,8 +296,8 @@ def _chosen(root: Path, result: Mapping[str, Any], best: bool) -> tuple[int, str
 def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     """Delete what a run that stands at step `newest` does not need.
 
-    Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
-    `keep` stay, and the steps in `also`.
+    Later steps are a future that was given up; unfinished folders are of no use; of the finished
+    ones the newest `keep` stay, and the steps in `also`.
     """
     steps = steps_of(root)
     finished = [step for step, is_finished in steps.items() if is_finished and step <= newest]

@@ -21,7 +21,11 @@ class EvaluationStopped(Exception):
 
 @torch.no_grad()
 def evaluate(
-    parts: ModelParts, split: Split, *, per_sample: bool = False, asked_to_stop: Callable[[], int] = lambda: 0
+    parts: ModelParts,
+    split: Split,
+    *,
+    per_sample: bool = False,
+    asked_to_stop: Callable[[], int] = lambda: 0,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result.
 
@@ -29,8 +33,8 @@ def evaluate(
         parts: the model, and what it is evaluated with.
         split: what it is evaluated on.
         per_sample: it is the final evaluation.
-        asked_to_stop: looked at between batches of a final evaluation; not where a sharded model's forward passes are
-            collective calls, which all ranks must make.
+        asked_to_stop: looked at between batches of a final evaluation; not where a sharded model's
+            forward passes are collective calls, which all ranks must make.
 
     Returns:
         metrics by name; and, of a final evaluation, per-sample arrays in the split's order.
@@ -38,11 +42,11 @@ def evaluate(
     Raises:
         EvaluationStopped: on every rank, where one was asked to stop.
     """
-    model, group = parts.bare_model, parts.group
+    model = parts.bare_model
+    group = parts.group
     group.share_buffers(model)
     sums: dict[str, Tensor] = {}
-    rows: list[dict[str, np.ndarray]] = []
-    seen: list[np.ndarray] = []
+    rows: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
     was_training = model.training
     model.eval()
     stopped = False
@@ -56,19 +60,20 @@ def evaluate(
             sums[name] = sums.get(name, torch.zeros_like(value)) + (value if real else 0 * value)
         bad += unreadable
         if per_sample and real:
-            seen.append(indices)
-            rows.append({name: value.cpu().numpy() for name, value in kept.items()})
+            rows.append((indices, {name: value.cpu().numpy() for name, value in kept.items()}))
     model.train(was_training)
     group.reshard(model)
     if per_sample and any(group.gather(stopped)):  # before other collective calls
         raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))
-    if everyone := [one for own in group.gather(bad) for one in own]:
+    if everyone := [index for own in group.gather(bad) for index in own]:
         check_bad(split, everyone, parts.train.max_bad, len(split))
         metrics["bad_samples"] = float(len(everyone))
-    arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
-    more = parts.task.rescore({name: torch.from_numpy(one) for name, one in arrays.items()}) if arrays else {}
-    return {**more, **metrics}, arrays
+    arrays = _join(group.gather(rows)) if per_sample else {}
+    if arrays:
+        answers = {name: torch.from_numpy(rows) for name, rows in arrays.items()}
+        metrics = {**parts.task.rescore(answers), **metrics}
+    return metrics, arrays
 
 
 def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier: int = 0) -> None:
@@ -85,9 +90,10 @@ def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier:
         DataError: there are more.
     """
     if len(bad) + earlier > limit * samples:
-        named = ", ".join(split.name(one) for one in sorted(bad)[:3])
+        named = ", ".join(map(split.name, sorted(bad)[:3]))
         raise DataError(
-            f"{len(bad) + earlier:,} of {samples:,} samples cannot be read, the last {named}; repair them, or raise "
+            f"{len(bad) + earlier:,} of {samples:,} samples cannot be read, the "
+            f"last {named}; repair them, or raise "
             f"train.max_bad ({limit:g})"
         )
 
@@ -96,8 +102,8 @@ def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add over ranks, also where a rank had no sample and so does not know the shapes."""
     if group.world_size == 1:
         return sums
-    known = group.gather({name: (tuple(one.shape), one.dtype) for name, one in sums.items()})
-    shapes = next(one for one in known if one)
+    known = group.gather({name: (tuple(value.shape), value.dtype) for name, value in sums.items()})
+    shapes = next(filter(None, known))
     own = {
         name: sums.get(name, torch.zeros(shape, dtype=dtype, device=group.device))
         for name, (shape, dtype) in shapes.items()
@@ -105,10 +111,16 @@ def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:
     return group.add_tensors(own)
 
 
-def _join(ranks: list[list[dict[str, np.ndarray]]], seen: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
+def _join(
+    ranks: list[list[tuple[np.ndarray, dict[str, np.ndarray]]]],
+) -> dict[str, np.ndarray]:
     """All ranks' arrays, by the index of the sample each row belongs to."""
-    rows = [row for rank in ranks for row in rank]
-    if not rows:
+    batches = [batch for rank in ranks for batch in rank]
+    if not batches:
         return {}
-    places = np.argsort(np.concatenate([indices for rank in seen for indices in rank]), kind="stable")
-    return {name: np.concatenate([row[name] for row in rows])[places] for name in rows[0]}
+    order = np.argsort(np.concatenate([indices for indices, _ in batches]), kind="stable")
+    joined = {}
+    for name in batches[0][1]:
+        values = np.concatenate([rows[name] for _, rows in batches])
+        joined[name] = values[order]
+    return joined

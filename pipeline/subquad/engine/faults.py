@@ -1,8 +1,9 @@
-"""Named points where a test may break the run: SUBQUAD_FAULT="kill@step:17", several separated by commas.
+"""Named points where a test may break the run: SUBQUAD_FAULT="kill@step:17", several separated by
+commas.
 
-Actions: kill (SIGKILL to this process), raise (RuntimeError), nan (the step's loss becomes NaN). The number is which
-passing of the point fires, counted in this process. With `:PATH` behind it the fault fires once over all processes:
-the first one makes the file PATH. Off, a point costs one `if`.
+Actions: kill (SIGKILL to this process), raise (RuntimeError), nan (the step's loss becomes NaN).
+The number is which passing of the point fires, counted in this process. With `:PATH` behind it the
+fault fires once over all processes: the first one makes the file PATH. Off, a point costs one `if`.
 """
 
 from __future__ import annotations

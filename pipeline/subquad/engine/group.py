@@ -58,7 +58,9 @@ class Group:
         return sums
 
     def gather(self, value: Any) -> list[Any]:
-        """A small object of every rank, in rank order, on every rank. Between our own processes only."""
+        """A small object of every rank, in rank order, on every rank. Between our own processes
+        only.
+        """
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
@@ -66,9 +68,11 @@ class Group:
         return found
 
     def together(self, action: Callable[[], Result]) -> Result:
-        """Do something without collective calls on every rank; where it fails on any, every rank raises.
+        """Do something without collective calls on every rank; where it fails on any, every rank
+        raises.
 
-        Otherwise the ranks on which it worked would wait for the others until the collective time limit.
+        Otherwise the ranks on which it worked would wait for the others until the collective time
+        limit.
         """
         result: Result | None = None
         failure: Exception | None = None
@@ -76,8 +80,12 @@ class Group:
             result = action()
         except Exception as error:
             failure = error
-        told = failure if failure is None or isinstance(failure, SubquadError) else RuntimeError(repr(failure))
-        failures = [one for one in self.gather(told) if one is not None]
+        told = (
+            failure
+            if failure is None or isinstance(failure, SubquadError)
+            else RuntimeError(repr(failure))
+        )
+        failures = [found for found in self.gather(told) if found is not None]
         if failures:
             shared = failure or failures[0]
             if isinstance(shared, SubquadError):
@@ -85,27 +93,38 @@ class Group:
             raise shared
         return cast("Result", result)
 
+    def of_first(self, action: Callable[[], Result]) -> Result:
+        """What the first rank gets by an action, on every rank; see `together`."""
+        own = self.together(lambda: action() if self.first else None)
+        return self.gather(own)[0]
+
     def share_buffers(self, model: nn.Module) -> None:
-        """Give every rank the first rank's buffers, so that all evaluate and save the same model."""
+        """Give every rank the first rank's buffers, so that all evaluate and save the same
+        model.
+        """
         if self.world_size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
-    def barrier(self) -> None:
-        if self.world_size > 1:
-            dist.barrier()
-
     def wrap(
-        self, model: Backbone, strategy: str, compile_blocks: bool, recompute: bool = False, *, search: bool = True
+        self,
+        model: Backbone,
+        strategy: str,
+        compile_blocks: bool,
+        recompute: bool = False,
+        *,
+        search: bool = True,
     ) -> nn.Module:
-        """Let each block be computed again in the backward pass, and compile it, where asked; then replicate or shard.
+        """Let each block be computed again in the backward pass, and compile it, where asked; then
+        replicate or shard.
 
         FSDP2 works in place and returns the same module; its parameters become sharded tensors.
 
         Args:
-            search: DDP looks in each step for parameters without a gradient. Without it DDP lays its buckets out anew
-                after the first backward pass of a process, so the caller makes one that does not count: else the first
-                step after a resume would add gradients in another order than the run that went on.
+            search: DDP looks in each step for parameters without a gradient. Without it DDP lays
+                its buckets out anew after the first backward pass of a process, so the caller makes
+                one that does not count: else the first step after a resume would add gradients in
+                another order than the run that went on.
         """
         for block in model.blocks:
             if recompute:  # around what is compiled: inside, torch would leave the block as it is
@@ -129,15 +148,19 @@ class Group:
         return model
 
     def make_whole(self, model: nn.Module) -> None:
-        """Give each rank all parameters of a sharded model for good: only `forward` gathers them by itself."""
+        """Give each rank all parameters of a sharded model for good: only `forward` gathers them
+        by itself.
+        """
         for part in _sharded_parts(model):
             part.set_reshard_after_forward(False)
             part.unshard()
 
     def reshard(self, model: nn.Module) -> None:
-        """Take a sharded model apart again: after a forward pass without a backward pass a part of it stays whole.
+        """Take a sharded model apart again: after a forward pass without a backward pass a part of
+        it stays whole.
 
-        Meanwhile it has other parameters than its optimiser, and writing to those has no effect on it.
+        Meanwhile it has other parameters than its optimiser, and writing to those has no effect on
+        it.
         """
         for part in _sharded_parts(model):
             part.reshard()
@@ -148,4 +171,6 @@ def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
     module = sys.modules.get("torch.distributed.fsdp")
     if module is None:
         return []
-    return [cast("FSDPModule", part) for part in model.modules() if isinstance(part, module.FSDPModule)]
+    return [
+        cast("FSDPModule", part) for part in model.modules() if isinstance(part, module.FSDPModule)
+    ]

@@ -1,4 +1,4 @@
-"""What a run writes down while it trains: its records in metrics.jsonl, and what it uses."""
+"""What a run writes down while it trains: its records, and what it uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from subquad.disk import opened
 from subquad.engine.group import Group
 from subquad.engine.state import Progress
 from subquad.plan import Plan
-from subquad.runs import METRICS, Record, RecordKind, read_bytes, to_disk, touching, write_text
+from subquad.records import Record, RecordKind, metrics_file
+from subquad.runs import to_disk, touching
 
 FLUSH_SECONDS = 0.5
 
@@ -29,31 +30,24 @@ _NEWEST = 10_000
 
 
 class MetricsLog:
-    """Appends records to metrics.jsonl, cut back to the resumed step. Ranks other than the first write nothing.
+    """Appends the records of one attempt to a file of its own. Ranks other than the first write
+    nothing.
 
     Args:
         run: the run's folder, or None to write nothing.
-        keep: number of records to keep of an earlier attempt; the rest is cut.
-        attempt: tags each record.
+        attempt: its number.
         plan: tells the epochs that steps are.
-
-    Attributes:
-        count: records so far.
-        lost: records of an earlier attempt that should be there, and are missing or damaged.
     """
 
-    def __init__(self, run: Path | None, keep: int, attempt: int, plan: Plan):
-        self.count = keep
-        self._path = Path() if run is None else run / METRICS
+    def __init__(self, run: Path | None, attempt: int, plan: Plan):
+        self._path = Path() if run is None else metrics_file(run, attempt)
         self._attempt = attempt
         self._plan = plan
         self._stream: IO[str] | None = None
         self._flushed = 0.0
         if run is not None:
             with touching(self._path):
-                self.count = _cut(self._path, keep)
                 self._stream = opened(self._path, "a", encoding="utf-8")
-        self.lost = keep - self.count
 
     def add(
         self,
@@ -64,8 +58,9 @@ class MetricsLog:
         split: str = "",
         text: str = "",
     ) -> None:
-        """Append one record of where the run stands; readers see it within half a second of training."""
-        self.count += 1
+        """Append one record of where the run stands; readers see it within half a second of
+        training.
+        """
         if self._stream is None:
             return
         record = Record(
@@ -86,7 +81,7 @@ class MetricsLog:
                 self._stream.flush()
 
     def sync(self) -> None:
-        """Bring every record to the disk; a checkpoint that counts them may follow."""
+        """Bring every record to the disk; the checkpoint of their step may follow."""
         if self._stream is not None:
             with touching(self._path):
                 to_disk(self._stream)
@@ -98,28 +93,12 @@ class MetricsLog:
             self._stream = None
 
 
-def _cut(path: Path, keep: int) -> int:
-    """Keep the good ones of the first `keep` lines of a file; returns how many there are."""
-    if not path.exists():
-        return 0
-    lines = read_bytes(path).splitlines(keepends=True)
-    whole = [line for line in lines[:keep] if _is_record(line)]
-    if len(whole) != len(lines):
-        write_text(path, b"".join(whole).decode())
-    return len(whole)
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        return line.endswith(b"\n") and bool(Record.parse(line))
-    except ValueError:
-        return False
-
-
 class Usage:
-    """Seconds of a step and memory at its peak, measured since it was made, by one rank; nothing is in a checkpoint.
+    """Seconds of a step and memory at its peak, measured since it was made, by one rank; nothing is
+    in a checkpoint.
 
-    On CUDA it resets the device's peak, so that a run which follows another in one process starts at its own.
+    On CUDA it resets the device's peak, so that a run which follows another in one process starts
+    at its own.
     """
 
     def __init__(self, group: Group):
@@ -143,14 +122,19 @@ class Usage:
         self._steps.extend((seconds, weight) for weight in weights)
 
     def to_json(self, *, tokens: bool = False) -> dict[str, Any]:
-        """For result.json; every rank calls it. The first rank's seconds, the largest peak over the ranks.
+        """For result.json; every rank calls it. The first rank's seconds, the largest peak over the
+        ranks.
 
         Args:
             tokens: weights are numbers of tokens.
         """
         steps = list(self._steps)
         timed = steps[WARM_UP:] or steps[-1:]
-        rate = {"tokens_per_second": median(weight / seconds for seconds, weight in timed)} if tokens and timed else {}
+        rate = (
+            {"tokens_per_second": median(weight / seconds for seconds, weight in timed)}
+            if tokens and timed
+            else {}
+        )
         return {
             "seconds_per_step": median(seconds for seconds, _ in timed) if timed else None,
             **rate,
@@ -159,7 +143,9 @@ class Usage:
 
 
 def _peak(device: torch.device) -> int:
-    """Bytes: of CUDA what tensors took, of the CPU the process's resident set, libraries and earlier runs included."""
+    """Bytes: of CUDA what tensors took, of the CPU the process's resident set, libraries and
+    earlier runs included.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -22,7 +22,8 @@ _CYCLE_MOMENTUM = (0.85, 0.95)
 
 
 def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) -> Optimizer:
-    """The optimiser of an experiment over a model's parameters that train, by the rules of its mixers and backbone.
+    """The optimiser of an experiment over a model's parameters that train, by the rules of its
+    mixers and backbone.
 
     Args:
         sharded: parameters are sharded tensors, for which only the foreach form is used.
@@ -43,7 +44,9 @@ def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) ->
 
 
 def _parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
-    """What a backbone and its mixers ask of the optimiser, by parameter; of what both name, the mixer's rule holds."""
+    """What a backbone and its mixers ask of the optimiser, by parameter; of what both name, the
+    mixer's rule holds.
+    """
     return {
         module.get_parameter(name): rule
         for module in model.modules()  # the backbone comes first
@@ -53,7 +56,9 @@ def _parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
 
 
 def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
-    """One group per rule, in the order in which rules appear; a single one where nobody asks for more."""
+    """One group per rule, in the order in which rules appear; a single one where nobody asks for
+    more.
+    """
     rules = _parameter_rules(model)
     grouped = dict[ParameterRule, list[tuple[str, nn.Parameter]]]()
     for name, parameter in model.named_parameters():  # torch keeps the names as `param_names`
@@ -80,7 +85,9 @@ class Rates(NamedTuple):
 
 
 def set_rates(optimizer: Optimizer, rates: Rates) -> None:
-    """Give every parameter group its learning rate, and the momentum where the schedule cycles it."""
+    """Give every parameter group its learning rate, and the momentum where the schedule cycles
+    it.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rates.lr * group["lr_scale"]
         if rates.momentum is None:
@@ -102,15 +109,19 @@ def begin_momentum(optimizer: Optimizer) -> None:
             continue
         for parameter in group["params"]:
             if parameter.grad is not None:
-                optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+                optimizer.state[parameter].setdefault(
+                    "momentum_buffer", torch.zeros_like(parameter)
+                )
 
 
 Schedule = Callable[[int], Rates]
-"""A pure function of the number of updates already done, so that a checkpoint needs no scheduler state."""
+"""A pure function of the number of steps already done, so that a checkpoint needs no scheduler
+state.
+"""
 
 
 def build_schedule(train: Train, total_steps: int) -> Schedule:
-    """The schedule of an experiment over `total_steps` updates."""
+    """The schedule of an experiment over `total_steps` steps."""
     return partial(_one_cycle if train.schedule == "one-cycle" else _warmed_up, train, total_steps)
 
 
@@ -124,7 +135,9 @@ def _decay(train: Train, total_steps: int, done: int) -> float:
         return 1.0
     span = max(1, total_steps - train.warmup_steps)
     progress = min(1.0, max(0.0, (done - train.warmup_steps) / span))
-    left = 1.0 - progress if train.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    left = (
+        1.0 - progress if train.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    )
     return train.min_lr_ratio + (1.0 - train.min_lr_ratio) * left
 
 
@@ -136,7 +149,8 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
     rise = float(train.warmup_steps or 0.3 * total_steps) - 1.0
     last = float(total_steps - 1)
     low, high = _CYCLE_MOMENTUM
-    start, end = train.lr / _CYCLE_START, train.lr / _CYCLE_START / _CYCLE_END
+    start = train.lr / _CYCLE_START
+    end = train.lr / _CYCLE_START / _CYCLE_END
     if done <= rise or last <= rise:
         part = min(1.0, done / max(rise, 1e-9)) if rise > 0 else 1.0
         return Rates(start + part * (train.lr - start), high + part * (low - high))
@@ -155,12 +169,13 @@ class Average:
     def __init__(self, model: nn.Module, decay: float):
         self.rate = 1.0 - decay
         self.parameters = dict(model.named_parameters())
-        self.averages = {name: one.detach().clone() for name, one in self.parameters.items()}
+        self.averages = {name: weight.detach().clone() for name, weight in self.parameters.items()}
 
     @torch.no_grad()
-    def update(self, made: bool | Tensor) -> None:
-        """Move towards the parameters, where the update was made."""
-        rates = [torch.as_tensor(self.rate * made, dtype=one.dtype) for one in self.averages.values()]
+    def update(self, made: Tensor) -> None:
+        """Move towards the parameters, where the update was made, a () tensor."""
+        rate = self.rate * made.double()
+        rates = [rate.to(average.dtype) for average in self.averages.values()]
         torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
             list(self.averages.values()), list(self.parameters.values()), rates
         )
@@ -192,8 +207,8 @@ class Average:
 class LossScaler:
     """Dynamic loss scaling for fp16; scale 1 and switched off otherwise.
 
-    Unlike torch's GradScaler it is told whether a step was finite, so that all ranks decide alike, and its state is
-    two numbers in the checkpoint's JSON.
+    Unlike torch's GradScaler it is told whether a step was finite, so that all ranks decide alike,
+    and its state is two numbers in the checkpoint's JSON.
 
     Attributes:
         enabled: False keeps the scale at 1.
@@ -212,7 +227,8 @@ class LossScaler:
         return LossScaler(train.precision == "fp16", 2.0**16 if train.precision == "fp16" else 1.0)
 
     def absorbs(self, finite: bool, loss_finite: bool) -> bool:
-        """Take note of a step; True where non-finite gradients are answered by a smaller scale and so are no failure.
+        """Take note of a step; True where non-finite gradients are answered by a smaller scale and
+        so are no failure.
 
         A non-finite loss is a failure at any scale.
         """
@@ -221,8 +237,10 @@ class LossScaler:
         if finite:
             self.good_steps += 1
             if self.good_steps == self.INTERVAL:
-                self.scale, self.good_steps = self.scale * self.GROWTH, 0
+                self.scale = self.scale * self.GROWTH
+                self.good_steps = 0
             return False
         backed_off = self.scale > 1.0
-        self.scale, self.good_steps = max(1.0, self.scale * self.BACKOFF), 0
+        self.scale = max(1.0, self.scale * self.BACKOFF)
+        self.good_steps = 0
         return backed_off

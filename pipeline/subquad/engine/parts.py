@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,9 @@ class ModelParts:
     def autocast(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
         dtype = _AUTOCAST.get(self.train.precision)
-        return nullcontext() if dtype is None else torch.autocast(self.group.device.type, dtype)
+        if dtype is None:
+            return nullcontext()
+        return torch.autocast(self.group.device.type, dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,8 @@ class Parts(ModelParts):
         scaler: fp16 loss scaling.
         training: the split that is trained on.
         selection: the split that is evaluated while training; None for a fixed number of epochs.
-        average: of the parameters over updates, evaluated and kept in their place; None where none is wanted.
+        average: of the parameters over updates, evaluated and kept in their place; None where none
+            is wanted.
         start: what became of the weights it started from; None where there were none.
         updated: names of the parameters that the optimiser has had a gradient of, before a resume
             too: of these it must have state.
@@ -93,18 +96,24 @@ class Parts(ModelParts):
     updated: set[str] = field(default_factory=set)
 
     def averaged(self) -> AbstractContextManager[object]:
-        """The model as it is evaluated and kept: with the average of its weights, where there is one."""
-        return nullcontext() if self.average is None else self.average.in_place()
+        """The model as it is evaluated and kept: with the average of its weights, where there is
+        one.
+        """
+        if self.average is None:
+            return nullcontext()
+        return self.average.in_place()
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Learning rate over updates."""
+        """Learning rate over steps."""
         return build_schedule(self.train, self.plan.total_steps)
 
     @cached_property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """What the optimiser updates, listed once because walking the modules costs more than a small step."""
-        return [one for group in self.optimizer.param_groups for one in group["params"]]
+        """What the optimiser updates, listed once because walking the modules costs more than a
+        small step.
+        """
+        return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
     @property
     def selection_name(self) -> str:
@@ -121,8 +130,9 @@ def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dty
     """Arrays or tensors as tensors on a device; floating ones in `dtype`."""
     found = {}
     for name, values in arrays.items():
-        one = values if isinstance(values, Tensor) else torch.from_numpy(values)
-        found[name] = one.to(device, dtype if one.is_floating_point() else None, non_blocking=True)
+        tensor = torch.as_tensor(values)
+        wanted = dtype if tensor.is_floating_point() else None
+        found[name] = tensor.to(device, wanted, non_blocking=True)
     return found
 
 
@@ -138,8 +148,11 @@ def open_dataset(found: Resolved, config: Config, root: Path | None = None) -> D
         root: the folder for prepared data; `data_root()` where None.
     """
     root = root or data_root()
-    given = {name: getattr(config, name) for name in path_fields(type(config))}
-    local = {name: str(fetched(one, root)) for name, one in given.items() if one and "://" in one}
+    local = {
+        name: str(fetched(address, root))
+        for name in path_fields(type(config))
+        if "://" in (address := getattr(config, name) or "")
+    }
     dataset: Dataset = build_class(found)(config.model_copy(update=local), root)
     dataset.prepare()
     return dataset
@@ -158,20 +171,26 @@ def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = No
 
     Raises:
         DataError: no validation part can be cut from TRAIN.
-        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect, or has to be set.
+        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect, or has to
+            be set.
     """
-    train, split = experiment.train, split or _training_split(experiment, dataset)
-    pool, pairs = train.bucket_batches, split.together
+    train = experiment.train
+    split = split or _training_split(experiment, dataset)
+    pool = train.bucket_batches
+    pairs = split.together
     if train.micro_batch is not None and train.micro_batch % pairs:
         nearest = max(pairs, train.micro_batch - train.micro_batch % pairs)
         raise ConfigError(
-            f"train.micro_batch: got {train.micro_batch}, this data set needs a multiple of {pairs}; use {nearest}"
+            f"train.micro_batch: got {train.micro_batch}, this data set needs a "
+            f"multiple of {pairs}; use {nearest}"
         )
     if pool and (reason := _untrimmable(dataset.describe(), split)):
         raise ConfigError(f"train.bucket_batches: got {pool}, {reason}; use 0")
     plan = split.plan(PlanSettings(train.batch_size, train.seed, train.steps, train.epochs, pool))
     if not pool and plan.total_steps and plan.length(plan.batch(0)[1]) is not None:
-        raise ConfigError("train.bucket_batches: got 0, and this data set's plan trims batches; use 1 or more")
+        raise ConfigError(
+            "train.bucket_batches: got 0, and this data set's plan trims batches; use 1 or more"
+        )
     return plan
 
 
@@ -185,17 +204,23 @@ def _untrimmable(spec: DataSpec, split: Split) -> str:
     if lengths is None:
         return "needs the samples' lengths, which this data set does not give"
     if (lengths >= spec.max_len).all():
-        return f"has no effect with this data set, whose training sequences all have {spec.max_len} tokens"
+        return (
+            "has no effect with this data set, whose training sequences all have "
+            f"{spec.max_len} tokens"
+        )
     return ""
 
 
 def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
-    """The backbone with its mixers and a head of this width; the same seed draws the same weights on every rank.
+    """The backbone with its mixers and a head of this width; the same seed draws the same weights
+    on every rank.
 
     Raises:
-        ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses that forbid trimming.
+        ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses
+            that forbid trimming.
     """
-    train, built = run.experiment.train, list[Site]()
+    train = run.experiment.train
+    built = list[Site]()
     seed_everything(train.seed)
 
     def make(site: Site) -> TokenMixer:
@@ -203,38 +228,34 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
         return make_mixer(*run.mixer_at(site), site)
 
     context = BackboneContext(spec=spec, num_outputs=num_outputs, make_mixer=make, seed=train.seed)
-    with _memory_for("this model"):
+    try:
         model = build_class(run.backbone)(run.backbone_config, context)
+    except (MemoryError, RuntimeError) as error:  # torch's own kind is the latter
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise
+        raise ConfigError(
+            f"this model does not fit into memory: {error}; give smaller sizes"
+        ) from error
     for number, entry in enumerate(run.experiment.mixers):
         if not any(map(entry.takes, built)):
-            raise ConfigError(f"mixers[{number}]: no mixer of this model has its layers and role; leave it out")
+            raise ConfigError(
+                f"mixers[{number}]: no mixer of this model has its layers and role; leave it out"
+            )
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
     return model.to(_parameter_dtype(train))
 
 
-@contextmanager
-def _memory_for(what: str) -> Iterator[None]:
-    """What this machine has no memory for is a mistake in the experiment.
-
-    Raises:
-        ConfigError: the system refused the memory.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:  # torch's own kind is the latter
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):
-            raise
-        raise ConfigError(f"{what} does not fit into memory: {error}; give smaller sizes") from error
-
-
 def _check_extra_losses(model: Backbone, batches: int) -> None:
-    """Refuse trimming with extra losses that are trained on: nothing says that these leave padding out."""
+    """Refuse trimming with extra losses that are trained on: nothing says that these leave
+    padding out.
+    """
     weights = [getattr(module, "loss_weights", {}) for module in model.modules()]
-    weighed = sorted({name for one in weights for name, weight in one.items() if weight})
+    weighed = sorted({name for named in weights for name, weight in named.items() if weight})
     if weighed:
         raise ConfigError(
-            f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may count "
+            f"train.bucket_batches: got {batches}, trims padding, which the "
+            "mixer's extra loss may count "
             f"({', '.join(weighed)}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
 
@@ -244,7 +265,8 @@ def build_task(run: Run, spec: DataSpec) -> Task:
 
 
 def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts:
-    """Build everything on this rank, wrap the model, add its optimiser, and seed dropout's randomness per rank.
+    """Build everything on this rank, wrap the model, add its optimiser, and seed dropout's
+    randomness per rank.
 
     Args:
         run: what is trained.
@@ -254,38 +276,49 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     Raises:
         SubquadError: on every rank alike: the run cannot be done as it is.
     """
-    experiment, train = run.experiment, run.experiment.train
+    experiment = run.experiment
+    train = run.experiment.train
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
-        spec, split = data.describe(), _training_split(experiment, data)
-        task, plan = build_task(run, spec), make_plan(experiment, data, split)
+        spec = data.describe()
+        split = _training_split(experiment, data)
+        task = build_task(run, spec)
+        plan = make_plan(experiment, data, split)
         model = build_model(run, spec, task.num_outputs)
         return plan, split, task, model, start_from(model, experiment)
 
     plan, training, task, model, start = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
-    bare = ModelParts(run=run, group=group, task=task, model=model.to(group.device), bare_model=model)
+    bare = ModelParts(
+        run=run, group=group, task=task, model=model.to(group.device), bare_model=model
+    )
     wrapped = _wrapped(bare)
     sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     average = None if train.ema_decay is None else Average(model, train.ema_decay)
-    built = {
-        "average": average,
-        "task": task,
-        "model": wrapped,
-        "bare_model": model,
-        "optimizer": optimizer,
-        "start": start,
-    }
-    return Parts(run=run, group=group, plan=plan, scaler=LossScaler.of(train), training=training, **built)
+    return Parts(
+        run=run,
+        group=group,
+        task=task,
+        model=wrapped,
+        bare_model=model,
+        plan=plan,
+        optimizer=optimizer,
+        scaler=LossScaler.of(train),
+        training=training,
+        average=average,
+        start=start,
+    )
 
 
 def _wrapped(parts: ModelParts) -> nn.Module:
     """The model as it is called in training; every rank calls this."""
-    train, resources, group = parts.train, parts.run.experiment.resources, parts.group
+    train = parts.train
+    resources = parts.run.experiment.resources
+    group = parts.group
     replicated = resources.strategy == "ddp" and group.world_size > 1
     search = replicated and any(group.gather(not _tried(parts, parts.bare_model)))
     forms = resources.strategy, train.compile, train.activation_checkpointing
@@ -296,14 +329,16 @@ def _wrapped(parts: ModelParts) -> nn.Module:
 
 
 def _tried(parts: ModelParts, model: nn.Module) -> bool:
-    """Whether each parameter gets a gradient from a batch of ones as large as a rank's; the model stays as it was."""
+    """Whether each parameter gets a gradient from a batch of ones as large as a rank's; the
+    model stays as it was.
+    """
     share = -(-parts.train.batch_size // parts.group.world_size)
     batch = parts.on_device(parts.task.spec.example(min(parts.train.micro_batch or share, share)))
     kept = [buffer.clone() for buffer in model.buffers()]
     with parts.autocast():
         objective = _objective(model, parts.task, batch)
     objective.backward()
-    used = all(one.grad is not None for one in model.parameters() if one.requires_grad)
+    used = all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, value in zip(model.buffers(), kept, strict=True):
@@ -314,7 +349,9 @@ def _tried(parts: ModelParts, model: nn.Module) -> bool:
 def _objective(model: nn.Module, task: Task, batch: Batch) -> Tensor:
     output = model(batch)
     loss, _ = task.loss(output.outputs, batch)
-    return loss if output.penalty is None else loss + output.penalty.sum()
+    if output.penalty is None:
+        return loss
+    return loss + output.penalty.sum()
 
 
 def training_cost(run: Run, spec: DataSpec) -> Cost:
@@ -322,7 +359,8 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
 
     It seeds the global generators, so count before training.
     """
-    train, device = run.experiment.train, torch.device("cpu")
+    train = run.experiment.train
+    device = torch.device("cpu")
     task = build_task(run, spec)
     half = train.precision in _AUTOCAST  # of one width; the CPU has more kernels for the first
 

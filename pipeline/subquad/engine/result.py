@@ -24,11 +24,11 @@ from subquad.engine.group import Group
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
-from subquad.errors import DiskError, TrainingFailed, plain
+from subquad.errors import DiskError, TrainingFailed, escaped, in_one_line
 from subquad.experiment import Run
 from subquad.nn import Decoder
 from subquad.plugin import Metric, TaskPlugin
-from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, read_bytes, write_result
+from subquad.runs import OPENINGS, PREDICTIONS, append_line, read_lines, write_result
 from subquad.storage import put
 
 _FORMAT = 1
@@ -39,20 +39,23 @@ _LARGEST = float(np.finfo(np.float64).max)
 _LABELS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened {times}",
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened {times}",
-    "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
+    "paper": "best test accuracy over epochs (the published convention; the checkpoint is "
+    "chosen on the test split)",
     "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
 }
 
 
 @dataclass(frozen=True)
 class Seal:
-    """The test split of a run's data set, closed until `open` is called: the only place that makes a key.
+    """The test split of a run's data set, closed until `open` is called: the only place that makes
+    a key.
 
     Attributes:
         dataset: the data set.
         run: who opens it.
         attempt: the run's attempt.
-        ledgers: files that record each opening; none on ranks other than the first, which open with it.
+        ledgers: files that record each opening; none on ranks other than the first, which open with
+            it.
     """
 
     dataset: Dataset
@@ -86,31 +89,28 @@ class Seal:
         return split, check_copies(self.dataset, split, validation=honest)
 
     def openings(self) -> int:
-        """How often the split was opened so far for this run, or for an earlier one in its place."""
+        """How often the split was opened so far for this run, or for an earlier one in its
+        place.
+        """
         name = str(self.run.folder)
-        lines = [_lines(ledger) for ledger in self.ledgers]
-        return max((sum(line.get("run") == name for line in found) for found in lines), default=0)
-
-
-def _lines(ledger: Path) -> list[dict[str, Any]]:
-    """The openings that a ledger has; a line that a kill has torn is left out."""
-    found = list[dict[str, Any]]()
-    for line in read_bytes(ledger).splitlines() if ledger.exists() else ():
-        with suppress(ValueError):
-            found.append(parse_object(line))
-    return found
+        counts = [0]
+        for ledger in self.ledgers:
+            counts.append(sum(line.get("run") == name for line in read_lines(ledger)))
+        return max(counts)
 
 
 def _reference_scores(
     goal: TaskPlugin, dataset: Dataset, split: Split
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """What guesses that need no trained model score on an open split; a plain number is a share of right answers.
+    """What guesses that need no trained model score on an open split; a plain number is a share of
+    right answers.
 
     Returns:
-        by metric and the guess's name; and notes: what guesses say of themselves, and what went wrong,
-        so that the run keeps its result.
+        by metric and the guess's name; and notes: what guesses say of themselves, and what went
+        wrong, so that the run keeps its result.
     """
-    scores, notes = dict[str, dict[str, float]](), list[str]()
+    scores = dict[str, dict[str, float]]()
+    notes = list[str]()
     share = next((name for name, metric in goal.reports.items() if metric.answers), "accuracy")
     try:
         for name, given in dict(dataset.reference_scores(split)).items():
@@ -121,14 +121,15 @@ def _reference_scores(
                     scores.setdefault(metric, {})[name] = float(value)
                 else:
                     notes.append(f"reference score {name!r} left out: {value!r} is no {metric}")
-    except Exception as error:  # a plugin's: the run has its result, which a row beside it must not cost
-        scores, notes = {}, [f"no reference scores: {type(error).__name__}: {error}"]
+    except Exception as error:  # a plugin's: a row beside the result must not cost the result
+        scores = {}
+        notes = [f"no reference scores: {type(error).__name__}: {error}"]
     return scores, list(map(_note, notes))
 
 
 def _note(said: str) -> str:
     """What a plugin says, on one line of 200 characters at most."""
-    return plain(" ".join(said.split()), 200)
+    return escaped(in_one_line(said), 200)
 
 
 def _is_name(name: Any) -> bool:
@@ -137,37 +138,35 @@ def _is_name(name: Any) -> bool:
 
 def _is_score(metric: Metric, value: Any) -> bool:
     low, high = (0.0, 1.0) if metric.is_fraction else (-_LARGEST, _LARGEST)
-    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(low <= value <= high)
+    return (
+        isinstance(value, int | float | np.floating)
+        and not isinstance(value, bool)
+        and bool(low <= value <= high)
+    )
 
 
-def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Callable[[], int]) -> dict[str, Any]:
-    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions.
+def _conclude(
+    parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Callable[[], int]
+) -> dict[str, Any]:
+    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the
+    predictions.
 
     Raises:
         CheckpointError: its weights are damaged; the test split stays closed.
         TrainingFailed: no evaluation gave a number to choose by; the test split stays closed.
     """
-    run, first = parts.run, parts.group.first
-    chosen, step = "last", progress.step
-    if run.experiment.protocol != "fixed":
-        if not progress.best:
-            raise TrainingFailed(f"no evaluation gave a finite {run.goal.metric}: there is no best checkpoint to test")
-        chosen, step = "best", progress.best["step"]
-    # The last one, too: where an average is kept, the model in memory has the weights that go on training.
-    weights = parts.group.together(lambda: checkpoint.read_weights(run.checkpoints, step, run.digest))
-    load_model(parts.bare_model, weights)
-    split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
-    if writes := isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
-        parts.group.make_whole(parts.bare_model)
-    stop = {"asked_to_stop": asked_to_stop} if writes else {}
-    metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
-    if first and arrays:
-        path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
-        put({path: save(kept)})
+    run = parts.run
+    first = parts.group.first
+    chosen, step = _load_chosen(parts, progress)
+    split, copies = parts.group.together(
+        lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}")
+    )
+    metrics, arrays = _evaluated(parts, split, asked_to_stop)
     scores, wrong = _reference_scores(run.goal, seal.dataset, split) if first else ({}, [])
     openings = seal.openings()
-    twice = openings > 1 and run.experiment.protocol != "paper"
-    again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"] if twice else []
+    again = list[str]()
+    if openings > 1 and run.experiment.protocol != "paper":
+        again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"]
     answers = {name: torch.from_numpy(rows) for name, rows in arrays.items()} if first else {}
     remarks = map(_note, parts.task.remarks(answers)) if answers else ()
     examples = parts.task.examples(answers) if answers else ()
@@ -177,23 +176,65 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "scores": scores} if scores else None,
         "examples": [
-            {"target": example.target[:_EXAMPLE], "answer": example.answer[:_EXAMPLE]} for example in examples
+            {"target": example.target[:_EXAMPLE], "answer": example.answer[:_EXAMPLE]}
+            for example in examples
         ],
         "notes": [*getattr(split, "notes", ()), *copies, *remarks, *wrong, *again],
     }
 
 
+def _load_chosen(parts: Parts, progress: Progress) -> tuple[str, int]:
+    """Load the weights of the checkpoint the protocol chooses. Returns which it is, and its
+    step.
+    """
+    run = parts.run
+    chosen = "last"
+    step = progress.step
+    if run.experiment.protocol != "fixed":
+        if not progress.best:
+            raise TrainingFailed(
+                f"no evaluation gave a finite {run.goal.metric}: there is no best checkpoint to "
+                "test"
+            )
+        chosen = "best"
+        step = progress.best["step"]
+    # The last one, too: where an average is kept, the model in memory has the weights that go on
+    # training.
+    weights = parts.group.together(
+        lambda: checkpoint.read_weights(run.files.checkpoints, step, run.digest)
+    )
+    load_model(parts.bare_model, weights)
+    return chosen, step
+
+
+def _evaluated(
+    parts: Parts, split: Split, asked_to_stop: Callable[[], int]
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Metrics of the test split, and per-sample arrays, which are kept."""
+    stop = {}
+    if isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
+        parts.group.make_whole(parts.bare_model)
+        stop = {"asked_to_stop": asked_to_stop}
+    metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
+    if parts.group.first and arrays:
+        kept = {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
+        put({parts.run.folder / PREDICTIONS: save(kept)})
+    return metrics, arrays
+
+
 def result_of(
     parts: Parts, seal: Seal, cost: Cost, progress: Progress, asked_to_stop: Callable[[], int]
 ) -> dict[str, Any]:
-    """The result of a run whose training is over, with its final evaluation, which a trial has none of.
+    """The result of a run whose training is over, with its final evaluation, which a trial has none
+    of.
 
     Every rank must call it.
 
     Raises:
         EvaluationStopped: on every rank, where one was asked to stop.
     """
-    spec, nothing = seal.dataset.describe(), {"test": None, "reference_scores": None, "examples": [], "notes": []}
+    spec = seal.dataset.describe()
+    nothing = {"test": None, "reference_scores": None, "examples": [], "notes": []}
     final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, asked_to_stop)
     return {
         **_identity(parts.run),
@@ -222,9 +263,11 @@ def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
     """Record that a run ended without a result; `resume` tries it again."""
     if group.first:
         unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
-        write_result(run.folder, {**_identity(run), "status": "failed", "reason": reason, **unknown})
+        write_result(
+            run.folder, {**_identity(run), "status": "failed", "reason": reason, **unknown}
+        )
         with suppress(DiskError):  # the reason is more than what keeps it from storage
-            run.mirror()
+            run.files.mirror()
     return "failed"
 
 

@@ -1,4 +1,6 @@
-"""What git says of a folder, its revision or its files, without running what the folder's configuration names."""
+"""What git says of a folder, its revision or its files, without running what the folder's
+configuration names.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _ENVIRONMENT = {
 
 
 def revision() -> dict[str, Any] | None:
-    """Commit of the working directory, and whether files that git tracks differ from it; None outside a repository.
+    """Commit of the working directory, and whether files that git tracks differ from it; None
+    outside a repository.
 
-    A program that the configuration names is not run. A file that such a program would change, as with Git LFS, may
-    therefore count as different.
+    A program that the configuration names is not run. A file that such a program would change, as
+    with Git LFS, may therefore count as different.
     """
     names = _git("config", "--list", "--name-only", "-z")
     commit = _git("rev-parse", "HEAD")
@@ -56,7 +59,9 @@ def unignored_below(folder: Path) -> set[Path] | None:
 
 
 def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | None:
-    """What git says of the working directory, with settings in place of the folder's; None where it fails."""
+    """What git says of the working directory, with settings in place of the folder's; None where
+    it fails.
+    """
     given = {"GIT_CONFIG_COUNT": str(len(settings or {}))}
     for number, (name, value) in enumerate((settings or {}).items()):
         given |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
@@ -71,4 +76,6 @@ def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | No
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace").strip()
+    return None

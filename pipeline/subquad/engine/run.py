@@ -1,10 +1,12 @@
-"""One run from its folder to its result: plan, data, model, loop, checkpoint, result. The same in every driver."""
+"""One run from its folder to its result: plan, data, model, loop, checkpoint, result. The same
+in every driver.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -25,8 +27,7 @@ from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
 from subquad.processes import keep_strange_code_out
-from subquad.runs import ERROR, METRICS, OPENINGS, PLAN, runs_root, write_json, write_result
-from subquad.storage import remove_tree
+from subquad.runs import ERROR, OPENINGS, PLAN, runs_root, write_json, write_result
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -36,8 +37,8 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
 
     Raises:
         UserError: the run cannot be done as it is; nothing was trained.
-        Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
-            its newest checkpoint.
+        Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the
+            run can go on from its newest checkpoint.
     """
     keep_strange_code_out()
     hold(run.folder)
@@ -54,9 +55,13 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
         alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
         if not alike:
             # The first rank to fail knows the cause; the others only see their peer go.
-            with contextlib.suppress(OSError), opened(run.folder / ERROR, "x", encoding="utf-8") as stream:
+            with (
+                suppress(OSError),
+                opened(run.folder / ERROR, "x", encoding="utf-8") as stream,
+            ):
                 stream.write(f"rank {group.rank}\n{traceback.format_exc()}")
-        if isinstance(error, SystemExit):  # else it would end the driver, and with it the runs that come after
+        # else it would end the driver, and with it the runs that come after
+        if isinstance(error, SystemExit):
             raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error
         if isinstance(error, SubquadError) and not alike:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
@@ -64,28 +69,34 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
 
 
 def _train_run(run: Run, group: Group, signals: Signals) -> Status:
-    attempt, told = attempts.start_attempt(run, group)
+    start = attempts.start_attempt(run, group)
+    told = list[str]()
     usage = Usage(group)
     dataset, cost = group.together(partial(_counted, run, group.device.type))
     parts = build_parts(run, group, dataset)
     found = _newest(run, group, told.append)
     progress = restore(parts, found) if found else Progress()
     group.together(partial(_begin, parts, progress))
-    log = MetricsLog(run.folder if group.first else None, progress.records, attempt, parts.plan)
-    if log.lost:
-        told.append(f"{METRICS} was damaged: {log.lost} of {progress.records} records of earlier attempts are lost")
+    log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
-        for text in (*told, *parts.plan.notes()):
+        for text in (*start.events(progress.step), *told, *parts.plan.notes()):
             log.add("event", progress, text=text)
-        ledgers = [folder / OPENINGS for folder in (run.folder, runs_root(run.folder))] if group.first else []
-        seal = Seal(dataset, run, attempt, ledgers)
+        ledgers = (
+            [folder / OPENINGS for folder in (run.folder, runs_root(run.folder))]
+            if group.first
+            else []
+        )
+        seal = Seal(dataset, run, start.attempt, ledgers)
         parts = group.together(partial(_with_selection, parts, seal))
         with using(parts.train.kernels) as kernels:
-            if not progress.done and not train_loop(parts, signals, progress, log, usage):
-                return "stopped"
-            result = result_of(parts, seal, cost, progress, signals.asked_to_stop)
-    except EvaluationStopped:
-        return "stopped"
+            result = None
+            if progress.done or train_loop(parts, signals, progress, log, usage):
+                with suppress(EvaluationStopped):
+                    result = result_of(parts, seal, cost, progress, signals.asked_to_stop)
+        if result is None:
+            text = f"interrupted at step {progress.step}, which is saved"
+            log.add("event", progress, text=text)
+            return "stopped"
     finally:
         log.close()
     whole = result | {"kernels": kernels, **usage.to_json(tokens=parts.task.counts_tokens)}
@@ -98,20 +109,20 @@ def _begin(parts: Parts, progress: Progress) -> None:
     if parts.group.first:
         write_json(parts.run.folder / PLAN, parts.plan.numbers())
         tidy(parts.run, parts.train.keep_checkpoints, progress)
-        parts.run.mirror()
+        parts.run.files.mirror()
 
 
 def _end(run: Run, group: Group, result: dict[str, Any]) -> None:
     if group.first:
-        kept = [] if run.is_trial else checkpoint.manifests(run.checkpoints)
+        kept = [] if run.is_trial else checkpoint.manifests(run.files.checkpoints)
         write_result(run.folder, result, *kept)
-        run.mirror()
-        if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
-            remove_tree(run.checkpoints)
+        run.files.mirror()
 
 
 def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
-    """The data set, and the cost of a step; counting seeds the generators, so it comes before the parts are built."""
+    """The data set, and the cost of a step; counting seeds the generators, so it comes before
+    the parts are built.
+    """
     dataset = build_dataset(run)
     with using() as operations:
         cost = training_cost(run, dataset.describe())
@@ -120,8 +131,10 @@ def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
 
 
 def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good checkpoint; the first rank chooses, so that no rank goes on from another one."""
-    root = run.checkpoints
+    """The newest good checkpoint; the first rank chooses, so that no rank goes on from another
+    one.
+    """
+    root = run.files.checkpoints
     found = group.together(lambda: checkpoint.newest_good(root, warn) if group.first else None)
     step = group.gather(found and found.state["progress"]["step"])[0]
     if step is None or group.first:
@@ -130,7 +143,9 @@ def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint |
 
 
 def _with_selection(parts: Parts, seal: Seal) -> Parts:
-    """The parts with the split that the protocol selects by; of the paper's protocol that is the test split."""
+    """The parts with the split that the protocol selects by; of the paper's protocol that is the
+    test split.
+    """
     protocol = parts.run.experiment.protocol
     if protocol == "honest":
         return replace(parts, selection=seal.dataset.split("validation"))

@@ -23,14 +23,16 @@ from subquad.experiment.schema import Experiment
 from subquad.limits import check_pickle, check_safetensors, open_zip
 from subquad.nn import Backbone
 from subquad.runs import enter, read_result
-from subquad.storage import checkpoints_of, place_at, reaching
+from subquad.storage import RunFolder, reaching
+from subquad.stores import place_at
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
     """Copy the weights that the experiment starts from into its model.
 
     Returns:
-        for result.json: `from`, `sha256`, and the names of tensors `used`, `missing` and `unused`; None without `init`.
+        for result.json: `from`, `sha256`, and the names of tensors `used`, `missing` and `unused`;
+        None without `init`.
 
     Raises:
         ConfigError: they cannot be read, none fits, or with `init.strict` not all do.
@@ -43,14 +45,21 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
         tensors, sha256 = _read(init.source, place)
     found = model.import_weights(tensors)
     if not found.used:
-        raise ConfigError(f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model")
+        raise ConfigError(
+            f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model"
+        )
     if init.strict and (found.missing or found.unused):
         kinds = {"missing": found.missing, "not used": found.unused}
         lacks = [f"{len(names)} {word} ({names[0]})" for word, names in kinds.items() if names]
         remedy = "init.strict=false starts with those that fit"
         raise ConfigError(f"init.from: {init.source}: tensors {' and '.join(lacks)}; {remedy}")
-    names = {"used": found.used, "missing": found.missing, "unused": found.unused}
-    return {"from": init.source, "sha256": sha256, **{key: list(some) for key, some in names.items()}}
+    return {
+        "from": init.source,
+        "sha256": sha256,
+        "used": list(found.used),
+        "missing": list(found.missing),
+        "unused": list(found.unused),
+    }
 
 
 def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
@@ -59,7 +68,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
         path = enter(path)
-        found = checkpoint.trained_weights(checkpoints_of(path), read_result(path))
+        found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, read_result(path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found
@@ -82,7 +91,9 @@ def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
 
 
 def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
-    """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing in it is run."""
+    """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing
+    in it is run.
+    """
     where = f"init.from: {source}"
     try:
         _check_torch_file(where, content)
@@ -92,12 +103,14 @@ def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
         raise
     except Exception as error:  # damaged files raise what their bytes happen to say
         raise ConfigError(
-            f"init.from: {source}: not a file of torch.save that holds weights alone; save the model's state_dict(), "
+            f"init.from: {source}: not a file of torch.save that holds weights "
+            "alone; save the model's state_dict(), "
             "or a .safetensors file"
         ) from error
     for key in ("model", "state_dict"):
         found = found.get(key, found) if isinstance(found, Mapping) else found
-    tensors = {str(k): one for k, one in found.items() if isinstance(one, Tensor)} if isinstance(found, Mapping) else {}
+    entries = found.items() if isinstance(found, Mapping) else ()
+    tensors = {str(name): value for name, value in entries if isinstance(value, Tensor)}
     if not tensors:
         raise ConfigError(f"{where}: holds no tensors by name")
     for name, tensor in tensors.items():
@@ -114,7 +127,8 @@ def _check_torch_file(where: str, content: bytes) -> None:
         DataError: it would.
         BadZipFile: it is damaged.
     """
-    stream, names = BytesIO(content), set[str]()
+    stream = BytesIO(content)
+    names = set[str]()
     if content.startswith(_ZIP):
         with open_zip(where, stream) as found:
             for member in found.infolist():
@@ -135,15 +149,19 @@ _READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_fil
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:
-    if not re.fullmatch(r"[\w.-]+", name):  # timm unpickles what a folder or somebody's repository holds
+    # timm unpickles what a folder or somebody's repository holds
+    if not re.fullmatch(r"[\w.-]+", name):
         raise ConfigError(
-            f"init.from: timm:{name}: must be a model's name alone; weights of a folder or a repository are given by "
+            f"init.from: timm:{name}: must be a model's name alone; weights of a "
+            "folder or a repository are given by "
             "their file, .safetensors, .pth or .pt"
         )
     try:
         import timm  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError(f"init.from: timm:{name}: timm is not installed: uv pip install timm") from None
+        raise ConfigError(
+            f"init.from: timm:{name}: timm is not installed: uv pip install timm"
+        ) from None
     try:
         with _weights_alone():
             return timm.create_model(name, pretrained=True).state_dict()
@@ -153,7 +171,9 @@ def _timm(name: str) -> Mapping[str, Tensor]:
 
 @contextmanager
 def _weights_alone() -> Iterator[None]:
-    """`torch.load` runs nothing in the block, also where a version of timm tells it to read all of a pickle."""
+    """`torch.load` runs nothing in the block, also where a version of timm tells it to read all
+    of a pickle.
+    """
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"

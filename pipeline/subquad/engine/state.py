@@ -24,22 +24,24 @@ from subquad.engine.tensors import (
     seed_everything,
     trained_parameters,
 )
-from subquad.errors import CheckpointError, TrainingFailed
+from subquad.errors import CheckpointError, TrainingFailed, and_more
 from subquad.experiment import Run, differences
 from subquad.runs import BEST, LAST, write_json
 from subquad.storage import remove
 
 _TRAINED = "/"
-"""Starts the names of weights that go on training, where a checkpoint's model holds their average."""
+"""Starts the names of weights that go on training, where a checkpoint's model holds their
+average.
+"""
 
 
 @dataclass
 class Progress:
-    """Position and counters of a run: all but tensors that a checkpoint holds. Plain JSON values, equal on every rank.
+    """Position and counters of a run: all but tensors that a checkpoint holds. Plain JSON values,
+    equal on every rank.
 
     Attributes:
-        step: batches consumed; with the plan this is the position in the data.
-        updates: optimiser updates made; skipped steps do not count, so the schedule does not advance on them.
+        step: batches consumed; this is the position in the plan's data and in the schedule.
         skipped: non-finite steps skipped so far.
         skipped_in_a_row: of these, the ones since the last update.
         bad: samples met so far that could not be read; one counts each time.
@@ -47,14 +49,12 @@ class Progress:
         best: step, epoch, split and metrics of the best evaluation; empty before the first.
         last: the same of the newest evaluation.
         stale: evaluations since the best one.
-        records: lines of metrics.jsonl that belong to this state.
         done: training is over; only the final evaluation is left.
         pruned: why a search ended its trial before the last step; "" where none did.
         loss_scale, scaler_good_steps: the fp16 scaler.
     """
 
     step: int = 0
-    updates: int = 0
     skipped: int = 0
     skipped_in_a_row: int = 0
     bad: int = 0
@@ -62,20 +62,23 @@ class Progress:
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     stale: int = 0
-    records: int = 0
     done: bool = False
     pruned: str = ""
     loss_scale: float = 1.0
     scaler_good_steps: int = 0
 
     def evaluated(self, found: dict[str, Any], metric: str, mode: str) -> bool:
-        """Take note of an evaluation; True where it is the best so far. NaN never is, and of equals the lower loss is.
+        """Take note of an evaluation; True where it is the best so far. NaN never is, and of equals
+        the lower loss is.
 
-        Small validation splits give many equals: the first one would be a checkpoint that is hardly trained.
+        Small validation splits give many equals: the first one would be a checkpoint that is hardly
+        trained.
         """
-        self.last, self.stale = found, self.stale + 1
+        self.last = found
+        self.stale = self.stale + 1
         if _better(found["metrics"], self.best.get("metrics"), metric, mode):
-            self.best, self.stale = found, 0
+            self.best = found
+            self.stale = 0
         return self.best is found
 
 
@@ -86,7 +89,9 @@ def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, m
         return True
     if new[metric] == best[metric] and "loss" in new and "loss" in best:
         return new["loss"] < best["loss"]
-    return new[metric] > best[metric] if mode == "max" else new[metric] < best[metric]
+    if mode == "max":
+        return new[metric] > best[metric]
+    return new[metric] < best[metric]
 
 
 def save(parts: Parts, progress: Progress) -> None:
@@ -97,7 +102,8 @@ def save(parts: Parts, progress: Progress) -> None:
     Raises:
         TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
     """
-    run, group = parts.run, parts.group
+    run = parts.run
+    group = parts.group
     group.share_buffers(parts.bare_model)
     optimizer = optimizer_tensors(parts.optimizer)
     missing = missing_state(parts.optimizer, parts.updated, optimizer)
@@ -107,8 +113,13 @@ def save(parts: Parts, progress: Progress) -> None:
     with parts.averaged():
         model = model_tensors(parts.bare_model)
     generators = group.gather(generator_states())
-    progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
-    states = {f"{rank}/{name}": one for rank, (own, _) in enumerate(generators) for name, one in own.items()}
+    progress.loss_scale = parts.scaler.scale
+    progress.scaler_good_steps = parts.scaler.good_steps
+    states = {
+        f"{rank}/{name}": tensor
+        for rank, (own, _) in enumerate(generators)
+        for name, tensor in own.items()
+    }
     state = {
         "progress": dict(vars(progress)),
         "digest": run.digest,
@@ -122,8 +133,8 @@ def save(parts: Parts, progress: Progress) -> None:
         if group.first:
             content = Checkpoint(model, optimizer, states, state)
             _check(parts, content, missing)
-            run.mirror()  # before the checkpoint that counts its records
-            checkpoint.write(run.checkpoints, progress.step, content)
+            run.files.mirror()  # before the checkpoint of its records
+            checkpoint.write(run.files.checkpoints, progress.step, content)
             tidy(run, parts.train.keep_checkpoints, progress)
 
     group.together(write)
@@ -138,17 +149,22 @@ def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
     step = content.state["progress"]["step"]
     kept = "no checkpoint was written, earlier ones are intact"
     if missing:
-        more = f" and {len(missing) - 1} more" if missing[1:] else ""
-        raise TrainingFailed(f"step {step}: the optimiser has lost its state: {missing[0]}{more}; {kept}")
+        more = and_more(len(missing) - 1)
+        raise TrainingFailed(
+            f"step {step}: the optimiser has lost its state: {missing[0]}{more}; {kept}"
+        )
     names = [name for name, _ in trained_parameters(parts.optimizer)]
     broken = [name for name in names if not content.model[name].isfinite().all()]
     if parts.average:
         trained = {name: content.optimizer[f"{_TRAINED}{name}"] for name in names}
-        broken += [name for name in names if name not in broken and not trained[name].isfinite().all()]
+        broken += [
+            name for name in names if name not in broken and not trained[name].isfinite().all()
+        ]
     if broken:
-        listed = f"{broken[0]}{f' and {len(broken) - 1} more' if broken[1:] else ''}"
+        more = and_more(len(broken) - 1)
         raise TrainingFailed(
-            f"step {step}: weights are not finite: {listed}; {kept}: lower train.lr, or set train.clip_norm"
+            f"step {step}: weights are not finite: {broken[0]}{more}; {kept}: lower "
+            "train.lr, or set train.clip_norm"
         )
 
 
@@ -159,66 +175,91 @@ def tidy(run: Run, keep: int, progress: Progress) -> None:
             write_json(run.folder / name, found)
         else:
             remove(run.folder / name)
-    checkpoint.prune(run.checkpoints, progress.step, keep, [progress.best["step"]] if progress.best else [])
+    checkpoint.prune(
+        run.files.checkpoints, progress.step, keep, [progress.best["step"]] if progress.best else []
+    )
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """`float32 3x4`, by name."""
-    shapes = {name: "x".join(map(str, one.shape)) for name, one in tensors.items()}
-    return {name: f"{str(one.dtype).removeprefix('torch.')} {shapes[name]}".rstrip() for name, one in tensors.items()}
+    found = {}
+    for name, tensor in tensors.items():
+        shape = "x".join(map(str, tensor.shape))
+        found[name] = f"{str(tensor.dtype).removeprefix('torch.')} {shape}".rstrip()
+    return found
 
 
 def restore(parts: Parts, found: Checkpoint) -> Progress:
     """Put model, optimiser, scaler and generators where a checkpoint left them.
 
-    On another number of ranks the generators are seeded anew from the step: the sample order stays, dropout differs.
+    On another number of ranks the generators are seeded anew from the step: the sample order stays,
+    dropout differs.
 
     Raises:
-        CheckpointError: it belongs to another experiment, or does not hold what such a checkpoint holds.
+        CheckpointError: it belongs to another experiment, or does not hold what such a checkpoint
+            holds.
     """
     state = found.state
     if state.get("digest") != parts.run.digest:
         changed = ", ".join(differences(state.get("experiment") or {}, parts.run.experiment))
         raise CheckpointError(
-            f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of a plugin'}"
+            "the checkpoint belongs to another experiment; they differ in: "
+            f"{changed or 'the source file of a plugin'}"
         )
     try:
         _same_tensors(_kinds({**found.optimizer, **found.rng}), state.get("tensors"))
         return _restore(parts, found)
     except (CheckpointError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, CheckpointError) else repr(error)
-        where = parts.run.checkpoints
-        raise CheckpointError(f"{where}: step {state['progress']['step']} cannot be used: {reason}") from error
+        where = parts.run.files.checkpoints
+        raise CheckpointError(
+            f"{where}: step {state['progress']['step']} cannot be used: {reason}"
+        ) from error
 
 
 def _same_tensors(kinds: Mapping[str, str], told: Mapping[str, str] | None) -> None:
-    """Refuse state of the optimiser or of generators that is not what the checkpoint was written with."""
+    """Refuse state of the optimiser or of generators that is not what the checkpoint was written
+    with.
+    """
     told = kinds if told is None else told
-    if wrong := sorted(name for name in kinds.keys() | told.keys() if kinds.get(name) != told.get(name)):
-        has, must = (one.get(wrong[0], "missing") for one in (kinds, told))
+    if wrong := sorted(
+        name for name in kinds.keys() | told.keys() if kinds.get(name) != told.get(name)
+    ):
+        has = kinds.get(wrong[0], "missing")
+        must = told.get(wrong[0], "missing")
         more = f", and {len(wrong) - 1} more differ" if wrong[1:] else ""
         raise CheckpointError(f"{wrong[0]} is {has}, must be {must}{more}")
 
 
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
-    rank, state = parts.group.rank, found.state
+    rank = parts.group.rank
+    state = found.state
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
-        trained = {name: one for name, one in found.optimizer.items() if name.startswith(_TRAINED)}
-        load_model(parts.bare_model, {name.removeprefix(_TRAINED): one for name, one in trained.items()})
-    optimizer = {name: one for name, one in found.optimizer.items() if not name.startswith(_TRAINED)}
+        load_model(parts.bare_model, _below(_TRAINED, found.optimizer))
+    optimizer = {
+        name: tensor for name, tensor in found.optimizer.items() if not name.startswith(_TRAINED)
+    }
     parts.updated.clear()
     parts.updated.update(load_optimizer(parts.optimizer, optimizer))
     progress = _progress(state["progress"])
-    parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps
+    parts.scaler.scale = progress.loss_scale
+    parts.scaler.good_steps = progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        prefix = f"{rank}/"
-        own = {name.removeprefix(prefix): one for name, one in found.rng.items() if name.startswith(prefix)}
-        load_generators(own, state["rng"][rank])
+        load_generators(_below(f"{rank}/", found.rng), state["rng"][rank])
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of it."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _progress(values: dict[str, Any]) -> Progress:

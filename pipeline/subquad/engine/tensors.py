@@ -1,7 +1,8 @@
-"""Model, optimiser and generators as plain values, and back: canonical names, whole tensors, tied weights once.
+"""Model, optimiser and generators as plain values, and back: canonical names, whole tensors, tied
+weights once.
 
-Names are those of the model as its backbone wrote it, without the prefixes of DDP, FSDP2 or torch.compile, so that
-a checkpoint does not depend on how, or on how many ranks, it was trained.
+Names are those of the model as its backbone wrote it, without the prefixes of DDP, FSDP2 or
+torch.compile, so that a checkpoint does not depend on how, or on how many ranks, it was trained.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, and_more
 
 
 def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
@@ -40,7 +41,9 @@ def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def gathered(tensor: Tensor) -> Tensor:
     """The whole of a sharded tensor, by a collective call; another one as it is."""
-    return cast("Any", tensor).full_tensor() if _is_sharded(tensor) else tensor
+    if _is_sharded(tensor):
+        return cast("Any", tensor).full_tensor()
+    return tensor
 
 
 def _is_sharded(tensor: Tensor) -> bool:
@@ -69,7 +72,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
         state = optimizer.state.get(parameter, {})
         for key in sorted(state):  # the order in which state was loaded may differ between ranks
             value = state[key]
-            found[f"{name}/{key}"] = _whole(value if isinstance(value, Tensor) else torch.tensor(value))
+            found[f"{name}/{key}"] = _whole(torch.as_tensor(value))
     return found
 
 
@@ -85,7 +88,9 @@ def missing_state(optimizer: Optimizer, updated: Iterable[str], found: Iterable[
     keys = {name.rpartition("/")[2] for name in held}
     if not keys:
         stateless = all(group.get("momentum") == 0 for group in optimizer.param_groups)  # sgd's
-        return [] if stateless else sorted(updated)
+        if stateless:
+            return []
+        return sorted(updated)
     wanted = {f"{name}/{key}" for name in updated for key in keys}
     return sorted(wanted - held)
 
@@ -99,16 +104,16 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """
     own = dict(_named_state(model))
     wrong = sorted(own.keys() ^ tensors.keys())
-    wrong += [name for name in sorted(own.keys() & tensors.keys()) if not _alike(own[name], tensors[name])]
+    wrong += [
+        name
+        for name in sorted(own.keys() & tensors.keys())
+        if (own[name].shape, own[name].dtype) != (tensors[name].shape, tensors[name].dtype)
+    ]
     if wrong:
-        listed = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+        listed = ", ".join(wrong[:5]) + and_more(len(wrong) - 5)
         raise CheckpointError(f"the checkpoint holds another model: {listed} differ")
     for name, tensor in own.items():
         tensor.copy_(_like(tensors[name], tensor))
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
@@ -126,20 +131,27 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
         states.setdefault(parameter_name, {})[key] = tensors[name]
     parameters = dict(trained_parameters(optimizer))
     if unknown := sorted(states.keys() - parameters.keys()):
-        raise CheckpointError(f"the checkpoint has the optimiser's state of {unknown[0]}, which it does not update")
+        raise CheckpointError(
+            f"the checkpoint has the optimiser's state of {unknown[0]}, which it does not update"
+        )
     fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
     for name, state in states.items():
         parameter = parameters[name]
-        optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
+        optimizer.state[parameter] = {
+            key: _placed(key, value, parameter, fused) for key, value in state.items()
+        }
     return set(states)
 
 
 def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
-    # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where the parameter does.
+    # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where the
+    # parameter does.
     if key == "step":
         return value.to(parameter.device if fused else "cpu", copy=True)
-    return _like(value, parameter).clone() if value.shape == parameter.shape else value.to(parameter.device, copy=True)
+    if value.shape == parameter.shape:
+        return _like(value, parameter).clone()
+    return value.to(parameter.device, copy=True)
 
 
 def _like(value: Tensor, tensor: Tensor) -> Tensor:
@@ -162,7 +174,9 @@ def seed_everything(seed: int, *stream: int) -> None:
 
 
 def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """States of torch's generators, uint8 each, and those of Python's and NumPy's global ones as JSON values."""
+    """States of torch's generators, uint8 each, and those of Python's and NumPy's global ones as
+    JSON values.
+    """
     states = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()

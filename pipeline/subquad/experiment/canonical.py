@@ -18,12 +18,13 @@ def dump(experiment: Experiment) -> str:
 
 
 def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None) -> str:
-    """SHA-256 (hex) over what decides the numbers: all settings that decide numbers (`schema.Free`).
+    """SHA-256 (hex) over what decides the numbers: all settings that decide numbers
+    (`schema.Free`).
 
     Args:
         experiment: a checked one, with its plugins' parameters filled in.
-        sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or `("mixers", 0)`; it then
-            stands for the file's path.
+        sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or
+            `("mixers", 0)`; it then stands for the file's path.
     """
     data = dict(_deciding(experiment.model_dump(mode="json")))
     for path, sha256 in (sources or {}).items():
@@ -35,9 +36,12 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
 
 
 def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
-    """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be plain values."""
+    """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
+    plain values.
+    """
     plain = a.model_dump(mode="json") if isinstance(a, Experiment) else a
-    before, after = dict(_deciding(plain)), dict(_deciding(b.model_dump(mode="json")))
+    before = dict(_deciding(plain))
+    after = dict(_deciding(b.model_dump(mode="json")))
     shared = before.keys() & after.keys()
     return [key for key in {**before, **after} if key not in shared or before[key] != after[key]]
 
@@ -48,7 +52,9 @@ def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
         here = (*path, key)
         if not decides_numbers(dotted(here)):
             continue
-        holds_settings = any(isinstance(one, dict) for one in value) if isinstance(value, list) else value
+        holds_settings = (
+            any(isinstance(item, dict) for item in value) if isinstance(value, list) else value
+        )
         if isinstance(value, (dict, list)) and holds_settings:
             yield from _deciding(value, here)
         else:

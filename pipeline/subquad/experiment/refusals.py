@@ -1,23 +1,35 @@
-"""Refusals in one line: what a setting may be, the nearest known key, and pydantic's findings in our own words."""
+"""Refusals in one line: what a setting may be, the nearest known key, and pydantic's findings in
+our own words.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from subquad.addresses import without_secrets
 from subquad.errors import ConfigError
-from subquad.experiment.settings import KeyPath, Marks, dotted, get, origin_of, problem, shorten
-from subquad.suggest import nearest
+from subquad.experiment.key_names import Known, suggest_key
+from subquad.experiment.settings import (
+    KeyPath,
+    Marks,
+    Origin,
+    children,
+    get,
+    key_path,
+    origin_of,
+    problem,
+    shorten,
+)
+from subquad.suggest import did_you_mean
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
@@ -42,7 +54,9 @@ _PATTERNS = {
 
 
 def allowed(model: type[BaseModel], path: KeyPath) -> str:
-    """What the setting at `path` below `model` may be; "" where the schema says nothing about it."""
+    """What the setting at `path` below `model` may be; "" where the schema says nothing about
+    it.
+    """
     return _words(_schema_at(model, path) or {}, _json_schema(model))
 
 
@@ -91,7 +105,10 @@ def _words(node: Schema, root: Schema) -> str:
 
 def _option_words(node: Schema, root: Schema) -> str:
     if "const" in node or "enum" in node:
-        values = [one if isinstance(one, str) else json.dumps(one) for one in node.get("enum", [node.get("const")])]
+        values = [
+            value if isinstance(value, str) else json.dumps(value)
+            for value in node.get("enum", [node.get("const")])
+        ]
         return "one of " * ("enum" in node) + ", ".join(values)
     if node.get("title") == "Component":
         return "a plugin's name, or a mapping of name and params"
@@ -103,7 +120,9 @@ def _option_words(node: Schema, root: Schema) -> str:
 
 def _limit_words(node: Schema) -> str:
     bounds = [(sign, node[key]) for key, sign in _LIMITS.items() if key in node]
-    limits = [f"{sign} {bound:g}" if abs(bound) < 1e6 else f"{sign} {bound}" for sign, bound in bounds]
+    limits = [
+        f"{sign} {bound:g}" if abs(bound) < 1e6 else f"{sign} {bound}" for sign, bound in bounds
+    ]
     if node.get("minLength") == 1:
         limits.append("that is not empty")
     if pattern := node.get("pattern"):
@@ -116,7 +135,8 @@ def _list_words(node: Schema, root: Schema) -> str:
     if inside:
         return f"a list of {len(inside)}: " + ", ".join(inside)
     of = _words(node.get("items") or {}, root)
-    least, most = node.get("minItems"), node.get("maxItems")
+    least = node.get("minItems")
+    most = node.get("maxItems")
     size = f" {least}" if least == most and least else f" at least {least}" if least else ""
     return f"a list of{size} values" + (f", each {of}" if of else "")
 
@@ -130,92 +150,54 @@ def shown(value: Any) -> str:
     return shorten(json.dumps(value, default=str), 60)
 
 
-Known = Mapping[KeyPath, tuple[str, ...]]
-"""The keys of each mapping of an experiment, by the mapping's path."""
+@dataclass(frozen=True)
+class Given:
+    """A value of a file or of the command line, and where it stands: for messages about it.
 
-_ELSEWHERE_CALLED = {
-    "lr": "learning_rate",
-    "weight_decay": "wd l2",
-    "batch_size": "bs batch global_batch_size",
-    "micro_batch": "per_device_batch_size",
-    "epochs": "num_epochs n_epochs max_epochs",
-    "steps": "num_steps max_steps iterations",
-    "optimizer": "optim",
-    "beta1": "momentum",
-    "schedule": "scheduler lr_scheduler",
-    "warmup_steps": "warmup",
-    "clip_norm": "grad_clip gradient_clip max_grad_norm",
-    "precision": "amp dtype",
-    "seed": "random_seed",
-    "patience": "early_stopping",
-    "loader_workers": "num_workers",
-    "workers": "world_size",
-    "gpus_per_worker": "gpus num_gpus",
-    "num_heads": "heads n_heads",
-    "dim": "hidden_size d_model",
-    "num_layers": "depth n_layers layers",
-    "backbone": "model",
-    "mixer": "attention",
-    "dataset": "data",
-    "tracking": "mlflow",
-}
-_OTHER_NAMES = {other: name for name, others in _ELSEWHERE_CALLED.items() for other in others.split()}
-"""What other tools call our keys."""
+    Attributes:
+        value: plain data.
+        path: its keys.
+        marks: the origins of the file's keys.
+    """
 
+    value: Any
+    path: KeyPath
+    marks: Marks = field(compare=False)
 
-def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tuple[str, ...]]:
-    """The keys of `model` and of the models below it."""
-    found: dict[KeyPath, tuple[str, ...]] = {path: tuple(model.model_fields)}
-    for name, field in model.model_fields.items():
-        for inner in models_below(field):
-            found |= known_keys(inner, (*path, name))
-    return found
+    @property
+    def origin(self) -> Origin:
+        return origin_of(self.path, self.marks)
 
+    def at(self, key: str | int) -> Given:
+        """What stands below it; None where there is nothing."""
+        return Given(dict(children(self.value)).get(key), (*self.path, key), self.marks)
 
-def models_below(field: FieldInfo) -> list[type[BaseModel]]:
-    """The schemas of a field that holds settings of its own, also where it may be null."""
-    is_union = get_origin(field.annotation) is UnionType
-    options = get_args(field.annotation) if is_union else (field.annotation,)
-    return [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+    def entries(self) -> list[Given]:
+        """The entries of a list."""
+        return [self.at(number) for number in range(len(self.value))]
 
+    def wrong(self, message: str) -> ConfigError:
+        """The refusal of this value: `file:line: key.path: message`."""
+        return problem(self.path, message, self.marks)
 
-def suggest_key(path: KeyPath, known: Known) -> str:
-    """What to write instead of a key: `; did you mean 'train'?`, `; it belongs at train.lr`, or what there is."""
-    parent, key = path[:-1], str(path[-1])
-    siblings = known.get(parent, ())
-    if places := _places(key, parent, known):
-        return f"; it belongs at {places}"
-    if found := nearest(key, siblings):
-        return f"; did you mean {found[0]!r}?"
-    if found := _other_name(key, parent, known) or _elsewhere(key, known):
-        return f"; did you mean {found}?"
-    return f"; there is {', '.join(siblings)}" if siblings else "; it takes none"
+    def expect(self, fits: bool, words: str) -> None:
+        """Refuse the value unless it fits; `words` say what it must be."""
+        if not fits:
+            raise self.wrong(f"got {shown(self.value)}, must be {words}")
 
-
-def _places(key: str, parent: KeyPath, known: Known) -> str:
-    """Where exactly this key stands, below its parent if it does there; at most three places."""
-    where = [path for path, keys in known.items() if key in keys]
-    below = [path for path in where if path[: len(parent)] == parent]
-    return " or ".join(dotted((*path, key)) for path in (below or where)[:3])
-
-
-def _other_name(key: str, parent: KeyPath, known: Known) -> str:
-    """What other tools call by this name, or nearly so, is called here."""
-    spelled = key.lower().replace("-", "_")
-    alike = nearest(spelled, _OTHER_NAMES) if len(spelled) > 5 else []
-    name = _OTHER_NAMES.get(spelled) or next((_OTHER_NAMES[other] for other in alike), None)
-    if name is None:
-        return ""
-    return repr(name) if name in known.get(parent, ()) else _places(name, parent, known)
-
-
-def _elsewhere(key: str, known: Known) -> str:
-    """The nearest key anywhere, with its path."""
-    found = nearest(key, {name for keys in known.values() for name in keys})
-    return _places(found[0], (), known) if found else ""
+    def refuse_unknown(self, *known: str) -> None:
+        """Refuse other keys in a mapping."""
+        for key in self.value if isinstance(self.value, dict) else ():
+            if key not in known:
+                path = (*self.path, key)
+                raise self.at(key).wrong(f"unknown key{suggest_key(path, {self.path: known})}")
 
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+UNKNOWN, MISSING, MISTYPED, RULE = range(4)
+"""Ranks of faults."""
 
 
 @dataclass(frozen=True)
@@ -226,37 +208,55 @@ class Fault:
         rank: smaller ones are told first: an unknown key is often why another one is missing.
         path: the setting.
         message: what is wrong with it.
-        marked: the setting whose line is named.
+        about: other settings that a rule names, dotted.
     """
 
     rank: int
     path: KeyPath
     message: str
-    marked: KeyPath
+    about: tuple[str, ...] = ()
+
+    def line(self, marks: Marks) -> Origin:
+        """What to name: a setting that an override gave, else the one at `path`, else the first
+        one that is given. A rule that names none may be about any below `path`.
+        """
+        if self.rank < RULE:
+            return origin_of(self.path, marks)
+        inside = [key for key in marks if key[: len(self.path)] == self.path != key]
+        named = [key for key in map(key_path, self.about) if key in marks]
+        if self.path in marks and not inside:
+            named.insert(0, self.path)
+        overriding = [key for key in named or inside if marks[key].source.startswith("override ")]
+        return origin_of((*overriding, *named, self.path)[0], marks)
 
 
 def refusal(faults: list[Fault], marks: Marks | None) -> ConfigError:
     """The error for the first of some faults; it says how many more there are."""
-    first = min(faults, key=lambda fault: (fault.rank, origin_of(fault.marked, marks).line))
+    marks = marks or {}
+    first = min(faults, key=lambda fault: (fault.rank, fault.line(marks).line))
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return problem(first.path, first.message + more, {(): origin_of(first.marked, marks)})
+    return problem(first.path, first.message + more, {(): first.line(marks)})
 
 
 def validated(
-    model: type[Model], data: Mapping[str, Any], path: KeyPath, marks: Marks | None, known: Callable[[], Known]
+    model: type[Model], data: Mapping[str, Any], path: KeyPath, known: Callable[[], Known]
 ) -> tuple[Model | None, list[Fault]]:
     """`data`, which stand at `path` of an experiment, as a `model`, or what is wrong with them.
 
-    Validation reads JSON, so that a list may fill a tuple while everything else stays strict. `known` is called for
-    suggestions, only when a key is unknown.
+    Validation reads JSON, so that a list may fill a tuple while everything else stays strict.
+    `known` is called for suggestions, only when a key is unknown.
     """
     try:
         return model.model_validate_json(json.dumps(data, allow_nan=False)), []
+    except ValidationError as error:
+        faults: dict[tuple[KeyPath, int], Fault] = {}
+        for detail in error.errors(include_url=False):
+            fault = _fault(model, data, path, detail, known)
+            faults.setdefault((fault.path, fault.rank), fault)
+        return None, list(faults.values())
     except (TypeError, ValueError) as error:
-        if not isinstance(error, ValidationError):
-            return None, [Fault(2, path, f"must hold finite numbers, text, lists and mappings only: {error}", path)]
-        found = [_fault(model, data, path, detail, marks, known) for detail in error.errors(include_url=False)]
-        return None, list({(fault.path, fault.rank): fault for fault in reversed(found)}.values())[::-1]
+        message = f"must hold finite numbers, text, lists and mappings only: {error}"
+        return None, [Fault(MISTYPED, path, message)]
 
 
 def _fault(
@@ -264,22 +264,27 @@ def _fault(
     data: Mapping[str, Any],
     path: KeyPath,
     detail: ErrorDetails,
-    marks: Marks | None,
     known: Callable[[], Known],
 ) -> Fault:
     kind = detail["type"]
     if kind == "extra_forbidden":
         key = (*path, *detail["loc"])
-        return Fault(0, key, f"unknown key{suggest_key(key, known())}", key)
+        return Fault(UNKNOWN, key, f"unknown key{suggest_key(key, known())}")
     local = _inside(model, detail["loc"], data)
     key = (*path, *local)
     if kind == "missing":
         words = allowed(model, local)
-        return Fault(1, key, f"missing{f', must be {words}' if words else ''}", key)
+        return Fault(MISSING, key, f"missing{f', must be {words}' if words else ''}")
     if kind in ("value_error", "assertion_error"):
-        said = str(detail.get("ctx", {}).get("error", detail["msg"])).strip() or "not valid"
-        return Fault(3, key, said, blamed_key(said, key, marks))
-    return Fault(2, key, _type_message(model, local, data), key)
+        error = detail.get("ctx", {}).get("error", detail["msg"])
+        return Fault(RULE, key, str(error).strip() or "not valid", fields_of(error, key))
+    return Fault(MISTYPED, key, _type_message(model, local, data))
+
+
+def fields_of(error: Any, path: KeyPath) -> tuple[str, ...]:
+    """The fields that a rule of a plugin is about, dotted; none where it does not say."""
+    names = getattr(error, "names", ())
+    return tuple(".".join(map(str, (*path, name))) for name in names)
 
 
 def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
@@ -288,39 +293,39 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
     for key in loc:
         if _schema_at(model, (*kept, key)) is None:
             break
+        if isinstance(key, int) and not isinstance(get(data, kept), (list, tuple)):
+            break  # one value for a list of one
         kept = (*kept, key)
     return kept
 
 
 def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
-    value = get(data, path)
+    value = without_secrets(get(data, path), str(path[-1]) if path else "")
     words = allowed(model, path) or "another kind of value"
-    return f"got {shown(value)}, must be {words}{_hint(value, words)}"
+    hint = _hint(value, words) or _nearest_choice(model, path, value)
+    return f"got {shown(value)}, must be {words}{hint}"
+
+
+def _nearest_choice(model: type[BaseModel], path: KeyPath, value: Any) -> str:
+    """Which of the words that a setting may be is meant."""
+    node = _schema_at(model, path)
+    if not isinstance(value, str) or node is None:
+        return ""
+    choices = [
+        choice
+        for option in _options(node, _json_schema(model))
+        for choice in option.get("enum", [option.get("const")])
+        if isinstance(choice, str)
+    ]
+    return did_you_mean(value, choices)
 
 
 def _hint(value: Any, words: str) -> str:
     """What to write, where quotes are all that is wrong."""
-    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null", value, re.IGNORECASE):
+    if isinstance(value, str) and re.fullmatch(
+        r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null", value, re.IGNORECASE
+    ):
         return "; leave out the quotes" if not words.startswith(("text", "one of")) else ""
     if isinstance(value, (bool, int, float)) and words.startswith("text"):
         return f'; write "{shown(value)}"'
     return ""
-
-
-def blamed_key(message: str, path: KeyPath, marks: Marks | None) -> KeyPath:
-    """The setting whose line to name: one that an override gave, else the one at `path`, else the first one named.
-
-    A rule's message writes keys in full or relative to `path`, the setting or mapping that the rule is about.
-    """
-    marks = marks or {}
-    words = re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", message)
-    named: list[KeyPath] = [
-        key
-        for word in words
-        for key in ((*path, *word.split(".")), tuple(word.split(".")))
-        if len(key) > 1 and key in marks
-    ]
-    if path in marks and not any(key[: len(path)] == path and key != path for key in marks):
-        named.insert(0, path)
-    overriding = [key for key in named if marks[key].source.startswith("override ")]
-    return next(iter((*overriding, *named, path)))

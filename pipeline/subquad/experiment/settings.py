@@ -1,7 +1,9 @@
-"""The plain tree of an experiment before validation: where each setting was given, how later ones are laid over it.
+"""The plain tree of an experiment before validation: where each setting was given, how later ones
+are laid over it.
 
-Settings come in layers: the file, a study's axes, each of its cases, the command line. In every layer one of a pair of
-alternatives (epochs or steps) that is given without the other switches the other off.
+Settings come in layers: the file, a study's axes, each of its cases, the command line. In every
+layer one of a pair of alternatives (epochs or steps) that is given without the other switches the
+other off.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import copy
 import os.path
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +23,13 @@ from subquad.errors import ConfigError
 KeyPath = tuple[str | int, ...]
 
 
-class _Default(str):
-    """Text to whoever does not know better, so that it can be shown and compared."""
-
-
-DEFAULT = _Default("default")
-"""What the plain word `default` means as a value: the setting as if nobody had given it. In quotes it is text."""
-
-
 @dataclass(frozen=True)
 class Origin:
     """Where a value was given.
 
     Attributes:
-        source: a file as the user typed it, `recipe NAME` or `override 'KEY=VALUE'`; "" where it is not known.
+        source: a file as the user typed it, `recipe NAME` or `override 'KEY=VALUE'`; "" where it is
+            not known.
         line: counted from 1; 0 where there are no lines.
         folder: what a relative path in the value is relative to.
     """
@@ -44,18 +39,26 @@ class Origin:
     folder: Path | None = None
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.line}" if self.line else self.source
+        if self.line:
+            return f"{self.source}:{self.line}"
+        return self.source
 
 
 _UNKNOWN = Origin("")
 Marks = Mapping[KeyPath, Origin]
-"""The origin of each key; a key that is not there came with its nearest ancestor, or is a default."""
+"""The origin of each key; a key that is not there came with its nearest ancestor, or is a
+default.
+"""
 
 
 def origin_of(path: KeyPath, marks: Marks | None) -> Origin:
-    """The origin of a key, or of the mapping it would stand in; one without a source when nothing is known."""
-    above = (path[:length] for length in range(len(path), -1, -1))
-    return next((marks[one] for one in above if one in marks), _UNKNOWN) if marks else _UNKNOWN
+    """The origin of a key, or of the mapping it would stand in; one without a source when
+    nothing is known.
+    """
+    for length in range(len(path), -1, -1):
+        if marks and path[:length] in marks:
+            return marks[path[:length]]
+    return _UNKNOWN
 
 
 def dotted(path: KeyPath) -> str:
@@ -65,17 +68,25 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_key(key: str) -> str:
-    """A key as it is, or quoted where it is long or holds anything but letters, digits, '.', '-' and '_'."""
-    return key if re.fullmatch(r"[\w.-]{1,60}", key) else repr(shorten(key, 60))
+    """A key as it is, or quoted where it is long or holds anything but letters, digits, '.', '-'
+    and '_'.
+    """
+    if re.fullmatch(r"[\w.-]{1,60}", key):
+        return key
+    return repr(shorten(key, 60))
 
 
 def shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 3]}..."
 
 
 def shown_target(target: str) -> str:
     """A file's name as messages show it: of a very long one the end."""
-    return target if len(target) <= 200 else f"...{target[-197:]}"
+    if len(target) <= 200:
+        return target
+    return f"...{target[-197:]}"
 
 
 def problem(path: KeyPath, message: str, marks: Marks | None = None) -> ConfigError:
@@ -96,12 +107,15 @@ def children(value: Any) -> list[tuple[str | int, Any]]:
     """Keys (or indices) and values of a mapping or list; nothing for a scalar."""
     if isinstance(value, dict):
         return list(value.items())
-    return list(enumerate(value)) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return list(enumerate(value))
+    return []
 
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
-STUDY_KEYS = ("extends", "matrix", "select", "cases", "exclude", "baseline", "match")
+STUDY_KEYS = ("extends", "matrix", "cases", "baseline", "match")
 SECTIONS = ("train", "resources", "tracking")
+_SECTION_PATHS = [(section,) for section in SECTIONS]
 ALTERNATIVES = (
     (("train", "epochs"), ("train", "steps")),
     (("train", "eval_every_epochs"), ("train", "eval_every_steps")),
@@ -137,27 +151,18 @@ class Setting:
 
 
 def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
-    """The tree with one layer of settings over it; whole components first, then single keys in the order given.
+    """The tree with one layer of settings over it; whole components first, then single keys in the
+    order given.
 
     Raises:
         ConfigError: a setting lies below something that is not a mapping.
     """
-    data, marks = copy.deepcopy(tree.data), dict(tree.marks)
+    data = copy.deepcopy(tree.data)
+    marks = dict(tree.marks)
     for setting in sorted(single(layer), key=lambda setting: len(setting.path) > 1):
         marks |= _put(data, setting)
     _settle(data, [path for setting in layer for path in _given(setting.value, setting.path)])
-    _clear(data)
-    return Tree(data, {path: origin for path, origin in marks.items() if get(data, path, DEFAULT) is not DEFAULT})
-
-
-def _clear(data: dict[str, Any]) -> None:
-    """Take out every setting whose value is `DEFAULT`."""
-    for key, value in list(data.items()):
-        if isinstance(value, _Default):
-            del data[key]
-        for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, dict):
-                _clear(inner)
+    return Tree(data, {path: origin for path, origin in marks.items() if is_given(data, path)})
 
 
 def key_path(key: str) -> KeyPath:
@@ -167,13 +172,17 @@ def key_path(key: str) -> KeyPath:
 
 
 def single(layer: Sequence[Setting]) -> list[Setting]:
-    """The layer with sections (`train: {lr: 1}`) as settings of their keys, so that they add to what is there."""
-    found: list[Setting] = []
-    for one in layer:
-        is_section = len(one.path) == 1 and one.path[0] in SECTIONS and isinstance(one.value, dict)
-        inner = one.value.items() if is_section else ()
-        found += [Setting((*one.path, key), value, one.origin) for key, value in inner] if is_section else [one]
-    return found
+    """The layer with sections (`train: {lr: 1}`) as settings of their keys, so that they add to
+    what is there.
+    """
+    settings: list[Setting] = []
+    for setting in layer:
+        if setting.path in _SECTION_PATHS and isinstance(setting.value, dict):
+            for key, value in setting.value.items():
+                settings.append(Setting((*setting.path, key), value, setting.origin))
+        else:
+            settings.append(setting)
+    return settings
 
 
 def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
@@ -200,8 +209,11 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
 
 
 def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
-    """Choose a plugin. Parameters stay only while the plugin does; those that are given are laid over them."""
-    key, value = str(setting.path[0]), setting.value
+    """Choose a plugin. Parameters stay only while the plugin does; those that are given are laid
+    over them.
+    """
+    key = str(setting.path[0])
+    value = setting.value
     given = {"name": value} if isinstance(value, str) else value
     marks = mark_all(given, (key,), setting.origin)
     before, data[key] = data.get(key), copy.deepcopy(given)
@@ -210,7 +222,8 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
         and isinstance(before, dict)
         and given.get("name", before.get("name")) == before.get("name")
     ):
-        params, added = before.get("params", {}), data[key].get("params", {})
+        params = before.get("params", {})
+        added = data[key].get("params", {})
         if isinstance(params, dict) and isinstance(added, dict):
             data[key] = {**before, **given, "params": {**params, **added}}
     return marks
@@ -230,18 +243,22 @@ def _settle(data: dict[str, Any], given: Sequence[KeyPath]) -> None:
             section[str((second if first in given else first)[-1])] = None
 
 
-def get(value: Any, path: KeyPath, default: Any = None) -> Any:
-    """The value below `value` at `path`; `default` where there is none."""
+def get(value: Any, path: KeyPath) -> Any:
+    """The value below `value` at `path`; None where there is none."""
     for key in path:
-        found = dict(children(value))
-        if key not in found:
-            return default
-        value = found[key]
+        value = dict(children(value)).get(key)
     return value
 
 
+def is_given(data: Any, path: KeyPath) -> bool:
+    """Whether there is a value at `path`, be it null."""
+    return not path or path[-1] in dict(children(get(data, path[:-1])))
+
+
 def absolute(value: str, folder: Path) -> str:
-    """An absolute path; `~` is the home folder. An address (`s3://...`, `timm:...`) and empty text stay as they are."""
+    """An absolute path; `~` is the home folder. An address (`s3://...`, `timm:...`) and empty
+    text stay as they are.
+    """
     if not value or "://" in value or value.startswith("timm:"):
         return value
     return os.path.normpath(os.path.join(os.path.abspath(folder), os.path.expanduser(value)))
@@ -254,11 +271,54 @@ def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
 
 
 def absolute_file(name: str, folder: Path) -> str:
-    """The name of a plugin in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
+    """The name of a plugin in a file, `./file.py:Class`, with the file's path absolute; other
+    names as they are.
+    """
     file, colon, attribute = name.rpartition(":")
-    return f"{absolute(file, folder)}{colon}{attribute}" if file.endswith(".py") else name
+    if file.endswith(".py"):
+        return f"{absolute(file, folder)}{colon}{attribute}"
+    return name
 
 
 def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:
-    """What a relative path given at `path` is relative to; `base` where its origin has no folder."""
+    """What a relative path given at `path` is relative to; `base` where its origin has no
+    folder.
+    """
     return origin_of(path, marks).folder or base
+
+
+_PATHS = (("init", "from"), ("resources", "storage"))
+
+
+def absolute_paths(
+    value: Any, path: KeyPath, marks: Marks | None, base: Path, is_path: Callable[[KeyPath], bool]
+) -> Any:
+    """A value of an experiment with the paths in it absolute, against the folder of whoever gave
+    them, else `base`.
+
+    Args:
+        value: plain data.
+        path: where it stands.
+        marks: where each setting was given.
+        base: a folder.
+        is_path: whether a plugin's parameter is one.
+    """
+    if isinstance(value, dict):
+        return {
+            key: absolute_paths(inner, (*path, key), marks, base, is_path)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list) and path == ("mixers",):
+        return [
+            absolute_paths(inner, (*path, number), marks, base, is_path)
+            for number, inner in enumerate(value)
+        ]
+    if not isinstance(value, str):
+        return value
+    if path in _PATHS or is_path(path):
+        return absolute(value, folder_of(path, marks, base))
+    place = (path[0], *path[2:]) if path[0] == "mixers" else path
+    is_name = place[0] in (*COMPONENTS, "mixers") and place[1:] in ((), ("name",))
+    if is_name:
+        return absolute_file(value, folder_of(path, marks, base))
+    return value

@@ -1,4 +1,6 @@
-"""What the user named: a file, a recipe that a package ships, and `key=value` on the command line."""
+"""What the user named: a file, a recipe that a package ships, and `key=value` on the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subquad.addresses import mask
+from subquad.addresses import mask, without_value
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import (
@@ -28,17 +30,8 @@ if TYPE_CHECKING:
     from subquad.registry import Recipe
 
 MAX_EXTENDED = 10
-"""Of an address: not for messages, which end in logs."""
-
-_OPTIONS = ("address", "dry_run", "json", "local", "root")
-_OPTIONS_OF_TUNE = (
-    *("budget", "cost", "export", "final_seeds", "points", "pruner", "resume", "sampler"),
-    *("seeds_per_trial", "space"),
-)
-"""Of `train` and `tune`, which are no settings."""
-
 Recipes = Callable[[], "Mapping[str, Recipe]"]
-"""`subquad.registry.recipes`, or something with its signature."""
+"""`subquad.registry.shipped`, or something with its signature."""
 
 
 def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], str]:
@@ -52,12 +45,17 @@ def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], s
     tree, name = _read(target, cwd, recipes)
     layers = [tree]
     while "extends" in layers[0].data:
-        below, marks = layers[0].data["extends"], layers[0].marks
+        below = layers[0].data["extends"]
+        marks = layers[0].marks
         if not isinstance(below, str) or not below:
             message = f"got {shown(below)}, must be a recipe's name, or a file's, as in ./base.yaml"
             raise problem(("extends",), message, marks)
         if len(layers) > MAX_EXTENDED:
-            raise problem(("extends",), f"more than {MAX_EXTENDED} files, one below the other, or in a circle", marks)
+            raise problem(
+                ("extends",),
+                f"more than {MAX_EXTENDED} files, one below the other, or in a circle",
+                marks,
+            )
         try:
             layers.insert(0, _read(below, folder_of(("extends",), marks, cwd), recipes)[0])
         except ConfigError as error:
@@ -73,7 +71,9 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
         return _mapping(read_text(path, name), name, path.parent.absolute()), name
     known = recipes()
-    found = known.get(target) or next((one for one in known.values() if one.full_name == target), None)
+    found = known.get(target) or next(
+        (recipe for recipe in known.values() if recipe.full_name == target), None
+    )
     if found is None:
         hint = did_you_mean(target, known) or (f"; there is {', '.join(known)}" if known else "")
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
@@ -92,14 +92,18 @@ def _exists(path: Path) -> bool:
 def _near(target: str, path: Path, recipes: Recipes) -> str:
     """The nearest YAML file beside it, or the recipe of that name."""
     try:
-        beside = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+        beside = [
+            other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")
+        ]
     except (OSError, ValueError):
         beside = []
     if found := nearest(path.name, beside):
         return f"; did you mean {target[: len(target) - len(path.name)]}{found[0]}?"
     stem = re.sub(r"\.ya?ml$", "", path.name)
     found = nearest(stem, recipes())
-    return f"; did you mean the recipe {found[0]}?" if found else ""
+    if found:
+        return f"; did you mean the recipe {found[0]}?"
+    return ""
 
 
 def _mapping(text: str, source: str, folder: Path) -> Tree:
@@ -131,7 +135,7 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    name = f"override {shorten(mask(text), 80)!r}"
+    name = f"override {shorten(mask(without_value(text)), 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
@@ -139,25 +143,7 @@ def _parse(text: str, cwd: Path) -> Setting:
     # A key below `matrix` is an axis, itself written with dots.
     path: KeyPath = (head, rest) if head == "matrix" and rest else key_path(key.strip())
     if "" in path:
-        raise ConfigError(f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4")
-    option = key.strip().removeprefix("--").replace("-", "_")
-    if option in (*_OPTIONS, *_OPTIONS_OF_TUNE):
-        whose = "an option" if option in _OPTIONS else "an option of subquad tune"
-        raise ConfigError(f"{name}: is no setting, but {whose}: write --{option.replace('_', '-')}")
+        raise ConfigError(
+            f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4"
+        )
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
-
-
-def refuse_size(setting: Setting, target: str, recipes: Recipes) -> None:
-    """Refuse `scale=smoke` and its like, which nothing takes: a smaller size is a recipe of its own.
-
-    Raises:
-        ConfigError: the recipe to write.
-    """
-    known, (key,) = recipes(), map(str, setting.path)
-    for word in (setting.value, key):
-        names = [name for name in known if name.endswith(f"-{word}") and name.removesuffix(f"-{word}") in known]
-        if not names:
-            continue
-        own = f"{target}-{word}"
-        there = own if own in names else f"{target} has no {word}, others have, such as {names[0]}"
-        raise ConfigError(f"{setting.origin}: {key}: unknown key; a smaller size is a recipe of its own: {there}")

@@ -13,12 +13,11 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
-from subquad.experiment.axes import CASE
 from subquad.experiment.canonical import dump
-from subquad.experiment.run import Resolve, Run, check, parse, resolve_given
-from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import STUDY_KEYS, Tree, problem
-from subquad.experiment.sources import Recipes, parse_overrides, read_layers, refuse_size
+from subquad.experiment.components import Resolve, parse, resolve_given
+from subquad.experiment.run import Run, checked_run
+from subquad.experiment.settings import Tree, get
+from subquad.experiment.sources import Recipes, parse_overrides, read_layers
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
@@ -34,7 +33,7 @@ class Study:
         runs: all checked.
         text: the whole as canonical YAML; `load_study` reads it back to the same runs.
         source: where it came from.
-        match: what all mixers have alike, as its file asks; see `study_file`.
+        file: what its file says: axes, cases, `match`.
         place: its folder; None until it is made.
     """
 
@@ -43,7 +42,7 @@ class Study:
     runs: tuple[Run, ...]
     text: str
     source: str
-    match: str = ""
+    file: StudyFile
     place: Path | None = None
 
     @property
@@ -59,16 +58,21 @@ class Study:
         return runs.parent if runs.name == "runs" else runs
 
     @property
+    def match(self) -> str:
+        """What all mixers have alike, as the file asks; "" for nothing."""
+        return self.file.match
+
+    @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [one for one in self.runs if (one.result or {}).get("status") != "finished"]
+        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
         launch = uuid.uuid4().hex
         runs = (
-            replace(one, place=folder if self.single else folder / CELLS / one.label, launch=launch)
-            for one in self.runs
+            replace(run, place=folder if self.single else folder / CELLS / run.label, launch=launch)
+            for run in self.runs
         )
         return replace(self, place=folder, runs=tuple(runs))
 
@@ -84,11 +88,12 @@ def load_study(
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
     Args:
-        target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's name.
+        target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's
+            name.
         overrides: `key=value`, as on the command line.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
-        resolve: finds plugins; `experiment.run.resolve_given` where None.
-        recipes: finds recipes; `subquad.registry.recipes` where None.
+        resolve: finds plugins; `components.resolve_given` where None.
+        recipes: finds recipes; `subquad.registry.shipped` where None.
 
     Raises:
         ConfigError: the file, an override or a combination of settings cannot be used.
@@ -98,12 +103,28 @@ def load_study(
     recipes = recipes or registry.recipes
     layers, source = read_layers(target, cwd, recipes)
     settings = parse_overrides(overrides, cwd)
-    for setting in settings:
-        if len(setting.path) == 1 and setting.path[0] not in (*Experiment.model_fields, *STUDY_KEYS):
-            refuse_size(setting, target, recipes)
     remembered = cache(resolve or resolve_given)  # each plugin of a study is asked for once
-    asked = read_study([*layers[:-1], _named(layers[-1], target)], settings, remembered)
-    return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
+    file = read_study(_named(layers, target), settings, remembered)
+    if file.axes:
+        return _study(file, source, cwd, remembered)
+    run = _checked(file.experiment_of({}), cwd, remembered)
+    return Study(run.label, True, (run,), dump(run.experiment), source, file)
+
+
+def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bool]:
+    """The data sets that a study names, in order, and whether they are an axis of it; their
+    parameters are not looked at.
+
+    Raises:
+        ConfigError: the file or an override cannot be used.
+    """
+    cwd = Path.cwd()
+    layers, _ = read_layers(target, cwd, registry.recipes)
+    file = read_study(_named(layers, target), parse_overrides(overrides, cwd), resolve_given)
+    trees = [file.experiment_of(combination).data for combination in file.combinations]
+    names = [get(tree, ("dataset", "name")) or get(tree, ("dataset",)) for tree in trees]
+    is_axis = any(axis.path == ("dataset",) for axis in file.axes)
+    return list(dict.fromkeys(name for name in names if isinstance(name, str))), is_axis
 
 
 def load_text(text: str) -> Study:
@@ -117,49 +138,54 @@ def load_text(text: str) -> Study:
     return load_study("text", recipes=lambda: {"text": stored})
 
 
-def _single(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
-    run = _checked(asked.experiment_of({}), cwd, resolve)
-    return Study(run.label, True, (run,), dump(run.experiment), source)
-
-
-def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
-    found: dict[str, Run] = {}
-    for combination, label in zip(asked.combinations, asked.labels(), strict=True):
+def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
+    found: dict[tuple[str, ...], Run] = {}
+    for combination, label in zip(file.combinations, file.labels(), strict=True):
         try:
-            run = _checked(asked.experiment_of(combination), cwd, resolve)
+            run = _checked(file.experiment_of(combination), cwd, resolve)
         except UserError as error:
             raise type(error)(f"{error} (run {label})") from error
-        base = asked.base_label(combination)
-        if base is None or not _is_base(run, found.get(base), combination):
-            labels = {key: choice.label for key, choice in combination.items()}
-            found[label] = replace(run, label=label, axes=asked.coordinates(combination), labels=labels)
+        key = _known_by(file, combination, run)
+        if key in found:
+            _refuse_free(file, combination, run, found[key])
+            continue
+        axes = {axis.key: axis.coordinate(combination[axis.key]) for axis in file.axes}
+        labels = {key: value.label for key, value in combination.items()}
+        found[key] = replace(run, label=label, axes=axes, labels=labels)
     runs = tuple(found.values())
-    return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source, asked.match)
+    return Study(runs[0].experiment.name, False, runs, study_text(file, runs, cwd), source, file)
 
 
-def _is_base(run: Run, base: Run | None, combination: Combination) -> bool:
-    """Whether a case changes nothing here: the run would be its base again.
-
-    Raises:
-        ConfigError: it changes what decides no number.
+def _known_by(file: StudyFile, combination: Combination, run: Run) -> tuple[str, ...]:
+    """Two runs that have this alike are one, and the first is trained: all labels, and with a
+    value that says what it sets, what this makes of the run.
     """
-    if base is None or run.digest != base.digest:
-        return False
-    if run.experiment != base.experiment:
-        case = combination[CASE].value
-        message = "changes nothing that decides the numbers; make it an axis of the matrix, or leave it out"
-        raise problem((*case.when.path[:2], "set"), message, case.when.marks)
-    return True
+    labels = [combination[axis.key].label for axis in file.axes if axis.path]
+    if len(labels) < len(file.axes):
+        return (*labels, run.digest)
+    return tuple(labels)
+
+
+def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:
+    """Refuse a value that changes a run in what decides no number."""
+    if run.experiment != same.experiment:
+        values = [combination[axis.key] for axis in file.axes if not axis.path]
+        value = next((value for value in values if value.settings), values[0])
+        message = (
+            "changes nothing that decides the numbers; make it an axis of its own, or leave it out"
+        )
+        raise value.place.at("set").wrong(message)
 
 
 def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Run:
-    return check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve)
+    return checked_run(
+        parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve
+    )
 
 
-def _named(tree: Tree, target: str) -> Tree:
-    """The tree with a name: its own, or that of the file or recipe."""
-    if "name" in tree.data:
-        return tree
+def _named(layers: Sequence[Tree], target: str) -> list[Tree]:
+    """The layers with one name: that of the last, else that of the file or recipe."""
     stem = re.sub(r"\.ya?ml$", "", re.split(r"[/\\]", target)[-1])
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "experiment"
-    return Tree({"name": name, **tree.data}, tree.marks)
+    named = {"name": name, **layers[-1].data}
+    return [*layers[:-1], Tree(named, layers[-1].marks)]

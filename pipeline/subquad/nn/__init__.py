@@ -11,6 +11,7 @@ from subquad.nn.mixer import (
     MixerOutput,
     ParameterRule,
     TokenMixer,
+    as_layer,
     as_output,
     rotate,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TokenMixer",
     "TokenScores",
+    "as_layer",
     "as_output",
     "gather_losses",
     "rotate",

@@ -10,7 +10,8 @@ from subquad.nn.mixer import AttentionCore, as_output
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """A drop-in for `torch.nn.MultiheadAttention`: same weights by name and shape, another core. Losses are left out.
+    """A drop-in for `torch.nn.MultiheadAttention`: same weights by name and shape, another core.
+    Losses are left out.
 
     Args:
         core: the attention core, built for this width and these heads.
@@ -21,7 +22,13 @@ class MultiheadAttention(nn.MultiheadAttention):
     """
 
     def __init__(
-        self, core: AttentionCore, embed_dim: int, num_heads: int, *, bias: bool = True, batch_first: bool = False
+        self,
+        core: AttentionCore,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
     ):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first)
         self.core = core
@@ -43,9 +50,11 @@ class MultiheadAttention(nn.MultiheadAttention):
 
         Args:
             query: (B, Lq, D) or (Lq, B, D), or (Lq, D) without a batch.
-            key: like it, of length Lk; other lengths than the query's only with a core that claims `Facts.cross`.
+            key: like it, of length Lk; other lengths than the query's only with a core that claims
+                `Facts.cross`.
             value: like the key.
-            key_padding_mask: (B, Lk), or (Lk,) without a batch: True or -inf = padding, as torch has it.
+            key_padding_mask: (B, Lk), or (Lk,) without a batch: True or -inf = padding, as torch
+                has it.
             need_weights: must be False: a core has no weights to show.
             attn_mask: not taken, except with `is_causal` and a causal core.
             average_attn_weights: without effect.
@@ -58,30 +67,46 @@ class MultiheadAttention(nn.MultiheadAttention):
             PluginError: weights or a mask are asked for, or the core does not take these lengths.
         """
         if need_weights:
-            raise PluginError("need_weights: an attention core has no weights to show; use need_weights=False")
+            raise PluginError(
+                "need_weights: an attention core has no weights to show; use need_weights=False"
+            )
         if attn_mask is not None and not is_causal:
             raise PluginError(
-                "attn_mask: an attention core takes no mask but key_padding_mask; a causal one is built so"
+                "attn_mask: an attention core takes no mask but key_padding_mask; "
+                "a causal one is built so"
             )
-        itself, batched = query is key, query.dim() == 3
+        itself = query is key
+        batched = query.dim() == 3
         turn = batched and not self.batch_first
         query, key, value = (
-            one.transpose(0, 1) if turn else one if batched else one[None] for one in (query, key, value)
+            tokens.transpose(0, 1) if turn else tokens if batched else tokens[None]
+            for tokens in (query, key, value)
         )
-        keep = None if key_padding_mask is None else _kept(key_padding_mask if batched else key_padding_mask[None])
-        weights, biases = (
-            self.in_proj_weight.chunk(3),
-            (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3),
-        )
-        q, k, v = (
-            F.linear(one, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for one, weight, bias in zip((query, key, value), weights, biases, strict=True)
-        )
-        mixed = as_output(self.core(q, k, v, query_keep=keep if itself else None, key_keep=keep)).out
+        keep = None
+        if key_padding_mask is not None:
+            keep = _kept(key_padding_mask if batched else key_padding_mask[None])
+        q, k, v = self._heads(query, key, value)
+        mixed = as_output(
+            self.core(q, k, v, query_keep=keep if itself else None, key_keep=keep)
+        ).out
         out = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return (out.transpose(0, 1) if turn else out if batched else out[0]), None
+
+    def _heads(self, *tokens: Tensor) -> list[Tensor]:
+        """Queries, keys and values (B, H, L, D / H) of tokens (B, L, D)."""
+        weights = self.in_proj_weight.chunk(3)
+        if self.in_proj_bias is None:
+            biases = (None,) * 3
+        else:
+            biases = self.in_proj_bias.chunk(3)
+        return [
+            F.linear(own, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for own, weight, bias in zip(tokens, weights, biases, strict=True)
+        ]
 
 
 def _kept(mask: Tensor) -> Tensor:
     """True = real token, of a mask that has True or -inf at padding."""
-    return mask == 0 if mask.is_floating_point() else ~mask
+    if mask.is_floating_point():
+        return mask == 0
+    return ~mask

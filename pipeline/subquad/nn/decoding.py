@@ -1,4 +1,5 @@
-"""Backbones that write tokens one after another, and what they say of the tokens that they are shown.
+"""Backbones that write tokens one after another, and what they say of the tokens that they are
+shown.
 
 Shape letters: B batch, L length, N tokens, D model width, V vocabulary.
 """
@@ -22,11 +23,13 @@ _LOGITS_AT_ONCE = 2**24
 
 
 class TokenScores(NamedTuple):
-    """The outputs of a backbone for the targets "next-token" and "sequence": one value for each position's label.
+    """The outputs of a backbone for the targets "next-token" and "sequence": one value for each
+    position's label.
 
     Attributes:
         loss: (B, L) fp32 at least, -log p of the label; 0 where there is none.
-        smooth: (B, L) fp32 at least, the mean of -log p over all tokens, for label smoothing; 0 where none is.
+        smooth: (B, L) fp32 at least, the mean of -log p over all tokens, for label smoothing; 0
+            where none is.
         predicted: (B, L) int64, the likeliest token; `NO_LABEL` where there is no label.
     """
 
@@ -36,9 +39,15 @@ class TokenScores(NamedTuple):
 
 
 def token_scores(
-    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None, *, at_once: int = _LOGITS_AT_ONCE
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    *,
+    at_once: int = _LOGITS_AT_ONCE,
 ) -> TokenScores:
-    """Scores of labels, from hidden states and the head's weights, without ever holding the logits of all positions.
+    """Scores of labels, from hidden states and the head's weights, without ever holding the logits
+    of all positions.
 
     Logits are taken in pieces, and again in the backward pass, where they do not fit into one.
 
@@ -49,40 +58,57 @@ def token_scores(
         bias: (V,), or None.
         at_once: most logits that exist at a time.
     """
-    real, size = labels != NO_LABEL, max(1, at_once // len(weight))
-    parts = list(zip(hidden.flatten(0, 1).split(size), labels.clamp_min(0).flatten().split(size), strict=True))
+    real = labels != NO_LABEL
+    size = max(1, at_once // len(weight))
+    parts = list(
+        zip(
+            hidden.flatten(0, 1).split(size), labels.clamp_min(0).flatten().split(size), strict=True
+        )
+    )
     again = torch.is_grad_enabled() and len(parts) > 1
-    found = [
-        checkpoint(_scores, states, weight, bias, tokens, use_reentrant=False, preserve_rng_state=False)
+    pieces = [
+        checkpoint(
+            _scores, states, weight, bias, tokens, use_reentrant=False, preserve_rng_state=False
+        )
         if again
         else _scores(states, weight, bias, tokens)
         for states, tokens in parts
     ]
-    loss, smooth, predicted = (torch.cat(one).view_as(labels) for one in zip(*found, strict=True))
+    loss, smooth, predicted = (
+        torch.cat(tensors).view_as(labels) for tensors in zip(*pieces, strict=True)
+    )
     return TokenScores(
-        loss.masked_fill(~real, 0.0), smooth.masked_fill(~real, 0.0), predicted.masked_fill(~real, NO_LABEL)
+        loss.masked_fill(~real, 0.0),
+        smooth.masked_fill(~real, 0.0),
+        predicted.masked_fill(~real, NO_LABEL),
     )
 
 
-def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scores(
+    states: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """(N, D) and (N,) to three tensors (N,)."""
     logits = F.linear(states, weight, bias)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
+    if logits.dtype != torch.float64:
+        logits = logits.float()
     log_total = logits.logsumexp(-1)
     loss = log_total - logits.gather(-1, tokens[:, None])[:, 0]
     return loss, log_total - logits.mean(-1), logits.detach().argmax(-1)
 
 
 class Decoder(Backbone):
-    """A backbone that writes: its outputs are `TokenScores`, and it goes on from what it was given, token by token.
+    """A backbone that writes: its outputs are `TokenScores`, and it goes on from what it was given,
+    token by token.
 
-    State and memory are trees of tensors (see `subquad.nn.Cache`), the batch first in each. The state grows with the
-    tokens written. The memory stays, such as that of a source text; None where there is none.
+    State and memory are trees of tensors (see `subquad.nn.Cache`), the batch first in each. The
+    state grows with the tokens written. The memory stays, such as that of a source text; None where
+    there is none.
     """
 
     @abstractmethod
     def start(self, batch: Batch) -> tuple[Tensor, Cache, Cache]:
-        """Read what is given: `inputs` (B, L) and `keep`, real tokens first. Labels are not looked at.
+        """Read what is given: `inputs` (B, L) and `keep`, real tokens first. Labels are not looked
+        at.
 
         Returns:
             logits (B, V) of the first token to write, the state, and the memory.

@@ -1,4 +1,5 @@
-"""Kernels: one function with a readable reference and faster implementations, chosen by device and number format.
+"""Kernels: one function with a readable reference and faster implementations, chosen by device and
+number format.
 
     FILTER = Operation("agf.filter", reference=plain_filter)
 
@@ -7,11 +8,12 @@
 
     FILTER(vectors, logits, coefficients)
 
-A call takes the first implementation, in the order they were added, that runs on its tensors, and the reference where
-none does. Where one that is made for the device does not take them, that is logged once. `train.kernels` forces one,
-result.json records which ran, and `subquad check` holds each against the reference.
-An implementation is differentiable, and returns what the reference returns, but for rounding. One that is added with
-`chosen=False` runs only where it is forced: the usual way to compute the operation, to be timed beside the others.
+A call takes the first implementation, in the order they were added, that runs on its tensors, and
+the reference where none does. Where one that is made for the device does not take them, that is
+logged once. `train.kernels` forces one, result.json records which ran, and `subquad check` holds
+each against the reference. An implementation is differentiable, and returns what the reference
+returns, but for rounding. One that is added with `chosen=False` runs only where it is forced: the
+usual way to compute the operation, to be timed beside the others.
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ class _Implementation:
         devices: types of device it runs on ("cuda", "cpu", ...); empty: any.
         dtypes: of the first tensor; empty: any.
         when: whether it takes these arguments, such as shapes that fit; None: always.
-        by_values: what it costs depends on numbers in its tensors, such as a mask; not chosen where costs are counted.
-        covers: operations within this one that it does without. It does not run where one of them is forced.
+        by_values: what it costs depends on numbers in its tensors, such as a mask; not chosen where
+            costs are counted.
+        covers: operations within this one that it does without. It does not run where one of them
+            is forced.
     """
 
     name: str
@@ -101,9 +105,14 @@ class Operation:
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             # What stands behind the reference is never reached, as the reference takes everything.
-            names = [one.name for one in self.implementations]
-            place = names.index(REFERENCE) if chosen else len(names)
-            self.implementations.insert(place, _Implementation(name=name, function=function, **limits))
+            names = [implementation.name for implementation in self.implementations]
+            if chosen:
+                place = names.index(REFERENCE)
+            else:
+                place = len(names)
+            self.implementations.insert(
+                place, _Implementation(name=name, function=function, **limits)
+            )
             return function
 
         return add
@@ -116,18 +125,26 @@ class Operation:
         """
         if _calls is not None:
             _calls.append((self, args, kwargs))
-        wanted = _forced if isinstance(_forced, str) else _forced.get(self.name, "")
-        first, missed = args[0], ""
-        for one in self.implementations:
-            if wanted not in ("", one.name):
+        if isinstance(_forced, str):
+            wanted = _forced
+        else:
+            wanted = _forced.get(self.name, "")
+        first = args[0]
+        missed = ""
+        for implementation in self.implementations:
+            if wanted not in ("", implementation.name):
                 continue
-            if one.takes(*args, **kwargs):
-                _note(self.name, one.name, missed)
-                return one.function(*args, **kwargs)
-            if first.device.type in one.devices:
-                missed = f"{one.name} does not take these arguments ({first.dtype} on {first.device.type})"
+            if implementation.takes(*args, **kwargs):
+                _note(self.name, implementation.name, missed)
+                return implementation.function(*args, **kwargs)
+            if first.device.type in implementation.devices:
+                missed = (
+                    f"{implementation.name} does not take these "
+                    f"arguments ({first.dtype} on {first.device.type})"
+                )
         raise ConfigError(
-            f"train.kernels.{self.name}: {wanted} cannot run here: {tuple(first.shape)} {first.dtype} on {first.device}"
+            f"train.kernels.{self.name}: {wanted} cannot run here: "
+            f"{tuple(first.shape)} {first.dtype} on {first.device}"
         )
 
 
@@ -148,13 +165,16 @@ def _note(operation: str, implementation: str, missed: str) -> None:
     if missed and said not in _said:
         _said.add(said)
         logging.getLogger(__name__).warning(said)
-    seen = _used.get(operation, "")
-    if implementation not in seen.split(", "):
-        _used[operation] = f"{seen}, {implementation}" if seen else implementation
+    ran = _used.get(operation, "")
+    if implementation not in ran.split(", "):
+        if ran:
+            _used[operation] = f"{ran}, {implementation}"
+        else:
+            _used[operation] = implementation
 
 
-# Runs while a graph is traced, so compiled models are recorded too. This is all that `assume_constant_result` does,
-# which would first import the compiler.
+# Runs while a graph is traced, so compiled models are recorded too. This is all that
+# `assume_constant_result` does, which would first import the compiler.
 _note._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
@@ -168,8 +188,10 @@ def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
     global _forced, _used
     before = _forced, _used
     if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()  # a graph compiled before has chosen already, and would not be recorded
-    _forced, _used = forced, {}
+        # a graph compiled before has chosen already, and would not be recorded
+        torch.compiler.reset()
+    _forced = forced
+    _used = {}
     try:
         yield _used
     finally:
@@ -180,7 +202,8 @@ def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
 def counted() -> Iterator[None]:
     """Choose no implementation in here whose cost depends on numbers in its tensors."""
     global _counted
-    before, _counted = _counted, True
+    before = _counted
+    _counted = True
     try:
         yield
     finally:
@@ -195,7 +218,8 @@ def recording() -> Iterator[list[tuple[Operation, tuple[Any, ...], dict[str, Any
         the calls, filled as they happen.
     """
     global _calls
-    before, _calls = _calls, []
+    before = _calls
+    _calls = []
     try:
         yield _calls
     finally:
@@ -204,7 +228,12 @@ def recording() -> Iterator[list[tuple[Operation, tuple[Any, ...], dict[str, Any
 
 def with_covered(operations: Collection[str]) -> list[str]:
     """Operations by name, and those that may run within them."""
-    covered = [name for known in operations for one in OPERATIONS[known].implementations for name in one.covers]
+    covered = [
+        name
+        for known in operations
+        for implementation in OPERATIONS[known].implementations
+        for name in implementation.covers
+    ]
     return list(dict.fromkeys([*operations, *covered]))
 
 
@@ -220,20 +249,30 @@ def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
     """
     if isinstance(forced, str):
         if forced not in ("", REFERENCE):
-            raise ConfigError(f"train.kernels: got {forced!r}, must be {REFERENCE!r} or implementations by operation")
+            raise ConfigError(
+                f"train.kernels: got {forced!r}, must be {REFERENCE!r} or "
+                "implementations by operation"
+            )
         return
     known = with_covered(known) or OPERATIONS
     for name, wanted in forced.items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             raise ConfigError(
-                f"train.kernels: no operation {name!r} in this model{did_you_mean(name, known)}; operations: {listed}"
+                f"train.kernels: no operation {name!r} in this "
+                f"model{did_you_mean(name, known)}; operations: {listed}"
             )
-        offered = {one.name: one for one in OPERATIONS[name].implementations}
+        offered = {
+            implementation.name: implementation
+            for implementation in OPERATIONS[name].implementations
+        }
         if wanted not in offered:
             raise ConfigError(
-                f"train.kernels.{name}: no implementation {wanted!r}{did_you_mean(wanted, offered)}; "
+                f"train.kernels.{name}: no implementation "
+                f"{wanted!r}{did_you_mean(wanted, offered)}; "
                 f"implementations: {', '.join(offered)}"
             )
         if (devices := offered[wanted].devices) and device not in devices:
-            raise ConfigError(f"train.kernels.{name}: {wanted} runs on {', '.join(devices)}, this run on {device}")
+            raise ConfigError(
+                f"train.kernels.{name}: {wanted} runs on {', '.join(devices)}, this run on {device}"
+            )

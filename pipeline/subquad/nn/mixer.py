@@ -1,7 +1,9 @@
-"""Token mixers and attention cores: what a mixer is, returns, and offers for decoding; the projections around a core.
+"""Token mixers and attention cores: what a mixer is, returns, and offers for decoding; the
+projections around a core.
 
-A mixer that claims `Facts.cross` also stands where one sequence sees another (`Site.role` is "cross"). Its `forward`
-then takes `context` and `context_keep`, and where it offers decoding, `prefill` and `step` take `memory`.
+A mixer that claims `Facts.cross` also stands where one sequence sees another (`Site.role` is
+"cross"). Its `forward` then takes `context` and `context_keep`, and where it offers decoding,
+`prefill` and `step` take `memory`.
 
 Shape letters: B batch, L length, D model width, H heads, E head width.
 Masks are bool, True = real token.
@@ -21,8 +23,10 @@ from subquad.errors import PluginError
 from subquad.plugin import AttentionConfig, Site
 
 Cache = Any
-"""What decoding carries from token to token: a tree (dicts, lists, tuples) of tensors with the batch first in each, so
-that a beam search may reorder it with `index_select(0, ...)`. Each sample counts its own position."""
+"""What decoding carries from token to token: a tree (dicts, lists, tuples) of tensors with the
+batch first in each, so that a beam search may reorder it with `index_select(0, ...)`. Each
+sample counts its own position.
+"""
 
 
 class MixerOutput(NamedTuple):
@@ -30,7 +34,8 @@ class MixerOutput(NamedTuple):
 
     Attributes:
         out: (B, L, D), or (B, H, Lq, E) from a core.
-        losses: extra losses by name, one value per sample, each (B,); weighted by the mixer's `loss_weights`.
+        losses: extra losses by name, one value per sample, each (B,), or one of the batch, ();
+            weighted by the mixer's `loss_weights`.
         carry: anything the next layer's mixer should be given; None for most.
     """
 
@@ -41,7 +46,37 @@ class MixerOutput(NamedTuple):
 
 def as_output(result: Tensor | MixerOutput) -> MixerOutput:
     """A bare tensor from a simple mixer, wrapped."""
-    return MixerOutput(result) if isinstance(result, Tensor) else result
+    if isinstance(result, Tensor):
+        return MixerOutput(result)
+    return result
+
+
+class LastLosses(dict[str, Tensor]):
+    """Extra losses of a layer's last call. A copy of the layer has none: they belong to a graph."""
+
+    def __reduce__(self) -> tuple[type[LastLosses], tuple[()]]:
+        return LastLosses, ()
+
+
+def as_layer(mixer: TokenMixer) -> TokenMixer:
+    """A mixer as any layer of torch: a call returns a tensor, and leaves extra losses in `losses`;
+    with `return_output=True` it returns a `MixerOutput`.
+    """
+    mixer.register_forward_pre_hook(_take_wish, with_kwargs=True)
+    mixer.register_forward_hook(_answer)
+    mixer.losses = LastLosses()
+    return mixer
+
+
+def _take_wish(mixer: TokenMixer, given: tuple[Any, ...], words: dict[str, Any]) -> Any:
+    mixer.returns_output = words.pop("return_output", False)
+    return given, words
+
+
+def _answer(mixer: TokenMixer, given: tuple[Any, ...], result: Any) -> Tensor | MixerOutput:
+    output = as_output(result)
+    mixer.losses = LastLosses(output.losses)
+    return output if mixer.returns_output else output.out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +96,19 @@ class TokenMixer(nn.Module, ABC):
     """Mixes along the sequence and owns all its weights. Built as `cls(config, site)`.
 
     Attributes:
-        loss_weights: coefficient of each extra loss this mixer returns; an absent or zero one is not added.
+        loss_weights: coefficient of each extra loss this mixer returns; an absent or zero one is
+            not added.
+        losses, returns_output: of `as_layer`.
     """
 
     loss_weights: Mapping[str, float] = {}
+    losses: Mapping[str, Tensor]
+    returns_output: bool
 
     @abstractmethod
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor | MixerOutput:
+    def forward(
+        self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None
+    ) -> Tensor | MixerOutput:
         """Mix `x`.
 
         Args:
@@ -80,16 +121,21 @@ class TokenMixer(nn.Module, ABC):
         """
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        """Parameters, by their name in this module, that the optimiser must treat differently. Default: none."""
+        """Parameters, by their name in this module, that the optimiser must treat differently.
+        Default: none.
+        """
         return {}
 
     @property
     def caches(self) -> bool:
-        """Whether `prefill` and `step` work: a mixer may offer them where it is causal, or sees another sequence."""
+        """Whether `prefill` and `step` work: a mixer may offer them where it is causal, or sees
+        another sequence.
+        """
         return False
 
     def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
-        """What decoding needs of another sequence, built once; `forward(x, context=context)` says what comes of it.
+        """What decoding needs of another sequence, built once; `forward(x, context=context)` says
+        what comes of it.
 
         Args:
             context: (B, Lk, D).
@@ -100,11 +146,13 @@ class TokenMixer(nn.Module, ABC):
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         """What `forward` returns for the start of a sequence, and the cache to go on with.
 
-        With cross-attention it also takes `memory`, what `memory` returned, and `step` the same again.
+        With cross-attention it also takes `memory`, what `memory` returned, and `step` the same
+        again.
 
         Args:
             x: (B, L, D).
-            keep: (B, L) bool; real tokens first, padding after them, so that each sample has its own length.
+            keep: (B, L) bool; real tokens first, padding after them, so that each sample has its
+                own length.
 
         Returns:
             (B, L, D), meaningless at padding, and the cache.
@@ -112,7 +160,8 @@ class TokenMixer(nn.Module, ABC):
         raise PluginError(f"{type(self).__name__} offers no decode cache")
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """The output at the next position of each sample: what `forward` over the whole sequence gives there.
+        """The output at the next position of each sample: what `forward` over the whole sequence
+        gives there.
 
         Args:
             x: (B, D), the next token of each sample.
@@ -127,14 +176,21 @@ class TokenMixer(nn.Module, ABC):
 class AttentionCore(nn.Module, ABC):
     """Attention without its projections, which `AttentionMixer` owns. Built as `cls(config, site)`.
 
-    All cores share the projections' names and shapes, so weights of a softmax model load into any of them.
+    All cores share the projections' names and shapes, so weights of a softmax model load into any
+    of them.
     """
 
     loss_weights: Mapping[str, float] = {}
 
     @abstractmethod
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor | MixerOutput:
         """Attend.
 
@@ -155,24 +211,33 @@ class AttentionCore(nn.Module, ABC):
 
     @property
     def caches(self) -> bool:
-        """As `TokenMixer.caches`; where it sees another sequence, whether no query's output depends on the others."""
+        """As `TokenMixer.caches`; where it sees another sequence, whether no query's output
+        depends on the others.
+        """
         return False
 
     def memory(self, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> Cache:
-        """What `read` needs of another sequence, built once. Default: its keys and values as they are.
+        """What `read` needs of another sequence, built once. Default: its keys and values as they
+        are.
 
         Args:
             k: (B, H, Lk, E).
             v: (B, H, Lk, Ev).
             keep: (B, Lk) bool, True = real token.
         """
-        return {"k": k, "v": v} if keep is None else {"k": k, "v": v, "keep": keep}
+        if keep is None:
+            return {"k": k, "v": v}
+        return {"k": k, "v": v, "keep": keep}
 
     def read(self, q: Tensor, memory: Cache, *, keep: Tensor | None = None) -> Tensor | MixerOutput:
-        """What `forward` returns for queries (B, H, Lq, E) and what `memory` kept. Default: a call of it."""
+        """What `forward` returns for queries (B, H, Lq, E) and what `memory` kept. Default: a
+        call of it.
+        """
         return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=memory.get("keep"))
 
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
         """As `TokenMixer.prefill`: q, k, v (B, H, L, E) to (B, H, L, Ev) and the cache."""
         raise PluginError(f"{type(self).__name__} offers no decode cache")
 
@@ -182,7 +247,8 @@ class AttentionCore(nn.Module, ABC):
 
 
 class AttentionMixer(TokenMixer):
-    """Attention around a core: query, key, value and output projections, query and key norms, rotary positions.
+    """Attention around a core: query, key, value and output projections, query and key norms,
+    rotary positions.
 
     Args:
         core: the attention core.
@@ -194,13 +260,15 @@ class AttentionMixer(TokenMixer):
         super().__init__()
         config = config or AttentionConfig()
         self.num_heads = site.num_heads
+        self.crosses = site.role == "cross"
         self.core = core
         self.query = nn.Linear(site.dim, site.dim, bias=config.bias)
         self.key = nn.Linear(site.dim, site.dim, bias=config.bias)
         self.value = nn.Linear(site.dim, site.dim, bias=config.bias)
         self.out = nn.Linear(site.dim, site.dim, bias=config.bias)
         norm = {"none": nn.Identity, "layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.qk_norm]
-        self.query_norm, self.key_norm = norm(site.head_dim), norm(site.head_dim)
+        self.query_norm = norm(site.head_dim)
+        self.key_norm = norm(site.head_dim)
         self.rotary = config.rotary
         self.loss_weights = core.loss_weights
 
@@ -223,11 +291,14 @@ class AttentionMixer(TokenMixer):
             context_keep: (B, Lk) bool, True = real token.
 
         Raises:
-            PluginError: the core does not take sequences of these two lengths.
+            PluginError: there is a context at a site with another role than `cross`.
         """
         if context is None:
-            context, context_keep = x, keep
-        q = self._turned(self.query_norm(self._split(self.query(x))), _positions(x, keep))
+            context = x
+            context_keep = keep
+        elif not self.crosses:
+            raise PluginError("another sequence can be seen at a site with the role cross only")
+        q = self._queries(x, _positions(x, keep))
         k, v = self._keys_and_values(context, _positions(context, context_keep))
         mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=context_keep))
         return MixerOutput(self._joined(mixed.out), mixed.losses, mixed.carry)
@@ -240,24 +311,36 @@ class AttentionMixer(TokenMixer):
         return self.core.caches
 
     def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
-        return self.core.memory(*self._keys_and_values(context, _positions(context, keep)), keep=keep)
+        return self.core.memory(
+            *self._keys_and_values(context, _positions(context, keep)), keep=keep
+        )
 
-    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None) -> tuple[Tensor, Cache]:
-        """As `TokenMixer.prefill`; `memory` is that of another sequence, None for self-attention."""
+    def prefill(
+        self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None
+    ) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.prefill`; `memory` is that of another sequence, None for
+        self-attention.
+        """
         positions = _positions(x, keep)
-        q = self._turned(self.query_norm(self._split(self.query(x))), positions)
-        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        q = self._queries(x, positions)
+        if keep is None:
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            lengths = keep.sum(1)
         cache: dict[str, Cache] = {"position": lengths}
         if memory is None:
-            out, cache["core"] = self.core.prefill(q, *self._keys_and_values(x, positions), keep=keep)
+            out, cache["core"] = self.core.prefill(
+                q, *self._keys_and_values(x, positions), keep=keep
+            )
         else:
             out = as_output(self.core.read(q, memory, keep=keep)).out
         return self._joined(out), cache
 
     def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
         """As `TokenMixer.step`; `memory` is that of another sequence, None for self-attention."""
-        token, positions = x[:, None], cache["position"][:, None]
-        q = self._turned(self.query_norm(self._split(self.query(token))), positions)
+        token = x[:, None]
+        positions = cache["position"][:, None]
+        q = self._queries(token, positions)
         after = {"position": cache["position"] + 1}
         if memory is None:
             k, v = self._keys_and_values(token, positions)
@@ -265,12 +348,17 @@ class AttentionMixer(TokenMixer):
             return self.out(out.flatten(1)), after
         return self._joined(as_output(self.core.read(q, memory)).out)[:, 0], after
 
+    def _queries(self, x: Tensor, positions: Tensor) -> Tensor:
+        return self._turned(self.query_norm(self._split(self.query(x))), positions)
+
     def _keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         k = self._turned(self.key_norm(self._split(self.key(x))), positions)
         return k, self._split(self.value(x))
 
     def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
-        return rotate(x, positions) if self.rotary else x
+        if self.rotary:
+            return rotate(x, positions)
+        return x
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, L, D) to (B, H, L, E)."""
@@ -289,7 +377,8 @@ def _positions(x: Tensor, keep: Tensor | None) -> Tensor:
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions: channel i and channel E/2 + i are turned together by position / 10000^(2i / E).
+    """Rotary positions: channel i and channel E/2 + i are turned together by position / 10000^(2i /
+    E).
 
     Args:
         x: (B, H, L, E), E even.
@@ -303,6 +392,8 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     rates = 10000.0 ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
     angles = positions[:, None, :, None].double() * rates
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    left, right = x[..., :half], x[..., half:]
+    cos = angles.cos().to(x.dtype)
+    sin = angles.sin().to(x.dtype)
+    left = x[..., :half]
+    right = x[..., half:]
     return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)

@@ -24,7 +24,8 @@ class ModelOutput(NamedTuple):
     """What a backbone returns.
 
     Attributes:
-        outputs: what the task's loss reads: a tensor, such as (B, C) logits, or any tree of tensors.
+        outputs: what the task's loss reads: a tensor, such as (B, C) logits, or any tree of
+            tensors.
         losses: extra losses by name, (B,) each, unweighted, for logging.
         penalty: their weighted sum, (B,), added to the task's loss; None when there is none.
     """
@@ -34,21 +35,26 @@ class ModelOutput(NamedTuple):
     penalty: Tensor | None = None
 
 
-def gather_losses(mixers: list[TokenMixer], results: list[MixerOutput]) -> tuple[dict[str, Tensor], Tensor | None]:
+def gather_losses(
+    mixers: list[TokenMixer], results: list[MixerOutput]
+) -> tuple[dict[str, Tensor], Tensor | None]:
     """Extra losses of all layers: the mean over the layers that give one, and their weighted sum.
 
     Returns:
         losses by name, (B,) each, and the penalty (B,) or None.
     """
-    found: dict[str, list[Tensor]] = {}
+    values_by_name: dict[str, list[Tensor]] = {}
     weighted: dict[str, list[Tensor]] = {}
     for mixer, result in zip(mixers, results, strict=True):
-        for name, value in result.losses.items():
-            found.setdefault(name, []).append(value)
+        for name, loss in result.losses.items():
+            value = loss.expand(result.out.shape[0])  # one of the batch counts for each sample
+            values_by_name.setdefault(name, []).append(value)
             if weight := mixer.loss_weights.get(name, 0.0):
                 weighted.setdefault(name, []).append(weight * value)
-    losses = {name: torch.stack(values).mean(0) for name, values in found.items()}
-    terms = [torch.stack(values).sum(0) / len(found[name]) for name, values in weighted.items()]
+    losses = {name: torch.stack(values).mean(0) for name, values in values_by_name.items()}
+    terms = [
+        torch.stack(values).sum(0) / len(values_by_name[name]) for name, values in weighted.items()
+    ]
     return losses, (torch.stack(terms).sum(0) if terms else None)
 
 
@@ -59,8 +65,8 @@ class BackboneContext:
     Attributes:
         spec: the data set's description.
         num_outputs: width the task asks of the head.
-        make_mixer: builds the mixer that the experiment wants at one site, by its layer and role; weights are drawn
-            from torch's global generator.
+        make_mixer: builds the mixer that the experiment wants at one site, by its layer and role;
+            weights are drawn from torch's global generator.
         seed: the run's seed.
     """
 
@@ -72,7 +78,7 @@ class BackboneContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What became of foreign weights.
+    """What became of weights from elsewhere.
 
     Attributes:
         used: names of the model's tensors that were overwritten.
@@ -99,24 +105,32 @@ class Backbone(nn.Module, ABC):
         """Run the network on a collated batch (`inputs`, `keep`, ...)."""
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        """Parameters, by their name in this module, that the optimiser must treat differently. Default: none.
+        """Parameters, by their name in this module, that the optimiser must treat differently.
+        Default: none.
 
         Mixers give their own; what both name is treated as the mixer says.
         """
         return {}
 
     def import_weights(self, tensors: Mapping[str, Tensor]) -> Imported:
-        """Start from foreign weights. Default: what has the name and shape of a tensor here is copied into it.
+        """Start from other weights. Default: what has the name and shape of a tensor here is copied
+        into it.
 
-        A backbone that knows other names renames them and calls this one. Softmax attention's projections have the
-        names of those around any attention core, so a softmax model's weights go into a model with any of them.
+        A backbone that knows other names renames them and calls this one. Softmax attention's
+        projections have the names of those around any attention core, so a softmax model's weights
+        go into a model with any of them.
         """
         own = self.state_dict(keep_vars=True)
-        used = [name for name, tensor in own.items() if name in tensors and tensors[name].shape == tensor.shape]
+        used = [
+            name
+            for name, tensor in own.items()
+            if name in tensors and tensors[name].shape == tensor.shape
+        ]
         with torch.no_grad():
             for name in used:
                 own[name].copy_(tensors[name])
-        filled = {id(own[name]) for name in used}  # tied weights have several names, and a checkpoint one of them
+        # tied weights have several names, and a checkpoint one of them
+        filled = {id(own[name]) for name in used}
         return Imported(
             used=tuple(used),
             missing=tuple(name for name, tensor in own.items() if id(tensor) not in filled),
@@ -139,8 +153,9 @@ class Example(NamedTuple):
 class Task(ABC):
     """Loss and metrics. Built as `cls(config, spec)`.
 
-    The engine minimises `sum(loss_sum) / sum(weight)` over all ranks and micro-batches of a step. Weight and loss are
-    two calls because the global weight has to be known before the first backward pass.
+    The engine minimises `sum(loss_sum) / sum(weight)` over all ranks and micro-batches of a step.
+    Weight and loss are two calls because the global weight has to be known before the first
+    backward pass.
 
     Attributes:
         counts_tokens: the weight is a number of tokens, so that results give those per second.
@@ -159,10 +174,13 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """`(loss_sum, weight)`: the summed loss, a scalar with gradient, and the weight it is summed over."""
+        """`(loss_sum, weight)`: the summed loss, a scalar with gradient, and the weight it is
+        summed over.
+        """
 
     def weight(self, batch: Batch) -> float | Tensor:
-        """The weight of a batch, from the batch alone; must equal the second value of `loss`. Default: its samples.
+        """The weight of a batch, from the batch alone; must equal the second value of `loss`.
+        Default: its samples.
 
         A tensor () where it has to be counted: a number would wait for the device.
         """
@@ -177,13 +195,16 @@ class Task(ABC):
         """Metrics from the added sums."""
 
     def per_sample(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Arrays over the batch to keep for paired tests, such as `predicted` and `label`, (B,) each. Default: none."""
+        """Arrays over the batch to keep for paired tests, such as `predicted` and `label`, (B,)
+        each. Default: none.
+        """
         return {}
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics that follow from the arrays of `per_sample` over a whole split. Default: none.
 
-        The final evaluation has them besides those of `metrics`, and `subquad verify` asks for them again.
+        The final evaluation has them besides those of `metrics`, and `subquad verify` asks for them
+        again.
 
         Raises:
             ValueError: the arrays cannot be this task's.
@@ -191,23 +212,29 @@ class Task(ABC):
         return {}
 
     def remarks(self, kept: Mapping[str, Tensor]) -> Sequence[str]:
-        """What a reader of the final scores must know, from the arrays of `per_sample`. Default: none.
+        """What a reader of the final scores must know, from the arrays of `per_sample`. Default:
+        none.
 
         Reports say it below their tables.
         """
         return ()
 
     def examples(self, kept: Mapping[str, Tensor]) -> Sequence[Example]:
-        """A few answers of the final evaluation in words, always of the same samples. Default: none.
+        """A few answers of the final evaluation in words, always of the same samples. Default:
+        none.
 
         From the arrays of `per_sample`. Reports show them.
         """
         return ()
 
-    def evaluate(self, model: Backbone, batch: Batch, *, final: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward pass.
+    def evaluate(
+        self, model: Backbone, batch: Batch, *, final: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward
+        pass.
 
-        A task that decodes to be judged overrides it. It runs without gradients, under the run's autocast.
+        A task that decodes to be judged overrides it. It runs without gradients, under the run's
+        autocast.
 
         Args:
             model: the backbone, in evaluation mode.
@@ -218,9 +245,11 @@ class Task(ABC):
         return self.sums(outputs, batch), self.per_sample(outputs, batch)
 
     def decode(self, model: Backbone, batch: Batch) -> Any:
-        """The model's answers to a batch, whose labels are not looked at: a tree with the batch first.
+        """The model's answers to a batch, whose labels are not looked at: a tree with the batch
+        first.
 
-        `subquad predict` writes them. In a dictionary, "text" is token ids (B, T), 0 after their end, and "class" is
-        numbers of classes (B,): they are written as words. Default: the outputs as they are.
+        `subquad predict` writes them. In a dictionary, "text" is token ids (B, T), 0 after their
+        end, and "class" is numbers of classes (B,): they are written as words. Default: the outputs
+        as they are.
         """
         return model(batch).outputs

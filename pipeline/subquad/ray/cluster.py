@@ -1,11 +1,13 @@
-"""A Ray cluster of our own on this machine: never somebody else's, with a token, its dashboard on loopback only.
+"""A Ray cluster of our own on this machine: never somebody else's, with a token, its dashboard on
+loopback only.
 
-It starts, works and stops in one side thread, as Linux ends Ray's processes with the thread that started them. There
-Ray leaves Python's signal handlers alone, and the main thread can answer signals.
+It starts, works and stops in one side thread, as Linux ends Ray's processes with the thread that
+started them. There Ray leaves Python's signal handlers alone, and the main thread can answer
+signals.
 
-Ray's placement-group cleaner asks a dashboard it finds by itself whether our job lives. With a second cluster on the
-host it may ask that one, and then kills healthy workers; so the dashboard gets a port we know, and the workers
-inherit its address.
+Ray's placement-group cleaner asks a dashboard it finds by itself whether our job lives. With a
+second cluster on the host it may ask that one, and then kills healthy workers; so the dashboard
+gets a port we know, and the workers inherit its address.
 """
 
 from __future__ import annotations
@@ -16,38 +18,48 @@ import secrets
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 import click
 
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Signum, listen_again
-from subquad.errors import TrainingFailed, UserError, plain
+from subquad.errors import TrainingFailed, UserError, by_class, escaped
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
+    # A thread that nobody waits for any more would connect again after the end.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
-    # That a group of workers waits for its room; the executor then looks again, as Ray may take a lost node for room.
+    # That a group of workers waits for its room; the executor then looks again, as Ray may take a
+    # lost node for room.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
-    # What Ray Train sets for itself. Where all of these are the job's own, workers use its processes again.
+    # What Ray Train sets for itself. Where all of these are the job's own, workers use its
+    # processes again.
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    # Lanes start side by side; how many is the queue's to say.
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Under `uv run` Ray would start every worker through uv again, from an uploaded copy of the working directory.
+    # Ray would give way to every other process of the machine, and lose what does not answer.
+    "RAY_worker_niceness": "0",
+    # Under `uv run` Ray would start every worker through uv again, from an uploaded copy of the
+    # working directory.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -65,7 +77,8 @@ def _free_port() -> int:
 
 
 def forget_token() -> None:
-    """Make Ray read mode and token again: it keeps what it saw when it was first imported or last used.
+    """Make Ray read mode and token again: it keeps what it saw when it was first imported or last
+    used.
 
     The loader is private, but it is what Ray's own command line resets after making a token.
     """
@@ -85,7 +98,9 @@ class _Closed(list[str]):
 
 
 def job_config() -> Any:
-    """What Ray's workers know of this process: not its working directory, which they would import from first."""
+    """What Ray's workers know of this process: not its working directory, which they would
+    import from first.
+    """
     from ray.job_config import JobConfig
 
     config = JobConfig()
@@ -97,43 +112,141 @@ class _NotStarted(Exception):
     """Why Ray did not start."""
 
 
-def in_cluster(work: Callable[[str], Any], signum: Signum = lambda: 0) -> dict[str, Any]:
-    """Start a cluster on this machine, do work on it, and stop it.
+class SideThread:
+    """A thread that does calls, one after the other, while the main thread answers signals.
 
-    Args:
-        work: is given a folder for Ray's files, which is removed at the end.
-        signum: gives the number of a signal; work that has not ended some time after it is left.
-
-    Returns:
-        what the work "returned" or "raised"; nothing where it was left.
-
-    Raises:
-        UserError: Ray is not installed.
-        TrainingFailed: Ray did not start.
+    Attributes:
+        left: it is still at a call that nobody waits for any more.
     """
-    error: BaseException | None = None
-    for seconds in _START_SECONDS:
-        if error is not None:
-            click.echo(plain(f"{error}; it is tried again, for up to {seconds} s"), err=True)
-        with _environment() as (folder, port):
-            outcome = in_thread(lambda: _session(work, folder, port, seconds, signum), signum)  # noqa: B023
-        error = outcome.get("raised")
-        if not isinstance(error, _NotStarted) or signum():
-            return outcome
-        cause = error.__cause__
-        if isinstance(cause, OSError) and not isinstance(cause, (TimeoutError, ConnectionError)):
-            break  # a path that is too long, no room: as bad the next time
-    raise TrainingFailed(f"{error}. Where the machine is overloaded, go on later, or without Ray by --local") from error
+
+    def __init__(self) -> None:
+        self.left = False
+        self._calls = SimpleQueue[Callable[[], None] | None]()
+        self._thread = Thread(target=self._run, name="ray", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for call in iter(self._calls.get, None):
+            call()
+
+    def do(
+        self,
+        call: Callable[[], Any],
+        signum: Signum = lambda: 0,
+        lost: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """What a call "returned" or "raised".
+
+        Nothing where it had not ended some time after a signal, or once what it needs is `lost`.
+        """
+        outcome = dict[str, Any]()
+        ended = Event()
+
+        def guarded() -> None:
+            try:
+                outcome["returned"] = call()
+            except BaseException as error:  # also what Ray raises as SystemExit
+                outcome["raised"] = error
+            ended.set()
+
+        self._calls.put(guarded)
+        waited = 0.0
+        try:
+            while not ended.is_set() and waited < _GRACE_SECONDS and not lost():
+                ended.wait(timeout=_POLL_SECONDS)
+                # Ray's C++ part takes SIGTERM for a crash, and when it stops leaves nobody to
+                # answer it
+                listen_again()
+                waited += _POLL_SECONDS if signum() else 0.0
+        finally:  # also at a second Ctrl-C
+            self.left = not ended.is_set()
+        return outcome
+
+    def end(self) -> None:
+        """Do no more calls."""
+        self._calls.put(None)
+
+
+class OwnCluster:
+    """A cluster on this machine, which starts with the first work and stops with `stop`."""
+
+    def __init__(self) -> None:
+        self._side: SideThread | None = None
+        self._around = ExitStack()
+        self._folder = ""
+
+    def do(
+        self,
+        work: Callable[[str], Any],
+        signum: Signum = lambda: 0,
+        lost: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Do work on it.
+
+        Args:
+            work: is given a folder for Ray's files, which is removed at the end.
+            signum, lost: see `SideThread`.
+
+        Returns:
+            what the work "returned" or "raised"; nothing where it was left.
+
+        Raises:
+            UserError: Ray is not installed.
+            TrainingFailed: Ray did not start.
+        """
+        if self._side is None:
+            outcome = self._start(signum)
+            if "returned" not in outcome or signum():
+                return outcome
+        assert self._side is not None
+        return self._side.do(partial(work, self._folder), signum, lost)
+
+    def _start(self, signum: Signum) -> dict[str, Any]:
+        """Start Ray, in some attempts; nothing is started after a signal."""
+        error: BaseException | None = None
+        for seconds in _START_SECONDS:
+            if error is not None:
+                click.echo(escaped(f"{error}; it is tried again, for up to {seconds} s"), err=True)
+            self._folder, port = self._around.enter_context(_environment())
+            self._side = SideThread()
+            outcome = self._side.do(partial(_start_ray, port, seconds), signum)
+            if "returned" in outcome:
+                return outcome
+            self.stop()
+            error = outcome.get("raised")
+            if not isinstance(error, _NotStarted) or signum():
+                return outcome
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(
+                cause, (TimeoutError, ConnectionError)
+            ):
+                break  # a path that is too long, no room: as bad the next time
+        raise TrainingFailed(
+            f"{error}. Where the machine is overloaded, go on later, or without Ray by --local"
+        ) from error
+
+    def stop(self) -> None:
+        """Stop it, and remove its files."""
+        if self._side is not None and not self._side.left:
+            self._side.do(_stop_ray)
+            self._side.end()
+        self._side = None
+        self._around.close()
 
 
 @contextmanager
 def _environment() -> Iterator[tuple[str, int]]:
-    """Ray's settings, for the block; gives a folder for Ray's files, and a port for its dashboard."""
-    port, before = _free_port(), dict(os.environ)
+    """Ray's settings, for the block; gives a folder for Ray's files, and a port for its
+    dashboard.
+    """
+    port = _free_port()
+    before = dict(os.environ)
     if above := before.get("RAY_TMPDIR"):
         os.makedirs(above, exist_ok=True)
     # The paths of Ray's sockets may have 107 characters, so the folder's name is short.
-    with tempfile.TemporaryDirectory(prefix="sq-ray-", dir=above, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="sq-ray-", dir=above, ignore_cleanup_errors=True
+    ) as folder:
         ours = {
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
@@ -145,73 +258,68 @@ def _environment() -> Iterator[tuple[str, int]]:
 
             yield folder, port
         except ImportError as error:
-            raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
+            raise UserError(
+                "Ray is not installed: `pip install 'subquad[ray]'`, or train with --local"
+            ) from error
         finally:
-            for name in set(os.environ) - set(before):  # Ray adds some of its own, a debugger hook among them
+            # Ray adds some of its own, a debugger hook among them
+            for name in set(os.environ) - set(before):
                 del os.environ[name]
             os.environ.update(before)
 
 
 def in_thread(
-    call: Callable[[], Any], signum: Signum = lambda: 0, lost: Callable[[], bool] = lambda: False
+    call: Callable[[], Any],
+    signum: Signum = lambda: 0,
+    lost: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """What a call in a side thread "returned" or "raised".
-
-    Nothing where it had not ended some time after a signal, or once what it needs is `lost`.
-    """
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["returned"] = call()
-        except BaseException as error:  # also what Ray raises as SystemExit
-            outcome["raised"] = error
-
-    thread = threading.Thread(target=run, name="ray", daemon=True)
-    thread.start()
-    waited = 0.0
-    while thread.is_alive() and waited < _GRACE_SECONDS and not lost():
-        thread.join(timeout=_POLL_SECONDS)
-        listen_again()  # Ray's C++ part takes SIGTERM for a crash, and when it stops leaves nobody to answer it
-        waited += _POLL_SECONDS if signum() else 0.0
-    return outcome
+    """What a call in a thread of its own "returned" or "raised"."""
+    side = SideThread()
+    try:
+        return side.do(call, signum, lost)
+    finally:
+        side.end()
 
 
-def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float, signum: Signum) -> Any:
+def _start_ray(port: int, seconds: float) -> None:
     import ray
 
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it warns that it leaves the signal handlers alone
+    # it warns that it leaves the signal handlers alone
+    logging.getLogger("ray").setLevel(logging.ERROR)
     forget_token()
     try:
-        try:
-            with _private_parts(seconds):
-                ray.init(
-                    address="local",
-                    job_config=job_config(),
-                    num_cpus=available_cpus(),
-                    include_dashboard=True,
-                    dashboard_host="127.0.0.1",
-                    dashboard_port=port,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-        except Exception as error:  # Ray has no class of its own for it
-            said = " ".join(str(error).split()).rstrip(".")
-            raise _NotStarted(f"Ray did not start: {type(error).__name__}: {said}") from error
-        return None if signum() else work(folder)
-    finally:
-        ray.shutdown()
+        with _private_parts(seconds):
+            ray.init(
+                address="local",
+                job_config=job_config(),
+                num_cpus=available_cpus(),
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                dashboard_port=port,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except Exception as error:  # Ray has no class of its own for it
+        raise _NotStarted(f"Ray did not start: {by_class(error).rstrip('.')}") from error
+
+
+def _stop_ray() -> None:
+    import ray
+
+    ray.shutdown()
 
 
 @contextmanager
 def _private_parts(seconds: float) -> Iterator[None]:
-    """What Ray has no setting for, for the block: how long it asks for its node, and the groups of its processes.
+    """What Ray has no setting for, for the block: how long it asks for its node, and the groups of
+    its processes.
 
-    Its own limit is 30 s. In groups of their own, its processes outlive a signal to the whole group of this one (by
-    `timeout`, a scheduler, a terminal), which is ours to answer.
+    Its own limit is 30 s. In groups of their own, its processes outlive a signal to the whole group
+    of this one (by `timeout`, a scheduler, a terminal), which is ours to answer.
     """
     services: Any = import_module("ray._private.services")
-    ask, start = services.get_node, services.ConsolePopen
+    ask = services.get_node
+    start = services.ConsolePopen
 
     def asked(*address: Any) -> Any:
         until = time.monotonic() + seconds
@@ -228,4 +336,5 @@ def _private_parts(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        services.get_node, services.ConsolePopen = ask, start
+        services.get_node = ask
+        services.ConsolePopen = start

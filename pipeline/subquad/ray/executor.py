@@ -1,37 +1,52 @@
-"""The executor that goes through Ray: Ray Train for a study's runs, Ray Tune for a search's trials."""
+"""The executor that goes through Ray: Ray Tune for lanes of runs, Ray Train in those with several
+workers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-import subquad.errors
-from subquad.drivers.executor import Ended, Executor, NextRun
+from subquad.drivers.desk import Desk
+from subquad.drivers.executor import GOES_ON, Executor, Source
 from subquad.drivers.preflight import Room, this_machine
+from subquad.drivers.queue import RunQueue
 from subquad.drivers.signals import Signum, listening
-from subquad.engine import attempts
-from subquad.engine.loop import Judge
 from subquad.errors import TrainingFailed, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import in_cluster
-from subquad.ray.search import run_trials
-from subquad.ray.train import fitted
+from subquad.ray.cluster import OwnCluster
+from subquad.ray.files import Question, driver_here
+from subquad.ray.lanes import fit_lanes
 from subquad.runs import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
-_NO_START, _MOST_STARTS = ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError"), 12
-"""Why workers could not start that others' use of the room, or a lost machine, may cause; and how often it may."""
+
+
+_NO_DRIVER = "the process that gives workers this machine's files has died"
 
 
 class RayExecutor(Executor):
-    """Workers of a Ray cluster of our own on this machine."""
+    """Workers of a Ray cluster of our own on this machine.
+
+    Args:
+        jobs: runs at once; None: as many as there is room for.
+    """
 
     words = "through Ray, which takes some seconds to start"
-    option = ""
+    place = ""
+    """What stands before a path of this machine where workers reach it."""
+
+    def __init__(self, jobs: int | None = None):
+        self.jobs = jobs
+        self.options = ("--jobs", str(jobs)) if jobs else ()
+        self._cluster: OwnCluster | None = None
 
     def check(self) -> None:
         # Told without importing Ray: its settings are read when it is.
@@ -43,60 +58,85 @@ class RayExecutor(Executor):
     def room(self, resources: Resources) -> Room:
         return this_machine()
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
-        self.room(resources).check(resources)
-        plain, stop = [self.plain(one) for one in runs], self.seen(folder / STOP)
-        with listening(folder / STOP) as signum:
-            fruitless = 0
-            while True:
-                before = attempts.count(runs)
-                outcome = self.session(lambda storage: fitted(plain, resources, stop, storage), signum)
-                fruitless = fruitless + 1 if attempts.count(runs) == before else 0
-                raised = None if signum() else outcome.get("raised")
-                if raised is None or not self.recovers(raised, resources, signum, fruitless):
-                    break
-        _raise(outcome, signum)
+    def room_now(self) -> Room:
+        """What lanes may use together."""
+        return this_machine()
 
-    def recovers(self, error: BaseException, resources: Resources, signum: Signum, fruitless: int) -> bool:
-        """Whether to go on after Ray Train gave up.
-
-        Args:
-            error: why it did.
-            fruitless: how often in a row, before any worker began.
+    def check_room(self, resources: Resources, signum: Signum) -> None:
+        """Refuse workers that never fit; machines that were lost may come back.
 
         Raises:
-            TrainingFailed: there is no room for the workers any more.
+            ConfigError: what is asked, and what there is.
+            TrainingFailed: machines that were lost do not come back.
         """
-        cause = type(getattr(error, "controller_failure", error)).__name__
-        return fruitless < (_MOST_STARTS if cause in _NO_START else 1)
+        self.check_fit(resources)
 
-    def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
-        return run_trials(self, next_run, judge, ended)
+    def still_lacking(self, unplaced: list[Resources] | None) -> str:
+        """Why workers that lanes wait for are given up, "" where they are not.
 
-    def session(self, work: Callable[[str], Any], signum: Signum, judge: Judge | None = None) -> dict[str, Any]:
-        """What work on the cluster "returned" or "raised"; it is given a folder for Ray's own files."""
-        return in_cluster(work, signum)
+        Args:
+            unplaced: see `RunQueue`.
+        """
+        return ""
 
-    def seen(self, path: Path) -> str:
-        """A path of this machine as workers reach it."""
-        return str(path)
+    def work(self, source: Source, folder: Path) -> int:
+        def values(run: Run) -> dict[str, Any]:
+            return run.as_values() | {"place": f"{self.place}{run.folder}"}
 
-    def asked(self, judge: Judge | None) -> Judge | None:
-        """The judge of trials as workers ask it."""
-        return judge
+        stop = folder / STOP
+        with listening(stop) as signum, self.kept():
+            check = partial(self.check_room, signum=signum)
+            queue = RunQueue(source, check, self.room_now, self.jobs, signum)
+            desk = Desk(queue, source, stop, values)
+            outcome = self._fit(queue, desk, stop, signum)
+        if desk.raised is not None:
+            raise desk.raised
+        error = outcome.get("raised")
+        if error is not None and not signum():
+            last = str(error).strip().splitlines()
+            raise TrainingFailed(
+                f"Ray gave up: {type(error).__name__}: {last[-1] if last else ''}; {GOES_ON}"
+            ) from error
+        return signum()
 
-    def plain(self, run: Run) -> dict[str, Any]:
-        """A run's plain values, its folder as workers reach it."""
-        return run.plain() | {"place": self.seen(run.folder)}
+    def _fit(self, queue: RunQueue, desk: Desk, stop: Path, signum: Signum) -> dict[str, Any]:
+        left = Event()
 
+        def leave(reason: str) -> None:
+            left.set()
+            desk.give_up(TrainingFailed(f"{reason}; {GOES_ON}"))
 
-def _raise(outcome: dict[str, Any], signum: Signum) -> None:
-    returned, raised = outcome.get("returned"), outcome.get("raised")
-    if returned and "error" in returned:
-        raise getattr(subquad.errors, returned["kind"], UserError)(returned["error"])
-    if raised is not None and not signum():
-        last = str(raised).strip().splitlines()
-        raise TrainingFailed(
-            f"Ray Train gave up: {type(raised).__name__}: {last[-1] if last else ''}; `subquad resume` goes on from "
-            "the newest checkpoint"
-        ) from raised
+        def is_left() -> bool:
+            reason = "" if left.is_set() or signum() else self.still_lacking(queue.unplaced)
+            if reason:
+                leave(reason)
+            return left.is_set()
+
+        def answer(question: Question) -> Any:
+            about, told = question
+            if about:
+                return desk.next_run(about, told)
+            return desk.prune_reason(told)
+
+        def fit(storage: str) -> None:
+            with driver_here(answer, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
+                fit_lanes(desk, f"{self.place}{stop}", f"{self.place}{storage}")
+
+        assert self._cluster is not None
+        return self._cluster.do(fit, signum, is_left)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        if self._cluster is not None:
+            yield
+            return
+        self._cluster = self.cluster()
+        try:
+            yield
+        finally:
+            self._cluster.stop()
+            self._cluster = None
+
+    def cluster(self) -> OwnCluster:
+        """Where it works."""
+        return OwnCluster()

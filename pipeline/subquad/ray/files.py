@@ -1,18 +1,22 @@
-"""The driver's machine, as workers on other machines have it: its files, and its judge of trials.
+"""The driver, as workers have it: who answers what they ask, and on other machines its files.
 
-A run's folder is on the driver's machine. Workers read and write it through one actor there, which `driver:///path`
-stands for: a file system for fsspec, so a run's `folder` is a `UPath` in them and nothing else knows.
+A run's folder is on the driver's machine. Workers read and write it through one actor there, which
+`driver:///path` stands for: a file system for fsspec, so a run's `folder` is a `UPath` in them and
+nothing else knows.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from threading import Event, Lock
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
@@ -22,18 +26,29 @@ from upath import UPath
 from upath.registry import register_implementation as register_path
 
 from subquad import disk
+from subquad.errors import by_class
 
 PROTOCOL = "driver"
+_LISTEN_SECONDS = 1.0
+
+Question = tuple[str, Any]
+"""Who or what it is about, and what is told with it."""
 
 
 class _Head:
-    """An actor on the driver's machine. What a file operation raises is returned, so that it keeps its class."""
+    """An actor on the driver's machine. What a file operation raises is returned, so that it
+    keeps its class.
 
-    def __init__(self, judge: Callable[[Path], str] | None):
-        self._local, self._judge = LocalFileSystem(), judge
+    Ray starts its process again if that dies. Then calls are made again, but for those that would
+    do something twice: they fail in the worker, whose run goes on from its newest checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self._local = LocalFileSystem()
         disk.hold(Path("/"))
         self._locks: dict[str, BaseFileLock] = {}
-        self._judging = Lock()
+        self._waiting: dict[str, tuple[Question, SimpleQueue[Any]]] = {}
+        self._asked = Event()
 
     def do(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
         """A file operation: one of the methods below, else of fsspec's local file system."""
@@ -42,21 +57,32 @@ class _Head:
         except Exception as error:
             return None, error
 
-    def stay(self) -> None:
-        """Returns never; a call of it ends with the actor."""
-        Event().wait()
+    def ask(self, question: Question) -> Any:
+        """The driver's answer to a worker."""
+        answered = SimpleQueue[Any]()
+        self._waiting[uuid.uuid4().hex] = (question, answered)
+        self._asked.set()
+        return answered.get()
 
-    def judge(self, folder: str) -> str:
-        """See `engine.loop.Signals`."""
-        with self._judging:  # it remembers what it has read
-            return self._judge(Path(folder)) if self._judge else ""
+    def exchange(self, answers: Mapping[str, Any]) -> dict[str, Question]:
+        """For the driver: take its answers, and wait a moment for questions.
 
-    def _write(self, path: str, mode: str, data: bytes) -> None:
-        """Whole files replace others at once; what is appended is on the disk."""
-        if mode == "wb":
-            with disk.replacing(Path(path)) as stream:
-                stream.write(data)
-            return
+        Returns:
+            all without an answer, so that nothing is lost where a call has to be made again.
+        """
+        for name, answer in answers.items():
+            if name in self._waiting:
+                self._waiting.pop(name)[1].put(answer)
+        self._asked.wait(_LISTEN_SECONDS)
+        self._asked.clear()
+        return {name: question for name, (question, _) in list(self._waiting.items())}
+
+    def _replace(self, path: str, data: bytes) -> None:
+        with disk.replacing(Path(path)) as stream:
+            stream.write(data)
+
+    def _extend(self, path: str, data: bytes, mode: str) -> None:
+        """Create a file ("xb") or append to it ("ab"); then it is on the disk."""
         disk.make_folder(Path(path).parent, exist_ok=True)
         with disk.opened(Path(path), mode) as stream:
             stream.write(data)
@@ -80,7 +106,9 @@ class _Head:
         disk.delete_tree(Path(path))
 
     def _claim(self, path: str, seconds: float) -> bool:
-        """For the first rank of a new group too: its driver is the same, and the group before it has gone."""
+        """For the first rank of a new group too: its driver is the same, and the group before it
+        has gone.
+        """
         if path not in self._locks:
             lock = FileLock(path)
             try:
@@ -95,39 +123,79 @@ class _Head:
             lock.release()
 
 
-def ask_judge(folder: Path) -> str:
-    """In a worker: what the search's judge says of a trial."""
+def ask_driver(question: Question) -> Any:
+    """In a worker: what the driver answers."""
     import ray
 
-    return ray.get(_head().judge.remote(folder.path))  # pyright: ignore[reportAttributeAccessIssue]
+    asked = _head().ask.options(concurrency_group="asking", max_task_retries=0)
+    return ray.get(asked.remote(question))
 
 
 @cache
 def _head() -> Any:
-    """In a worker: the actor. It outlives the worker, so the cluster is asked for it only once."""
+    """The actor. It outlives a worker, so the cluster is asked for it only once."""
     import ray
 
     return ray.get_actor(PROTOCOL)
 
 
-@contextmanager
-def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[Callable[[], bool]]:
-    """Let workers of the cluster that this process is connected to reach this machine's files for the block.
+def _serve(
+    actor: Any, answer: Callable[[Question], Any], lost: Callable[[str], None], over: Event
+) -> None:
+    """Answer until it is over, or no worker reaches this process any more."""
+    import ray
 
-    Yields:
-        what tells whether they no longer can: the actor has ended.
+    exchange = actor.exchange.options(concurrency_group="driver")
+    answers = dict[str, Any]()
+    while not over.is_set():
+        try:
+            questions: Any = ray.get(exchange.remote(answers))
+        except Exception as error:  # of Ray: the machine or the whole cluster has ended
+            if not over.is_set():
+                lost(by_class(error))
+            return
+        answers = {name: answer(question) for name, question in questions.items()}
+
+
+@contextmanager
+def driver_here(answer: Callable[[Question], Any], lost: Callable[[str], None]) -> Iterator[None]:
+    """Answer workers of the cluster that this process is connected to, and let them reach this
+    machine's files, for the block.
+
+    Args:
+        answer: called in a thread of its own, with one question at a time.
+        lost: called, with the reason, where no worker reaches this process any more.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=9)
-    actor = head.remote(judge)
-    staying = actor.stay.remote()
+    make: Any = ray.remote
+    actor = (
+        make(concurrency_groups={"asking": 9, "driver": 1})(_Head)
+        .options(
+            name=PROTOCOL,
+            num_cpus=0,
+            scheduling_strategy=here,
+            max_concurrency=9,
+            max_restarts=-1,
+            max_task_retries=-1,
+        )
+        .remote()
+    )
+    over = Event()
+    thread = Thread(target=_serve, args=(actor, answer, lost, over), daemon=True)
+    thread.start()
     try:
-        yield lambda: bool(ray.wait([staying], timeout=0)[0])
+        yield
     finally:
+        over.set()
+        thread.join(timeout=2 * _LISTEN_SECONDS)  # Ray tells on the screen of a call that is killed
         ray.kill(actor)
+        _head.cache_clear()  # Tune reaches files through it in this process too
+        with suppress(ValueError):  # until its name is free for the next one
+            while ray.get_actor(PROTOCOL):
+                time.sleep(0.05)
 
 
 class _DriverFiles(AbstractFileSystem):
@@ -138,12 +206,15 @@ class _DriverFiles(AbstractFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        return path.removeprefix(f"{PROTOCOL}://") if isinstance(path, str) else path
+        if isinstance(path, str):
+            return path.removeprefix(f"{PROTOCOL}://")
+        return path
 
     def _do(self, name: str, *given: Any) -> Any:
         import ray
 
-        result, error = ray.get(_head().do.remote(name, *given))
+        again = 0 if name == "extend" else -1
+        result, error = ray.get(_head().do.options(max_task_retries=again).remote(name, *given))
         if error is not None:
             raise error
         return result
@@ -169,11 +240,15 @@ class _DriverFiles(AbstractFileSystem):
     def rmdir(self, path: str) -> None:
         self._do("rmdir", path)
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **more: Any
+    ) -> bytes:
         return self._do("cat_file", path, start, end)
 
     def _open(self, path: str, mode: str = "rb", *given: Any, **more: Any) -> Any:
-        return io.BytesIO(self.cat_file(path)) if mode == "rb" else _Sent(self, path, mode)
+        if mode == "rb":
+            return io.BytesIO(self.cat_file(path))
+        return _Sent(self, path, mode)
 
     def lock(self, path: str) -> _DriverLock:
         """A lock of the driver's machine, as `filelock.FileLock` is of this one."""
@@ -182,7 +257,8 @@ class _DriverFiles(AbstractFileSystem):
 
 class _DriverLock:
     def __init__(self, files: _DriverFiles, path: str):
-        self._files, self._path = files, path
+        self._files = files
+        self._path = path
 
     def acquire(self, timeout: float) -> None:
         if not self._files._do("claim", self._path, timeout):
@@ -193,16 +269,24 @@ class _DriverLock:
 
 
 class _Sent(io.BytesIO):
-    """A file of the driver that is written: whole when it is closed, or appended to at each flush."""
+    """A file of the driver that is written: whole when it is closed, or appended to at each
+    flush.
+    """
 
     def __init__(self, files: _DriverFiles, path: str, mode: str):
         super().__init__()
-        self._files, self._path, self._mode = files, path, mode
+        self._files = files
+        self._path = path
+        self._mode = mode
         if mode == "xb":
             self._send()
 
     def _send(self) -> None:
-        self._files._do("write", self._path, self._mode, self.getvalue())
+        data = self.getvalue()
+        if self._mode == "wb":
+            self._files._do("replace", self._path, data)
+        else:
+            self._files._do("extend", self._path, data, self._mode)
         self._mode = "ab"
         self.seek(0)
         self.truncate()

@@ -1,6 +1,7 @@
 """Jobs on a cluster that exists: hand one in, follow what it says, stop it, and fetch what it made.
 
-All goes through the dashboard's port, and needs the cluster's token. Nothing of this process's environment is sent.
+All goes through the dashboard's port, and needs the cluster's token. Nothing of this process's
+environment is sent.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Jobs:
     def __init__(self, address: str, *, insecure: bool = False):
         self.address = address.rstrip("/")
         if _is_loopback(host := urlsplit(self.address).hostname or ""):
-            os.environ["NO_PROXY"] = os.environ["no_proxy"] = host  # a proxy would look on its own machine
+            # a proxy would look on its own machine
+            os.environ["NO_PROXY"] = os.environ["no_proxy"] = host
         self._headers = _credentials(self.address, insecure)
         os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # which Ray prefers to what it is given
         for name in ("dashboard_sdk", "job.sdk"):
@@ -69,17 +71,23 @@ class Jobs:
         try:
             yield
         except requests.RequestException as error:
-            raise UserError(f"{self.address}: no answer any more ({type(error).__name__})") from error
+            raise UserError(
+                f"{self.address}: no answer any more ({type(error).__name__})"
+            ) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"{self.address}: answers with what is no answer of Ray's") from error
         except (RuntimeError, ConnectionError) as error:
             said = str(error)
             if job and ("status code 404" in said or "does not exist" in said):
-                raise UserError(f"no job {job} on {self.address}; `subquad submit status` lists them") from error
+                raise UserError(
+                    f"no job {job} on {self.address}; `subquad submit status` lists them"
+                ) from error
             last = (said.strip().splitlines() or [""])[-1]
             raise UserError(f"{self.address}: refused: {last}") from error
 
-    def submit(self, archive: Path, words: Sequence[str], job: str, metadata: dict[str, str]) -> None:
+    def submit(
+        self, archive: Path, words: Sequence[str], job: str, metadata: dict[str, str]
+    ) -> None:
         """Upload a folder, packed, and start a command of subquad in it on the head node.
 
         Args:
@@ -94,7 +102,9 @@ class Jobs:
             "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},
         }
         with self._answering():
-            self._client.submit_job(entrypoint=command, submission_id=job, runtime_env=environment, metadata=metadata)
+            self._client.submit_job(
+                entrypoint=command, submission_id=job, runtime_env=environment, metadata=metadata
+            )
 
     def info(self, job: str) -> JobDetails:
         """What the cluster knows of a job."""
@@ -104,8 +114,8 @@ class Jobs:
     def all(self) -> list[JobDetails]:
         """The jobs that subquad handed in, the newest last."""
         with self._answering():
-            found = [one for one in self._client.list_jobs() if "subquad" in (one.metadata or {})]
-        return sorted(found, key=lambda one: one.start_time or 0)
+            found = [job for job in self._client.list_jobs() if "subquad" in (job.metadata or {})]
+        return sorted(found, key=lambda job: job.start_time or 0)
 
     def logs(self, job: str) -> str:
         """All that a job has said."""
@@ -127,7 +137,8 @@ class Jobs:
                     place += len(text)
                     seen = max(seen, place)
             except (RuntimeError, aiohttp.ClientError):
-                pass  # the connection broke: asked below whether the cluster answers, and begun again
+                # the connection broke: asked below whether the cluster answers, and begun again
+                pass
             info = self.info(job)
             if info.status.is_terminal():
                 return info
@@ -159,7 +170,9 @@ class Jobs:
         until = time.monotonic() + _STOP_SECONDS + 30
         while not (info := self.info(job)).status.is_terminal():
             if time.monotonic() > until:
-                raise UserError(f"job {job} has not ended after {_STOP_SECONDS + 30} s: {info.message}")
+                raise UserError(
+                    f"job {job} has not ended after {_STOP_SECONDS + 30} s: {info.message}"
+                )
             time.sleep(0.3)
         return info, True
 
@@ -178,7 +191,9 @@ class Jobs:
         asked = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
         with self._answering(job), requests.get(url, headers=self._headers, **asked) as found:
             if found.status_code != 200:
-                raise RunError(f"job {job}: nothing to fetch: it has written no results, or still runs")
+                raise RunError(
+                    f"job {job}: nothing to fetch: it has written no results, or still runs"
+                )
             return unpack(job, found.iter_content(_AT_ONCE), into, goes_on=goes_on)
 
 
@@ -186,7 +201,8 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
     """Headers for a cluster, after a look at what it answers without any.
 
     Raises:
-        UserError: it does not answer, it is open to everybody, or there is no token for it, or a wrong one.
+        UserError: it does not answer, it is open to everybody, or there is no token for it, or a
+            wrong one.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
@@ -195,17 +211,22 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
         if insecure:
             return {}
         raise UserError(
-            f"{address} asks for no token: whoever reaches it can run code there. Start the cluster with "
+            f"{address} asks for no token: whoever reaches it can run code there. "
+            "Start the cluster with "
             "RAY_AUTH_MODE=token, or write --insecure"
         )
     if _is_loopback(parts.hostname) and not insecure:
         _refuse_strange_listener(address, parts.port or (443 if parts.scheme == "https" else 80))
     token = _token()
     if token is None:
-        raise UserError(f"{address} asks for a token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as on the cluster")
+        raise UserError(
+            f"{address} asks for a token: set RAY_AUTH_TOKEN or "
+            "RAY_AUTH_TOKEN_PATH, as on the cluster"
+        )
     if parts.scheme == "http" and not _is_loopback(parts.hostname) and not insecure:
         raise UserError(
-            f"{address}: the token would go over the network in clear; go through a tunnel (ssh -L), use https, or "
+            f"{address}: the token would go over the network in clear; go through "
+            "a tunnel (ssh -L), use https, or "
             "write --insecure"
         )
     headers = {"Authorization": f"Bearer {token}"}
@@ -215,7 +236,8 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
 
 
 def _refuse_strange_listener(address: str, port: int) -> None:
-    """Refuse to give the token to a program of another user of this machine, which may listen where a tunnel ended.
+    """Refuse to give the token to a program of another user of this machine, which may listen where
+    a tunnel ended.
 
     Raises:
         UserError: the listener belongs to somebody else.
@@ -224,7 +246,8 @@ def _refuse_strange_listener(address: str, port: int) -> None:
     if strangers:
         names = ", ".join(f"user {uid}" for uid in sorted(strangers))
         raise UserError(
-            f"{address}: {names} listens there, not you, and would get the token: open your own tunnel to another "
+            f"{address}: {names} listens there, not you, and would get the token: "
+            "open your own tunnel to another "
             "port, or write --insecure if this cluster is theirs"
         )
 
@@ -239,7 +262,9 @@ def _listeners(port: int) -> set[int]:
             continue
         for row in rows:
             fields = row.split()
-            place, state, user = fields[1], fields[3], fields[7]
+            place = fields[1]
+            state = fields[3]
+            user = fields[7]
             if state == _LISTENS and int(place.rpartition(":")[2], 16) == port:
                 found.add(int(user))
     return found
@@ -248,10 +273,16 @@ def _listeners(port: int) -> set[int]:
 def _status(address: str, headers: dict[str, str]) -> int:
     """How a dashboard answers: 200, 401 or 403."""
     try:
-        answer = requests.get(f"{address}/api/version", headers=headers, timeout=_PROBE_SECONDS, allow_redirects=False)
+        answer = requests.get(
+            f"{address}/api/version", headers=headers, timeout=_PROBE_SECONDS, allow_redirects=False
+        )
         known = answer.status_code in (401, 403) or "ray_version" in answer.json()
     except requests.ConnectionError as error:
-        why = "its certificate is not trusted" if isinstance(error, requests.exceptions.SSLError) else "no connection"
+        why = (
+            "its certificate is not trusted"
+            if isinstance(error, requests.exceptions.SSLError)
+            else "no connection"
+        )
         raise UserError(f"{address}: {why}; is the cluster up, and the tunnel to it?") from error
     except requests.Timeout as error:
         raise UserError(f"{address}: no answer within {_PROBE_SECONDS} s") from error

@@ -1,7 +1,9 @@
-"""Results of a job: packed on the cluster, and unpacked here without trust in what the cluster sent. Imports no Ray.
+"""Results of a job: packed on the cluster, and unpacked here without trust in what the cluster
+sent. Imports no Ray.
 
 The archive is a zip file: its directory names each member and its size before anything is unpacked.
-Only regular files below `runs/NAME/STAMP` are written, and nothing that did not come from this job is replaced.
+Only regular files below `runs/NAME/STAMP` are written, and nothing that did not come from this job
+is replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -34,7 +35,9 @@ MOST_RATIO = 100
 SMALL = 64 * 2**20
 
 FETCHED = ".fetched.json"
-"""In a fetched folder: the job that it came from. A packed folder has no hidden files, so none can bring its own."""
+"""In a fetched folder: the job that it came from. A packed folder has no hidden files, so none
+can bring its own.
+"""
 
 
 def results_name(job: str) -> str:
@@ -43,14 +46,19 @@ def results_name(job: str) -> str:
 
 
 def leave_results(job: str, folders: Sequence[Path]) -> None:
-    """Pack folders below the working directory beside Ray's log of this job, from where they can be fetched.
+    """Pack folders below the working directory beside Ray's log of this job, from where they can be
+    fetched.
 
     Raises:
         RunError: there are more files than one archive may have.
     """
-    files = [path for folder in folders for path in sorted(folder.rglob("*")) if _is_sent(path, folder)]
+    files = [
+        path for folder in folders for path in sorted(folder.rglob("*")) if _is_sent(path, folder)
+    ]
     if len(files) > MOST_FILES:
-        raise RunError(f"{len(files):,} files; {MOST_FILES:,} can be fetched: copy the folder itself")
+        raise RunError(
+            f"{len(files):,} files; {MOST_FILES:,} can be fetched: copy the folder itself"
+        )
     if not files:
         return
     log = Path(os.readlink("/proc/self/fd/1"))
@@ -67,43 +75,25 @@ def _is_sent(path: Path, folder: Path) -> bool:
     return path.is_file() and not path.is_symlink() and not is_hidden and CHECKPOINTS not in parts
 
 
-@dataclass(frozen=True)
-class _Member:
-    """A file of an archive.
-
-    Attributes:
-        place: where it belongs below the target folder.
-        info: its entry in the archive.
-    """
-
-    place: PurePosixPath
-    info: zipfile.ZipInfo
-
-    @property
-    def top(self) -> PurePosixPath:
-        """`runs/NAME/STAMP`."""
-        return PurePosixPath(*self.place.parts[:3])
-
-
 def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") -> list[Path]:
     """Write a job's results below `into`.
 
-    They are unpacked in a fresh folder first, which is then renamed into place. A folder that is there already gets
-    the new files only if it was fetched from the same job.
+    They are unpacked in a fresh folder first, which is then renamed into place. A folder that is
+    there already gets the new files only if it was fetched from the same job.
 
     Args:
         job: its name.
         chunks: the archive, in pieces.
         into: the folder that gets `runs/`.
-        goes_on: the folder, as in `runs/NAME/STAMP`, that the user asked the job to go on with: it may have come from
-            an earlier job.
+        goes_on: the folder, as in `runs/NAME/STAMP`, that the user asked the job to go on with: it
+            may have come from an earlier job.
 
     Returns:
         the folders of runs, studies and searches.
 
     Raises:
-        RunError: the archive is damaged or too large, a member lies elsewhere, or a folder is there that did not
-            come from the job. Nothing is written then.
+        RunError: the archive is damaged or too large, a member lies elsewhere, or a folder is there
+            that did not come from the job. Nothing is written then.
     """
     label = f"job {job}: its results"
     try:
@@ -115,7 +105,14 @@ def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") 
         with tempfile.TemporaryFile(dir=scratch) as archive:
             _store(label, chunks, archive)
             return _unpacked(label, job, archive, scratch, into, goes_on)
-    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+    ) as error:
         raise RunError(f"{label} cannot be written to {into}: {error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -135,18 +132,20 @@ def _store(label: str, chunks: Iterable[bytes], archive: BinaryIO) -> None:
         archive.write(chunk)
 
 
-def _unpacked(label: str, job: str, archive: BinaryIO, scratch: Path, into: Path, goes_on: str) -> list[Path]:
+def _unpacked(
+    label: str, job: str, archive: BinaryIO, scratch: Path, into: Path, goes_on: str
+) -> list[Path]:
     _check_directory(label, archive)
     with zipfile.ZipFile(archive) as packed:
         members = _members(label, packed, into)
-        tops = list(dict.fromkeys(member.top for member in members))
+        tops = list(dict.fromkeys(PurePosixPath(*place.parts[:3]) for place in members))
         for top in tops:
             if str(top) != goes_on:
                 _refuse_foreign(label, job, into, top)
-        for member in members:
-            path = below(scratch, str(member.place))
+        for place, info in members.items():
+            path = below(scratch, str(place))
             path.parent.mkdir(parents=True, exist_ok=True)
-            with packed.open(member.info) as source, path.open("xb") as target:
+            with packed.open(info) as source, path.open("xb") as target:
                 shutil.copyfileobj(source, target)
     for top in tops:
         write_json(scratch / top / FETCHED, {"job": job})
@@ -155,8 +154,9 @@ def _unpacked(label: str, job: str, archive: BinaryIO, scratch: Path, into: Path
 
 
 _END = struct.Struct("<4s4H2LH")
-"""The record at the end of a zip file; its fields are signature, two numbers of disks, two of files, size and place of
-the list of files, and length of a comment."""
+"""The record at the end of a zip file; its fields are signature, two numbers of disks, two of
+files, size and place of the list of files, and length of a comment.
+"""
 _LARGER_END = b"PK\x06\x07"
 """Begins what stands before that record where its fields are too small."""
 _LARGER_END_BYTES = 20
@@ -175,15 +175,20 @@ def _check_directory(label: str, archive: BinaryIO) -> None:
     if len(end) < _END.size:
         raise RunError(f"{label} are no zip file")
     fields = _END.unpack(end[-_END.size :])
-    comment, listed = fields[7], fields[5]
+    comment = fields[7]
+    listed = fields[5]
     if fields[0] != b"PK\x05\x06" or comment or end.startswith(_LARGER_END):
         raise RunError(f"{label} are no zip file of subquad")
     if listed > MOST_DIRECTORY:
-        raise RunError(f"{label} have a list of files of {listed:,} bytes; allowed are {MOST_DIRECTORY:,}")
+        raise RunError(
+            f"{label} have a list of files of {listed:,} bytes; allowed are {MOST_DIRECTORY:,}"
+        )
 
 
-def _members(label: str, packed: zipfile.ZipFile, folder: Path) -> list[_Member]:
-    """The files of an archive, whose names and sizes were checked.
+def _members(
+    label: str, packed: zipfile.ZipFile, folder: Path
+) -> dict[PurePosixPath, zipfile.ZipInfo]:
+    """The files of an archive by their places, once names and sizes were checked.
 
     Raises:
         RunError: there are too many or too large ones, or one lies elsewhere or is no regular file.
@@ -193,17 +198,21 @@ def _members(label: str, packed: zipfile.ZipFile, folder: Path) -> list[_Member]
     sent = sum(entry.compress_size for entry in entries)
     if len(entries) > MOST_FILES or size > MOST_BYTES:
         raise RunError(
-            f"{label} are {len(entries):,} files with {size:,} bytes; allowed are {MOST_FILES:,} and {MOST_BYTES:,}"
+            f"{label} are {len(entries):,} files with {size:,} bytes; allowed are "
+            f"{MOST_FILES:,} and {MOST_BYTES:,}"
         )
     if size > SMALL and size > MOST_RATIO * sent:
-        raise RunError(f"{label} would become {size:,} bytes from {sent:,}: more than {MOST_RATIO} times as much")
-    members = [_member(label, entry, folder) for entry in entries]
-    if len({member.place for member in members}) < len(members):
+        raise RunError(
+            f"{label} would become {size:,} bytes from {sent:,}: more than "
+            f"{MOST_RATIO} times as much"
+        )
+    members = {_place_of(label, entry, folder): entry for entry in entries}
+    if len(members) < len(entries):
         raise RunError(f"{label} have two files with one name")
     return members
 
 
-def _member(label: str, entry: zipfile.ZipInfo, folder: Path) -> _Member:
+def _place_of(label: str, entry: zipfile.ZipInfo, folder: Path) -> PurePosixPath:
     name = entry.orig_filename  # as it was sent: `filename` ends at a NUL
     try:
         below(folder, name)
@@ -217,7 +226,7 @@ def _member(label: str, entry: zipfile.ZipInfo, folder: Path) -> _Member:
     is_known = entry.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
     if entry.is_dir() or kind not in (0, 0o100000) or not is_known:
         raise RunError(f"{label}: {name!r} is no regular file")
-    return _Member(place, entry)
+    return place
 
 
 def _refuse_foreign(label: str, job: str, into: Path, top: PurePosixPath) -> None:
@@ -232,11 +241,15 @@ def _refuse_foreign(label: str, job: str, into: Path, top: PurePosixPath) -> Non
     came_from = (read_json(target / FETCHED) or {}).get("job")
     if came_from != job:
         origin = f"came from job {came_from}" if came_from else "did not come from a job"
-        raise RunError(f"{label}: {target} is there and {origin}: move it away, or give another --into")
+        raise RunError(
+            f"{label}: {target} is there and {origin}: move it away, or give another --into"
+        )
 
 
 def _place(source: Path, target: Path) -> None:
-    """Rename a folder into place; where that is there, its files one by one, and others of it stay."""
+    """Rename a folder into place; where that is there, its files one by one, and others of it
+    stay.
+    """
     if not os.path.lexists(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)

@@ -1,94 +1,106 @@
-"""Ray Train: N workers run `drivers.work`, and are started again when one of them dies."""
+"""Workers of a lane: those of Ray Train are started again when one of them dies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from upath import UPath
 
 from subquad.drivers.signals import stop_file_watch
-from subquad.engine.loop import Judge
-from subquad.errors import SubquadError
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import in_cluster
-from subquad.ray.files import PROTOCOL
+from subquad.ray.files import PROTOCOL, ask_driver
 from subquad.runs import path_at
 
-# Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on; this ends one that
-# does.
+if TYPE_CHECKING:
+    from ray.train import ScalingConfig
+
+    from subquad.engine.group import Group
+
+# Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
+# this ends one that does.
 _MOST_FAILURES = 1000
 _RESIZE_SECONDS = 10.0
 """Between looks of an elastic group of workers for more room."""
+_NO_START = ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError")
+"""Why workers could not start that others' use of the room, or a lost machine, may cause."""
 
 
-def fitted(
-    runs: Sequence[Mapping[str, Any]], resources: Resources, stop: str, storage: str, judge: Judge | None = None
-) -> dict[str, Any]:
-    """Do runs by Ray Train, and return what a worker returned: a user's "error" and its "kind", where there was one.
+def fit_lane(name: str, resources: Resources, stop: str, storage: str) -> str:
+    """Let the workers of a lane take runs by Ray Train, until there are no more.
 
     Args:
-        runs: their plain values; they share one group of workers.
+        name: the lane's.
         resources: number of workers and what each gets.
         stop: file that stops them, with a signal's number in it, as they reach it.
         storage: folder for Ray's own files, as they reach it.
-        judge: of trials, see `Signals`.
+
+    Returns:
+        "", or why they found no room, as others use it or a machine was lost.
     """
     from ray.train import FailureConfig
 
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
-    config = {"runs": list(runs), "stop": stop, "judge": judge}
-    return _fit(_worker_main, config, resources, storage, in_search=runs[0]["is_trial"], failure_config=failures)
+    config = {"name": name, "stop": stop}
+    try:
+        fit_workers(_worker_main, config, resources, storage, failure_config=failures)
+    except Exception as error:
+        cause = type(getattr(error, "controller_failure", error)).__name__
+        if cause not in _NO_START:
+            raise
+        return cause
+    return ""
 
 
-def call_in_worker(function: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    """What a module's function returns in one Ray Train worker on a cluster of our own, as a run has it.
-
-    Args:
-        config: plain values, its argument.
-    """
-    outcome = in_cluster(lambda storage: _fit(function, config, Resources(), storage))
-    if "raised" in outcome:
-        raise outcome["raised"]
-    return outcome["returned"]
-
-
-def _fit(
+def fit_workers(
     function: Callable[[dict[str, Any]], dict[str, Any]],
     config: dict[str, Any],
     resources: Resources,
     storage: str,
-    in_search: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
-    from ray.train import RunConfig, ScalingConfig
+    """What a module's function returns in the workers of a Ray Train run."""
+    from ray.train import RunConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     class Trainer(TorchTrainer):
-        """Without two processes of Ray's: for data sets of its own; and one that ends workers which nobody needs any
-        more, but in a search: elsewhere they end with the driver.
-        """
+        """Without a process of Ray's for data sets of its own."""
 
         def _create_default_callbacks(self) -> list[Any]:
-            unneeded = {"DatasetsCallback"} | (set() if in_search else {"PlacementGroupCleanerCallback"})
-            return [one for one in super()._create_default_callbacks() if type(one).__name__ not in unneeded]
+            callbacks = super()._create_default_callbacks()
+            return [each for each in callbacks if type(each).__name__ != "DatasetsCallback"]
 
-    gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
     trainer = Trainer(
         function,
         train_loop_config=config,
         torch_config=TorchConfig(
-            backend="nccl" if resources.gpus_per_worker else "gloo", timeout_s=int(resources.hang_timeout_s)
+            backend="nccl" if resources.gpus_per_worker else "gloo",
+            timeout_s=int(resources.hang_timeout_s),
         ),
-        scaling_config=ScalingConfig(
-            num_workers=resources.most if resources.fewest == resources.most else (resources.fewest, resources.most),
-            elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
-            use_gpu=resources.gpus_per_worker > 0,
-            resources_per_worker={"CPU": resources.cpus_per_worker} | gpus,
-        ),
+        scaling_config=_workers(resources),
         run_config=RunConfig(name="subquad", **ray_files(storage), **more),
     )
     return trainer.fit().return_value or {}
+
+
+def _workers(resources: Resources) -> ScalingConfig:
+    from ray.train import ScalingConfig
+
+    fewest = resources.fewest
+    most = resources.most
+    return ScalingConfig(
+        num_workers=most if fewest == most else (fewest, most),
+        elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
+        use_gpu=resources.gpus_per_worker > 0,
+        resources_per_worker=worker_bundle(resources),
+    )
+
+
+def worker_bundle(resources: Resources) -> dict[str, float]:
+    """What Ray reserves for one worker."""
+    gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
+    return {"CPU": resources.cpus_per_worker, **gpus}
 
 
 def ray_files(folder: str) -> dict[str, Any]:
@@ -102,30 +114,42 @@ def ray_files(folder: str) -> dict[str, Any]:
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
-    """One rank. A user's mistake is returned, not raised: Ray would start the workers again for nothing.
-
-    An error is no user's mistake where a process of the cluster did not answer.
-    """
+    """One rank of a lane."""
     import ray.train
     import ray.train.torch
 
-    from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
 
     context = ray.train.get_context()
-    group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
-    try:
-        stop = stop_file_watch(path_at(config["stop"]))
-        work(rebuilt(config["runs"], group), group, stop, judge=config["judge"], restarts=True)
-    except SubquadError as error:
-        if _unanswered(error):
-            raise
-        return {"error": str(error), "kind": type(error).__name__}
+    device = ray.train.torch.get_device()
+    group = Group(context.get_world_rank(), context.get_world_size(), device)
+    work_in_lane(config["name"], config["stop"], group)
     return {}
 
 
+def work_in_lane(name: str, stop: str, group: Group) -> None:
+    """Do the runs that the driver gives a lane; every rank calls this.
+
+    Args:
+        name: the lane's.
+        stop: file that stops its workers, as they reach it.
+    """
+    from subquad.drivers.work import work
+
+    def take(done: Any) -> Any:
+        return ask_driver((name, done))
+
+    def prune_reason(folder: Path) -> str:
+        return ask_driver(("", folder.path if isinstance(folder, UPath) else str(folder)))
+
+    watch = stop_file_watch(path_at(stop))
+    work(take, group, watch, prune_reason=prune_reason, restarts=True, broken=_unanswered)
+
+
 def _unanswered(error: BaseException | None) -> bool:
-    """Whether an error comes from a process of the cluster that did not answer, but may the next time."""
+    """Whether an error comes from a process of the cluster that did not answer, but may the next
+    time: it is no user's mistake.
+    """
     from ray.exceptions import ActorDiedError, RayError
 
     if error is None or isinstance(error, ActorDiedError):

@@ -1,6 +1,8 @@
-"""What a job brings to the cluster: subquad, plugins and the experiment in one folder. Imports no Ray.
+"""What a job brings to the cluster: subquad, plugins and the experiment in one folder. Imports no
+Ray.
 
-Ray unpacks the folder on every node and puts it on Python's path, so that entry points load in every process.
+Ray unpacks the folder on every node and puts it on Python's path, so that entry points load in
+every process.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ import sys
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, distribution, distributions
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    PackagePath,
+    distribution,
+    distributions,
+)
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path, PurePosixPath
@@ -25,7 +33,9 @@ from subquad.registry.found import GROUPS, canonical
 from subquad.storage import below
 
 JOB = "subquad-job"
-"""Folder of the experiment and of what it names, beside the packages. It is no name of a Python package."""
+"""Folder of the experiment and of what it names, beside the packages. It is no name of a Python
+package.
+"""
 
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
@@ -52,7 +62,9 @@ def add_packages(given: Sequence[str], folder: Path) -> list[str]:
         for name, content in files.items():
             path = folder / name
             if path.exists():
-                raise PluginError(f"--plugin {package}: another package that is sent has a file {name} too")
+                raise PluginError(
+                    f"--plugin {package}: another package that is sent has a file {name} too"
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     return left_out
@@ -86,15 +98,19 @@ _TABLES = frozenset({".csv"})
 
 
 def _of_installed(name: str) -> tuple[dict[str, bytes], list[str]]:
-    """Files of an installed distribution as a wheel of it would have them, and those that are left out.
+    """Files of an installed distribution as a wheel of it would have them, and those that are left
+    out.
 
-    Of a distribution that was installed from a wheel all that came with it is sent. Of an editable one nobody knows
-    what a wheel would hold, so only code and what packages read as settings and templates is sent.
+    Of a distribution that was installed from a wheel all that came with it is sent. Of an editable
+    one nobody knows what a wheel would hold, so only code and what packages read as settings and
+    templates is sent.
     """
     try:
         owner = distribution(name)
     except PackageNotFoundError:
-        raise PluginError(f"--plugin {name}: not installed here; give an installed package or a .whl file") from None
+        raise PluginError(
+            f"--plugin {name}: not installed here; give an installed package or a .whl file"
+        ) from None
     info = f"{canonical(owner.metadata['Name']).replace('-', '_')}-{owner.version}.dist-info"
     texts = {base: owner.read_text(base) for base in ("METADATA", "WHEEL", "entry_points.txt")}
     files = {f"{info}/{base}": text.encode() for base, text in texts.items() if text}
@@ -103,7 +119,9 @@ def _of_installed(name: str) -> tuple[dict[str, bytes], list[str]]:
     for path in installed:
         files[str(path)] = Path(str(path.locate())).read_bytes()
     if not installed:
-        tables = {entry.module for entry in owner.entry_points if entry.group == GROUPS["published"]}
+        tables = {
+            entry.module for entry in owner.entry_points if entry.group == GROUPS["published"]
+        }
         for name, path in _source_files(owner):
             package = name.rpartition("/")[0].replace("/", ".")
             endings = _SENT | _TABLES if package in tables else _SENT
@@ -118,14 +136,19 @@ def _of_installed(name: str) -> tuple[dict[str, bytes], list[str]]:
 def _is_installed(path: PackagePath) -> bool:
     """Whether a row of a RECORD is a file that a wheel brought, and not what an installer wrote."""
     is_own = path.parts[0] != ".." and not path.parts[0].endswith((".dist-info", ".data"))
-    return is_own and path.hash is not None and path.suffix != ".pth" and not path.name.startswith("__editable__")
+    return (
+        is_own
+        and path.hash is not None
+        and path.suffix != ".pth"
+        and not path.name.startswith("__editable__")
+    )
 
 
 def _source_files(owner: Distribution) -> Iterator[tuple[str, Path | None]]:
     """Files of an editable distribution's packages, by their names in a wheel.
 
-    None for what git ignores, as tools that build wheels leave it out, and links to elsewhere; outside a repository
-    also for what is hidden.
+    None for what git ignores, as tools that build wheels leave it out, and links to elsewhere;
+    outside a repository also for what is hidden.
     """
     tops = [entry.module.partition(".")[0] for entry in owner.entry_points]
     tops += [path.parts[0].removesuffix(".py") for path in owner.files or ()]
@@ -146,17 +169,23 @@ def _files_below(package: str, location: Path) -> Iterator[tuple[str, Path | Non
         raise PluginError(f"--plugin: {error}; give a wheel") from error
     for path in sorted(_walked(location, hidden=known is not None)):
         is_here = path.is_file() and path.resolve().is_relative_to(location)
-        is_sent = is_here and (path in known if known is not None else not path.name.startswith("."))
+        is_sent = is_here and (
+            path in known if known is not None else not path.name.startswith(".")
+        )
         yield "/".join((package, *path.relative_to(location).parts)), path if is_sent else None
 
 
 def _walked(location: Path, *, hidden: bool) -> Iterator[Path]:
-    """Files below a folder, and the folders that are not entered: links, git's own, and unless asked hidden ones."""
+    """Files below a folder, and the folders that are not entered: links, git's own, and unless
+    asked hidden ones.
+    """
     for above, folders, files in os.walk(location):
         closed = [
             name
             for name in folders
-            if Path(above, name).is_symlink() or name == ".git" or (name.startswith(".") and not hidden)
+            if Path(above, name).is_symlink()
+            or name == ".git"
+            or (name.startswith(".") and not hidden)
         ]
         folders[:] = set(folders) - {*closed, "__pycache__"}
         yield from (Path(above, name) for name in (*closed, *files))
@@ -181,23 +210,33 @@ def check_packages(folder: Path) -> list[str]:
     Raises:
         PluginError: the first that cannot be used here, or the two.
     """
-    found = sorted(distributions(path=[str(folder)]), key=lambda one: canonical(one.metadata["Name"]))
+    found = {
+        f"{canonical(package.metadata['Name'])} {package.version}": package
+        for package in distributions(path=[str(folder)])
+    }
     offered: dict[tuple[str, str], str] = {}
-    for one in found:
-        label = f"{canonical(one.metadata['Name'])} {one.version}"
-        if reason := _unusable(one):
-            raise PluginError(f"{label}: {reason}; here is Python {sys.version_info.major}.{sys.version_info.minor}")
-        for entry in one.entry_points if not label.startswith("subquad ") else ():
+    for label, package in sorted(found.items()):
+        if reason := _unusable(package):
+            raise PluginError(
+                f"{label}: {reason}; here is Python "
+                f"{sys.version_info.major}.{sys.version_info.minor}"
+            )
+        for entry in package.entry_points if not label.startswith("subquad ") else ():
             other = offered.setdefault((entry.group, entry.name), label)
             if other != label and entry.group in _LOADED:
                 raise PluginError(
-                    f"{_LOADED[entry.group]} {entry.name!r} is offered by {other} and {label}: send one of them"
+                    f"{_LOADED[entry.group]} {entry.name!r} is offered by {other} "
+                    f"and {label}: send one of them"
                 )
-    return [f"{canonical(one.metadata['Name'])} {one.version}" for one in found]
+    return sorted(found)
 
 
-_LOADED = {group: kind for kind, group in GROUPS.items() if kind not in ("recipe", "space", "published")}
-"""Kinds of plugins by their groups; the others are folders of files, whose names may be the same."""
+_LOADED = {
+    group: kind for kind, group in GROUPS.items() if kind not in ("recipe", "space", "published")
+}
+"""Kinds of plugins by their groups; the others are folders of files, whose names may be the
+same.
+"""
 
 
 def _unusable(owner: Distribution) -> str:
@@ -207,7 +246,9 @@ def _unusable(owner: Distribution) -> str:
 
     wanted = (owner.metadata.get_all("Requires-Python") or [""])[0]
     try:
-        if not SpecifierSet(wanted).contains(".".join(map(str, sys.version_info[:3])), prereleases=True):
+        if not SpecifierSet(wanted).contains(
+            ".".join(map(str, sys.version_info[:3])), prereleases=True
+        ):
             return f"needs Python {wanted}"
     except InvalidSpecifier:
         return f"has no valid Requires-Python: {wanted}"
@@ -220,11 +261,15 @@ def _unusable(owner: Distribution) -> str:
         for tag in parse_tag(text)
         if (tag.interpreter, tag.abi) in ours
     ]
-    return "" if any(fits) or not said else f"is a wheel for {' and '.join(said)}"
+    if any(fits) or not said:
+        return ""
+    return f"is a wheel for {' and '.join(said)}"
 
 
 def add_file(name: str, content: bytes, folder: Path) -> str:
-    """Put a file that the experiment names beside it; its path from there. Files of one name do not meet."""
+    """Put a file that the experiment names beside it; its path from there. Files of one name do
+    not meet.
+    """
     place = PurePosixPath("files", hashlib.sha256(content).hexdigest()[:8], name)
     path = folder / JOB / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -235,9 +280,14 @@ def add_file(name: str, content: bytes, folder: Path) -> str:
 def pack(folder: Path, archive: Path) -> int:
     """Write a folder as a zip file; its size in bytes. The same files make the same bytes."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted(one for one in folder.rglob("*") if one.is_file() and "__pycache__" not in one.parts):
-            row = zipfile.ZipInfo(path.relative_to(folder).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
-            row.compress_type, row.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+        for path in sorted(folder.rglob("*")):
+            if not path.is_file() or "__pycache__" in path.parts:
+                continue
+            row = zipfile.ZipInfo(
+                path.relative_to(folder).as_posix(), date_time=(1980, 1, 1, 0, 0, 0)
+            )
+            row.compress_type = zipfile.ZIP_DEFLATED
+            row.external_attr = 0o644 << 16
             with path.open("rb") as source, packed.open(row, "w") as target:
                 shutil.copyfileobj(source, target)
     return archive.stat().st_size

@@ -1,14 +1,15 @@
-"""Plugins in three stages: found (metadata only), loaded (only the one asked for), checked (keeps the contract).
+"""Plugins in three stages: found (metadata only), loaded (only the one asked for), checked (keeps
+the contract).
 
 Importing this loads neither pydantic nor torch: what needs them imports them when it is called.
 """
 
-from subquad.registry.files import Recipe, recipe, recipes
-from subquad.registry.foreign import stdout_to_stderr
+from subquad.registry.faults import stdout_to_stderr
 from subquad.registry.found import GROUPS, Found, Kind, blocked, choose_plugin, clash, find_plugins
 from subquad.registry.loaded import (
     Resolved,
     build_class,
+    import_target,
     load_command,
     load_source,
     make_mixer,
@@ -17,6 +18,7 @@ from subquad.registry.loaded import (
     verify_same,
 )
 from subquad.registry.parameters import ParameterRow, describe_config
+from subquad.registry.shipped import Recipe, recipe, recipes
 from subquad.registry.source import SourceFile
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "clash",
     "describe_config",
     "find_plugins",
+    "import_target",
     "load_command",
     "load_source",
     "make_mixer",

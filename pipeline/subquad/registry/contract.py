@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from inspect import Parameter
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from subquad.errors import PluginError, plain
+from subquad.errors import PluginError, escaped
 from subquad.plugin import (
     API_VERSION,
     BackbonePlugin,
@@ -29,38 +30,57 @@ DESCRIPTORS: dict[Kind, type[Plugin]] = {
 }
 
 
+class AsWritten(Config, extra="allow"):
+    """Parameters whose schema is in a file that does not run: any, kept as they are written."""
+
+
 def check_plugin(found: Found, thing: Any) -> Plugin:
-    """The descriptor that an entry point stands for, with values of the right types; a class is given one.
+    """The descriptor that an entry point stands for, with values of the right types; a class is
+    given one.
 
     Raises:
         PluginError: it breaks the contract; what is wrong, in one line.
     """
+    if found.kind == "mixer" and isinstance(thing, type):
+        thing = _adapted(found, thing)
     if isinstance(thing, type) and not issubclass(thing, Plugin):
         plugin = check_plugin(found, _described(found, thing))
         check_class(found, thing)
         return plugin
-    _check_api(found, getattr(thing, "api", API_VERSION))
-    wanted = DESCRIPTORS[found.kind]
-    if not isinstance(thing, wanted):
-        bases = " or ".join(base.__name__ for base in _bases(found.kind))
-        given = thing.__name__ if isinstance(thing, type) else type(thing).__name__
-        raise PluginError(f"{found}: {found.target} is a {given}, not a {wanted.__name__} or a {bases} class")
-    _check_config(found, thing.config)
-    _check_fields(found, thing, wanted)
-    if isinstance(thing, MixerPlugin):
-        _check_fields(found, thing.facts, Facts, "facts.")
-    if not isinstance(thing.build, (str, type)):
-        raise PluginError(f'{found}: build is a {type(thing.build).__name__}, not "module:Class" or a class')
-    return thing
-
-
-def _check_api(found: Found, api: Any) -> None:
-    """Refuse a plugin written for another version of the plugin contract."""
+    api = getattr(thing, "api", API_VERSION)
     if type(api) is not int:
         raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
     if api != API_VERSION:
         hint = "upgrade subquad" if api > API_VERSION else f"upgrade {found.distribution}"
         raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
+    wanted = DESCRIPTORS[found.kind]
+    if not isinstance(thing, wanted):
+        bases = " or ".join(base.__name__ for base in _bases(found.kind))
+        given = f"{found.target} is a {_name_of(thing)}"
+        raise PluginError(f"{found}: {given}, not a {wanted.__name__} or a {bases} class")
+    _check_config(found, thing.config)
+    _check_fields(found, thing, wanted)
+    if isinstance(thing, MixerPlugin):
+        _check_fields(found, thing.facts, Facts, "facts.")
+    if not isinstance(thing.build, (str, type)):
+        given = f"build is a {_name_of(thing.build)}"
+        raise PluginError(f'{found}: {given}, not "module:Class" or a class')
+    return thing
+
+
+def _adapted(found: Found, cls: type) -> type:
+    """The class of a torch module that knows nothing of subquad, as a mixer; another as it is."""
+    from subquad.nn.bare import bare_mixer, fault_of, is_bare
+
+    if not is_bare(cls):
+        return cls
+    if fault := fault_of(cls):
+        raise PluginError(f"{found}: {fault}")
+    return bare_mixer(cls)
+
+
+def _name_of(thing: Any) -> str:
+    return (thing if isinstance(thing, type) else type(thing)).__name__
 
 
 def _check_config(found: Found, config: Any) -> None:
@@ -69,7 +89,9 @@ def _check_config(found: Found, config: Any) -> None:
         raise PluginError(f"{found}: config is {config!r}, not a subclass of subquad.plugin.Config")
     settings = config.model_config
     if not settings.get("frozen") or settings.get("extra") != "forbid":
-        raise PluginError(f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does")
+        raise PluginError(
+            f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does"
+        )
 
 
 def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") -> None:
@@ -78,8 +100,10 @@ def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") ->
         try:
             TypeAdapter(hints[field.name]).validate_python(getattr(thing, field.name), strict=True)
         except ValidationError as error:
-            given = plain(repr(getattr(thing, field.name)), limit=60)
-            raise PluginError(f"{found}: {prefix}{field.name} is {given}: {error.errors()[0]['msg']}") from None
+            given = escaped(repr(getattr(thing, field.name)), limit=60)
+            raise PluginError(
+                f"{found}: {prefix}{field.name} is {given}: {error.errors()[0]['msg']}"
+            ) from None
 
 
 _CALLS: dict[Kind, str] = {
@@ -111,7 +135,9 @@ _OWN_FIELDS: dict[Kind, dict[str, str]] = {
 
 
 def _bases(kind: Kind) -> tuple[type, ...]:
-    """The classes one of which a plugin of this kind must extend. Imports torch, except for data sets."""
+    """The classes one of which a plugin of this kind must extend. Imports torch, except for data
+    sets.
+    """
     if kind == "dataset":
         from subquad.data import Dataset
 
@@ -122,7 +148,8 @@ def _bases(kind: Kind) -> tuple[type, ...]:
 
 
 def check_class(found: Found, cls: Any) -> type:
-    """`cls`, once it is known to extend the right base, to implement it, and to take the arguments it is called with.
+    """`cls`, once it is known to extend the right base, to implement it, and to take the arguments
+    it is called with.
 
     Raises:
         PluginError: what is wrong, naming the method.
@@ -130,7 +157,9 @@ def check_class(found: Found, cls: Any) -> type:
     base = _base_of(found, cls)
     label = f"{found}: {cls.__name__}"
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
-        raise PluginError(f"{label} does not implement {', '.join(_wanted(base, name) for name in missing)}")
+        raise PluginError(
+            f"{label} does not implement {', '.join(_wanted(base, name) for name in missing)}"
+        )
     for name in sorted(getattr(base, "__abstractmethods__", ())):
         _check_method(label, cls, base, name)
     _check_constructor(label, cls, base, _CALLS[found.kind])
@@ -138,16 +167,20 @@ def check_class(found: Found, cls: Any) -> type:
 
 
 def _described(found: Found, cls: Any) -> Plugin:
-    """The descriptor of a plugin that was given as a class with `Config` and the descriptor's fields of its own."""
+    """The descriptor of a plugin that was given as a class with `Config` and the descriptor's
+    fields of its own.
+    """
     _base_of(found, cls)
     for attribute, example in _OWN_FIELDS[found.kind].items():
         if not hasattr(cls, attribute):
-            raise PluginError(f"{found}: {cls.__name__} has no class attribute {attribute} ({example})")
+            raise PluginError(
+                f"{found}: {cls.__name__} has no class attribute {attribute} ({example})"
+            )
     wanted = DESCRIPTORS[found.kind]
     names = {field.name for field in fields(wanted)} - {"config", "build"}
-    own_words = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0]
-    given: dict[str, Any] = {"summary": own_words} | {name: getattr(cls, name) for name in names if hasattr(cls, name)}
-    return wanted(config=cls.Config, build=cls, **given)
+    summary, *_ = inspect.cleandoc(cls.__doc__ or "").splitlines() or [""]
+    given = {name: getattr(cls, name, None) for name in names if hasattr(cls, name)}
+    return wanted(config=cls.Config, build=cls, **{"summary": summary, **given})
 
 
 def _base_of(found: Found, cls: Any) -> type:
@@ -156,24 +189,39 @@ def _base_of(found: Found, cls: Any) -> type:
         if isinstance(cls, type) and issubclass(cls, base):
             return base
     # Plugins import it from subquad.nn, which is where subquad.nn.mixer is public.
-    names = " or ".join(".".join([*base.__module__.split(".")[:2], base.__name__]) for base in allowed)
-    given = cls.__name__ if isinstance(cls, type) else repr(cls)
-    raise PluginError(f"{found}: {given} is not a subclass of {names}")
+    homes = [".".join(base.__module__.split(".")[:2]) for base in allowed]
+    names = [f"{home}.{base.__name__}" for home, base in zip(homes, allowed, strict=True)]
+    given = getattr(cls, "__name__", repr(cls))
+    raise PluginError(f"{found}: {given} is not a subclass of {' or '.join(names)}")
 
 
 def _check_method(label: str, cls: type, base: type, name: str) -> None:
-    declared, given = inspect.getattr_static(base, name), inspect.getattr_static(cls, name)
+    """Refuse a method that cannot be called as the contract says."""
+    declared = inspect.getattr_static(base, name)
     if isinstance(declared, property):
-        if inspect.isfunction(given):
+        if inspect.isfunction(inspect.getattr_static(cls, name)):
             raise PluginError(f"{label}.{name} is a method, not a property")
         return
-    if problem := _refusal(getattr(cls, name), declared):
-        raise PluginError(f"{label} must have {_wanted(base, name)}: {problem}")
+    method = getattr(cls, name)
+    parameters = inspect.signature(declared).parameters.values()
+    given = [(entry.name, entry.kind) for entry in parameters]
+    positional = [name for name, kind in given if kind is Parameter.POSITIONAL_OR_KEYWORD]
+    keywords = {name: None for name, kind in given if kind is Parameter.KEYWORD_ONLY}
+    try:
+        if not callable(method):
+            raise TypeError(f"it is a {type(method).__name__}")
+        inspect.signature(method).bind(*positional, **keywords)
+    except TypeError as error:
+        raise PluginError(f"{label} must have {_wanted(base, name)}: {error}") from None
 
 
 def _check_constructor(label: str, cls: type, base: type, call: str) -> None:
     parameters = inspect.signature(cls).parameters.values()
-    if cls.__init__ is base.__init__ and all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+    takes_any = all(
+        parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        for parameter in parameters
+    )
+    if cls.__init__ is base.__init__ and takes_any:
         raise PluginError(f"{label} has no __init__ of its own, it is built as cls{call}")
     try:
         inspect.signature(cls).bind(None, None)
@@ -181,25 +229,11 @@ def _check_constructor(label: str, cls: type, base: type, call: str) -> None:
         raise PluginError(f"{label} must be built as cls{call}: {error}") from None
 
 
-def _refusal(given: Any, declared: Any) -> str:
-    """Why `given` cannot be called as the contract says; "" where it can."""
-    parameters = inspect.signature(declared).parameters.values()
-    positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-    keywords = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
-    if not callable(given):
-        return f"it is a {type(given).__name__}"
-    try:
-        inspect.signature(given).bind(*positional, **keywords)
-    except TypeError as error:
-        return str(error)
-    return ""
-
-
 def _wanted(base: type, name: str) -> str:
     """A method as the contract declares it: `forward(x, *, keep=None, carry=None)`."""
     declared = inspect.getattr_static(base, name)
     if isinstance(declared, property):
         return f"the property {name}"
-    signature = inspect.signature(declared)
-    bare = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
-    return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
+    _, *parameters = inspect.signature(declared).parameters.values()
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
+    return f"{name}{inspect.Signature(bare)}"

@@ -1,4 +1,6 @@
-"""Find and choose: the installed plugins, from metadata alone, and the one a name stands for. Imports none of them."""
+"""Find and choose: the installed plugins, from metadata alone, and the one a name stands for.
+Imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
-from typing import Literal
+from importlib.metadata import Distribution, distribution, distributions
+from os.path import getmtime
+from typing import Literal, TypeVar, cast, get_args
 
-from subquad.errors import PluginError, plain
-from subquad.suggest import did_you_mean
+from subquad.errors import PluginError, escaped
+from subquad.suggest import did_you_mean, to_paste
 
 Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published", "command"]
 
@@ -26,7 +29,25 @@ GROUPS: dict[Kind, str] = {
     "published": "subquad.published",
     "command": "subquad.commands",
 }
-_KINDS: dict[str, Kind] = {group: kind for kind, group in GROUPS.items()}
+_OWN = "subquad"
+FILE_KINDS: tuple[Kind, ...] = ("recipe", "space", "published")
+"""Kinds whose packages hold YAML files and no code that runs."""
+
+
+def kind_of(word: str, also: Sequence[str] = ()) -> Kind:
+    """The kind that a user's word means, also in the plural; `also` are further words that are
+    allowed.
+
+    Raises:
+        PluginError: no kind is called so.
+    """
+    known = [*get_args(Kind), *also]
+    for singular in (word, word.removesuffix("es"), word.removesuffix("s")):
+        if singular in known:
+            return cast(Kind, singular)
+    raise PluginError(
+        escaped(f"no kind {word!r}{did_you_mean(word, known)}; kinds: {', '.join(known)}")
+    )
 
 
 @dataclass(frozen=True)
@@ -38,8 +59,8 @@ class Found:
         name: the entry point's name.
         distribution: who offers it, as a canonical name (`canonical`).
         version: the distribution's version.
-        target: "module:attribute", of a command a `click.Command`; for recipes and spaces the package that holds the
-            YAML files.
+        target: "module:attribute", of a command a `click.Command`; for recipes and spaces the
+            package that holds the YAML files.
     """
 
     kind: Kind
@@ -49,12 +70,17 @@ class Found:
     target: str
 
     def __str__(self) -> str:
-        return plain(f"{self.kind} {self.name!r} ({self.owner})")
+        return escaped(f"{self.kind} {self.name!r} ({self.owner})")
 
     @property
     def owner(self) -> str:
         """Distribution and version."""
-        return plain(f"{self.distribution} {self.version}")
+        return escaped(f"{self.distribution} {self.version}")
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes with subquad."""
+        return self.distribution == _OWN
 
     @property
     def full_name(self) -> str:
@@ -62,8 +88,13 @@ class Found:
         return f"{self.distribution}:{self.name}"
 
 
+_Row = TypeVar("_Row", bound=Found)
+
+
 def canonical(name: str) -> str:
-    """A distribution's name in the one form that is compared: `My_Plugins` and `my.plugins` are `my-plugins`."""
+    """A distribution's name in the one form that is compared: `My_Plugins` and `my.plugins` are
+    `my-plugins`.
+    """
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -78,7 +109,8 @@ def metadata_faults() -> tuple[str, ...]:
 
 
 def check_environment() -> None:
-    """Refuse an environment in which nothing that asks for entry points can be imported, torch among it.
+    """Refuse an environment in which nothing that asks for entry points can be imported, torch
+    among it.
 
     Raises:
         PluginError: the first distribution whose entry_points.txt is no UTF-8.
@@ -89,58 +121,54 @@ def check_environment() -> None:
         except UnicodeDecodeError as error:
             path = getattr(candidate, "_path", candidate.locate_file(""))
             raise PluginError(
-                f"{path}/entry_points.txt: not UTF-8 ({error.reason} at byte {error.start}); torch and others cannot "
+                f"{path}/entry_points.txt: not UTF-8 ({error.reason} at byte "
+                f"{error.start}); torch and others cannot "
                 "be imported beside it: repair or remove that distribution"
             ) from error
 
 
-def _path_state() -> tuple[tuple[str, int], ...]:
-    """What tells that something was installed or removed: sys.path, and when each folder on it changed."""
-    return tuple((entry, _changed(entry)) for entry in sys.path)
-
-
-def _changed(folder: str) -> int:
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:
-        return 0
+def _path_state() -> tuple[tuple[str, float], ...]:
+    """What tells that something was installed or removed: sys.path, and when each folder on it
+    changed.
+    """
+    folders = [entry or "." for entry in sys.path]
+    return tuple((folder, os.path.exists(folder) and getmtime(folder)) for folder in folders)
 
 
 @lru_cache(maxsize=4)
-def _scan(path_state: tuple[tuple[str, int], ...]) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """The plugins and the faults of one reading of all metadata; kept, since a study resolves thousands of names."""
-    found: set[Found] = set()
+def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """The plugins and the faults of one reading of all metadata; kept, since a study resolves
+    thousands of names.
+
+    Of several copies of a distribution the one counts that `import` takes, first on sys.path.
+    """
+    found: dict[str, list[Found]] = {}
     faults: list[str] = []
-    for offering in _offering(faults):
+    for candidate in distributions():
+        what = "metadata"
         try:
-            owner, version = canonical(offering.metadata["Name"]), offering.metadata["Version"] or "?"
-            entries = [entry for entry in offering.entry_points if entry.group in _KINDS]
-            found.update(Found(_KINDS[one.group], one.name, owner, version, one.value) for one in entries)
-        except Exception as error:  # malformed metadata of one distribution must not hide the others
-            faults.append(plain(f"{offering.locate_file('')}: entry points cannot be read ({error})"))
+            offered = candidate.read_text("entry_points.txt") or ""
+            owner = canonical(candidate.metadata["Name"]) if "[subquad." in offered else ""
+            if owner and owner not in found:
+                what = "entry points"
+                found[owner] = list(_entries(distribution(owner), owner))
+        except Exception as error:  # one distribution's must not hide the others
+            where = getattr(candidate, "_path", candidate.locate_file(""))
+            said = f"({type(error).__name__}: {error})"
+            faults.append(escaped(f"{where}: {what} cannot be read {said}"))
     kinds = list(GROUPS)
-    ranked = sorted(found, key=lambda item: (kinds.index(item.kind), item.name, item.distribution, item.target))
+    ranked = sorted(
+        {entry for entries in found.values() for entry in entries},
+        key=lambda item: (kinds.index(item.kind), item.name, item.distribution, item.target),
+    )
     return tuple(ranked), tuple(faults)
 
 
-def _offering(faults: list[str]) -> Iterator[Distribution]:
-    """Each distribution that mentions one of our groups, once: the copy `import` takes, first on sys.path."""
-    seen: set[str] = set()
-    for candidate in distributions():
-        try:
-            if not any(group in (candidate.read_text("entry_points.txt") or "") for group in _KINDS):
-                continue
-            name = canonical(candidate.metadata["Name"])
-        except Exception as error:  # a half-removed distribution: no METADATA, wrong encoding, no rights
-            where = getattr(candidate, "_path", candidate.locate_file(""))
-            faults.append(plain(f"{where}: metadata cannot be read ({type(error).__name__}: {error})"))
-            continue
-        if name not in seen:
-            seen.add(name)
-            try:
-                yield distribution(name)
-            except PackageNotFoundError:  # its folder has another name than its metadata
-                yield candidate
+def _entries(offering: Distribution, owner: str) -> Iterator[Found]:
+    version = offering.metadata["Version"] or "?"
+    for kind, group in GROUPS.items():
+        for entry in offering.entry_points.select(group=group):
+            yield Found(kind, entry.name, owner, version, entry.value)
 
 
 _ALLOWED, _DISABLED = "SUBQUAD_PLUGINS", "SUBQUAD_DISABLE_PLUGINS"
@@ -148,7 +176,8 @@ _SWITCH = {"": False, "0": False, "false": False, "1": True, "true": True}
 
 
 def blocked(distribution: str) -> str | None:
-    """Why the environment blocks a distribution; None where it does not. subquad's own plugins never are.
+    """Why the environment blocks a distribution; None where it does not. subquad's own plugins
+    never are.
 
     SUBQUAD_DISABLE_PLUGINS=1 blocks all others; SUBQUAD_PLUGINS=a,b all but those named.
 
@@ -158,26 +187,32 @@ def blocked(distribution: str) -> str | None:
     switch = os.environ.get(_DISABLED, "")
     if switch.lower() not in _SWITCH:
         raise PluginError(f"{_DISABLED}={switch}: write 1 or 0")
-    if canonical(distribution) == "subquad":
+    if canonical(distribution) == _OWN:
         return None
     if _SWITCH[switch.lower()]:
         return f"{_DISABLED}={switch}"
     allowed = os.environ.get(_ALLOWED, "")
     if allowed.strip() and canonical(distribution) not in _allowed():
-        return plain(f"not in {_ALLOWED}={allowed}")
+        return escaped(f"not in {_ALLOWED}={allowed}")
     return None
 
 
 def _allowed() -> list[str]:
     """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
-    return [canonical(name.strip()) for name in os.environ.get(_ALLOWED, "").split(",") if name.strip()]
+    names = map(str.strip, os.environ.get(_ALLOWED, "").split(","))
+    return [canonical(name) for name in names if name]
 
 
 def environment_warnings() -> list[str]:
-    """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer nothing."""
+    """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer
+    nothing.
+    """
     offering = {found.distribution for found in find_plugins()}
     absent = [name for name in _allowed() if name not in offering]
-    return [*metadata_faults(), *(plain(f"{_ALLOWED} names {name!r}, which offers no plugin") for name in absent)]
+    return [
+        *metadata_faults(),
+        *(escaped(f"{_ALLOWED} names {name!r}, which offers no plugin") for name in absent),
+    ]
 
 
 def choose_plugin(kind: Kind, name: str) -> Found:
@@ -186,43 +221,62 @@ def choose_plugin(kind: Kind, name: str) -> Found:
     Raises:
         PluginError: no plugin or more than one has this name, or the environment blocks it.
     """
-    everything = find_plugins(kind)
+    return choose(kind, name, find_plugins(kind))
+
+
+def choose(kind: Kind, name: str, rows: Sequence[_Row], faults: Sequence[str] = ()) -> _Row:
+    """The one of `rows` that a name stands for; `faults` are told where there is none."""
     owner, colon, short = name.partition(":")
-    rows = [row for row in everything if row.name == name]
-    rows = rows or [row for row in everything if colon and (row.distribution, row.name) == (canonical(owner), short)]
-    usable = [row for row in rows if not blocked(row.distribution)]
+    full_name = f"{canonical(owner)}{colon}{short}"
+    named = [row for row in rows if row.name == name]
+    named = named or [row for row in rows if row.full_name == full_name]
+    usable = [row for row in named if not blocked(row.distribution)]
     if len(usable) == 1:
         return usable[0]
     if usable:
         raise PluginError(_ambiguous(usable))
-    if rows:
-        raise PluginError(f"{rows[0]} is blocked by the environment: {blocked(rows[0].distribution)}")
-    raise PluginError(_unknown(kind, name))
+    if named:
+        reason = blocked(named[0].distribution)
+        raise PluginError(f"{named[0]} is blocked by the environment: {reason}")
+    hint = _hint(kind, name, rows)
+    shown = f"(`{to_paste('list', kind)}` shows what is installed)"
+    raise PluginError("; ".join([f"unknown {kind} {name!r}{hint} {shown}", *faults]))
 
 
 def clash(found: Found) -> str | None:
-    """Who else offers a usable plugin of the same kind and name, and what to write; None where nobody does."""
+    """Who else offers a usable plugin of the same kind and name, and what to write; None where
+    nobody does.
+    """
     same = [row for row in find_plugins(found.kind) if row.name == found.name and row != found]
     others = [row for row in same if not blocked(row.distribution)]
-    return _ambiguous([found, *others]) if others else None
+    if others:
+        return _ambiguous([found, *others])
+    return None
 
 
 def _ambiguous(rows: Sequence[Found]) -> str:
     """One line about plugins that share a name: who offers it, and what to write instead."""
-    first, owners = rows[0], sorted({row.distribution for row in rows})
-    if len(owners) == 1:
+    first = rows[0]
+    choices = sorted({row.full_name for row in rows})
+    if len(choices) == 1:
         targets = " and ".join(row.target for row in rows)
-        return f"{first} is declared more than once, as {targets}: its distribution must be repaired"
+        return (
+            f"{first} is declared more than once, as {targets}: its distribution must be repaired"
+        )
     offered = " and ".join(sorted({row.owner for row in rows}))
-    choices = " or ".join(sorted({row.full_name for row in rows}))
-    return plain(f"{first.kind} {first.name!r} is offered by {offered}: write {choices}")
+    return escaped(
+        f"{first.kind} {first.name!r} is offered by {offered}: write {' or '.join(choices)}"
+    )
 
 
-def _unknown(kind: Kind, name: str) -> str:
-    usable = [row for row in find_plugins() if not blocked(row.distribution)]
-    known = [row.full_name if ":" in name else row.name for row in usable if row.kind == kind]
-    elsewhere = sorted(f"; it is a {row.kind}" for row in usable if row.name == name)
-    hint = did_you_mean(name, known) or "".join(elsewhere[:1])
-    if name.endswith(".py") or "/" in name:
-        hint = f"; a {kind} in a file is written ./file.py:Class"
-    return f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed)"
+def _hint(kind: Kind, name: str, rows: Sequence[Found]) -> str:
+    """What may be meant by a name that nothing has."""
+    if kind not in FILE_KINDS and (name.endswith(".py") or "/" in name):
+        return f"; a {kind} in a file is written ./file.py:Class"
+    if kind == "mixer" and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Z]\w*", name):
+        module, _, cls = name.partition(":")
+        return f"; put `from {module} import {cls}` into a file, and write ./file.py:{cls}"
+    usable = [row for row in rows if not blocked(row.distribution)]
+    known = [row.full_name if ":" in name else row.name for row in usable]
+    elsewhere = [f"; it is a {row.kind}" for row in find_plugins() if row.name == name]
+    return did_you_mean(name, known) or "".join(elsewhere[:1])

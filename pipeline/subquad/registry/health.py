@@ -1,4 +1,6 @@
-"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table."""
+"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes
+a line in a table.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import contextlib
 import json
 import os
 import pickle
+import random
 import signal
 import tempfile
 import threading
@@ -21,19 +24,22 @@ from typing import Any, Literal, cast
 
 from packaging.requirements import Requirement
 
-from subquad.errors import SubquadError, plain
+from subquad.errors import SubquadError, escaped
 from subquad.processes import forking_context, settle
-from subquad.registry.files import package_folder
-from subquad.registry.foreign import flush_output, process_state
-from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
+from subquad.registry.faults import flush_output
+from subquad.registry.found import FILE_KINDS, Found, Kind, blocked, clash, find_plugins
 from subquad.registry.loaded import build_class, load_command, load_plugin
+from subquad.registry.shipped import package_folder
 
 BASE_LIMIT = 300.0
-"""Seconds that starting Python and importing torch, which data sets do without, may take; a plugin's own limit does not
-count them."""
+"""Seconds that starting Python and importing torch may take; a plugin's own limit does not count
+them.
+"""
 
 _STARTS = threading.Lock()
-"""multiprocessing asks after all children when it starts one, and only one thread may ask after a child."""
+"""multiprocessing asks after all children when it starts one, and only one thread may ask after
+a child.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,44 +75,52 @@ def examine(
         done: called with each report as it comes, from a worker thread.
     """
 
-    def one(found: Found) -> PluginHealth:
+    def probe(found: Found) -> PluginHealth:
         report = _report(found, timeout)
         if done:
             done(report)
         return report
 
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        return list(pool.map(one, find_plugins(kind)))
+        return list(pool.map(probe, find_plugins(kind)))
 
 
 def _report(found: Found, timeout: float) -> PluginHealth:
     if reason := blocked(found.distribution):
         return PluginHealth(found, "blocked", reason)
-    if found.kind in ("recipe", "space", "published"):
-        reason = None if package_folder(found.target) else f"no package {plain(found.target)}"
+    if found.kind in FILE_KINDS:
+        reason = None if package_folder(found.target) else f"no package {escaped(found.target)}"
         return PluginHealth(found, "broken" if reason else "ok", reason)
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
-        printed, complaints = Path(scratch, "stdout"), Path(scratch, "stderr")
+        printed = Path(scratch, "stdout")
+        complaints = Path(scratch, "stderr")
         reason, warnings = _probe_apart(found, timeout, printed, complaints)
         if line := _last_line(printed):
             warnings.append(f"prints to stdout when imported: {line!r}")
-    told = (clash(found), *warnings)
-    return PluginHealth(found, "broken" if reason else "ok", reason, tuple(filter(None, told)))
+    notes = (clash(found), *warnings)
+    return PluginHealth(found, "broken" if reason else "ok", reason, tuple(filter(None, notes)))
 
 
-def _probe_apart(found: Found, timeout: float, printed: Path, complaints: Path) -> tuple[str | None, list[str]]:
+def _probe_apart(
+    found: Found, timeout: float, printed: Path, complaints: Path
+) -> tuple[str | None, list[str]]:
     """Probe in a child; what is wrong and the warnings."""
     ours, theirs = Pipe(duplex=False)
+    given = (found, theirs, printed, complaints, dict(os.environ))
     with _STARTS:
-        child = forking_context().Process(target=_main, args=(found, theirs, printed, complaints, dict(os.environ)))
+        child = forking_context().Process(target=_main, args=given)
         child.start()
     theirs.close()
+    said = f"takes more than {timeout:g} s"
     try:
-        return json.loads(_last_message(ours, timeout))
-    except TimeoutError:
-        said = f"takes more than {timeout:g} s"
+        # its first message says that the plugin's time begins, its second what was found
+        if ours.poll(BASE_LIMIT) and ours.recv_bytes() and ours.poll(timeout):
+            return json.loads(ours.recv_bytes())
     except (EOFError, OSError):
-        said = _end(child, complaints, timeout)
+        wait([child.sentinel], timeout)
+        said = f"ends the process {_end(child)}".rstrip()
+        if complaint := _last_line(complaints):
+            said += f" ({complaint})"
     finally:
         ours.close()
         child.kill()
@@ -116,36 +130,27 @@ def _probe_apart(found: Found, timeout: float, printed: Path, complaints: Path) 
     return f"{found} cannot be loaded: its import {said}", []
 
 
-def _last_message(pipe: Connection, timeout: float) -> bytes:
-    """A child's second message; its first says that the plugin's time begins."""
-    message = b""
-    for limit in (BASE_LIMIT, timeout):
-        if not pipe.poll(limit):
-            raise TimeoutError
-        message = pipe.recv_bytes()
-    return message
-
-
-def _end(child: BaseProcess, complaints: Path, timeout: float) -> str:
-    """How a child ended that closed its pipe without a word; a plugin may close the pipe itself, and go on."""
-    if not wait([child.sentinel], 5):
-        return f"takes more than {timeout:g} s"
+def _end(child: BaseProcess) -> str:
+    """How a child ended that closed its pipe without a word."""
     with _STARTS:
-        code = cast("int", child.exitcode)
-    if code < 0:
-        return f"ends the process ({signal.strsignal(-code)})"
-    complaint = _last_line(complaints)
-    return f"ends the process with exit code {code}{f' ({complaint})' if complaint else ''}"
+        code = child.exitcode
+    if code is not None and code < 0:
+        return f"({signal.strsignal(-code)})"
+    return f"with exit code {code}"
 
 
 def _last_line(file: Path) -> str:
     text = file.read_bytes()[-4096:] if file.exists() else b""
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[-1], limit=200) if lines else ""
+    if lines:
+        return escaped(lines[-1], limit=200)
+    return ""
 
 
 def _probe(found: Found) -> tuple[str | None, list[str]]:
-    """Load a plugin, check it, import and check its class; what is wrong, and what the imports changed."""
+    """Load a plugin, check it, import and check its class; what is wrong, and what the imports
+    changed.
+    """
     before = _state()
     try:
         if found.kind == "command":
@@ -155,24 +160,36 @@ def _probe(found: Found) -> tuple[str | None, list[str]]:
     except SubquadError as error:
         return str(error), []
     after = _state()
-    told = (before.keys() & after.keys()) | {name for name in {*before, *after} if name.startswith("the env")}
-    return None, [f"changes {name} when imported" for name in sorted(told) if before.get(name) != after.get(name)]
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return None, [f"changes {name} when imported" for name in sorted(changed)]
 
 
 def _state() -> dict[str, Any]:
-    """What an import must leave alone."""
-    variables = {f"the environment variable {plain(name)}": value for name, value in os.environ.items()}
-    return {name: pickle.dumps(value) for name, (value, _) in process_state().items()} | variables
+    """What an import must leave alone, by name, as values that can be compared."""
+    import numpy as np
+    import torch
+
+    return {
+        "Python's random state": random.getstate(),
+        "numpy's random state": pickle.dumps(np.random.get_state()),
+        "torch's random state": torch.get_rng_state().tolist(),
+        "torch's default dtype": torch.get_default_dtype(),
+        "the working directory": os.getcwd(),
+        **{f"the environment variable {escaped(name)}": os.environ[name] for name in os.environ},
+    }
 
 
-def _main(found: Found, pipe: Connection, printed: Path, complaints: Path, environment: Mapping[str, str]) -> None:
-    """Probe a plugin, and leave without running its exit handlers. All that it starts is of this process's session."""
+def _main(
+    found: Found, pipe: Connection, printed: Path, complaints: Path, environment: Mapping[str, str]
+) -> None:
+    """Probe a plugin, and leave without running its exit handlers. All that it starts is of this
+    process's session.
+    """
     os.setsid()
     settle(environment)
     for number, file in enumerate((printed, complaints), start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    for base in ("numpy", "subquad.data" if found.kind == "dataset" else "subquad.nn"):
-        import_module(base)  # their time is not the plugin's, and random states can be compared
+    import_module("subquad.nn")  # its time is not the plugin's
     pipe.send_bytes(b"the plugin's time begins")
     findings = _probe(found)
     flush_output()
@@ -185,11 +202,11 @@ def wrong_versions() -> list[str]:
 
     The versions that it asks for (pyproject.toml) have no security fault that is known.
     """
-    found = dict[str, None]()
+    wrong = []
     for requirement in map(Requirement, requires("subquad") or ()):
         with contextlib.suppress(PackageNotFoundError):
             installed = version(requirement.name)
             if not requirement.specifier.contains(installed, prereleases=True):
-                asked = f"subquad asks for {requirement.specifier}"
-                found[f"{requirement.name} {installed} is installed, and {asked}"] = None
-    return list(found)
+                wanted = f"subquad asks for {requirement.specifier}"
+                wrong.append(f"{requirement.name} {installed} is installed, and {wanted}")
+    return list(dict.fromkeys(wrong))

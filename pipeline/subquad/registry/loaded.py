@@ -1,37 +1,62 @@
-"""Resolve: from a name to a plugin that is loaded and checked, to its class, to a mixer; and what a run records of it.
+"""Resolve: from a name to a plugin that is loaded and checked, to its class, to a mixer; and what a
+run records of it.
 
-The contract is imported where it is used: `find_plugins` and `subquad list` do without pydantic and torch.
+The contract is imported where it is used: `find_plugins` and `subquad list` do without pydantic and
+torch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
+from inspect import getattr_static, isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.registry.foreign import blamed
-from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugin, find_plugins
+from subquad.registry.faults import blamed
+from subquad.registry.found import (
+    FILE_KINDS,
+    Found,
+    Kind,
+    blocked,
+    canonical,
+    choose_plugin,
+    find_plugins,
+)
 from subquad.registry.source import SourceFile
+from subquad.suggest import to_paste
 
 if TYPE_CHECKING:
     import click
 
     from subquad.nn import TokenMixer
-    from subquad.plugin import Config, Plugin, Site
+    from subquad.plugin import Config, Facts, Plugin, Site
 
 
-def _import(found: Found, target: str) -> Any:
-    """What "module:attribute" of a plugin stands for, not checked yet."""
+_INSTALLERS = re.compile(r"\.\.|[^,]*(\.dist-info/|\.pyc(,|$))")
+"""Rows of a RECORD that are not of the wheel's content: scripts and metadata of the installer,
+compiled files.
+"""
+
+
+def import_target(found: Found, target: str) -> Any:
+    """What "module:attribute" of a plugin stands for, imported now and not checked yet.
+
+    Raises:
+        PluginError: it is not of this form, or cannot be imported.
+    """
     module, _, attributes = target.partition("[")[0].strip().partition(":")
     if not module or not attributes:
-        raise PluginError(f"{found} cannot be loaded: {target!r} is not of the form module:attribute")
+        raise PluginError(
+            f"{found} cannot be loaded: {target!r} is not of the form module:attribute"
+        )
     with blamed(f"{found} cannot be loaded"):
         thing = importlib.import_module(module)
         for attribute in attributes.split("."):
@@ -47,7 +72,7 @@ class Resolved:
         plugin: its descriptor.
         found: where it came from.
         source: its text, for a plugin in a file.
-        runs: false for one in a file that is only read, see `registry.unrun`.
+        runs: false for one in a file that is only read, see `read_only`.
     """
 
     plugin: Plugin
@@ -67,10 +92,10 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
     Raises:
         PluginError: unknown, ambiguous, blocked, broken or of another API version.
     """
-    if kind in ("recipe", "space", "published"):
+    if kind in FILE_KINDS:
         raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
     if kind == "command":
-        raise PluginError(f"a command has no parameters to show: `subquad {name} --help`")
+        raise PluginError(f"a command has no parameters to show: `{to_paste(name, '--help')}`")
     if ".py:" in name:
         return load_source(SourceFile.read(kind, name, base))
     return load_plugin(choose_plugin(kind, name))
@@ -80,11 +105,12 @@ def load_plugin(found: Found) -> Resolved:
     """Import a plugin and check its descriptor.
 
     Raises:
-        PluginError: its target is not "module:attribute", importing it fails in any way, or it breaks the contract.
+        PluginError: its target is not "module:attribute", importing it fails in any way, or it
+            breaks the contract.
     """
     from subquad.registry.contract import check_plugin
 
-    return Resolved(check_plugin(found, _import(found, found.target)), found)
+    return Resolved(check_plugin(found, import_target(found, found.target)), found)
 
 
 def load_command(found: Found) -> click.Command:
@@ -95,9 +121,11 @@ def load_command(found: Found) -> click.Command:
     """
     import click
 
-    command = _import(found, found.target)
+    command = import_target(found, found.target)
     if not isinstance(command, click.Command):
-        raise PluginError(f"{found}: {found.target} is {type(command).__name__}, not a click.Command")
+        raise PluginError(
+            f"{found}: {found.target} is {type(command).__name__}, not a click.Command"
+        )
     return command
 
 
@@ -111,25 +139,45 @@ def load_source(source: SourceFile) -> Resolved:
 
     plugin = check_plugin(source.found, source.run())
     if not isinstance(plugin.build, type):
-        raise PluginError(f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}")
+        raise PluginError(
+            f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}"
+        )
     return Resolved(plugin, source.found, source)
+
+
+def read_only(source: SourceFile) -> Resolved:
+    """What stands in the place of a plugin in a file of which nothing runs, where somebody's
+    experiment is only looked at: its parameters are kept as written, and nothing can be built.
+    """
+    from subquad.plugin import Metric
+    from subquad.registry.contract import DESCRIPTORS, AsWritten
+
+    wanted = DESCRIPTORS[source.kind]
+    own = {"inputs": (), "targets": (), "reports": {"score": Metric()}}
+    needed = {field.name: own[field.name] for field in fields(wanted) if field.name in own}
+    plugin = wanted(config=AsWritten, build="", summary="not run", **needed)
+    return Resolved(plugin, source.found, source, runs=False)
 
 
 def build_class(resolved: Resolved) -> type:
     """The class that does the work, imported now and checked.
 
     Raises:
-        PluginError: it cannot be imported, extends the wrong base or does not implement it; or it does not run here.
+        PluginError: it cannot be imported, extends the wrong base or does not implement it; or it
+            does not run here.
     """
     if not resolved.runs:
         raise PluginError(
-            f"{resolved.found}: looking runs no file that only an experiment or a folder names; to run it, name it on "
+            f"{resolved.found}: looking runs no file that only an experiment or a "
+            "folder names; to run it, name it on "
             f"this command line, {resolved.found.kind}={resolved.found.name}"
         )
     from subquad.registry.contract import check_class
 
     build = resolved.plugin.build
-    return check_class(resolved.found, _import(resolved.found, build) if isinstance(build, str) else build)
+    return check_class(
+        resolved.found, import_target(resolved.found, build) if isinstance(build, str) else build
+    )
 
 
 def check_site(resolved: Resolved, config: Config, site: Site) -> None:
@@ -141,22 +189,30 @@ def check_site(resolved: Resolved, config: Config, site: Site) -> None:
     from subquad.plugin import MixerConfig, MixerPlugin
 
     assert isinstance(resolved.plugin, MixerPlugin)
-    facts, name = resolved.plugin.facts_of(config), resolved.found.name
-    if site.dim % site.num_heads:
-        raise ConfigError(f"mixer {name}: {site.num_heads} heads do not divide the width {site.dim}")
-    why, other = f"mixer {name} with these parameters", f"(role {site.role}); `mixers` can name another for this role"
-    if site.causal and facts.causal == "never":
-        raise ConfigError(f"{why} sees later positions and cannot be causal {other}")
-    if site.role == "cross" and not facts.cross:
-        raise ConfigError(f"{why} mixes one sequence and cannot let it see another {other}")
-    if isinstance(facts.max_length, int) and site.max_len > facts.max_length:
-        raise ConfigError(f"mixer {name} takes at most {facts.max_length} positions, got {site.max_len}")
+    name = f"mixer {resolved.found.name}"
+    if reason := _refusal(resolved.plugin.facts_of(config), site):
+        raise ConfigError(f"{name}{reason}")
     if isinstance(config, MixerConfig):
         try:
             with blamed(f"{resolved.found} cannot check where it stands", passing=(ValueError,)):
                 config.check(site)
         except ValueError as error:
-            raise ConfigError(f"mixer.params: {error} (mixer {name})") from error
+            raise ConfigError(f"mixer.params: {error} ({name})") from error
+
+
+def _refusal(facts: Facts, site: Site) -> str:
+    """Why what a mixer claims does not fit a site; "" where it does."""
+    other = f"(role {site.role}); `mixers` can name another for this role"
+    claims = " with these parameters"
+    if site.dim % site.num_heads:
+        return f": {site.num_heads} heads do not divide the width {site.dim}"
+    if site.causal and facts.causal == "never":
+        return f"{claims} sees later positions and cannot be causal {other}"
+    if site.role == "cross" and not facts.cross:
+        return f"{claims} mixes one sequence and cannot let it see another {other}"
+    if isinstance(facts.max_length, int) and site.max_len > facts.max_length:
+        return f" takes at most {facts.max_length} positions, got {site.max_len}"
+    return ""
 
 
 def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
@@ -164,23 +220,74 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
 
     Raises:
         ConfigError: the mixer cannot stand at this site.
-        PluginError: its constructor raised something that is not a `SubquadError`, or leaves weights to the first call.
+        PluginError: its constructor raised something that is not a `SubquadError`, or leaves
+            weights to the first call, or sets a method of every mixer.
     """
     from torch.nn.parameter import is_lazy
 
     from subquad.nn import AttentionCore, AttentionMixer
-    from subquad.plugin import AttentionConfig
+    from subquad.plugin import AttentionConfig, MixerPlugin
 
     check_site(resolved, config, site)
     cls = build_class(resolved)
-    with blamed(f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)):
-        mixer = cls(config, site)
+    with blamed(
+        f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)
+    ):
+        mixer = _constructed(resolved, cls, config, site)
     if lazy := [name for name, weight in mixer.named_parameters() if is_lazy(weight)]:
         raise PluginError(
-            f"{resolved.found}: {', '.join(lazy)} would be made in the first call; training needs it before"
+            f"{resolved.found}: {', '.join(lazy)} would be made in the first call; "
+            "training needs it before"
         )
     if isinstance(mixer, AttentionCore):
-        return AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
+        own = config if isinstance(config, AttentionConfig) else None
+        mixer = AttentionMixer(mixer, site, own)
+    assert isinstance(resolved.plugin, MixerPlugin)
+    claimed = resolved.plugin.facts_of(config).max_length
+    longest = site.max_len if claimed == "site" else claimed
+    if longest:
+        refuse = partial(_refuse_longer, resolved.found.name, longest)
+        mixer.register_forward_pre_hook(refuse, with_kwargs=True)
+    return mixer
+
+
+def _refuse_longer(
+    name: str, longest: int, mixer: TokenMixer, given: tuple[Any, ...], words: dict[str, Any]
+) -> None:
+    """Before a mixer's own code sees a longer sequence than it was built for.
+
+    Raises:
+        PluginError: it is longer.
+    """
+    x = given[0] if given else words["x"]
+    length = x.shape[1]
+    if length > longest:
+        raise PluginError(f"{name}: got {length} positions, and it was built for {longest}")
+
+
+def _constructed(resolved: Resolved, cls: type, config: Config, site: Site) -> Any:
+    """A mixer or core.
+
+    Raises:
+        PluginError: it sets an attribute that is a method of every one.
+    """
+    from subquad.nn import AttentionCore, TokenMixer
+
+    taken = {name for base in (TokenMixer, AttentionCore) for name in vars(base)} - {"forward"}
+    offered = {name: getattr_static(cls, name, None) for name in taken if name[0] != "_"}
+    methods = [name for name, held in offered.items() if isfunction(held) or type(held) is property]
+    reserved = (
+        f"{resolved.found}: {{}} is a method of every mixer: give that attribute another name"
+    )
+    try:
+        mixer = cls(config, site)
+    except KeyError as error:  # torch's words for a weight or a buffer of that name
+        for name in methods:
+            if f"attribute '{name}' already exists" in str(error):
+                raise PluginError(reserved.format(f"self.{name}")) from error
+        raise
+    for name in sorted({*vars(mixer), *mixer._modules}.intersection(methods)):
+        raise PluginError(reserved.format(f"self.{name}"))
     return mixer
 
 
@@ -188,24 +295,21 @@ def plugin_facts(resolved: Resolved) -> dict[str, Any]:
     """Where a plugin came from, for environment.json.
 
     Returns:
-        kind, name, distribution, version, api, source (the path of a plugin in a file, else None), editable, and
-        sha256: of the file's bytes, or of the rows of the distribution's RECORD that list its own code and data (rows
-        that differ between two installations of one wheel are left out); None where it has no RECORD.
+        kind, name, distribution, version, api, source (the path of a plugin in a file, else None),
+        editable, and sha256: of the file's bytes, or of the rows of the distribution's RECORD that
+        list its own code and data (rows that differ between two installations of one wheel are left
+        out); None where it has no RECORD.
     """
-    found, source = resolved.found, resolved.source
-    return {
-        "kind": found.kind,
-        "name": found.name,
-        "distribution": found.distribution,
-        "version": found.version,
-        "api": resolved.plugin.api,
-        "source": source.path if source else None,
-        **({"editable": False, "sha256": source.sha256} if source else _installed(found.distribution)),
-    }
+    found = resolved.found
+    source = resolved.source
+    own = {name: getattr(found, name) for name in ("kind", "name", "distribution", "version")}
+    text = {"editable": False, "sha256": source.sha256} if source else _installed(found)
+    return {**own, "api": resolved.plugin.api, "source": source and source.path, **text}
 
 
 def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
-    """Check on this node that it has the plugins another one recorded with `plugin_facts`. Imports none of them.
+    """Check on this node that it has the plugins another one recorded with `plugin_facts`. Imports
+    none of them.
 
     Args:
         expected: one record per plugin; those in a file travel as text and are not looked for.
@@ -213,45 +317,38 @@ def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         PluginError: names this node and all that it lacks, or has in another version.
     """
-    problems = dict.fromkeys(_difference(one) for one in expected if not one.get("source"))
-    if told := "; ".join(filter(None, problems)):
-        raise PluginError(f"node {platform.node()}: {told}")
+    problems = dict.fromkeys(_difference(facts) for facts in expected if not facts.get("source"))
+    if lacking := "; ".join(filter(None, problems)):
+        raise PluginError(f"node {platform.node()}: {lacking}")
 
 
-def _difference(expected: Mapping[str, Any]) -> str:
+def _difference(facts: Mapping[str, Any]) -> str:
     """What this node lacks of a plugin; "" where it has it."""
-    owner, version = expected["distribution"], expected["version"]
-    label = f"{expected['kind']} {expected['name']!r} ({owner} {version})"
-    wanted = (expected["name"], canonical(owner))
-    same = [one for one in find_plugins(expected["kind"]) if (one.name, one.distribution) == wanted]
+    owner = canonical(facts["distribution"])
+    wanted = Found(facts["kind"], facts["name"], owner, facts["version"], "")
+    same = [row for row in find_plugins(wanted.kind) if row.full_name == wanted.full_name]
     if not same:
-        return f"{label} is not installed here"
+        return f"{wanted} is not installed here"
     if reason := blocked(owner):
-        return f"{label} is blocked here: {reason}"
-    if same[0].version != version:
-        return f"{label} is here in version {same[0].version}"
-    installed = _installed(owner)
-    if expected.get("editable") or installed["editable"] or not expected.get("sha256"):
-        return ""  # an editable installation's RECORD does not list its code
-    same_files = installed["sha256"] == expected["sha256"]
-    return "" if same_files else f"{label} has other files here under the same version"
+        return f"{wanted} is blocked here: {reason}"
+    if same[0].version != wanted.version:
+        return f"{wanted} is here in version {same[0].version}"
+    here = _installed(wanted)
+    # an editable installation's RECORD does not list its code
+    if facts.get("editable") or here["editable"] or facts.get("sha256") in (None, here["sha256"]):
+        return ""
+    return f"{wanted} has other files here under the same version"
 
 
-def _installed(name: str) -> dict[str, Any]:
+def _installed(found: Found) -> dict[str, Any]:
+    """Whether a distribution is editable, and the sha256 of what its RECORD lists as its own."""
     try:
-        owner = distribution(name)
+        owner = distribution(found.distribution)
     except PackageNotFoundError:
         return {"editable": False, "sha256": None}
-    try:
-        origin = json.loads(owner.read_text("direct_url.json") or "{}")
-    except ValueError:
-        origin = {}
+    editable = bool(re.search(r'"editable":\s*true', owner.read_text("direct_url.json") or ""))
     record = owner.read_text("RECORD")
-    rows = sorted(row for row in (record or "").splitlines() if _is_own(row.split(",")[0]))
-    sha256 = None if record is None else hashlib.sha256("\n".join(rows).encode()).hexdigest()
-    return {"editable": bool(origin.get("dir_info", {}).get("editable", False)), "sha256": sha256}
-
-
-def _is_own(path: str) -> bool:
-    """Whether a RECORD row is of the wheel's content: no script or metadata of the installer, no compiled file."""
-    return not path.startswith("..") and ".dist-info/" not in path and not path.endswith(".pyc")
+    if record is None:
+        return {"editable": editable, "sha256": None}
+    rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]
+    return {"editable": editable, "sha256": hashlib.sha256("\n".join(rows).encode()).hexdigest()}

@@ -1,4 +1,6 @@
-"""A plugin in a single file, `./file.py:Class`: read, hashed and run from its text, so that it can travel as text."""
+"""A plugin in a single file, `./file.py:Class`: read, hashed and run from its text, so that it
+can travel as text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from subquad.errors import PluginError
-from subquad.registry.foreign import blamed
+from subquad.registry.faults import blamed
 from subquad.registry.found import Found, Kind
 from subquad.suggest import did_you_mean
 
@@ -61,14 +63,16 @@ class SourceFile:
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PluginError(f"{label}: the file is not UTF-8 ({error.reason} at byte {error.start})") from None
+            where = f"({error.reason} at byte {error.start})"
+            raise PluginError(f"{label}: the file is not UTF-8 {where}") from None
         return SourceFile(kind, path, attribute, hashlib.sha256(content).hexdigest(), text)
 
     def run(self) -> Any:
         """The attribute that the text defines; the file itself is not needed.
 
         Raises:
-            PluginError: the text does not belong to the sha256, running it fails, or the attribute is missing.
+            PluginError: the text does not belong to the sha256, running it fails, or the attribute
+                is missing.
         """
         if hashlib.sha256(self.text.encode("utf-8")).hexdigest() != self.sha256:
             raise PluginError(f"{self.found}: the text was changed, its sha256 is another one")
@@ -76,22 +80,23 @@ class SourceFile:
         try:
             return getattr(module, self.attribute)
         except AttributeError:
-            hint = did_you_mean(self.attribute, [name for name in vars(module) if not name.startswith("_")])
-            raise PluginError(f"{self.found}: {self.path} defines no {self.attribute}{hint}") from None
+            known = [name for name in vars(module) if not name.startswith("_")]
+            hint = did_you_mean(self.attribute, known)
+            message = f"{self.found}: {self.path} defines no {self.attribute}{hint}"
+            raise PluginError(message) from None
 
 
 def _read(label: str, path: Path) -> bytes:
-    if not path.is_file():
-        problem = "is not a file" if path.exists() else "does not exist"
-        raise PluginError(f"{label}: {path} {problem}")
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        if not path.is_file():
+            problem = "is not a file" if path.exists() else "does not exist"
+        elif path.stat().st_size > MAX_BYTES:
+            problem = f"has more than {MAX_BYTES} bytes: not a plugin's source"
+        else:
+            return path.read_bytes()
     except OSError as error:
-        raise PluginError(f"{label}: {path} cannot be read ({error.strerror})") from None
-    if len(content) > MAX_BYTES:
-        raise PluginError(f"{label}: {path} has more than {MAX_BYTES} bytes: not a plugin's source")
-    return content
+        problem = f"cannot be read ({error.strerror})"
+    raise PluginError(f"{label}: {path} {problem}")
 
 
 def _module(source: SourceFile) -> ModuleType:
@@ -102,12 +107,15 @@ def _module(source: SourceFile) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = source.path
     # Tracebacks show lines without the file.
-    linecache.cache[source.path] = (len(source.text), None, source.text.splitlines(keepends=True), source.path)
-    # Registered first: pydantic and dataclasses look annotations up in sys.modules while the class is being made.
+    lines = source.text.splitlines(keepends=True)
+    linecache.cache[source.path] = (len(source.text), None, lines, source.path)
+    # Registered first: pydantic and dataclasses look annotations up in sys.modules while the class
+    # is being made.
     sys.modules[name] = module
     try:
         with blamed(f"{source.found} cannot be loaded"):
-            exec(compile(source.text.removeprefix("\ufeff"), source.path, "exec", dont_inherit=True), module.__dict__)
+            text = source.text.removeprefix("\ufeff")
+            exec(compile(text, source.path, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise

@@ -1,21 +1,19 @@
-"""What a study searches for: each of its cells without the seed. All candidates get the same space and budget."""
+"""What a study searches for: each of its cells without the seed. All candidates get the same
+space and budget.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from subquad.drivers.size import cell_of
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
-from subquad.experiment.axes import CASE, axis_path, plain_label
-from subquad.experiment.settings import KeyPath, Origin, Setting
-from subquad.experiment.strict_yaml import parse_yaml
-from subquad.search.materials import Timing
-from subquad.search.trial import CostBy, Goal
-from subquad.space import Space, builder
-
-SEED: KeyPath = ("train", "seed")
+from subquad.experiment.axes import SEED, Case, axis_path, plain_label
+from subquad.experiment.run import by_key
+from subquad.search.timing import Timing
+from subquad.search.trial import CostBy, Goal, Values
+from subquad.space import Space, run_at
 
 
 @dataclass(frozen=True)
@@ -23,45 +21,38 @@ class Candidate:
     """One thing that is tuned.
 
     Attributes:
-        label: names it and its folder: the labels of its cell, joined; of a single experiment its name.
+        label: names it and its folder: the labels of its cell, joined; of a single experiment its
+            name.
         axes: the cell's coordinates without the seed.
         run: its experiment, with the first seed of the study.
         goal: the task's own metric, on the validation split, and the search's second objective.
         space: what is searched.
-        timing: what steps and evaluations of its own experiment take; None where no setting of the search needs it.
+        timing: what steps and evaluations of its own experiment take; None where no setting of the
+            search needs it.
     """
 
     label: str
-    axes: dict[str, Any]
+    axes: Values
     run: Run
     goal: Goal
     space: Space = field(default_factory=lambda: Space(""))
     timing: Timing | None = None
 
-    def laid(self, values: Mapping[str, Any]) -> Run:
+    def laid(self, values: Values) -> Run:
         """Its experiment with settings laid over it, by dotted key.
 
         Raises:
             UserError: a plugin refuses them.
         """
-        return laid(self.run, values)
-
-
-def laid(run: Run, values: Mapping[str, Any]) -> Run:
-    """A run's experiment with settings laid over it, by dotted key.
-
-    Raises:
-        UserError: a plugin refuses them.
-    """
-    return builder(run)([Setting(tuple(key.split(".")), one, Origin("")) for key, one in values.items()])
+        return run_at(self.run, by_key(values))
 
 
 def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     """The candidates of a study in the order of its cells; of a single experiment itself.
 
     Raises:
-        ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, it has `vary`, or two
-            candidates have one label.
+        ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or
+            an axis changes settings one at a time.
     """
     _refuse_protocols(study)
     _refuse_varied(study)
@@ -73,10 +64,10 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     candidates = list[Candidate]()
     for run in first.values():
         label = "-".join(cell_of(run).values()) or study.name
-        if label.lower() in {candidate.label.lower() for candidate in candidates}:
-            raise ConfigError(f"two candidates have the label {label}; give their values other labels")
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
-        candidates.append(Candidate(label, axes, run, _goal(run, cost)))
+        task = run.goal
+        goal = Goal(task.metric, task.mode, cost, task.shown(task.metric))
+        candidates.append(Candidate(label, axes, run, goal))
     return tuple(candidates)
 
 
@@ -86,42 +77,40 @@ def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     return ["-".join([*cell_of(candidate.run).values(), part]) for part in parts]
 
 
-def cell_of(run: Run) -> dict[str, str]:
-    """The label of its choice on each axis but that of the seed: by these a candidate is known."""
-    return {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
-
-
 def _refuse_varied(study: Study) -> None:
-    if any(run.axes.get(CASE) for run in study.runs):
-        raise ConfigError(
-            "cases with a label are for subquad train, which trains each; a search takes a --space instead "
-            "(matrix.case=[base] leaves them out)"
-        )
+    for axis in study.file.axes:
+        if not axis.path and any(value.settings for value in axis.values):
+            alone = next((value.label for value in axis.known if not value.settings), "LABEL")
+            raise ConfigError(
+                f"matrix.{axis.key}: what changes settings one at a time is for subquad train; a "
+                f"search takes a --space instead (matrix.{axis.key}=[{alone}] leaves the rest out)"
+            )
 
 
 def _refuse_protocols(study: Study) -> None:
+    lacks = {
+        "paper": "selects on the test split",
+        "fixed": "has no validation split to select on",
+    }
     for run in study.runs:
         protocol = run.experiment.protocol
-        if protocol != "honest":
-            lacks = "selects on the test split" if protocol == "paper" else "has no validation split to select on"
+        if protocol in lacks:
             raise ConfigError(
-                f"protocol: got {protocol!r}, which {lacks}; a search needs protocol: honest "
-                f"(as in subquad tune {study.name} protocol=honest)"
+                f"protocol: got {protocol!r}, which {lacks[protocol]}; a search needs protocol: "
+                "honest (add protocol=honest to the command)"
             )
 
 
 def _refuse_rules_of_seeds(study: Study) -> None:
     """The final study has other seeds, for which such a rule says nothing."""
-    data = parse_yaml(study.text, study.source).data
-    rules = [("cases", case.get("when", {})) for case in data.get("cases", [])]
-    rules += [("exclude", when) for when in data.get("exclude", [])]
-    for key, when in rules:
-        if any(axis_path(axis) == SEED for axis in when):
-            raise ConfigError(
-                f"{key}: names seeds, and a search trains its winners with seeds of its own; leave the rule out"
-            )
+    file = study.file
+    of_seeds = [value for axis in file.axes if axis.path == SEED for value in axis.values]
+    rules = [case for case in file.cases if _names_seeds(case)]
+    rules += [value for axis in file.axes for value in axis.values if _names_seeds(value)]
+    for case in (*rules, *(value for value in of_seeds if value.when)):
+        message = "names seeds, and a search trains its winners with seeds of its own"
+        raise case.place.at("when").wrong(f"{message}; leave it out")
 
 
-def _goal(run: Run, cost: CostBy) -> Goal:
-    task = run.goal
-    return Goal(task.metric, task.mode, cost, task.shown(task.metric))
+def _names_seeds(case: Case) -> bool:
+    return any(axis_path(key) == SEED for condition in case.when for key in condition)

@@ -1,23 +1,22 @@
-"""From a point of a space to the experiment of a trial: settings laid over the candidate's, and what matching adds."""
+"""From a point of a space to the experiment of a trial: settings laid over the candidate's, and
+what matching adds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from subquad.cost import Cost
+from subquad.drivers.size import width_for
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
 from subquad.search.candidates import Candidate
-from subquad.search.materials import Materials
 from subquad.search.settings import MatchBy
-from subquad.search.size import width_for
+from subquad.search.timing import SearchCosts
+from subquad.search.trial import Values
 from subquad.space import Point
-
-Values = dict[str, Any]
-"""Settings by dotted key."""
 
 TOLERANCE = 0.05
 """Largest difference in FLOPs that still counts as equal."""
@@ -35,7 +34,8 @@ class Fitted:
         values: all that is laid over the candidate's experiment, by dotted key.
         steps: of the whole trial.
         every: steps between its evaluations; None where there is one at the end only.
-        cost: of a step; None where the model could not be built here, which the trial itself will tell.
+        cost: of a step; None where the model could not be built here, which the trial itself will
+            tell.
         seconds: expected; 0 where nothing was measured.
     """
 
@@ -61,14 +61,15 @@ class Fitter:
     """Makes experiments of points.
 
     Attributes:
-        materials: data and costs, shared by all candidates.
+        costs: data and costs, shared by all candidates.
         match: what each trial of each candidate gets alike.
         amount: FLOPs of a trial of the reference candidate.
-        counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
+        counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold
+            them.
         sizes: parameters of each candidate's models, by label, where the study asks for `match`.
     """
 
-    materials: Materials
+    costs: SearchCosts
     match: MatchBy = "none"
     amount: float = 0.0
     counted: bool = False
@@ -78,31 +79,38 @@ class Fitter:
         """The trial of a point.
 
         Raises:
-            UserError: plugin or data refuse it, it cannot be matched, or not be charged to the budget.
+            UserError: plugin or data refuse it, it cannot be matched, or not be charged to the
+                budget.
         """
         settings = candidate.space.settings(point)
-        fitted = self.matched(candidate, {".".join(map(str, one.path)): one.value for one in settings})
+        fitted = self.matched(
+            candidate, {".".join(map(str, setting.path)): setting.value for setting in settings}
+        )
         if self.counted and not fitted.flops_per_step:
-            raise ConfigError(f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs")
+            raise ConfigError(
+                f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs"
+            )
         return fitted
 
     def matched(self, candidate: Candidate, values: Values) -> Fitted:
-        """The trial of settings, with what `match` and `--match` add to them.
+        """The trial of settings, with what `match` and `trial.match` add to them.
 
         Raises:
             UserError: plugin or data refuse it, or it cannot be matched.
         """
         if candidate.label in self.sizes:
             target = self.sizes[candidate.label]
-            values |= width_for(target, lambda width: candidate.laid({**values, **width}), self.materials)
+            values |= width_for(
+                target, lambda width: candidate.laid({**values, **width}), self.costs
+            )
         if self.match != "none":
             values |= self._length(candidate, values)
         return self.fitted(candidate, values)
 
-    def fitted(self, candidate: Candidate, values: Mapping[str, Any]) -> Fitted:
+    def fitted(self, candidate: Candidate, values: Values) -> Fitted:
         """The trial of settings that were written down before."""
         run = candidate.laid(values)
-        steps, per_epoch = self.materials.steps(run)
+        steps, per_epoch = self.costs.steps(run)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
         train = run.experiment.train
@@ -110,24 +118,30 @@ class Fitter:
         return Fitted(run, dict(values), steps, _evaluated_every(train, per_epoch), cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
+        # a plugin's own; the trial fails with it, and its traceback is kept
         try:
-            return self.materials.cost(run)
+            return self.costs.cost(run)
         except UserError:
             raise
-        except (Exception, SystemExit):  # a plugin's own; the trial fails with it, and its traceback is kept
+        except (
+            Exception,
+            SystemExit,
+        ):
             return None
 
     def _seconds(self, candidate: Candidate, cost: Cost | None) -> tuple[float, float]:
-        """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to the counted FLOPs."""
+        """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to
+        the counted FLOPs.
+        """
         if candidate.timing is None:
             return 0.0, 0.0
-        own = self.materials.cost(candidate.run).flops_per_step
+        own = self.costs.cost(candidate.run).flops_per_step
         scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
         return candidate.timing["step"] * scale, candidate.timing["evaluation"] * scale
 
     def _length(self, candidate: Candidate, values: Values) -> Values:
         run = candidate.laid(values)
-        train, (steps, per_epoch) = run.experiment.train, self.materials.steps(run)
+        train, (steps, per_epoch) = run.experiment.train, self.costs.steps(run)
         cost = self._cost(run)
         if cost is None or not cost.flops_per_step:
             raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
@@ -141,7 +155,11 @@ def _why(cost: Cost | None) -> str:
 
 def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
     """Steps between evaluations; None where there is one at the end only."""
-    return train.eval_every_steps if train.eval_every_epochs is None else train.eval_every_epochs * steps_per_epoch
+    return (
+        train.eval_every_steps
+        if train.eval_every_epochs is None
+        else train.eval_every_epochs * steps_per_epoch
+    )
 
 
 def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
@@ -151,7 +169,8 @@ def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
 
 
 def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:
-    """Settings for a run of `steps` steps that evaluates as often, and warms up for as large a part of it, as before.
+    """Settings for a run of `steps` steps that evaluates as often, and warms up for as large a part
+    of it, as before.
 
     Args:
         train: the run's settings, for `own_steps` steps.
@@ -162,7 +181,9 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
     values: Values = {"train.epochs": None, "train.steps": steps}
     every = _evaluated_every(train, steps_per_epoch)
     values["train.eval_every_epochs"] = None
-    values["train.eval_every_steps"] = None if every is None else min(steps, max(1, every * steps // own_steps))
+    values["train.eval_every_steps"] = (
+        None if every is None else min(steps, max(1, every * steps // own_steps))
+    )
     if train.warmup_steps:
         values["train.warmup_steps"] = min(steps - 1, round(train.warmup_steps * steps / own_steps))
     if train.checkpoint_every_steps is not None:
@@ -174,7 +195,8 @@ def _steps_of_flops(whole: float, of_one_step: int) -> int:
     steps = max(1, round(whole / of_one_step))
     if (off := abs(steps * of_one_step - whole) / whole) > TOLERANCE:
         raise ConfigError(
-            f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the nearest, {steps}, is {off:.0%} off; "
+            f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the "
+            f"nearest, {steps}, is {off:.0%} off; "
             "longer trials come nearer (train.steps, train.epochs)"
         )
     return steps

@@ -4,11 +4,12 @@ runs/<name>-search/<stamp>-<hash>/
     search.yaml                    the experiment or study, the spaces, the search's settings
     budgets.json                   larger budgets that the search was given later
     lock, owner.json               one driver at a time
-    trials/<candidate>/00007/      an ordinary run, and trial.json: which point it is, or why it never ran;
-                                   with several seeds seed-0/, seed-1/, ... are the runs
+    trials/<candidate>/00007/      an ordinary run, and trial.json: which point it is, or why it
+                                   never ran; with several seeds seed-0/, seed-1/, ... are the runs
     search.json                    what came of it so far: made anew after each trial
     best/<candidate>.yaml          the winner as an experiment that `train` runs as is
-    final.yaml, final/             the winners over the final seeds: an ordinary study; final-1/ before an extension
+    final.yaml, final/             the winners over the final seeds: an ordinary study; final-1/
+                                   before an extension
 """
 
 from __future__ import annotations
@@ -18,27 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
-from subquad.integrity import look
-from subquad.manifest import Manifest, manifest_of
-from subquad.runs import (
-    ATTEMPTS,
-    FINAL,
-    RESULT,
-    SUMMARY,
-    TRIAL,
-    TRIALS,
-    Record,
-    read_json,
-    read_records,
-    write_json,
-)
-from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
+from subquad.integrity import look, trial_sum
+from subquad.records import Record, read_records
+from subquad.runs import ATTEMPTS, FINAL, RESULT, SUMMARY, TRIAL, TRIALS, read_json, write_json
+from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial, Values
 
 BUDGETS = "budgets.json"
 PUT_BACK = "put it back as it was, or start a new search"
@@ -60,8 +50,8 @@ class _Written(BaseModel):
 
     candidate: str
     number: int
-    point: dict[str, Any]
-    settings: dict[str, Any]
+    point: Values
+    settings: Values
     total_steps: int
     flops_per_step: int | None
     seeds: tuple[int, ...] = ()
@@ -69,63 +59,54 @@ class _Written(BaseModel):
     reason: str = ""
 
 
-def _read(folder: Path, metric: str) -> Trial | None:
+def _read(folder: Path, written: _Written, metric: str) -> Trial:
     """What a trial's folder says.
 
     Raises:
         RunError: one of its files is not what a search writes.
     """
-    written = _begun(folder)
-    if written is None:
-        return None
-    runs = [_read_run(one, metric) for one in _runs_below(folder, written.seeds)]
-    steps = sum(run.steps for run in runs)
+    states: list[State] = []
+    curves: list[Curve] = []
+    reasons = [written.reason]
+    steps, seconds = 0, 0.0
+    for run in _runs_below(folder, written.seeds):
+        result = _result(run)
+        records = _records(run)
+        started: State = "running" if (run / ATTEMPTS).exists() else "waiting"
+        states.append(result.get("status", started))
+        curves.append(_curve(records, metric))
+        reasons.append(result.get("reason") or "")
+        steps += result.get("steps") or (records[-1].step if records else 0)
+        seconds += result.get("seconds") or (records[-1].seconds if records else 0.0)
+    flops = None
+    if written.flops_per_step is not None or not steps:
+        flops = float(steps * (written.flops_per_step or 0))
     return Trial(
         **written.model_dump(exclude={"state", "reason"}),
-        state=written.state or _state([one.state for one in runs]),
-        curves=tuple(one.curve for one in runs if one.curve),
+        state=written.state or _state(states),
+        curves=tuple(filter(None, curves)),
         steps=steps,
-        flops=_flops(steps, written.flops_per_step),
-        seconds=sum(run.seconds for run in runs),
-        reason=written.reason or next((one.reason for one in runs if one.reason), ""),
-    )
-
-
-def _flops(steps: int, of_step: int | None) -> float | None:
-    """What steps consumed; None where it is not known. No steps consume nothing."""
-    if of_step is None:
-        return None if steps else 0.0
-    return float(steps * of_step)
-
-
-class _TrialRun(NamedTuple):
-    state: State
-    curve: Curve
-    steps: int
-    seconds: float
-    reason: str
-
-
-def _read_run(folder: Path, metric: str) -> _TrialRun:
-    result, records = _result(folder), _records(folder)
-    return _TrialRun(
-        state=result.get("status") or ("running" if (folder / ATTEMPTS).exists() else "waiting"),
-        curve=_curve(records, metric),
-        steps=int(result.get("steps") or (records[-1].step if records else 0)),
-        seconds=float(result.get("seconds") or (records[-1].seconds if records else 0.0)),
-        reason=result.get("reason") or "",
+        flops=flops,
+        seconds=seconds,
+        reason=next(filter(None, reasons), ""),
     )
 
 
 def _state(runs: Sequence[State]) -> State:
     """One run that failed or was pruned ends its trial; it is finished with the last one."""
-    ended: State | None = next((one for one in ("failed", "pruned") if one in runs), None)
-    return ended or (runs[0] if len(set(runs)) == 1 else "running")
+    for ended in ("failed", "pruned"):
+        if ended in runs:
+            return ended
+    return runs[0] if len(set(runs)) == 1 else "running"
 
 
 def free_name(path: Path) -> Path:
     """`path-1`, `path-2`, ...: the first that is not there."""
-    return next(one for number in count(1) if not (one := path.with_name(f"{path.name}-{number}")).exists())
+    return next(
+        name
+        for number in count(1)
+        if not (name := path.with_name(f"{path.name}-{number}")).exists()
+    )
 
 
 def earlier_finals(search: Path) -> list[Path]:
@@ -137,8 +118,9 @@ def earlier_finals(search: Path) -> list[Path]:
 def _begun(folder: Path) -> _Written | None:
     path = folder / TRIAL
     if not path.exists():
-        if left := next((name for name in (RESULT, ATTEMPTS) if (folder / name).exists()), None):
-            raise _damaged(path, f"is missing beside {left}")
+        for name in (RESULT, ATTEMPTS):
+            if (folder / name).exists():
+                raise _damaged(path, f"is missing beside {name}")
         return None
     try:
         written = _Written.model_validate(_object(path))
@@ -150,7 +132,7 @@ def _begun(folder: Path) -> _Written | None:
     return written
 
 
-def _result(folder: Path) -> dict[str, Any]:
+def _result(folder: Path) -> Values:
     path = folder / RESULT
     if not path.exists():
         return {}
@@ -169,7 +151,7 @@ def _records(folder: Path) -> list[Record]:
         raise RunError(f"{error}; {PUT_BACK}") from error
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> Values:
     data = read_json(path)
     if data is None:
         raise _damaged(path, "is no JSON object")
@@ -182,9 +164,13 @@ def _damaged(path: Path, what: str) -> RunError:
 
 def _curve(records: list[Record], metric: str) -> Curve:
     return tuple(
-        Evaluation(step=one.step, value=one.metrics.get(metric, math.nan), loss=one.metrics.get("loss", math.nan))
-        for one in records
-        if one.kind == "eval" and one.split == "validation"
+        Evaluation(
+            step=record.step,
+            value=record.metrics.get(metric, math.nan),
+            loss=record.metrics.get("loss", math.nan),
+        )
+        for record in records
+        if record.kind == "eval" and record.split == "validation"
     )
 
 
@@ -202,6 +188,9 @@ def _runs_below(trial: Path, seeds: Sequence[int]) -> list[Path]:
 class Trials:
     """The trials of a search, in its folder; those that ended are read once.
 
+    The folder is listed once too: a search's driver numbers its trials without a gap, so a new one
+    comes after the last.
+
     Attributes:
         search: the folder.
         goals: of each candidate, by label.
@@ -209,8 +198,10 @@ class Trials:
 
     search: Path
     goals: Mapping[str, Goal]
-    _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
-    _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[str, dict[int, Trial]] = field(default_factory=dict, repr=False, compare=False)
+    """Trials of each candidate by number, in its order, as they were when they were read last."""
+
+    _sums: dict[tuple[str, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, candidate: str) -> list[Trial]:
         """A candidate's trials by number. A folder that a kill left without its trial.json is none.
@@ -218,31 +209,46 @@ class Trials:
         Raises:
             RunError: a folder is none of a search, or a file in it is damaged.
         """
-        numbers = sorted(map(_number, (self.search / TRIALS / candidate).glob("[0-9]*")))
-        return [one for number in numbers if (one := self.one(candidate, number)) is not None]
+        if candidate not in self._known:
+            self._known[candidate] = {}
+            for number in sorted(map(_number, (self.search / TRIALS / candidate).glob("[0-9]*"))):
+                self._look(candidate, number)
+        known = self._known[candidate]
+        for trial in [*known.values()]:
+            if not trial.ended:
+                self._look(candidate, trial.number)
+        while self._look(candidate, next(reversed(known), -1) + 1):
+            pass
+        return [*known.values()]
 
-    def one(self, candidate: str, number: int) -> Trial | None:
+    def trial(self, candidate: str, number: int) -> Trial | None:
         """What a trial's folder says; None where it was not begun."""
-        key = (candidate, number)
-        if key in self._ended:
-            return self._ended[key]
-        trial = _read(trial_folder(self.search, candidate, number), self.goals[candidate].metric)
-        if trial is not None and trial.ended:
-            self._ended[key] = trial
+        trial = self._known.get(candidate, {}).get(number)
+        if trial is None or not trial.ended:
+            self.of(candidate)
+            trial = self._known[candidate].get(number)
         return trial
 
-    def manifests(self, candidate: str) -> dict[str, Manifest]:
-        """Of each ended trial the manifest of what it was and came to, by number."""
-        return {str(one.number): self._manifest(one) for one in self.of(candidate) if one.ended}
+    def _look(self, candidate: str, number: int) -> Trial | None:
+        """Read a trial anew."""
+        folder = trial_folder(self.search, candidate, number)
+        begun = _begun(folder)
+        trial = begun and _read(folder, begun, self.goals[candidate].metric)
+        if trial is None:
+            self._known[candidate].pop(number, None)
+        else:
+            self._known[candidate][number] = trial
+        return trial
 
-    def _manifest(self, trial: Trial) -> Manifest:
+    def sums(self, candidate: str) -> dict[str, str]:
+        """Of each ended trial one sum of what it was and came to, by number."""
+        return {str(trial.number): self._sum(trial) for trial in self.of(candidate) if trial.ended}
+
+    def _sum(self, trial: Trial) -> str:
         key = (trial.candidate, trial.number)
-        if key not in self._manifests:
-            folder = trial_folder(self.search, *key)
-            files = [folder / TRIAL, *(run / RESULT for run in self.runs(trial))]
-            named = {path.relative_to(folder).as_posix(): path for path in files}
-            self._manifests[key] = manifest_of(named)
-        return self._manifests[key]
+        if key not in self._sums:
+            self._sums[key] = trial_sum(trial_folder(self.search, *key))
+        return self._sums[key]
 
     def check(self) -> None:
         """Refuse a folder in which a trial that search.json says has ended is gone or another one.
@@ -251,12 +257,12 @@ class Trials:
             RunError: which one, and how.
         """
         for candidate in (read_json(self.search / SUMMARY) or {}).get("candidates", ()):
-            for number, manifest in candidate.get("ended", {}).items():
+            for number, written_sum in candidate.get("ended", {}).items():
                 folder = trial_folder(self.search, candidate["label"], int(number))
-                trial = self.one(candidate["label"], int(number))
+                trial = self.trial(candidate["label"], int(number))
                 if trial is None:
                     raise _damaged(folder, "a trial that had ended is gone")
-                if self._manifest(trial) != manifest:
+                if self._sum(trial) != written_sum:
                     raise _damaged(folder, "a trial was changed after it had ended")
 
     def runs(self, trial: Trial) -> list[Path]:
@@ -264,9 +270,13 @@ class Trials:
         return _runs_below(trial_folder(self.search, trial.candidate, trial.number), trial.seeds)
 
     def write(self, trial: Trial) -> None:
-        """Write down which point a trial is, before it starts; of an infeasible point also why it never will."""
+        """Write down which point a trial is, before it starts; of an infeasible point also why
+        it never will.
+        """
         names = ["candidate", "number", "point", "settings", "total_steps", "flops_per_step"]
-        names += ["seeds"] if trial.seeds else []
-        names += ["state", "reason"] if trial.state == "infeasible" else []
+        if trial.seeds:
+            names += ["seeds"]
+        if trial.state == "infeasible":
+            names += ["state", "reason"]
         path = trial_folder(self.search, trial.candidate, trial.number) / TRIAL
         write_json(path, {name: getattr(trial, name) for name in names})

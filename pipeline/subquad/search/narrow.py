@@ -1,7 +1,9 @@
-"""What `auto` leaves out of a candidate's space: values that its data and model refuse, as too long a window.
+"""What `auto` leaves out of a candidate's space: values that its data and model refuse, as too long
+a window.
 
-A plugin's field says what may sensibly be tried anywhere. Whether a value fits is known where the model stands. Spaces
-of files are left as they are: their points that do not fit are told as infeasible.
+A plugin's field says what may sensibly be tried anywhere. Whether a value fits is known where the
+model stands. Spaces of files are left as they are: their points that do not fit are told as
+infeasible.
 """
 
 from __future__ import annotations
@@ -16,20 +18,23 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from subquad.errors import UserError
 from subquad.experiment.settings import get
 from subquad.search.candidates import Candidate
-from subquad.search.materials import Materials
+from subquad.search.timing import SearchCosts
+from subquad.search.trial import Values
 from subquad.space import Dimension, Space, is_auto
 
 Fits = Callable[[Any], bool]
 
 
-def narrowed(candidate: Candidate, materials: Materials) -> Candidate:
-    """The candidate with the values in its space that fit, each tried by itself with the others as they are."""
+def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
+    """The candidate with the values in its space that fit, each tried by itself with the others
+    as they are.
+    """
     space = candidate.space
-    dims = tuple(_narrowed(dim, candidate, materials) if is_auto(dim) else dim for dim in space.dims)
+    dims = tuple(_narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in space.dims)
     return replace(candidate, space=replace(space, dims=dims))
 
 
-def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dimension:
+def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimension:
     """A dimension with the values that fit; with its own value alone where none does."""
     options = dim.options
     if options is None:
@@ -38,7 +43,7 @@ def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dim
 
     def fits(option: Any) -> bool:
         try:
-            materials.parameters(candidate.laid({**around, dim.path: option}))
+            costs.parameters(candidate.laid({**around, dim.path: option}))
         except UserError:
             return False
         return True
@@ -48,7 +53,9 @@ def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dim
         if kept:
             ends = {"low": kept[0], "high": kept[-1]}
             whole = dim.distribution
-            return replace(dim, distribution=IntDistribution(**ends, log=whole.log, step=whole.step))
+            return replace(
+                dim, distribution=IntDistribution(**ends, log=whole.log, step=whole.step)
+            )
     else:
         kept = [option for option in options if fits(option)]
     of_experiment = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
@@ -56,19 +63,23 @@ def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dim
     return replace(dim, distribution=CategoricalDistribution(kept or [own]))
 
 
-def _around(dim: Dimension, space: Space) -> dict[str, Any]:
+def _around(dim: Dimension, space: Space) -> Values:
     """Values of other dimensions with which this one is searched."""
     others = {other.path: other for other in space.dims}
-    found: dict[str, Any] = {}
+    found: Values = {}
     for condition in dim.conditions:
         if condition.key in others and not condition.holds(space.rest.get(condition.key)):
             options = others[condition.key].options or ()
-            found[condition.key] = next((option for option in options if condition.holds(option)), None)
+            found[condition.key] = next(
+                (option for option in options if condition.holds(option)), None
+            )
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
-    """The values of a range from the least to the largest that fits; limits of mixers have one side."""
+    """The values of a range from the least to the largest that fits; limits of mixers have one
+    side.
+    """
 
     def is_refused(option: int) -> bool:
         return not fits(option)

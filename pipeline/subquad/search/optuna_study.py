@@ -19,8 +19,9 @@ from subquad.search.trial import Goal
 class KeptTrial(FrozenTrial):
     """A trial that is part of one study after the other.
 
-    A storage copies each trial that it is given, which takes longer than all that a sampler does with it. Nothing
-    changes the values of this one: where a trial changes, Optuna's storage in memory puts another one in its place.
+    A storage copies each trial that it is given, which takes longer than all that a sampler does
+    with it. Nothing changes the values of this one: where a trial changes, Optuna's storage in
+    memory puts another one in its place.
     """
 
     def __init__(self, trial: FrozenTrial):

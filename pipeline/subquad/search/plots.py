@@ -1,8 +1,9 @@
 """Pictures of a search, one PNG each, by Optuna's Matplotlib backend.
 
-`best-so-far.png` compares the candidates. Of each one `<candidate>-curves.png` has the learning curves of all trials,
-`-parallel.png`, `-slice.png` and `-importances.png` say what finished trials tell about settings, and `-front.png`
-holds a second objective against the metric. Importances are by PED-ANOVA (Watanabe, Bansal, Hutter, IJCAI 2023).
+`best-so-far.png` compares the candidates. Of each one `<candidate>-curves.png` has the learning
+curves of all trials, `-parallel.png`, `-slice.png` and `-importances.png` say what finished trials
+tell about settings, and `-front.png` holds a second objective against the metric. Importances are
+by PED-ANOVA (Watanabe, Bansal, Hutter, IJCAI 2023).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from optuna.distributions import CategoricalDistribution
 
 from subquad.disk import replacing
 from subquad.search.optuna_study import quiet
-from subquad.search.trial import Goal, Trial
+from subquad.search.trial import Goal, Trial, objectives
 from subquad.space import Dimension, Space
 
 PLOTS = "plots"
@@ -52,7 +53,9 @@ class Pictured:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The pictures that were drawn, and a line for each reason why some could not be: which, and the reason."""
+    """The pictures that were drawn, and a line for each reason why some could not be: which, and
+    the reason.
+    """
 
     files: tuple[Path, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -67,121 +70,159 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
     """
     if find_spec("matplotlib") is None:
         return Drawn(left_out=("plots need matplotlib: pip install 'subquad[tune]'",))
-    jobs: list[tuple[str, _Job]] = []
-    for metric in dict.fromkeys(one.goal.metric for one in candidates):
-        own = [one for one in candidates if one.goal.metric == metric]
+    jobs: dict[str, _Job] = {}
+    for metric in dict.fromkeys(candidate.goal.metric for candidate in candidates):
+        own = [candidate for candidate in candidates if candidate.goal.metric == metric]
         suffix = "" if len(own) == len(candidates) else f"-{metric.replace('/', '_')}"
-        jobs.append((f"best-so-far{suffix}.png", partial(_best_so_far, own)))
-    for one in candidates:
-        kinds = {"front": _front} if one.goal.cost != "none" else {}
-        kinds |= {"curves": _curves}
-        kinds |= {"parallel": _parallel, "slice": _slice, "importances": _importances} if one.space.dims else {}
-        jobs += [(f"{one.label}-{kind}.png", partial(plot, one)) for kind, plot in kinds.items()]
-    return _done(jobs, out)
-
-
-def _done(jobs: Sequence[tuple[str, _Job]], out: Path) -> Drawn:
+        jobs[f"best-so-far{suffix}.png"] = partial(_best_so_far, own)
+    for candidate in candidates:
+        label = candidate.label
+        if candidate.goal.cost != "none":
+            jobs[f"{label}-front.png"] = partial(_front, candidate)
+        jobs[f"{label}-curves.png"] = partial(_curves, candidate)
+        if candidate.space.dims:
+            jobs[f"{label}-parallel.png"] = partial(_parallel, candidate)
+            jobs[f"{label}-slice.png"] = partial(_slice, candidate)
+            jobs[f"{label}-importances.png"] = partial(_importances, candidate)
     files: list[Path] = []
-    left_out: dict[str, list[str]] = {}
-    for name, job in jobs:
+    reasons = defaultdict[str, list[str]](list)
+    for name, job in jobs.items():
         try:
             with _apart() as charts, replacing(out / name) as stream:
                 job(charts).savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
             files.append(out / name)
         except _NotDrawn as error:
-            left_out.setdefault(str(error), []).append(name)
-        except Exception as error:  # whatever a plotting library may raise must not reach the search
-            said = (str(error).splitlines() or [""])[0]
-            left_out.setdefault(f"{type(error).__name__}: {said}", []).append(name)
-    return Drawn(tuple(files), tuple(f"{', '.join(names)}: {reason}" for reason, names in left_out.items()))
+            reasons[str(error)].append(name)
+        except Exception as error:  # whatever a plotting library raises must not reach the search
+            line = (str(error).splitlines() or [""])[0]
+            reasons[f"{type(error).__name__}: {line}"].append(name)
+    left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return Drawn(tuple(files), tuple(left_out))
 
 
 def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
-    studies = [study for one in candidates if (study := _study(one, least=0)).trials]
+    studies = [_study(candidate, least=0) for candidate in candidates]
+    studies = [study for study in studies if study.trials]
     if not studies:
         raise _NotDrawn("no finished trial has a value")
     metric = candidates[0].goal.label
-    axes = charts.plot_optimization_history(studies, target=_metric_of, target_name=f"validation {metric}")
+    axes = charts.plot_optimization_history(
+        studies, target=_target(candidates[0]), target_name=f"validation {metric}"
+    )
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
 
-def _curves(one: Pictured, charts: Any) -> Any:
-    study = optuna.create_study(direction=one.goal.directions[0])
-    known = [trial for trial in one.trials if any(math.isfinite(each.value) for each in trial.curve)]
-    if not known:
+def _curves(pictured: Pictured, charts: Any) -> Any:
+    study = optuna.create_study(direction=pictured.goal.directions[0])
+    for trial in pictured.trials:
+        learned = {
+            point.step: pictured.goal.scaled(point.value)
+            for point in trial.curve
+            if math.isfinite(point.value)
+        }
+        if learned:
+            state = optuna.trial.TrialState.PRUNED
+            study.add_trial(optuna.create_trial(state=state, intermediate_values=learned))
+    count = len(study.trials)
+    if not count:
         raise _NotDrawn("no trial was evaluated")
-    for trial in known:
-        learned = {each.step: one.goal.scaled(each.value) for each in trial.curve if math.isfinite(each.value)}
-        study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.PRUNED, intermediate_values=learned))
     axes = charts.plot_intermediate_values(study)
-    axes.set_ylabel(f"validation {one.goal.label}")
-    if len(known) > _IN_LEGEND:
-        axes.get_legend().remove()  # nobody could read it, and drawing it takes longer than all the rest
-    return _sized(axes, (7.2, 4.4), f"{one.label}: learning curves")
+    axes.set_ylabel(f"validation {pictured.goal.label}")
+    if count > _IN_LEGEND:
+        # nobody could read it, and drawing it takes longer than all the rest
+        axes.get_legend().remove()
+    return _sized(axes, (7.2, 4.4), f"{pictured.label}: learning curves")
 
 
-def _parallel(one: Pictured, charts: Any) -> Any:
-    names = _searched(study := _study(one))
-    axes = charts.plot_parallel_coordinate(study, params=names, target=_metric_of, target_name=one.goal.label)
-    return _sized(axes, (1.5 * len(names) + 4, 4.8), f"{one.label}: settings of finished trials")
+def _parallel(pictured: Pictured, charts: Any) -> Any:
+    study = _study(pictured)
+    names = _varied(study)
+    axes = charts.plot_parallel_coordinate(
+        study, params=names, target=_target(pictured), target_name=pictured.goal.label
+    )
+    title = f"{pictured.label}: settings of finished trials"
+    return _sized(axes, (1.5 * len(names) + 4, 4.8), title)
 
 
-def _slice(one: Pictured, charts: Any) -> Any:
-    names = _searched(study := _study(one))
-    found = charts.plot_slice(study, params=names, target=_metric_of, target_name=f"validation {one.goal.label}")
-    return _sized(np.ravel(np.asarray(found, dtype=object))[0], (2.6 * len(names) + 2, 3.6), "")
+def _slice(pictured: Pictured, charts: Any) -> Any:
+    study = _study(pictured)
+    names = _varied(study)
+    what = f"validation {pictured.goal.label}"
+    drawn = charts.plot_slice(study, params=names, target=_metric_of, target_name=what)
+    panels = np.ravel(np.asarray(drawn, dtype=object))
+    for panel in panels:
+        panel.tick_params(axis="x", labelrotation=45)
+    panels[0].figure.suptitle(_plain(f"{pictured.label}: finished trials by each setting"))
+    return _sized(panels[0], (2.6 * len(names) + 2, 3.6), "")
 
 
-def _importances(one: Pictured, charts: Any) -> Any:
+def _importances(pictured: Pictured, charts: Any) -> Any:
     from optuna.importance import PedAnovaImportanceEvaluator
 
-    study = _study(one)
-    if len({tuple(trial.values) for trial in study.trials}) < 2:
+    study = _study(pictured)
+    trials = study.trials
+    if all(trial.values == trials[0].values for trial in trials):
         raise _NotDrawn("all finished trials are equal")
-    varied = [name for name in _searched(study) if len({trial.params.get(name) for trial in study.trials}) > 1]
-    if len(varied) < 2:
-        raise _NotDrawn("fewer than 2 settings differ between finished trials")
+    varied = _varied(study, least=2)
     axes = charts.plot_param_importances(
         study,
         evaluator=PedAnovaImportanceEvaluator(),
         params=varied,
-        target=_metric_of if one.goal.cost != "none" else None,
-        target_name=one.goal.label,
+        target=_target(pictured),
+        target_name=pictured.goal.label,
     )
-    return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), f"{one.label}: what tells the best trials from the rest")
+    title = f"{pictured.label}: what tells the best trials from the rest"
+    return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), title)
 
 
-def _front(one: Pictured, charts: Any) -> Any:
-    axes = charts.plot_pareto_front(_study(one, least=1), target_names=[f"validation {one.goal.label}", one.goal.cost])
-    return _sized(axes, (7.2, 4.4), f"{one.label}: {one.goal.label} against {one.goal.cost}")
+def _front(pictured: Pictured, charts: Any) -> Any:
+    goal = pictured.goal
+    names = [f"validation {goal.label}", goal.cost]
+    axes = charts.plot_pareto_front(_study(pictured, least=1), target_names=names)
+    return _sized(axes, (7.2, 4.4), f"{pictured.label}: {goal.label} against {goal.cost}")
+
+
+def _target(pictured: Pictured) -> Callable[[optuna.trial.FrozenTrial], float] | None:
+    """What Optuna's charts are of: the metric, which is one of two values where a search has a
+    second objective. Without a target they know which trials are best.
+    """
+    return None if pictured.goal.cost == "none" else _metric_of
 
 
 def _metric_of(trial: optuna.trial.FrozenTrial) -> float:
     return trial.values[0]
 
 
-def _study(one: Pictured, *, least: int = 2) -> optuna.Study:
+def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
     """The finished trials whose points are of the space, with short names of settings.
 
     Raises:
         _NotDrawn: there are fewer than `least`.
     """
-    study = optuna.create_study(directions=one.goal.directions, study_name=one.label[:_CUT] or "trials")
-    names = _short_names([dim.path for dim in one.space.dims])
-    for trial in one.trials:
-        found = trial.best(one.goal.mode) if trial.state == "finished" and one.space.holds(trial.point) else None
-        told = [None, None] if found is None else [one.goal.scaled(found.value), trial.cost(one.goal)]
-        values = [value for value in told[: len(one.goal.directions)] if value is not None and math.isfinite(value)]
-        if len(values) < len(one.goal.directions):
+    study = optuna.create_study(
+        directions=pictured.goal.directions, study_name=pictured.label[:_CUT] or "trials"
+    )
+    names = _short_names([dim.path for dim in pictured.space.dims])
+    for trial in pictured.trials:
+        values = objectives(trial, pictured.goal)
+        if values is None or not pictured.space.holds(trial.point):
             continue
-        shown = {
-            names[dim.path]: _shown(dim, trial.point[dim.path]) for dim in one.space.dims if dim.path in trial.point
-        }
-        params, distributions = ({name: pair[place] for name, pair in shown.items()} for place in (0, 1))
-        study.add_trial(optuna.create_trial(values=values, params=params, distributions=distributions))
+        values[0] = pictured.goal.scaled(values[0])
+        params: dict[str, Any] = {}
+        distributions = {}
+        for dim in pictured.space.dims:
+            if dim.path in trial.point:
+                value, distribution = _shown(dim, trial.point[dim.path])
+                params[names[dim.path]] = value
+                distributions[names[dim.path]] = distribution
+        study.add_trial(
+            optuna.create_trial(values=values, params=params, distributions=distributions)
+        )
     count = len(study.trials)
     if count < least:
-        raise _NotDrawn(f"{count} finished trial{'' if count == 1 else 's'} with a value, {least} are needed")
+        raise _NotDrawn(
+            f"{count} finished trial{'' if count == 1 else 's'} with a value, {least} are needed"
+        )
     return study
 
 
@@ -189,37 +230,63 @@ def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
     """A value and its distribution, with choices as text: Optuna cannot draw mixed types."""
     if not isinstance(dim.distribution, CategoricalDistribution):
         return value, dim.distribution
-    return _text(value), CategoricalDistribution([_text(one) for one in dim.distribution.choices])
+    return _text(value), CategoricalDistribution(
+        [_text(choice) for choice in dim.distribution.choices]
+    )
 
 
 def _text(value: Any) -> str:
-    return str(value)[:_CUT].replace("$", r"\$")  # Matplotlib would read mathematics
+    return _plain(str(value)[:_CUT])
 
 
-def _searched(study: optuna.Study) -> list[str]:
-    return list(dict.fromkeys(name for trial in study.trials for name in trial.params))
+def _plain(text: str) -> str:
+    """Text in which Matplotlib reads no mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _varied(study: optuna.Study, *, least: int = 1) -> list[str]:
+    """The settings that differ between finished trials: a panel of another one says nothing.
+
+    Raises:
+        _NotDrawn: there are fewer than `least`.
+    """
+    names = dict.fromkeys(name for trial in study.trials for name in trial.params)
+    varied = []
+    for name in names:
+        if len({trial.params.get(name) for trial in study.trials}) > 1:
+            varied.append(name)
+    if len(varied) < least:
+        few = f"fewer than {least} settings differ" if least > 1 else "no setting differs"
+        raise _NotDrawn(f"{few} between finished trials")
+    return varied
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The last word of each dotted path, or all of it where two share that: `mixer.params.order` is `order`."""
-    shared = Counter(path.rpartition(".")[2] for path in paths)
-    return {path: last if shared[last := path.rpartition(".")[2]] == 1 else path for path in paths}
+    """The last word of each dotted path, or all of it where two share that: `mixer.params.order`
+    is `order`.
+    """
+    words = {path: path.rpartition(".")[2] for path in paths}
+    shared = Counter(words.values())
+    return {path: word if shared[word] == 1 else path for path, word in words.items()}
 
 
 def _sized(axes: Any, size: tuple[float, float], title: str) -> Any:
     axes.figure.set_size_inches(*size)
     if title:
-        axes.set_title(title.replace("$", r"\$"), fontsize=11)
+        axes.set_title(_plain(title), fontsize=11)
     return axes.figure
 
 
 @contextmanager
 def _apart() -> Iterator[Any]:
-    """Optuna's charts, without leaving anything behind: it draws with pyplot, changes its style, logs and warns."""
+    """Optuna's charts, without leaving anything behind: it draws with pyplot, changes its style,
+    logs and warns.
+    """
     import matplotlib
 
     if "matplotlib.pyplot" not in sys.modules:
-        matplotlib.use("agg")  # no window system is asked for; a caller who uses pyplot already keeps his choice
+        # no window system is asked for; a caller who uses pyplot already keeps his choice
+        matplotlib.use("agg")
     import matplotlib.pyplot as plt
     from optuna.visualization import matplotlib as charts
 

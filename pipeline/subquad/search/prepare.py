@@ -1,24 +1,24 @@
-"""Everything that can be refused before a search starts, what its trials are made with, and what it would cost."""
+"""Everything that can be refused before a search starts, what its trials are made with, and what
+it would cost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from subquad.drivers.executor import Executor
+from subquad.drivers.size import reference_of
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Run
 from subquad.search.candidates import Candidate
 from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
-from subquad.search.materials import Materials
 from subquad.search.narrow import narrowed
 from subquad.search.search import Search
-from subquad.search.settings import MatchBy
-from subquad.search.size import reference_of
-from subquad.search.trial import Trial
+from subquad.search.timing import SearchCosts
+from subquad.search.trial import Trial, Values
 
 MAX_FRUITLESS = 50
 """Infeasible points and failed trials in a row, after which a candidate's search ends."""
@@ -51,7 +51,7 @@ class Prepared:
             match, size = self.fitter.match, self.search.study.match
             if match == "none" and not size:
                 raise
-            asked = f"--match {match}" if match != "none" else f"match: {size}"
+            asked = f"trial.match={match}" if match != "none" else f"match: {size}"
             raise ConfigError(f"{asked}: {candidate.label}: {error}") from error
 
     def charge(self, fitted: Fitted) -> float:
@@ -65,9 +65,11 @@ class Prepared:
 
     def first_points(self, candidate: Candidate) -> Iterator[Trial]:
         """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
-        sampler, known = self.search.sampler(candidate), list[Trial]()
+        sampler = self.search.sampler(candidate)
+        known: list[Trial] = []
         while (point := sampler.suggest(len(known), known)) is not None:
-            trial = Trial(candidate=candidate.label, number=len(known), point=point, state="waiting")
+            number = len(known)
+            trial = Trial(candidate=candidate.label, number=number, point=point, state="waiting")
             try:
                 self.fitter.fit(candidate, point)
             except UserError as error:
@@ -82,56 +84,69 @@ def _unstored(run: Run) -> Run:
     return replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
 
 
-def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True) -> Prepared:
+def prepare(
+    search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True
+) -> Prepared:
     """Look at data, models, sampler, pruner and budget.
 
     Args:
         executor: will train the trials.
         measure: time a few steps even where no setting of the search needs it.
-        fresh: before a start; a search that goes on has passed its checks, and keeps what was measured.
+        fresh: before a start; a search that goes on has passed its checks, and keeps what was
+            measured.
 
     Raises:
         UserError: what cannot work, in one line.
     """
     settings, study = search.settings, search.study
     check_final(search)
-    for one in search.candidates:
-        search.sampler(one)
-        search.pruner(one)
-    runs = tuple(replace(one.run, label=one.label, axes=one.axes) for one in search.candidates)
-    looked_at = tuple(map(_unstored, runs)) if measure else runs  # a dry run writes no probe either
-    executor.preflight(replace(study, runs=looked_at))
-    materials = executor.there(Materials, runs[0].experiment.resources)
+    runs: list[Run] = []
+    for option in search.candidates:
+        search.sampler(option)
+        search.pruner(option)
+        runs.append(replace(option.run, label=option.label, axes=option.axes))
+    places = map(_unstored, runs) if measure else runs  # a dry run writes no probe either
+    executor.preflight(replace(study, runs=tuple(places)))
+    costs = executor.there(SearchCosts, runs[0].experiment.resources)
     if fresh:
-        for one in search.candidates:
-            materials.check_metric(one.run)
+        for option in search.candidates:
+            costs.check_metric(option.run)
         if measure or settings.limit.unit == "seconds":
-            measured = materials.timings({one.label: one.run for one in search.candidates})
-            candidates = tuple(replace(one, timing=measured[one.label]) for one in search.candidates)
-            search = replace(search, candidates=candidates)
-        search = replace(search, candidates=tuple(narrowed(one, materials) for one in search.candidates))
-    materials = executor.freed(materials)
-    amount = _amount(settings.match, search.candidates[0], materials)
-    sizes = {one.label: materials.parameters(reference_of(one.run, runs)) for one in search.candidates if study.match}
-    fitter = Fitter(materials, settings.match, amount, settings.limit.unit == "flops", sizes)
+            search = _timed(search, costs)
+        candidates = tuple(narrowed(option, costs) for option in search.candidates)
+        search = replace(search, candidates=candidates)
+    costs = executor.freed(costs)
+    first = search.candidates[0]
+    amount = 0.0
+    if settings.match == "flops":
+        # what the reference candidate, the first one, has of what is matched, as it stands
+        steps, _ = costs.steps(first.run)
+        amount = float(steps * _counted(first, costs, "trial.match=flops"))
+    sizes: dict[str, int] = {}
+    for option in search.candidates if study.match else ():
+        sizes[option.label] = costs.parameters(reference_of(option.run, runs))
+    fitter = Fitter(costs, settings.match, amount, settings.limit.unit == "flops", sizes)
     prepared = Prepared(search, fitter)
-    for one in search.candidates if fresh else ():
-        fitted = prepared.own_trial(one)
+    for option in search.candidates if fresh else ():
+        fitted = prepared.own_trial(option)
         if settings.cost == "flops":
-            _counted(one, materials, "--cost flops")
-        _refuse_small_budget(prepared, one, fitted)
-        _refuse_idle_pruner(settings.pruner, one, fitted)
-        _refuse_hopeless(prepared, one)
+            _counted(option, costs, "--cost flops")
+        _refuse_small_budget(prepared, option, fitted)
+        _refuse_idle_pruner(settings.pruner, option, fitted)
+        _refuse_hopeless(prepared, option)
     return prepared
 
 
-def _amount(match: MatchBy, first: Candidate, materials: Materials) -> float:
-    """What the reference candidate, the first one, has of what is matched, as it stands."""
-    return materials.steps(first.run)[0] * _counted(first, materials, "--match flops") if match == "flops" else 0.0
+def _timed(search: Search, costs: SearchCosts) -> Search:
+    timings = costs.timings({candidate.label: candidate.run for candidate in search.candidates})
+    candidates = [
+        replace(candidate, timing=timings[candidate.label]) for candidate in search.candidates
+    ]
+    return replace(search, candidates=tuple(candidates))
 
 
-def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
-    cost = materials.cost(candidate.run)
+def _counted(candidate: Candidate, costs: SearchCosts, option: str) -> int:
+    cost = costs.cost(candidate.run)
     if not cost.flops_per_step:
         why = "; ".join(cost.uncounted)
         raise ConfigError(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})")
@@ -139,14 +154,16 @@ def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
 
 
 def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
-    option, budget = f"--budget {prepared.search.settings.budget}", prepared.search.settings.limit
+    settings = prepared.search.settings
+    option, budget = f"--budget {settings.budget}", settings.limit
     if budget.unit == "flops":
-        _counted(candidate, prepared.fitter.materials, option)
+        _counted(candidate, prepared.fitter.costs, option)
     needed = prepared.charge(fitted)
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(
-            f"{option}: too small for one trial of {candidate.label}, which takes about {needed:.3g} {unit}; "
+            f"{option}: too small for one trial of {candidate.label}, which takes "
+            f"about {needed:.3g} {unit}; "
             "give more, or shorten it with train.steps"
         )
 
@@ -154,40 +171,49 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
 def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
     if pruner == "none" or (fitted.every or fitted.steps) < fitted.steps:
         return
-    why = (
-        f"{candidate.label} is evaluated every {fitted.every:,} steps and has {fitted.steps:,}; lower "
-        "train.eval_every_epochs or train.eval_every_steps, or use"
-        if fitted.every
-        else "train.eval_every_epochs and train.eval_every_steps are null; give one of them, or"
+    why = "train.eval_every_epochs and train.eval_every_steps are null; give one of them, or"
+    if fitted.every:
+        why = (
+            f"{candidate.label} is evaluated every {fitted.every:,} steps and has "
+            f"{fitted.steps:,}; lower train.eval_every_epochs or train.eval_every_steps, or use"
+        )
+    message = (
+        f"--pruner {pruner}: never sees an evaluation before a trial's last step, as "
+        f"{why} --pruner none"
     )
-    message = f"--pruner {pruner}: never sees an evaluation before a trial's last step, as {why} --pruner none"
     raise ConfigError(message)
 
 
 def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
     """Refuse a search whose first points, as many as would end it, cannot run."""
-    count, reason = 0, ""
+    reasons = []
     for trial in islice(prepared.first_points(candidate), MAX_FRUITLESS):
         if trial.state != "infeasible":
             return
-        count, reason = count + 1, reason or trial.reason
+        reasons.append(trial.reason)
+    count = len(reasons)
     which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
     space = prepared.search.settings.space
-    raise ConfigError(f"space {space}: {which} of {candidate.label} are infeasible, such as: {reason}")
+    raise ConfigError(
+        f"space {space}: {which} of {candidate.label} are infeasible, such as: {reasons[0]}"
+    )
 
 
-def estimate(prepared: Prepared) -> dict[str, Any]:
-    """What a search would do, as plain values; seconds are of training, by a few timed steps on this machine.
+def estimate(prepared: Prepared) -> Values:
+    """What a search would do, as plain values; seconds are of training, by a few timed steps on
+    this machine.
 
     `at_least`: a pruner ends trials early, which leaves room for more of them than are counted.
     """
     search = prepared.search
-    rows = [_estimated(prepared, one) for one in search.candidates]
-    settings, resources = search.settings, search.candidates[0].run.experiment.resources
-    seconds, gpus = sum(row["seconds"] for row in rows), resources.most * resources.gpus_per_worker
+    settings = search.settings
+    rows = [_estimated(prepared, candidate) for candidate in search.candidates]
+    seconds = sum(row["seconds"] for row in rows)
+    resources = search.candidates[0].run.experiment.resources
+    gpus = resources.most * resources.gpus_per_worker
     return {
         "name": search.study.name,
-        "settings": settings.plain(),
+        "settings": settings.values(),
         "candidates": rows,
         "trials": sum(row["trials"] for row in rows),
         "at_least": settings.pruner != "none" and settings.limit.unit != "trials",
@@ -198,13 +224,20 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _estimated(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
-    """A candidate's row: as many trials of its own cost as fit, and no more than there are points."""
-    settings, space, own = prepared.search.settings, candidate.space, prepared.own_trial(candidate)
+def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
+    """A candidate's row: as many trials of its own cost as fit, and no more than there are
+    points.
+    """
+    settings, space = prepared.search.settings, candidate.space
+    own = prepared.own_trial(candidate)
     trials = int(settings.limit.amount / prepared.charge(own) + 1e-9)
-    if (size := space.size()) is not None:
+    size = space.size()
+    if size is not None:
         trials = min(trials, size)
-    points = list(islice(prepared.first_points(candidate), DRAWN))
+    drawn = list(islice(prepared.first_points(candidate), DRAWN))
+    points = []
+    for trial in drawn[: min(FIRST, trials)]:
+        points.append({"number": trial.number, "point": trial.point, "infeasible": trial.reason})
     runs = settings.seeds_per_trial
     return {
         "label": candidate.label,
@@ -217,9 +250,7 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
         "trial_seconds": runs * own.seconds,
         "seconds": trials * runs * own.seconds + settings.final_seeds * own.seconds,
         "timing": candidate.timing,
-        "drawn": len(points),
-        "infeasible": sum(one.state == "infeasible" for one in points),
-        "points": [
-            {"number": one.number, "point": one.point, "infeasible": one.reason} for one in points[: min(FIRST, trials)]
-        ],
+        "drawn": len(drawn),
+        "infeasible": sum(trial.state == "infeasible" for trial in drawn),
+        "points": points,
     }

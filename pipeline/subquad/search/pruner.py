@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.storages import InMemoryStorage
@@ -13,12 +12,13 @@ from optuna.trial import TrialState
 from pydantic import Field
 
 from subquad.errors import ConfigError
-from subquad.experiment.refusals import known_keys, refusal, validated
+from subquad.experiment.key_names import known_keys
+from subquad.experiment.refusals import refusal, validated
 from subquad.plugin import Config
 from subquad.search.folder import Trials, place_of
 from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import PrunerName
-from subquad.search.trial import Goal, Trial
+from subquad.search.trial import Goal, Trial, Values
 
 
 class _Median(Config):
@@ -42,7 +42,8 @@ PRUNERS: Mapping[PrunerName, tuple[type[BasePruner], type[Config]]] = {
 }
 """Optuna's class, and its settings under its names.
 
-Steps and resources are per cent of a trial's steps, so that trials of different lengths are comparable.
+Steps and resources are per cent of a trial's steps, so that trials of different lengths are
+comparable.
 """
 
 
@@ -55,30 +56,36 @@ class Pruner:
         settings: of the pruner, as the user gave them, by Optuna's names.
 
     Raises:
-        ConfigError: a setting is wrong, or the goal has two objectives, which only "none" can do: by the metric alone
-            it would end the cheap trials of the front.
+        ConfigError: a setting is wrong, or the goal has two objectives, which only "none" can do:
+            by the metric alone it would end the cheap trials of the front.
     """
 
-    def __init__(self, name: PrunerName, goal: Goal, settings: Mapping[str, Any] | None = None):
+    def __init__(self, name: PrunerName, goal: Goal, settings: Values | None = None):
         self.name: PrunerName = name
         self.goal = goal
         self._arguments = _checked(name, settings or {})
         self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
-        """Of each seed the trials before the first one that runs, as Optuna's study has them. None of this changes."""
+        """Of each seed the trials before the first one that runs, as Optuna's study has them.
+        None of this changes.
+        """
         if goal.cost != "none" and name != "none":
-            raise ConfigError(f"pruner: {name} looks at {goal.metric} alone; with a second objective write none")
+            raise ConfigError(
+                f"pruner: {name} looks at {goal.metric} alone; with a second objective write none"
+            )
 
     def reason_to_stop(self, number: int, known: Sequence[Trial]) -> str:
-        """Why trial `number` shall end after its newest evaluation, in one line; "" where it shall go on.
+        """Why trial `number` shall end after its newest evaluation, in one line; "" where it shall
+        go on.
 
-        Of several seeds the newest one's curve is held against those of the same seed. Trials whose `total_steps` is 0
-        are not compared.
+        Of several seeds the newest one's curve is held against those of the same seed. Trials whose
+        `total_steps` is 0 are not compared.
 
         Args:
             number: the trial, whose newest curve ends with the newest evaluation.
-            known: every trial of the candidate by number, also those that ended, and `number` itself.
+            known: every trial of the candidate by number, also those that ended, and `number`
+                itself.
         """
-        trial = next(one for one in known if one.number == number)
+        trial = next(trial for trial in known if trial.number == number)
         newest, total = trial.curve[-1], trial.total_steps
         if self.name == "none" or newest.step >= total:
             return ""
@@ -91,7 +98,9 @@ class Pruner:
         make, _ = PRUNERS[self.name]
         pruner = make(**self._arguments)
         seed = len(trial.curves) - 1
-        start = next(place for place, other in enumerate(known) if other is trial or not other.ended)
+        start = next(
+            place for place, other in enumerate(known) if other is trial or not other.ended
+        )
         settled = _with_curve(known[:start], seed)
         kept = self._settled[seed]
         if [other for other, _ in kept] != settled[: len(kept)]:
@@ -102,7 +111,9 @@ class Pruner:
         study_id = storage.get_study_id_from_name(study.study_name)
 
         def report(reported: Trial) -> bool:
-            """Tell a curve; asked after each evaluation, successive halving notes what the trial had at each rung."""
+            """Tell a curve; asked after each evaluation, successive halving notes what the trial
+            had at each rung.
+            """
             own = storage.create_new_trial(study_id)
             curve = reported.curves[seed]
             pruned = False
@@ -126,25 +137,28 @@ class Pruner:
 
 
 def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """Those that can be compared: they have a curve of the seed, and it is known how long they are."""
+    """Those that can be compared: they have a curve of the seed, and it is known how long they
+    are.
+    """
     return [trial for trial in trials if len(trial.curves) > seed and trial.total_steps]
 
 
-def _checked(name: PrunerName, given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(name: PrunerName, given: Values) -> Values:
     """Arguments for the class of a pruner; messages name a setting `pruner.n_warmup_steps`."""
     _, schema = PRUNERS[name]
     path = ("pruner",)
-    settings, faults = validated(schema, given, path, None, lambda: known_keys(schema, path))
+    settings, faults = validated(schema, given, path, lambda: known_keys(schema, path))
     if settings is None:
         raise refusal(faults, None)
     return settings.model_dump()
 
 
-def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> str:
-    """What the engine asks after every evaluation of a trial: why it shall end, "" where it shall go on.
+def prune_reason(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> str:
+    """What the engine asks after every evaluation of a trial: why it shall end, "" where it shall
+    go on.
 
-    It knows nothing but the search's folder, so with the first two given it may travel to another process that sees
-    the same files.
+    It knows nothing but the search's folder, so with the first two given it may travel to another
+    process that sees the same files.
 
     Args:
         trials: the search's.

@@ -1,4 +1,6 @@
-"""A search from its folder to its end: trials, winners, and the final study, which alone opens the test split."""
+"""A search from its folder to its end: trials, winners, and the final study, which alone opens
+the test split.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from subquad.drivers.drive import Outcome, drive
-from subquad.drivers.executor import Executor
+from subquad.drivers.executor import Executor, Source
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.experiment import Study
-from subquad.runs import FINAL, SUMMARY, is_study, write_json
+from subquad.runs import FINAL, SUMMARY, is_study, write_json, write_text
 from subquad.search.final import Winners, begin_final, same_winners
 from subquad.search.folder import Trials, place_of
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
-from subquad.search.pruner import judge
+from subquad.search.pruner import prune_reason
 from subquad.search.search import Search, same_sources
 from subquad.search.source import TrialSource
-from subquad.search.summary import over_of, summary_of
-from subquad.search.trial import Trial, winner_of
-from subquad.storage import checkpoints_of, remove_tree, store_copy
+from subquad.search.summary import TRIALS_TABLE, over_of, summary_of, trials_csv
+from subquad.search.trial import Trial, Values, winner_of
+from subquad.storage import RunFolder, remove_tree
 from subquad.tracking.publisher import open_publisher
-from subquad.tracking.upload import Summary as Tracked
+from subquad.tracking.state import Summary as Tracked
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Watch:
     """Who is told of a search's progress, in the driver's process.
 
     Attributes:
-        trial: called with each trial that ended or is infeasible, once over all drivers of the search.
+        trial: called with each trial that ended or is infeasible, once over all drivers of the
+            search.
         final: called with the final study before it is driven.
         display: shows the final study's progress.
         report: of the final study, see `drivers.drive.drive`.
@@ -58,7 +60,7 @@ class Ended:
         tracking: what became of the search's own runs in MLflow.
     """
 
-    summary: dict[str, Any]
+    summary: Values
     signum: int
     final: tuple[Study, Outcome] | None = None
     drawn: Drawn = field(default_factory=Drawn)
@@ -69,25 +71,29 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
     """Do what is left of a search.
 
     Raises:
-        RunError: another process has the search, one of its trials or a mixer's file was edited or damaged, or its
-            final study began with other winners.
+        RunError: another process has the search, one of its trials or a mixer's file was edited or
+            damaged, or its final study began with other winners.
         UserError: tracking is asked for and cannot work.
     """
-    with listening(), exclusive(folder):
+    with listening(), exclusive(folder), executor.kept():
         search = prepared.search
-        publisher = open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
-        storage, seen = search.candidates[0].run.experiment.resources.storage, dict[str, Any]()
-        store_copy(folder, storage, seen)
+        publisher = open_publisher(
+            search.candidates[0].run.experiment.tracking, folder, name=search.study.name
+        )
+        files = RunFolder(folder, search.candidates[0].run.experiment.resources.storage)
+        files.mirror()
         publisher.start()
         try:
-            ended = _run(prepared, folder, watch, executor, lambda: store_copy(folder, storage, seen))
+            ended = _run(prepared, folder, watch, executor, files.mirror)
         finally:
             tracking = publisher.close()
-        store_copy(folder, storage, seen)
+        files.mirror()
         return replace(ended, tracking=tracking)
 
 
-def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]) -> Ended:
+def _run(
+    prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]
+) -> Ended:
     search, trials = prepared.search, prepared.search.trials(folder)
     same_sources(search, folder)
 
@@ -96,8 +102,9 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, kee
         _summarize(search, trials, source)
         keep()
         _, candidate, number = place_of(run)
-        if (found := trials.one(candidate, number)) is not None and found.ended:
-            watch.trial(found)
+        trial = trials.trial(candidate, number)
+        if trial is not None and trial.ended:
+            watch.trial(trial)
 
     source = TrialSource(prepared, trials, ended)
     concluding = is_study(folder / FINAL)
@@ -106,22 +113,32 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, kee
     _tidy(search, trials)
     signum = 0
     if not concluding:
-        pruners = {one.label: search.pruner(one) for one in search.candidates}
-        asked = partial(judge, trials, pruners) if search.settings.pruner != "none" else None
-        signum = executor.search(source.next, asked, lambda run: ended(run.folder))
+        why_stop = None
+        if search.settings.pruner != "none":
+            pruners = {candidate.label: search.pruner(candidate) for candidate in search.candidates}
+            why_stop = partial(prune_reason, trials, pruners)
+        work = Source(source.next, lambda run: ended(run.folder), why_stop)
+        signum = executor.work(work, folder)
     summary = _summarize(search, trials, source)
+    write_text(trials.search / TRIALS_TABLE, trials_csv(search, trials))
     if signum:
         return Ended(summary, signum)
-    told = [Pictured(one.label, one.space, one.goal, trials.of(one.label)) for one in search.candidates]
-    drawn = draw(told, folder / PLOTS)
-    winners = _winners(search, trials)
-    if not winners:
+    drawn = _drawn(search, trials)
+    if not (winners := _winners(search, trials)):
         return Ended(summary, 0, drawn=drawn)
     study = begin_final(search, folder, winners)
     summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)
     outcome = drive(study, watch.display, executor, watch.report)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
+
+
+def _drawn(search: Search, trials: Trials) -> Drawn:
+    pictured = []
+    for candidate in search.candidates:
+        known = trials.of(candidate.label)
+        pictured.append(Pictured(candidate.label, candidate.space, candidate.goal, known))
+    return draw(pictured, trials.search / PLOTS)
 
 
 def _close(search: Search, trials: Trials, source: TrialSource) -> None:
@@ -132,26 +149,37 @@ def _close(search: Search, trials: Trials, source: TrialSource) -> None:
     """
     same_winners(search, trials.search, _winners(search, trials))
     written = over_of(trials.search)
-    source.over = {one.label: written.get(one.label) or "the final study has begun" for one in search.candidates}
+    source.over = {
+        candidate.label: written.get(candidate.label) or "the final study has begun"
+        for candidate in search.candidates
+    }
 
 
 def _tidy(search: Search, trials: Trials) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
-    for trial in (trial for one in search.candidates for trial in trials.of(one.label) if trial.ended):
-        for run in trials.runs(trial):
-            _forget_weights(run)
+    for candidate in search.candidates:
+        for trial in trials.of(candidate.label):
+            for run in trials.runs(trial) if trial.ended else ():
+                _forget_weights(run)
 
 
 def _forget_weights(run: Path) -> None:
-    remove_tree(checkpoints_of(run))
+    """The winner is trained anew, so hundreds of trials need not keep their weights.
+
+    The driver alone removes them: it would take files that go while it reads them for damage.
+    """
+    remove_tree(RunFolder.of(run).checkpoints)
 
 
-def _summarize(search: Search, trials: Trials, source: TrialSource) -> dict[str, Any]:
+def _summarize(search: Search, trials: Trials, source: TrialSource) -> Values:
     summary = summary_of(search, trials, source.over)
     write_json(trials.search / SUMMARY, summary)
     return summary
 
 
 def _winners(search: Search, trials: Trials) -> Winners:
-    found = {one.label: winner_of(trials.of(one.label), one.goal) for one in search.candidates}
-    return {label: pair[0] for label, pair in found.items() if pair}
+    winners = {}
+    for candidate in search.candidates:
+        if best := winner_of(trials.of(candidate.label), candidate.goal):
+            winners[candidate.label], _ = best
+    return winners

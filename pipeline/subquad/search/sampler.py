@@ -1,13 +1,13 @@
 """Which point to try next: Optuna's samplers on a study of the trials in the search's folder.
 
-Points depend on the trials that are known and on nothing else. Optuna's sampler is made for each of them, with a seed
-that follows from the search's seed, the candidate and the trial's number. So a search that was killed goes on with the
-points that would have come anyway. What is kept between two points is only what Optuna's study has of each trial.
+Points depend on the trials that are known and on nothing else. Optuna's sampler is made for each of
+them, with a seed that follows from the search's seed, the candidate and the trial's number. So a
+search that was killed goes on with the points that would have come anyway. What is kept between two
+points is only what Optuna's study has of each trial.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -21,18 +21,22 @@ from optuna.trial import FrozenTrial, TrialState
 
 from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import SamplerName
-from subquad.search.trial import Goal, Trial, identity
+from subquad.search.trial import Goal, Trial, Values, identity, objectives
 from subquad.space import Dimension, Point, Space, seed_of
 
 SAMPLERS: Mapping[SamplerName, Callable[..., BaseSampler]] = {
     "random": RandomSampler,
     "grid": BruteForceSampler,
-    "tpe": partial(TPESampler, n_startup_trials=3, multivariate=True, group=True, constant_liar=True),
+    "tpe": partial(
+        TPESampler, n_startup_trials=3, multivariate=True, group=True, constant_liar=True
+    ),
     "gp": partial(GPSampler, n_startup_trials=4),
 }
-"""TPE models dimensions with a `when` in groups, and takes trials that run for bad ones, so that several differ."""
+"""TPE models dimensions with a `when` in groups, and takes trials that run for bad ones, so that
+several differ.
+"""
 
-MAX_ASKED = 20
+MAX_SUGGESTED = 20
 """Points that a model is asked for before a random one is taken."""
 MAX_DRAWS = 100
 """Random points for one number before those that are left are listed."""
@@ -107,35 +111,34 @@ class Sampler:
         if number < len(self._first):
             return self.space.draw(self._seed, number, self._first[number])
         found = [self._facts(trial) for trial in known]
-        seen = {facts.identity for facts in found}
-        if self.name != "random" and (point := self._asked(number, found, seen)):
-            return point
-        return self._untried(number, seen)
+        tried = {facts.identity for facts in found}
+        point = self._suggested(number, found, tried) if self.name != "random" else None
+        return point or self._untried(number, tried)
 
     def _facts(self, trial: Trial) -> _Facts:
         """What is known of a trial; of one that ended, the same object comes again."""
         facts = self._found.get(trial.number)
         if facts is None or facts.trial is not trial:
-            values = _values(trial, self.goal)
             is_usable = self.space.holds(trial.point)
+            values = objectives(trial, self.goal)
             facts = _Facts(trial, identity(trial.point), is_usable, values)
             self._found[trial.number] = facts
         return facts
 
-    def _asked(self, number: int, found: Sequence[_Facts], seen: Set[str]) -> Point | None:
+    def _suggested(self, number: int, found: Sequence[_Facts], tried: Set[str]) -> Point | None:
         usable = [facts for facts in found if facts.is_usable]
         worst = _worst(self.goal, [facts.values for facts in usable if facts.values])
         with quiet():
             trials = [self._kept(facts, worst) for facts in usable]
             sampler = SAMPLERS[self.name](seed=seed_of(self._seed, self._candidate, number))
             study = study_of(trials, self.goal, InMemoryStorage(), sampler)
-            for _ in range(MAX_ASKED):
-                asked = study.ask()
-                point = self.space.compose(lambda dim, asked=asked: _suggested(asked, dim))
-                if self.space.keeps(point) and identity(point) not in seen:
+            for _ in range(MAX_SUGGESTED):
+                suggested = study.ask()
+                point = self.space.compose(partial(_value_of, suggested))
+                if self.space.keeps(point) and identity(point) not in tried:
                     return point
                 if worst and self.name != "grid":
-                    study.tell(asked, worst)  # or a model of the values would ask for it again
+                    study.tell(suggested, worst)  # or a model of the values would have it again
         return None
 
     def _kept(self, facts: _Facts, worst: Sequence[float]) -> KeptTrial:
@@ -144,58 +147,56 @@ class Sampler:
             facts.worst = worst
         return facts.kept
 
-    def _frozen(self, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]) -> FrozenTrial:
+    def _frozen(
+        self, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]
+    ) -> FrozenTrial:
         """A trial as Optuna's study has it.
 
-        Failed and infeasible ones, and those without a value, are told with the worst value there is: Optuna ignores
-        what failed, and would suggest it again.
+        Failed and infeasible ones, and those without a value, are told with the worst value there
+        is: Optuna ignores what failed, and would suggest it again.
         """
         dims = [dim for dim in self.space.ordered if dim.path in trial.point]
-        told: dict[str, Any] = {
+        told: Values = {
             "params": {dim.path: trial.point[dim.path] for dim in dims},
             "distributions": {dim.path: dim.distribution for dim in dims},
         }
         if not trial.ended:
             return optuna.create_trial(state=TrialState.RUNNING, **told)
-        is_curve = trial.state == "pruned" and self.goal.cost == "none"
-        learned = {one.step: one.value for one in trial.curve} if is_curve else {}
+        learned = {}
+        if trial.state == "pruned" and self.goal.cost == "none":
+            learned = {point.step: point.value for point in trial.curve}
         if values is None and (learned or not worst):
             return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=learned, **told)
         return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **told)
 
-    def _untried(self, number: int, seen: Set[str]) -> Point | None:
+    def _untried(self, number: int, tried: Set[str]) -> Point | None:
         """A random point that was not tried. A space with a continuous dimension always has one."""
         for attempt in range(MAX_DRAWS):
-            point = self.space.draw(seed_of(self._seed, attempt) if attempt else self._seed, number)
-            if identity(point) not in seen:
+            seed = seed_of(self._seed, attempt) if attempt else self._seed
+            point = self.space.draw(seed, number)
+            if identity(point) not in tried:
                 return point
         if not self.space.is_finite:
             return self.space.draw(self._seed, number)
-        left = [point for point in self.space.grid() if identity(point) not in seen]
+        left = [point for point in self.space.grid() if identity(point) not in tried]
         return left[seed_of(self._seed, number, "left") % len(left)] if left else None
 
 
-def _suggested(asked: optuna.Trial, dim: Dimension) -> Any:
+def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
     values = dim.distribution
     if isinstance(values, CategoricalDistribution):
-        return asked.suggest_categorical(dim.path, values.choices)
+        return trial.suggest_categorical(dim.path, values.choices)
     if isinstance(values, IntDistribution):
-        return asked.suggest_int(dim.path, values.low, values.high, log=values.log, step=values.step)
-    return asked.suggest_float(dim.path, values.low, values.high, log=values.log)
-
-
-def _values(trial: Trial, goal: Goal) -> list[float] | None:
-    """The objectives of a finished trial; None where one is not known."""
-    best = trial.best(goal.mode) if trial.state == "finished" else None
-    if best is None or not math.isfinite(best.value):
-        return None
-    if goal.cost == "none":
-        return [best.value]
-    cost = trial.cost(goal)
-    return [best.value, cost] if cost else None
+        return trial.suggest_int(
+            dim.path, values.low, values.high, log=values.log, step=values.step
+        )
+    return trial.suggest_float(dim.path, values.low, values.high, log=values.log)
 
 
 def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
     """The worst value of each objective; none where there are no values."""
     columns = zip(*values, strict=True)
-    return [min(one) if way == "maximize" else max(one) for way, one in zip(goal.directions, columns, strict=False)]
+    return [
+        min(column) if way == "maximize" else max(column)
+        for way, column in zip(goal.directions, columns, strict=False)
+    ]

@@ -1,38 +1,54 @@
-"""A search as it was asked for and as it lies on disk: candidates with their spaces, settings; written, read back."""
+"""A search as it was asked for and as it lies on disk: candidates with their spaces, settings;
+written, read back.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from subquad.disk import rename
 from subquad.drivers.folder import exclusive
+from subquad.drivers.size import WIDTH_KEY
 from subquad.errors import ConfigError, RunError, UserError
-from subquad.experiment import Study, differences, load_study, load_text
-from subquad.experiment.axes import parse_axes
+from subquad.experiment import Study, load_text
+from subquad.experiment.axes import SEED
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
-from subquad.experiment.run import resolve_given
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.runs import FINAL, SEARCH, TRIALS, enter, new_folder, read_bytes, read_json, write_json, write_text
-from subquad.search.candidates import SEED, Candidate, candidates_of
+from subquad.runs import (
+    FINAL,
+    SEARCH,
+    TRIALS,
+    enter,
+    new_folder,
+    read_bytes,
+    read_json,
+    write_json,
+    write_text,
+)
+from subquad.search.candidates import Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
-from subquad.search.size import WIDTH_KEY
-from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
+from subquad.search.trial import Values
+from subquad.space import (
+    Dimension,
+    NothingToSearch,
+    Point,
+    Space,
+    check_space,
+    find_space,
+    read_space,
+)
 from subquad.suggest import did_you_mean
 
 FORMAT = 3
-_LEAVE_OUT = "leave it out to resume, or start a new search"
 
 
 @dataclass(frozen=True)
@@ -49,13 +65,18 @@ class Search:
     settings: Settings
     candidates: tuple[Candidate, ...]
 
+    @property
+    def dimensions(self) -> list[Dimension]:
+        """What is searched of all candidates."""
+        return [dim for candidate in self.candidates for dim in candidate.space.dims]
+
     def trials(self, folder: Path) -> Trials:
         """The reader of its trials.
 
         Raises:
             RunError: one that had ended is gone, or was changed.
         """
-        found = Trials(folder, {one.label: one.goal for one in self.candidates})
+        found = Trials(folder, {candidate.label: candidate.goal for candidate in self.candidates})
         found.check()
         return found
 
@@ -65,15 +86,20 @@ class Search:
         Raises:
             ConfigError: it cannot search this space.
         """
-        keys = [dim.path for dim in candidate.space.dims]
-        own = [{key: point[key] for key in keys if key in point} for point in self.settings.points]
+        paths = [dim.path for dim in candidate.space.dims]
+        first: list[Point] = []
+        for given in self.settings.points:
+            point = {path: given[path] for path in paths if path in given}
+            if point and point not in first:
+                first.append(point)
+        settings = self.settings
         return Sampler(
-            self.settings.sampler,
+            settings.sampler,
             candidate.space,
             candidate.goal,
-            self.settings.seed,
+            settings.seed,
             candidate=candidate.label,
-            first=[one for place, one in enumerate(own) if one and one not in own[:place]],
+            first=first,
         )
 
     def pruner(self, candidate: Candidate) -> Pruner:
@@ -85,97 +111,127 @@ class Search:
         return Pruner(self.settings.pruner, candidate.goal, self.settings.pruner_settings)
 
     def seeds(self, candidate: Candidate) -> list[int]:
-        """Of the runs of a trial: the experiment's own and those after it; none where a trial is one run."""
+        """Of the runs of a trial: the experiment's own and those after it; none where a trial is
+        one run.
+        """
         count, first = self.settings.seeds_per_trial, candidate.run.experiment.train.seed
         return [] if count == 1 else [first + number for number in range(count)]
 
 
-def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) -> Search:
+def plan_search(study: Study, settings: Settings) -> Search:
     """A search of a study, checked as far as that is possible without its data.
 
     Raises:
-        ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no validation split.
+        ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no
+            validation split.
     """
     found = candidates_of(study, settings.cost)
     several = len(found) > 1
-    candidates = [replace(one, space=_space(one, settings.space, several=several, cwd=cwd)) for one in found]
-    if not any(one.space.dims for one in candidates):
-        raise ConfigError(f"space {settings.space}: nothing of it can be searched in any run of the study")
+    candidates = [
+        replace(candidate, space=_space(candidate, settings.space, several=several))
+        for candidate in found
+    ]
     search = Search(study, settings, tuple(candidates))
+    if not search.dimensions:
+        raise ConfigError(
+            f"space {settings.space}: nothing of it can be searched in any run of the study"
+        )
     _refuse_owned(search)
     _refuse_unmatched(search)
     _check_points(search)
     return search
 
 
-def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None) -> Space:
-    """The candidate's own space. In a study the space of one mixer may leave another one nothing to search."""
-    said = find_space(names, candidate.run, cwd=cwd)
+def _space(candidate: Candidate, names: str, *, several: bool) -> Space:
+    """The candidate's own space. In a study the space of one mixer may leave another one nothing
+    to search.
+    """
+    space = find_space(names, candidate.run)
     try:
-        return check_space(said, candidate.run, drop=several)
+        return check_space(space, candidate.run, drop=several)
     except NothingToSearch:
         if several:
-            return Space(said.name)
+            return Space(space.name)
         raise
 
 
 def _refuse_owned(search: Search) -> None:
-    """Refuse to search what the study's axes, its `match` or `--match` decide."""
+    """Refuse to search what the study's axes, its `match` or `trial.match` decide."""
     study, match = search.study, search.settings.match
-    document = parse_yaml(study.text, study.source)
-    matrix = () if study.single else parse_axes(document.data["matrix"], document.marks, resolve=resolve_given)
-    axes = [axis for axis in matrix if axis.path != SEED]
-    for dim in (dim for one in search.candidates for dim in one.space.dims):
-        if axis := next((one for one in axes if one.owns(dim.key_path)), None):
-            why = f", as {axis.key} is an axis of the study; leave it out of the space, or the axis out of the matrix"
-        elif dim.path in LENGTH_KEYS and match != "none":
-            why = f" with --match {match}, which decides it"
-        elif dim.path == WIDTH_KEY and study.match:
+    axes = [axis for axis in study.file.axes if axis.path != SEED]
+    for dim in search.dimensions:
+        why = ""
+        if dim.path in LENGTH_KEYS and match != "none":
+            why = f" with trial.match={match}, which decides it"
+        if dim.path == WIDTH_KEY and study.match:
             why = f" with match: {study.match}, which may decide it"
-        else:
-            continue
-        raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
+        for axis in axes:
+            if axis.owns(dim.key_path):
+                why = (
+                    f", as {axis.key} is an axis of the study; leave it out of the space, "
+                    "or the axis out of the matrix"
+                )
+                break
+        if why:
+            raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
 
 
 def _refuse_unmatched(search: Search) -> None:
-    """Refuse what ends trials early where `--match` makes them equal, unless the budget is one of FLOPs."""
+    """Refuse what ends trials early where `trial.match` makes them equal, unless the budget is one
+    of FLOPs.
+    """
     settings = search.settings
     if settings.match == "none" or settings.limit.unit == "flops":
         return
-    impatient = [one for one in search.candidates if one.run.experiment.train.patience is not None]
-    searched = [dim.path for one in search.candidates for dim in one.space.dims]
-    early = [f"--pruner {settings.pruner}"] if settings.pruner != "none" else []
-    early += ["train.patience"] if impatient or "train.patience" in searched else []
+    early = ""
+    trains = [candidate.run.experiment.train for candidate in search.candidates]
+    if any(train.patience is not None for train in trains):
+        early = "train.patience"
+    if any(dim.path == "train.patience" for dim in search.dimensions):
+        early = "train.patience"
+    if settings.pruner != "none":
+        early = f"--pruner {settings.pruner}"
     if early:
         raise ConfigError(
-            f"--match flops: {early[0]} ends trials early, and with --budget {settings.budget} candidates would not "
-            "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, or leave one of them out"
+            f"trial.match=flops: {early} ends trials early, and with --budget "
+            f"{settings.budget} candidates would not "
+            "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, or "
+            "leave one of them out"
         )
 
 
 def _check_points(search: Search) -> None:
-    """Refuse points that no candidate can try: a setting that no space has, or a value that its space does not try."""
-    dims = {dim.path: dim for one in search.candidates for dim in one.space.dims}
-    for key, value in (pair for point in search.settings.points for pair in point.items()):
-        if key not in dims:
-            raise ConfigError(f"--points: {key}: is not searched{did_you_mean(key, dims)}")
-        if not dims[key].can_be(value):
-            raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")
+    """Refuse points that no candidate can try: a setting that no space has, or a value that its
+    space does not try.
+    """
+    dims = {dim.path: dim for dim in search.dimensions}
+    for point in search.settings.points:
+        for key, value in point.items():
+            if key not in dims:
+                raise ConfigError(f"--points: {key}: is not searched{did_you_mean(key, dims)}")
+            if not dims[key].can_be(value):
+                raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")
 
 
 def write_search(search: Search, root: Path) -> Path:
-    """Make the folder of a new search and say in it what is searched, as one file that is written whole."""
+    """Make the folder of a new search and say in it what is searched, as one file that is
+    written whole.
+    """
     candidates = search.candidates
     data = {
         "format": FORMAT,
         "study": not search.study.single,
-        "settings": search.settings.plain(),
-        "measured": {one.label: one.timing for one in candidates if one.timing},
-        "spaces": {one.label: one.space.plain() for one in candidates},
+        "settings": search.settings.values(),
+        "measured": {
+            candidate.label: candidate.timing for candidate in candidates if candidate.timing
+        },
+        "spaces": {candidate.label: candidate.space.as_data() for candidate in candidates},
         "experiment": parse_yaml(search.study.text, search.study.source).data,
     }
     text = to_yaml(data)
-    folder = new_folder(root / "runs", f"{search.study.name}-search", hashlib.sha256(text.encode()).hexdigest())
+    folder = new_folder(
+        root / "runs", f"{search.study.name}-search", hashlib.sha256(text.encode()).hexdigest()
+    )
     write_text(folder / SEARCH, text)
     return folder
 
@@ -194,23 +250,31 @@ def read_search(folder: Path) -> Search:
     _refuse_edited(path)
     data = parse_yaml(read_text(path, str(path)), str(path)).data
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
+        raise RunError(
+            f"{path}: written by another version of subquad, this one reads format {FORMAT}"
+        )
     try:
         study, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
-        candidates = [_read_candidate(one, data, settings.space) for one in candidates_of(study, settings.cost)]
+        candidates = [
+            _read_candidate(candidate, data, settings.space)
+            for candidate in candidates_of(study, settings.cost)
+        ]
         budget = [settings.budget, *_later_budgets(folder)][-1]
         return Search(study, replace(settings, budget=budget), tuple(candidates))
     except UserError as error:
         raise type(error)(f"{path}: {error}") from error
-    except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
+    except (
+        KeyError,
+        TypeError,
+    ) as error:  # only where the folder has another name, which the hash is part of
         raise RunError(f"{path}: damaged: {type(error).__name__}: {error}; {PUT_BACK}") from error
 
 
-def _read_candidate(one: Candidate, data: Mapping[str, Any], space: str) -> Candidate:
-    label = one.label
+def _read_candidate(candidate: Candidate, data: Values, space: str) -> Candidate:
+    label = candidate.label
     return replace(
-        one,
-        space=read_space(data["spaces"][label], space, one.run),
+        candidate,
+        space=read_space(data["spaces"][label], space, candidate.run),
         timing=data["measured"].get(label),
     )
 
@@ -223,48 +287,18 @@ def _later_budgets(folder: Path) -> list[str]:
     """
     path = folder / BUDGETS
     later = (read_json(path) or {"budgets": None})["budgets"] if path.exists() else []
-    if not isinstance(later, list) or not all(isinstance(one, str) for one in later):
+    if not isinstance(later, list) or not all(isinstance(word, str) for word in later):
         raise RunError(f"{path}: damaged: must hold a list of budgets; {PUT_BACK}")
     return later
 
 
 def _refuse_edited(path: Path) -> None:
-    """A folder's name ends with a hash of its search.yaml; of a folder with another name nothing is known."""
+    """A folder's name ends with a hash of its search.yaml; of a folder with another name nothing
+    is known.
+    """
     named = re.fullmatch(r"\d{8}-\d{6}-([0-9a-f]{8})(?:\.\d+)?", path.parent.resolve().name)
     if named and not hashlib.sha256(read_bytes(path)).hexdigest().startswith(named[1]):
         raise RunError(f"{path}: changed since the search was started; {PUT_BACK}")
-
-
-def same_settings(stored: Settings, given: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than a search was started with.
-
-    Args:
-        given: options that were typed beside `--resume`, by name.
-
-    Raises:
-        RunError: the first difference.
-    """
-    for name, value in given.items():
-        if value == (before := getattr(stored, name)):
-            continue
-        option = name.replace("_", " ") if name.endswith("_settings") else f"--{name.replace('_', '-')}"
-        was, now = (json.dumps(one) if isinstance(one, Mapping) else shown(one) for one in (before, value))
-        raise RunError(f"{option}: the search was started with {was}, got {now}; {_LEAVE_OUT}")
-
-
-def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
-    """Refuse to go on with another experiment than a search was started with.
-
-    Raises:
-        RunError: the first setting that differs.
-    """
-    now, before = load_study(target, overrides), search.study
-    if now.text == before.text:
-        return
-    pairs = zip(before.runs, now.runs, strict=False)
-    changed = [key for old, new in pairs for key in differences(old.experiment, new.experiment)]
-    what = changed[0] if changed else "its name, its runs, or where it runs"
-    raise RunError(f"{target}: differs from what the search was started with: {what}; {_LEAVE_OUT}")
 
 
 def same_sources(search: Search, folder: Path) -> None:
@@ -273,18 +307,25 @@ def same_sources(search: Search, folder: Path) -> None:
     Raises:
         RunError: the first trial that has another one.
     """
-    for one in search.candidates:
-        sources = list(one.run.sources.values())
-        for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if sources else ():
-            if not any(kept.name.startswith(source.sha256[:12]) for source in sources):
-                raise RunError(f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}")
+    for candidate in search.candidates:
+        sources = list(candidate.run.sources.values())
+        if not sources:
+            continue
+        hashes = tuple(source.sha256[:12] for source in sources)
+        for kept in sorted((folder / TRIALS / candidate.label).glob("**/source/[0-9a-f]*")):
+            if not kept.name.startswith(hashes):
+                raise RunError(
+                    f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}"
+                )
 
 
 def reopened(folder: Path, search: Search, budget: str | None) -> Search:
-    """The search before it goes on: with a larger budget, which its folder remembers, where one is given.
+    """The search before it goes on: with a larger budget, which its folder remembers, where one is
+    given.
 
-    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. Runs of winners
-    that stay come back from there. Of the others the ledger and the summary keep that they opened the test split.
+    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may
+    change. Runs of winners that stay come back from there. Of the others the ledger and the summary
+    keep that they opened the test split.
 
     Raises:
         ConfigError: the budget is none.
@@ -297,18 +338,16 @@ def reopened(folder: Path, search: Search, budget: str | None) -> Search:
 
 
 def _extended(folder: Path, search: Search, budget: str) -> Search:
-    asked, there = Budget.parse(budget), search.settings.limit
-    if asked == there:
+    wanted, there = Budget.parse(budget), search.settings.limit
+    if wanted == there:
         return search
-    if asked.unit != there.unit or asked.amount < there.amount:
+    if wanted.unit != there.unit or wanted.amount < there.amount:
         has = search.settings.budget
-        raise RunError(f"--budget: the search has {has}, got {budget}; it can only be given more of it")
-    _set_final_aside(folder)
+        raise RunError(
+            f"--budget: the search has {has}, got {budget}; it can only be given more of it"
+        )
+    final = folder / FINAL
+    if final.exists():  # set aside, so that another one may come
+        rename(final, free_name(final))
     write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
     return replace(search, settings=replace(search.settings, budget=budget))
-
-
-def _set_final_aside(folder: Path) -> None:
-    """Rename the final study, where there is one, so that another one may come."""
-    if (folder / FINAL).exists():
-        rename(folder / FINAL, free_name(folder / FINAL))

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import shown_target
+from subquad.experiment.settings import Setting, shown_target
 from subquad.experiment.sources import parse_overrides
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.search.trial import CostBy, Trial
+from subquad.search.trial import CostBy, Trial, Values
 from subquad.space import Point
 from subquad.suggest import did_you_mean
 
+KEYS = {
+    "sampler.seed": "seed",
+    "trial.seeds": "seeds_per_trial",
+    "trial.match": "match",
+    "final.seeds": "final_seeds",
+}
+"""Settings of a search that the command line takes as `KEY=VALUE`, and what `Settings` calls
+them.
+"""
+PRUNER = "pruner"
+"""Where its own settings stand, by Optuna's names."""
 MatchBy = Literal["none", "flops"]
 SamplerName = Literal["random", "grid", "tpe", "gp"]
 PrunerName = Literal["none", "median", "asha"]
@@ -44,7 +55,8 @@ class Budget:
     """What one candidate may spend; every candidate of a search gets the same.
 
     Attributes:
-        unit: what is counted. Infeasible points cost nothing, failed and pruned trials what they used.
+        unit: what is counted. Infeasible points cost nothing, failed and pruned trials what they
+            used.
         amount: trials, seconds of training, or counted FLOPs.
     """
 
@@ -78,18 +90,24 @@ class Budget:
         """Whether one more trial fits.
 
         Args:
-            known: the candidate's trials so far; those that still run are charged what they are expected to use.
-            cost: the next one; `flops` and `seconds` are what it is expected to use. What is not known fits no budget.
+            known: the candidate's trials so far; those that still run are charged what they are
+                expected to use.
+            cost: the next one; `flops` and `seconds` are what it is expected to use. What is not
+                known fits no budget.
         """
         if self.unit == "trials":
-            return sum(one.state != "infeasible" for one in known) < self.amount
-        used = [getattr(trial, self.unit) for trial in [*known, cost] if trial.state != "infeasible"]
+            return sum(trial.state != "infeasible" for trial in known) < self.amount
+        used = [
+            getattr(trial, self.unit) for trial in [*known, cost] if trial.state != "infeasible"
+        ]
         return None not in used and sum(used) <= self.amount * _SLACK
 
     def __str__(self) -> str:
         if self.unit == "trials":
             return f"{self.amount:g} trial{'' if self.amount == 1 else 's'}"
-        return f"{self.amount:g} s of training" if self.unit == "seconds" else f"{self.amount:g} FLOPs"
+        return (
+            f"{self.amount:g} s of training" if self.unit == "seconds" else f"{self.amount:g} FLOPs"
+        )
 
 
 @dataclass(frozen=True)
@@ -105,8 +123,8 @@ class Settings:
         cost: a second objective; the samplers tpe and gp look for the front of both.
         final_seeds: the winners are trained anew with the seeds 0 .. final_seeds-1.
         seed: of the search.
-        seeds_per_trial: runs of each trial, with the experiment's seed and those after it; the mean of their best
-            evaluations is what counts.
+        seeds_per_trial: runs of each trial, with the experiment's seed and those after it; the mean
+            of their best evaluations is what counts.
         points: given ones, tried first; settings that they leave out are drawn.
         pruner_settings: where they are not the defaults, by Optuna's names.
     """
@@ -120,40 +138,69 @@ class Settings:
     final_seeds: int = 5
     seed: int = 0
     seeds_per_trial: int = 1
-    points: Sequence[Mapping[str, Any]] = ()
-    pruner_settings: Mapping[str, Any] = field(default_factory=dict)
+    points: Sequence[Values] = ()
+    pruner_settings: Values = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         Budget.parse(self.budget)
         _one_of("--sampler", self.sampler, get_args(SamplerName))
         _one_of("--pruner", self.pruner, get_args(PrunerName))
-        _one_of("--match", self.match, get_args(MatchBy))
+        _one_of("trial.match", self.match, get_args(MatchBy))
         _one_of("--cost", self.cost, get_args(CostBy))
         if self.final_seeds < 1:
             raise ConfigError(
-                f"--final-seeds: got {self.final_seeds}, must be >= 1, as only trained winners meet the test split"
+                f"final.seeds: got {shown(self.final_seeds)}, must be >= 1, as only "
+                "trained winners meet the test split"
             )
         if self.seeds_per_trial < 1:
-            raise ConfigError(f"--seeds-per-trial: got {self.seeds_per_trial}, must be >= 1")
+            raise ConfigError(f"trial.seeds: got {shown(self.seeds_per_trial)}, must be >= 1")
         if not 0 <= self.seed <= MAX_SEED:
-            raise ConfigError(f"--seed: got {self.seed}, must be from 0 to {MAX_SEED}")
+            raise ConfigError(f"sampler.seed: got {self.seed}, must be from 0 to {MAX_SEED}")
 
     @property
     def limit(self) -> Budget:
         return Budget.parse(self.budget)
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"points": [dict(one) for one in self.points]}
+    def values(self) -> Values:
+        return asdict(self) | {"points": [dict(point) for point in self.points]}
 
 
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:
     if given not in there:
-        message = f"{option}: got {shown(given)}, must be one of {', '.join(there)}{did_you_mean(given, there)}"
+        message = (
+            f"{option}: got {shown(given)}, must be one of "
+            f"{', '.join(there)}{did_you_mean(given, there)}"
+        )
         raise ConfigError(message)
 
 
+def parse_settings(given: Sequence[Setting]) -> Values:
+    """Settings of a search, by what `Settings` calls them, from `KEY=VALUE` of the command line.
+
+    Raises:
+        ConfigError: a search has no such setting, or it has another type.
+    """
+    parsed: Values = {}
+    for setting in given:
+        part, *name = map(str, setting.path)
+        key = ".".join([part, *name])
+        if part == PRUNER:
+            parsed.setdefault("pruner_settings", {})[".".join(name)] = setting.value
+            continue
+        if key not in KEYS:
+            raise ConfigError(
+                f"{key}: unknown setting of a search; there is {', '.join(KEYS)}"
+                f"{did_you_mean(key, KEYS)}"
+            )
+        if key != "trial.match" and type(setting.value) is not int:
+            raise ConfigError(f"{key}: got {shown(setting.value)}, must be a whole number")
+        parsed[KEYS[key]] = "none" if setting.value is None else setting.value
+    return parsed
+
+
 def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
-    """Points as they are typed: `"train.lr=1e-3 train.batch_size=8"`, or a YAML file with a list of mappings.
+    """Points as they are typed: `"train.lr=1e-3 train.batch_size=8"`, or a YAML file with a list of
+    mappings.
 
     Raises:
         ConfigError: one is neither.
@@ -162,11 +209,15 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
     for text in given:
         if "=" in text:
             settings = parse_overrides(text.split(), cwd)
-            points.append({".".join(map(str, one.path)): one.value for one in settings})
+            points.append({".".join(map(str, setting.path)): setting.value for setting in settings})
             continue
         name = shown_target(text)
         data = parse_yaml(read_text(cwd / text, name), name).data
-        if not isinstance(data, list) or not all(isinstance(one, dict) and one for one in data):
-            raise ConfigError(f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]")
+        if not isinstance(data, list) or not all(
+            isinstance(entry, dict) and entry for entry in data
+        ):
+            raise ConfigError(
+                f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]"
+            )
         points += data
     return points

@@ -1,4 +1,6 @@
-"""Which trial comes next: interrupted ones first, then a new point for the candidate that has had the fewest."""
+"""Which trial comes next: interrupted ones first, then a new point for the candidate that has
+had the fewest.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ from subquad.search.folder import Trials, trial_folder
 from subquad.search.prepare import MAX_FRUITLESS, Prepared
 from subquad.search.trial import Trial
 
+_FRUITLESS = ("infeasible", "failed")
+
 MAX_STARTS = 10
-"""Drivers that may die while one trial trains, without it coming any further; then it has failed."""
+"""Drivers that may die while one trial trains, without it coming any further; then it has
+failed.
+"""
 
 
 class TrialSource:
@@ -38,8 +44,11 @@ class TrialSource:
     """
 
     def __init__(self, prepared: Prepared, trials: Trials, ended: Callable[[Path], None]):
-        self._search, self._fitter, self._trials, self._ended = prepared.search, prepared.fitter, trials, ended
-        self._samplers = {one.label: prepared.search.sampler(one) for one in prepared.search.candidates}
+        self._search = search = prepared.search
+        self._fitter = prepared.fitter
+        self._trials = trials
+        self._ended = ended
+        self._samplers = {option.label: search.sampler(option) for option in search.candidates}
         self._launch = uuid.uuid4().hex
         self._planned: dict[tuple[str, int], Trial] = {}
         """Trials given out, with what they are expected to use."""
@@ -51,7 +60,7 @@ class TrialSource:
         """The next trial; None where there is none to start now."""
         if run := self._interrupted():
             return run
-        left = [one for one in self._search.candidates if one.label not in self.over]
+        left = [option for option in self._search.candidates if option.label not in self.over]
         while left:
             # the candidate with the fewest trials, so that a search that is cut short is still fair
             candidate = min(left, key=self._started)
@@ -61,7 +70,9 @@ class TrialSource:
             if given:
                 left.remove(candidate)
                 if all(trial.ended for trial in self._trials.of(candidate.label)):
-                    self.over[candidate.label] = given  # else one that runs may leave some of what it is charged
+                    self.over[candidate.label] = (
+                        given  # else one that runs may leave some of what it is charged
+                    )
         return None
 
     def _interrupted(self) -> Run | None:
@@ -75,30 +86,37 @@ class TrialSource:
     def _open_run(self, candidate: Candidate, trial: Trial) -> Run | None:
         """The first run of a trial that was not given out and has no result."""
         for number, folder in enumerate(self._trials.runs(trial)):
-            if folder not in self._given_out and read_json(folder / RESULT) is None:
-                seed = {"train.seed": trial.seeds[number]} if trial.seeds else {}
-                fitted = self._fitter.fitted(candidate, {**trial.settings, **seed})
-                run = self._given(candidate, trial, fitted, folder)
-                if not self._gave_up(run):
-                    return run
+            if folder in self._given_out or read_json(folder / RESULT) is not None:
+                continue
+            settings = dict(trial.settings)
+            if trial.seeds:
+                settings["train.seed"] = trial.seeds[number]
+            fitted = self._fitter.fitted(candidate, settings)
+            run = self._given(candidate, trial, fitted, folder)
+            if not self._gave_up(run):
+                return run
         return None
 
     def _gave_up(self, run: Run) -> bool:
-        """Whether a trial takes its driver with it each time, as one does that uses up the machine's memory."""
-        starts = attempts.read(run.folder)
-        alike = list(takewhile(lambda one: one.from_step == starts[-1].from_step, reversed(starts)))
-        if len(alike) < MAX_STARTS:
+        """Whether a trial takes its driver with it each time, as one does that uses up the
+        machine's memory.
+        """
+        steps = [attempt.from_step for attempt in attempts.read(run.folder)]
+        count = len(list(takewhile(lambda step: step == steps[-1], reversed(steps))))
+        if count < MAX_STARTS:
             return False
-        where = f"from step {starts[-1].from_step}"
-        fail(run, Group(), f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
+        where = f"while it trained from step {steps[-1]}"
+        fail(run, Group(), f"{count} drivers in a row ended {where}: out of memory?")
         self._ended(run.folder)
         return True
 
     def _started(self, candidate: Candidate) -> int:
-        return sum(one.state != "infeasible" for one in self._trials.of(candidate.label))
+        return sum(trial.state != "infeasible" for trial in self._trials.of(candidate.label))
 
     def _advance(self, candidate: Candidate) -> Run | str:
-        """The candidate's next trial; or why there is none, "" where only its point was infeasible."""
+        """The candidate's next trial; or why there is none, "" where only its point was
+        infeasible.
+        """
         known, budget = self._trials.of(candidate.label), self._search.settings.limit
         number = known[-1].number + 1 if known else 0
         trial = Trial(candidate=candidate.label, number=number, point={}, state="waiting")
@@ -120,9 +138,14 @@ class TrialSource:
             self._ended(trial_folder(self._trials.search, candidate.label, number))
             return ""
         seeds = self._search.seeds(candidate)
-        trial = replace(trial, settings=fitted.values, seeds=seeds, flops_per_step=fitted.flops_per_step)
+        trial = replace(
+            trial, settings=fitted.values, seeds=seeds, flops_per_step=fitted.flops_per_step
+        )
         trial = _planned(trial, fitted, known)
-        charged = [self._planned.get((one.candidate, one.number), one) if not one.ended else one for one in known]
+        charged = []
+        for other in known:
+            planned = self._planned.get((other.candidate, other.number), other)
+            charged.append(other if other.ended else planned)
         if not budget.admits(charged, trial):
             return "budget used"
         self._trials.write(trial)
@@ -142,21 +165,25 @@ class TrialSource:
 
 
 def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
-    """The trial with what it is expected to use: time as finished ones took for their steps, else as was measured."""
+    """The trial with what it is expected to use: time as finished ones took for their steps,
+    else as was measured.
+    """
     runs = max(1, len(trial.seeds))
-    finished = [one for one in known if one.state == "finished" and one.steps]
+    finished = [trial for trial in known if trial.state == "finished" and trial.steps]
     seconds = fitted.seconds
     if finished:
-        seconds = fitted.steps * sum(one.seconds for one in finished) / sum(one.steps for one in finished)
+        taken = sum(trial.seconds for trial in finished)
+        seconds = fitted.steps * taken / sum(trial.steps for trial in finished)
     flops = None if fitted.flops is None else fitted.flops * runs
     return replace(trial, total_steps=fitted.steps, flops=flops, seconds=seconds * runs)
 
 
 def _hopeless(known: Sequence[Trial]) -> str:
     """Why a candidate's search ends though its budget is not used; "" where it need not."""
-    ended = [one for one in known if one.ended]
-    fruitless = list(takewhile(lambda one: one.state in ("infeasible", "failed"), reversed(ended)))
-    if len(fruitless) < MAX_FRUITLESS:
+    ended = [trial for trial in known if trial.ended]
+    newest = list(takewhile(lambda trial: trial.state in _FRUITLESS, reversed(ended)))
+    if len(newest) < MAX_FRUITLESS:
         return ""
-    kinds = " or ".join(state for state in ("infeasible", "failed") if any(one.state == state for one in fruitless))
-    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {fruitless[0].reason}"
+    states = {trial.state for trial in newest}
+    kinds = " or ".join(state for state in _FRUITLESS if state in states)
+    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[0].reason}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
 from subquad.metric import Metric, Mode, metric_of
 from subquad.space import Point
+
+Values = dict[str, Any]
+"""Plain values by name; of settings by dotted key."""
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "infeasible"]
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed", "infeasible")
@@ -26,7 +29,8 @@ class Goal:
         metric: of the task, on the validation split.
         mode: whether more or less of it is better.
         shown: how the metric is called and printed.
-        cost: a second objective, less of it is better: training seconds or counted FLOPs of a trial.
+        cost: a second objective, less of it is better: training seconds or counted FLOPs of a
+            trial.
     """
 
     metric: str
@@ -50,7 +54,10 @@ class Goal:
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
         """Of its objectives, in Optuna's words."""
-        return ["maximize" if self.mode == "max" else "minimize", *(["minimize"] if self.cost != "none" else [])]
+        return [
+            "maximize" if self.mode == "max" else "minimize",
+            *(["minimize"] if self.cost != "none" else []),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +83,14 @@ class Trial:
     """One trial of a search, as its folder has it.
 
     Attributes:
-        candidate: what is searched for, a cell of the study without its seed; "" for a single experiment.
+        candidate: what is searched for, a cell of the study without its seed; "" for a single
+            experiment.
         number: 0, 1, 2, ... within the candidate, in the order of suggestion.
         point: the point of the space.
         settings: all that is laid over the candidate's experiment, by dotted key.
         seeds: of its runs, where there are several.
-        state: "waiting" before its first step; "infeasible": the plugin or the data refuse the point.
+        state: "waiting" before its first step; "infeasible": the plugin or the data refuse the
+            point.
         curves: evaluations by step, one curve for each seed that has begun.
         total_steps: steps of a whole run.
         flops_per_step: counted; None where not known.
@@ -95,7 +104,7 @@ class Trial:
     number: int
     point: Point
     state: State
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Values = field(default_factory=dict)
     seeds: Sequence[int] = ()
     curves: tuple[Curve, ...] = ()
     total_steps: int = 0
@@ -104,6 +113,9 @@ class Trial:
     flops: float | None = 0.0
     seconds: float = 0.0
     reason: str = ""
+    _best: dict[Mode, Evaluation | None] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def ended(self) -> bool:
@@ -115,42 +127,75 @@ class Trial:
         return self.curves[-1] if self.curves else ()
 
     def best(self, mode: Mode) -> Evaluation | None:
-        """The best evaluation, of several seeds the mean of each one's; None where one has no value."""
+        """The best evaluation, of several seeds the mean of each one's; None where one has no
+        value.
+        """
+        if mode not in self._best:  # asked of all trials after each trial
+            self._best[mode] = self._find_best(mode)
+        return self._best[mode]
+
+    def _find_best(self, mode: Mode) -> Evaluation | None:
         found = [best for curve in self.curves if (best := _best_of(curve, mode))]
         if not found or len(found) < len(self.curves):
             return None
         if len(found) == 1:
             return found[0]
-        step, value, loss = (fmean(getattr(one, name) for one in found) for name in ("step", "value", "loss"))
+        step, value, loss = (
+            fmean(getattr(state, name) for state in found) for name in ("step", "value", "loss")
+        )
         return Evaluation(step=round(step), value=value, loss=loss)
 
     def cost(self, goal: Goal) -> float | None:
-        """What it took, in the units of the goal's second objective; None where it is not known or there is none."""
+        """What it took, in the units of the goal's second objective; None where it is not known
+        or there is none.
+        """
         return {"none": None, "seconds": self.seconds, "flops": self.flops}[goal.cost]
 
 
 def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:
     """The best evaluation of a curve, the earlier one of equals."""
-    valued = [one for one in curve if not math.isnan(one.value)]
-    return min(valued, key=lambda one: merit(one, mode), default=None)
+    valued = [point for point in curve if not math.isnan(point.value)]
+    return min(valued, key=lambda point: merit(point, mode), default=None)
 
 
-def merit(one: Evaluation, mode: Mode) -> tuple[float, float]:
-    """What sorts evaluations that have a value, the better one first: by value, of equal ones by loss."""
-    return (-one.value if mode == "max" else one.value, math.inf if math.isnan(one.loss) else one.loss)
+def merit(point: Evaluation, mode: Mode) -> tuple[float, float]:
+    """What sorts evaluations that have a value, the better one first: by value, of equal ones by
+    loss.
+    """
+    return (
+        -point.value if mode == "max" else point.value,
+        math.inf if math.isnan(point.loss) else point.loss,
+    )
 
 
 def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
-    """The finished trial with the best evaluation: of equal values the lower loss, then the lower number.
+    """The finished trial with the best evaluation: of equal values the lower loss, then the lower
+    number.
 
     Trials that were pruned do not win: nobody knows what they would have become.
     """
-    finished = [(one, best) for one in trials if one.state == "finished" and (best := one.best(goal.mode))]
+    finished = []
+    for trial in trials:
+        best = trial.best(goal.mode)
+        if trial.state == "finished" and best is not None:
+            finished.append((trial, best))
     return min(finished, key=lambda pair: merit(pair[1], goal.mode), default=None)
 
 
+def objectives(trial: Trial, goal: Goal) -> list[float] | None:
+    """The values of a finished trial's objectives; None where one is not known."""
+    best = trial.best(goal.mode)
+    if trial.state != "finished" or best is None or not math.isfinite(best.value):
+        return None
+    if goal.cost == "none":
+        return [best.value]
+    cost = trial.cost(goal)
+    return [best.value, cost] if cost and math.isfinite(cost) else None
+
+
 def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
-    """The finished trials of which none other is better in one objective and as good in the other; the cheapest first.
+    """The finished trials of which none other is better in one objective and as good in the other;
+    the cheapest first.
 
     Of equal trials the first one stays. Without a metric or a cost a trial is not compared.
 
@@ -162,7 +207,9 @@ def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
     rows = sorted(
         (cost, merit(best, goal.mode)[0], trial.number, trial)
         for trial in trials
-        if trial.state == "finished" and (cost := trial.cost(goal)) and (best := trial.best(goal.mode))
+        if trial.state == "finished"
+        and (cost := trial.cost(goal))
+        and (best := trial.best(goal.mode))
     )
     front: list[Trial] = []
     least = math.inf
@@ -173,9 +220,12 @@ def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
     return front
 
 
-def identity(point: Mapping[str, Any]) -> str:
-    """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do not."""
+def identity(point: Values) -> str:
+    """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do
+    not.
+    """
     whole = {
-        key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in point.items()
+        key: int(value) if isinstance(value, float) and value.is_integer() else value
+        for key, value in point.items()
     }
     return json.dumps(whole, sort_keys=True)

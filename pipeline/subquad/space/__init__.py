@@ -1,6 +1,8 @@
-"""Search spaces: read their files, merge them, check them against an experiment, draw points, walk grids.
+"""Search spaces: read their files, merge them, check them against an experiment, draw points, walk
+grids.
 
-`check_space(find_space("agf+optimizer", experiment), experiment)` is a `Space`. Imports neither torch nor Ray.
+`check_space(find_space("agf+optimizer", experiment), experiment)` is a `Space`. Imports neither
+torch nor Ray.
 """
 
 from subquad.errors import UserError
@@ -10,7 +12,7 @@ try:
 except ImportError as error:
     raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
 
-from subquad.space.check import NothingToSearch, builder, check_space, read_space
+from subquad.space.check import NothingToSearch, check_space, read_space, run_at
 from subquad.space.dimension import Constraint, Dimension
 from subquad.space.files import Declared, auto_space, find_space, is_auto, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of
@@ -23,12 +25,12 @@ __all__ = [
     "Point",
     "Space",
     "auto_space",
-    "builder",
     "check_space",
     "find_space",
     "is_auto",
     "merge_spaces",
     "parse_space",
     "read_space",
+    "run_at",
     "seed_of",
 ]

@@ -1,8 +1,11 @@
-"""Hold a space against an experiment, before anything starts; then make experiments of its points."""
+"""Hold a space against an experiment, before anything starts; then make experiments of its
+points.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +15,14 @@ from subquad.effect import ALWAYS, Condition, Effect
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
-from subquad.experiment.run import Run, check, parse
-from subquad.experiment.settings import KeyPath, Setting, Tree, dotted, overlay, problem
+from subquad.experiment.run import Run, laid
+from subquad.experiment.settings import KeyPath, Setting, dotted, key_path, problem
 from subquad.plugin import Site
-from subquad.registry import Resolved
 from subquad.registry.loaded import check_site
 from subquad.space.dimension import Constraint, Dimension, is_number
-from subquad.space.fields import Fields
+from subquad.space.fields import Fields, without_idle
 from subquad.space.files import Declared, parse_space
-from subquad.space.space import Space, ever_active, parents_first
+from subquad.space.space import Space, parents_first
 
 PROBED = 10
 """Points that are drawn before a space is taken for one that can be searched."""
@@ -36,28 +38,38 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     Args:
         declared: what the files say.
         experiment: a checked one; in a study one of its cells.
-        drop: leave out what does not suit the experiment, for studies of several mixers: dimensions for another mixer,
-            and those whose `when` cannot hold here. False: refuse them.
+        drop: leave out what does not suit the experiment, for studies of several mixers: dimensions
+            for another mixer, and those whose `when` cannot hold here. False: refuse them.
 
     Raises:
         ConfigError: the first of what is wrong, with file, line and setting.
     """
     fields = Fields(experiment)
-    dims, constraints = _suiting(declared, experiment, drop=drop)
-    for dim in dims:
+    by_path, constraints = _suiting(declared, experiment, drop=drop)
+    for dim in by_path.values():
         _check_values(dim, fields)
         _check_conditions(dim, fields)
-    dims = tuple(replace(dim, effect=_effect(dim, dims, fields)) for dim in dims)
-    _refuse_overlap(dims)
+    dims = tuple(replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values())
+    _refuse_overlap(by_path)
     parents_first(dims)  # refuses circles
-    rest = _rest(dims, constraints, fields)
-    kept = _possible(dims, rest, fields, drop=drop)
+
+    def refuse(dim: Dimension, others: Sequence[Dimension]) -> None:
+        if not drop:
+            raise _wrong(dim, dim.key_path, _never(dim, others, fields))
+
+    kept, rest = without_idle(dims, constraints, fields, refuse)
     searched = {dim.path for dim in kept}
-    constraints = tuple(one for one in constraints if not drop or searched.intersection(one.keys))
+    constraints = tuple(
+        constraint
+        for constraint in constraints
+        if not drop or searched.intersection(constraint.keys)
+    )
     for constraint in constraints:
         _check_constraint(constraint, kept, fields)
     if not kept:
-        raise NothingToSearch(f"space {declared.name}: nothing of it can be searched in this experiment")
+        raise NothingToSearch(
+            f"space {declared.name}: nothing of it can be searched in this experiment"
+        )
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
     space = Space(declared.name, kept, constraints, rest, left_out)
     for number in range(PROBED):
@@ -67,18 +79,23 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
 
 def _suiting(
     declared: Declared, experiment: Run, *, drop: bool
-) -> tuple[tuple[Dimension, ...], tuple[Constraint, ...]]:
-    """The dimensions and constraints for the experiment's mixer; those for another one are left out or refused."""
+) -> tuple[dict[str, Dimension], tuple[Constraint, ...]]:
+    """The dimensions by their settings, and the constraints, for the experiment's mixer; those for
+    another one are left out or refused.
+    """
     found = experiment.mixer.found
     names = {None, found.name, found.full_name, experiment.experiment.mixer.name}
-    strange = next((one for one in (*declared.dims, *declared.constraints) if one.mixer not in names), None)
+    strange = next(
+        (item for item in (*declared.dims, *declared.constraints) if item.mixer not in names), None
+    )
     if strange is not None and not drop:
         raise ConfigError(
-            f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment has {found.name!r}; "
+            f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment "
+            f"has {found.name!r}; "
             f"use another space, or mixer={strange.mixer}"
         )
     dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
-    return tuple(dims.values()), tuple(one for one in declared.constraints if one.mixer in names)
+    return dims, tuple(item for item in declared.constraints if item.mixer in names)
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
@@ -94,13 +111,17 @@ def _check_values(dim: Dimension, fields: Fields) -> None:
 
 
 def _check_fraction(dim: Dimension, values: FloatDistribution, fields: Fields) -> None:
-    """A range of fractions for a setting of whole numbers is refused for what it is, not for its ends."""
+    """A range of fractions for a setting of whole numbers is refused for what it is, not for its
+    ends.
+    """
     inside = values.low + (values.high - values.low) * 0.3819660113
     if fields.fault(dim.key_path, inside) and not any(
         fields.fault(dim.key_path, int(end)) for end in (values.low, values.high)
     ):
         words = fields.words(dim.key_path) or "no fractions"
-        raise _wrong(dim, dim.key_path, f"{dim.kind} draws fractions, must be {words}; use int or choice")
+        raise _wrong(
+            dim, dim.key_path, f"{dim.kind} draws fractions, must be {words}; use int or choice"
+        )
 
 
 def _probes(dim: Dimension) -> Sequence[Any]:
@@ -115,67 +136,63 @@ def _probes(dim: Dimension) -> Sequence[Any]:
 
 def _check_conditions(dim: Dimension, fields: Fields) -> None:
     for condition in dim.when:
-        path = _path(condition.key)
+        path = key_path(condition.key)
         if path == dim.key_path:
             raise _wrong(dim, path, "when names the setting itself")
-        for fault in (fields.fault(path), *(fields.fault(path, value) for value in condition.values)):
+        for fault in (
+            fields.fault(path),
+            *(fields.fault(path, value) for value in condition.values),
+        ):
             if fault:
                 raise _wrong(dim, (*dim.key_path, "when", *fault.path), fault.message)
 
 
-def _effect(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> Effect:
-    """When a dimension's setting has an effect, by its field; without what holds at every point anyway."""
-    by_path = {other.path: other for other in dims}
+def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) -> Effect:
+    """When a dimension's setting has an effect, by its field; without what holds at every point
+    anyway.
+    """
 
     def always_holds(condition: Condition) -> bool:
         other = by_path.get(condition.key)
         if other is None:
-            return condition.holds(fields.value(_path(condition.key)))
+            return condition.holds(fields.value(key_path(condition.key)))
         if condition.but:
             tried = not any(map(other.can_be, condition.values))
         else:
             options = other.options
-            tried = options is not None and len(options) <= len(condition.values) and all(map(condition.holds, options))
+            tried = (
+                options is not None
+                and len(options) <= len(condition.values)
+                and all(map(condition.holds, options))
+            )
         return tried and condition.holds(fields.default(other.key_path))
 
-    effect = fields.effect(dim.key_path)
-    left = tuple(tuple(one for one in conditions if not always_holds(one)) for conditions in effect)
-    return ALWAYS if () in left else left
+    left = [
+        tuple(itertools.filterfalse(always_holds, conditions))
+        for conditions in fields.effect(dim.key_path)
+    ]
+    if () in left:
+        return ALWAYS
+    return tuple(left)
 
 
-def _refuse_overlap(dims: Sequence[Dimension]) -> None:
-    by_path = {dim.path: dim for dim in dims}
-    for dim in dims:
+def _refuse_overlap(by_path: Mapping[str, Dimension]) -> None:
+    for dim in by_path.values():
         for length in range(1, len(dim.key_path)):
             if outer := by_path.get(".".join(map(str, dim.key_path[:length]))):
-                raise _wrong(dim, dim.key_path, f"is part of {outer.path}, which is searched too; leave one out")
-
-
-def _rest(dims: Sequence[Dimension], constraints: Sequence[Constraint], fields: Fields) -> dict[str, Any]:
-    """What settings have where a point does not say."""
-    named = [condition.key for dim in dims for condition in dim.conditions]
-    named += [key for constraint in constraints for key in constraint.keys]
-    rest = {key: fields.value(_path(key)) for key in named}
-    return rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.conditions}
-
-
-def _possible(dims: Sequence[Dimension], rest: dict[str, Any], fields: Fields, *, drop: bool) -> tuple[Dimension, ...]:
-    """The dimensions that are searched at some point. One that is left out may make another one impossible."""
-    kept = tuple(dims)
-    while idle := next((dim for dim in kept if not ever_active(dim, kept, rest)), None):
-        if not drop:
-            raise _wrong(idle, idle.key_path, _never(idle, kept, fields))
-        kept = tuple(dim for dim in kept if dim is not idle)
-        rest[idle.path] = fields.value(idle.key_path)
-    return kept
+                raise _wrong(
+                    dim,
+                    dim.key_path,
+                    f"is part of {outer.path}, which is searched too; leave one out",
+                )
 
 
 def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
     """Why a dimension is never searched."""
-    by_path = {one.path: one for one in dims}
+    by_path = {other.path: other for other in dims}
     for condition in (*dim.when, *(dim.effect[0] if len(dim.effect) == 1 else ())):
         other = by_path.get(condition.key)
-        if other is None and not condition.holds(value := fields.value(_path(condition.key))):
+        if other is None and not condition.holds(value := fields.value(key_path(condition.key))):
             return (
                 f"is never searched: needs {condition}, and the experiment has {shown(value)}; "
                 f"set {condition.key} there, or leave this one out"
@@ -190,18 +207,14 @@ def _check_constraint(constraint: Constraint, dims: Sequence[Dimension], fields:
     if not any(key in by_path for key in constraint.keys):
         raise _bad(constraint, f"none of {', '.join(constraint.keys)} is searched; leave it out")
     for key in constraint.keys:
-        if fault := fields.fault(_path(key)):
+        if fault := fields.fault(key_path(key)):
             raise _bad(constraint, f"{dotted(fault.path)}: {fault.message}")
-        met = [fields.value(_path(key))]
+        met = [fields.value(key_path(key))]
         if dim := by_path.get(key):
             met = [value for value in getattr(dim.distribution, "choices", ()) if value is not None]
         for value in met:
             if not is_number(value):
                 raise _bad(constraint, f"{key} is {shown(value)}, must be a number")
-
-
-def _path(key: str) -> KeyPath:
-    return tuple(key.split("."))
 
 
 def _wrong(dim: Dimension, path: KeyPath, message: str) -> ConfigError:
@@ -212,46 +225,30 @@ def _bad(constraint: Constraint, message: str) -> ConfigError:
     return problem(("constraints", constraint.relation), message, {(): constraint.origin})
 
 
-Build = Callable[[Sequence[Setting]], Run]
-"""An experiment with settings laid over it; it raises `UserError` where that cannot run."""
-
-
-def builder(experiment: Run, *, max_len: int = 0, causal: bool = False) -> Build:
-    """What makes the experiments of points. Nothing heavy is imported, and no plugin is looked for again.
+def run_at(experiment: Run, settings: Sequence[Setting], max_len: int = 0) -> Run:
+    """The experiment of a point. Nothing heavy is imported, and no plugin is looked for again.
 
     Args:
-        experiment: what the points are laid over.
-        max_len: longest sequence of its data, prefix tokens included; 0: not known, so that limits of length are not
-            looked at.
-        causal: whether its backbone asks for a causal mixer.
+        experiment: what the point is laid over.
+        settings: the point's.
+        max_len: longest sequence of its data, prefix tokens included; 0: not known, so that limits
+            of length are not looked at.
+
+    Raises:
+        UserError: it cannot run.
     """
-    data = experiment.experiment.model_dump(mode="json")
-
-    others = {entry.name: one for entry, (one, _) in zip(experiment.experiment.mixers, experiment.mixers, strict=True)}
-
-    def resolve(kind: str, name: str, **more: Any) -> Resolved:
-        return others.get(name, experiment.mixer) if kind == "mixer" else getattr(experiment, kind)
-
-    def build(settings: Sequence[Setting]) -> Run:
-        tree = overlay(Tree(data, {}), settings)
-        run = check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, resolve=resolve)
-        if site := _site(run, max_len, causal):
-            check_site(run.mixer, run.mixer_config, site)
-        return run
-
-    return build
-
-
-def _site(run: Run, max_len: int, causal: bool) -> Site | None:
-    """A place in the network, as far as it is known; None where the backbone does not say its width."""
-    dim, heads = (getattr(run.backbone_config, key, None) for key in ("dim", "num_heads"))
-    if not isinstance(dim, int):
-        return None
-    return Site(dim=dim, num_heads=heads if isinstance(heads, int) else 1, max_len=max_len, causal=causal)
+    run = laid(experiment, settings)
+    dim = getattr(run.backbone_config, "dim", None)
+    heads = getattr(run.backbone_config, "num_heads", None)
+    if isinstance(dim, int):  # else the backbone does not say its width
+        heads = heads if isinstance(heads, int) else 1
+        site = Site(dim=dim, num_heads=heads, max_len=max_len)
+        check_site(run.mixer, run.mixer_config, site)
+    return run
 
 
 def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:
-    """The space that `Space.plain` wrote down, for the same experiment.
+    """The space that `Space.as_data` wrote down, for the same experiment.
 
     Raises:
         ConfigError: the data were edited into something that is none.

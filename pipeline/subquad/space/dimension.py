@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from subquad.effect import ALWAYS, Condition, Effect, same
-from subquad.experiment.settings import KeyPath, Origin
+from subquad.experiment.settings import KeyPath, Origin, key_path
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
@@ -54,7 +54,7 @@ class Dimension:
 
     @property
     def key_path(self) -> KeyPath:
-        return tuple(self.path.split("."))
+        return key_path(self.path)
 
     @property
     def kind(self) -> str:
@@ -69,26 +69,31 @@ class Dimension:
         values = self.distribution
         if isinstance(values, CategoricalDistribution):
             return values.choices
-        return range(values.low, values.high + 1, values.step) if isinstance(values, IntDistribution) else None
+        if isinstance(values, IntDistribution):
+            return range(values.low, values.high + 1, values.step)
+        return None
 
     def can_be(self, value: Any) -> bool:
         """Whether a search may give it this value."""
         values = self.distribution
         if isinstance(values, CategoricalDistribution):
-            return any(same(value, one) for one in values.choices)
+            return any(same(value, option) for option in values.choices)
         if not is_number(value) or not values.low <= value <= values.high:
             return False
         return isinstance(values, FloatDistribution) or (value - values.low) % values.step == 0
 
-    def plain(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """As a space file has it."""
-        values, when = self.distribution, {one.key: list(one.values) for one in self.when}
+        values = self.distribution
+        when = {condition.key: list(condition.values) for condition in self.when}
         if isinstance(values, CategoricalDistribution):
             data: dict[str, Any] = {"choice": list(values.choices)}
         else:
             data = {self.kind: [values.low, values.high]}
         if isinstance(values, IntDistribution):
-            data |= ({"step": values.step} if values.step != 1 else {}) | ({"log": True} if values.log else {})
+            data |= ({"step": values.step} if values.step != 1 else {}) | (
+                {"log": True} if values.log else {}
+            )
         return data | ({"when": when} if when else {})
 
 
@@ -106,8 +111,8 @@ class Constraint:
     """A relation between numbers that every point keeps. What a plugin itself refuses needs none.
 
     Attributes:
-        relation: `less` and `less_equal` order two numbers, `divides` says that the first divides the second,
-            `sum_not_in` that the sum of all is none of `values`.
+        relation: `less` and `less_equal` order two numbers, `divides` says that the first divides
+            the second, `sum_not_in` that the sum of all is none of `values`.
         keys: settings, dotted.
         values: of `sum_not_in`.
         mixer: the plugin it is for; None where it is for any.
@@ -123,13 +128,21 @@ class Constraint:
     def __str__(self) -> str:
         """As it would stand in a file, and where it does."""
         keys = ", ".join(self.keys)
-        said = f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}" if self.values else f"[{keys}]"
+        said = (
+            f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}"
+            if self.values
+            else f"[{keys}]"
+        )
         return f"{self.relation}: {said}" + (f" at {self.origin}" if self.origin.line else "")
 
-    def plain(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """As a space file has it."""
         keys = list(self.keys)
-        return {self.relation: {"keys": keys, "values": list(self.values)} if self.relation == "sum_not_in" else keys}
+        return {
+            self.relation: {"keys": keys, "values": list(self.values)}
+            if self.relation == "sum_not_in"
+            else keys
+        }
 
     def holds(self, numbers: Sequence[float]) -> bool:
         """Whether numbers, one for each key, keep it."""
@@ -137,5 +150,7 @@ class Constraint:
         if self.relation == "divides":
             return first != 0 and math.fmod(second, first) == 0
         if self.relation == "sum_not_in":
-            return not any(math.isclose(first + second, value, abs_tol=1e-9) for value in self.values)
+            return not any(
+                math.isclose(first + second, value, abs_tol=1e-9) for value in self.values
+            )
         return first < second or (self.relation == "less_equal" and first == second)

@@ -1,6 +1,8 @@
-"""Spaces as they are said, before they are held against an experiment: files, shipped ones by name, and `auto`.
+"""Spaces as they are said, before they are held against an experiment: files, shipped ones by name,
+and `auto`.
 
-A file is strict YAML with `dims`, and `constraints` and `mixer` where there are some. Several spaces become one.
+A file is strict YAML with `dims`, and `constraints` and `mixer` where there are some. Several
+spaces become one.
 """
 
 from __future__ import annotations
@@ -18,20 +20,19 @@ from pydantic_core import to_jsonable_python
 
 from subquad.effect import Condition, same
 from subquad.errors import ConfigError
-from subquad.experiment.refusals import shown, suggest_key
+from subquad.experiment.refusals import Given, shown
 from subquad.experiment.run import Run
-from subquad.experiment.settings import KeyPath, Marks, Origin, origin_of, problem, shown_target
+from subquad.experiment.settings import Origin, key_path, problem, shown_target
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
 from subquad.space.dimension import RELATIONS, Constraint, Dimension, Distribution, is_number
-from subquad.space.fields import Fields
-from subquad.space.space import ever_active
+from subquad.space.fields import Fields, without_idle
 
 AUTO = "auto"
 _AUTO_ORIGIN = f"space {AUTO} ("
 MAX_DIMS, MAX_VALUES = 200, 1000
 _KEYS = ("mixer", "dims", "constraints")
-_KINDS = ("choice", "grid", "uniform", "loguniform", "int")
+_KINDS = ("choice", "uniform", "loguniform", "int")
 _OPTIONS = ("when", "step", "log")
 
 
@@ -69,7 +70,9 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
         raise ConfigError(f"space {names!r}: a name is missing; write them as in auto+optimizer")
     cwd = cwd or Path.cwd()
     if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
-        raise ConfigError(f"space {shown_target(names)}: + joins spaces; give the file a name without it")
+        raise ConfigError(
+            f"space {shown_target(names)}: + joins spaces; give the file a name without it"
+        )
     return merge_spaces([_one(part.strip(), experiment, cwd) for part in parts])
 
 
@@ -81,9 +84,12 @@ def _one(name: str, experiment: Run, cwd: Path) -> Declared:
     if name == AUTO:
         return auto_space(experiment)
     if _is_path(name):
-        path, shown = cwd / name, shown_target(name)
+        path = cwd / name
+        shown = shown_target(name)
         stem = re.sub(r"\.ya?ml$", "", path.name)
-        said = parse_space(read_text(path, shown), stem, source=shown, folder=path.parent.absolute())
+        said = parse_space(
+            read_text(path, shown), stem, source=shown, folder=path.parent.absolute()
+        )
         return replace(said, source=str(path.resolve()))
     return parse_space(recipe(name, "space").text(), name)
 
@@ -102,21 +108,27 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
     return Declared(
         "+".join(space.name for space in spaces),
         tuple(dict.fromkeys(dim for space in ordered for dim in space.dims)),
-        tuple(dict.fromkeys(one for space in ordered for one in space.constraints)),
+        tuple(dict.fromkeys(constraint for space in ordered for constraint in space.constraints)),
     )
 
 
 def _refuse_conflict(first: Declared, second: Declared) -> None:
-    for one in first.dims:
+    for dim in first.dims:
         for other in second.dims:
-            meet = one.path == other.path and (one.mixer == other.mixer or None in (one.mixer, other.mixer))
-            if meet and replace(one, mixer=None) != replace(other, mixer=None):
-                message = f"says something else than {one.origin} about it; leave it out of one of the spaces"
+            meet = dim.path == other.path and (
+                dim.mixer == other.mixer or None in (dim.mixer, other.mixer)
+            )
+            if meet and replace(dim, mixer=None) != replace(other, mixer=None):
+                message = (
+                    f"says something else than {dim.origin} about it; leave it out of "
+                    "one of the spaces"
+                )
                 raise problem(other.key_path, message, {(): other.origin})
 
 
 def auto_space(experiment: Run) -> Declared:
-    """The space that the fields of an experiment's mixer and backbone say; without dimensions where none says anything.
+    """The space that the fields of an experiment's mixer and backbone say; without dimensions where
+    none says anything.
 
     A field whose `when` cannot hold in this experiment is left out.
 
@@ -125,16 +137,8 @@ def auto_space(experiment: Run) -> Declared:
     """
     fields = Fields(experiment)
     dims = [dim for kind in ("mixer", "backbone") for dim in _of_fields(kind, experiment, fields)]
-    conditions = [condition for dim in dims for condition in dim.conditions]
-    rest = {condition.key: fields.value(tuple(condition.key.split("."))) for condition in conditions}
-
-    def idle() -> Dimension | None:
-        defaults = rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.conditions}
-        return next((dim for dim in dims if not ever_active(dim, dims, defaults)), None)
-
-    while never := idle():
-        dims.remove(never)
-    return Declared(AUTO, tuple(dims))
+    kept, _ = without_idle(dims, (), fields)
+    return Declared(AUTO, kept)
 
 
 def is_auto(dim: Dimension) -> bool:
@@ -143,32 +147,26 @@ def is_auto(dim: Dimension) -> bool:
 
 
 def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension]:
+    """What the fields of a plugin say, read as a file would be."""
     name = getattr(experiment, kind).found.name
-    origin, mixer = Origin(f"{_AUTO_ORIGIN}{kind} {name})"), name if kind == "mixer" else None
+    marks = {(): Origin(f"{_AUTO_ORIGIN}{kind} {name})")}
     for row in describe_config(type(getattr(experiment, f"{kind}_config"))):
-        if row.search is None:
-            continue
-        path = (kind, "params", *row.name.split("."))
-        if fault := _fault(row.search):
-            raise problem(path, fault, {(): origin})
-        effect = fields.effect(path)
-        yield Dimension(".".join(path), _searched(row, row.search), (), mixer, origin, effect)
+        if row.search is not None:
+            path = (kind, "params", *row.name.split("."))
+            given = Given(_as_in_a_file(row, row.search), path, marks)
+            dim = _dimension(".".join(path), given, name)
+            yield replace(dim, effect=fields.effect(path))
 
 
-def _fault(search: Mapping[str, Any]) -> str:
-    """What a plugin got wrong in its own field."""
-    if not search["choices"] if "choices" in search else search["low"] >= search["high"]:
-        return "has no values to try"
-    return f"starts at {search['low']:g}, which has no logarithm" if search.get("log") and search["low"] <= 0 else ""
-
-
-def _searched(row: ParameterRow, search: Mapping[str, Any]) -> Distribution:
+def _as_in_a_file(row: ParameterRow, search: Mapping[str, Any]) -> dict[str, Any]:
     if "choices" in search:
-        return CategoricalDistribution(to_jsonable_python(search["choices"]))
-    low, high, log = search["low"], search["high"], search["log"]
+        return {"choice": to_jsonable_python(search["choices"])}
+    low = search["low"]
+    high = search["high"]
+    log = search["log"]
     if row.type.startswith("int"):
-        return IntDistribution(math.ceil(low), math.floor(high), log=log)
-    return FloatDistribution(float(low), float(high), log=log)
+        return {"int": [math.ceil(low), math.floor(high)], "log": log}
+    return {"loguniform" if log else "uniform": [low, high]}
 
 
 def parse_space(text: str, name: str, *, source: str = "", folder: Path | None = None) -> Declared:
@@ -185,177 +183,151 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     """
     source = source or f"space {name}"
     document = parse_yaml(text, source, folder)
-    data, top = document.data, _Place((), (), document.marks)
-    if data is None:
+    top = Given(document.data, (), document.marks)
+    if top.value is None:
         raise ConfigError(f"{source}: is empty; it must say dims")
-    top.expect(isinstance(data, dict), data, "a mapping with dims")
-    _refuse_unknown(data, _KEYS, top)
-    mixer = data.get("mixer")
-    if "mixer" in data:
+    top.expect(isinstance(top.value, dict), "a mapping with dims")
+    top.refuse_unknown(*_KEYS)
+    mixer = top.value.get("mixer")
+    if "mixer" in top.value:
         is_name = isinstance(mixer, str) and mixer != ""
-        top.below("mixer").expect(is_name, mixer, "the name of the mixer that it is for")
-    dims = tuple(_dimensions(data.get("dims"), mixer, top.below("dims")))
-    return Declared(name, dims, tuple(_constraints(data.get("constraints", []), mixer, top.below("constraints"))))
+        top.at("mixer").expect(is_name, "the name of the mixer that it is for")
+    dims = tuple(_dimensions(top.at("dims"), mixer))
+    constraints = Given(top.value.get("constraints", []), ("constraints",), document.marks)
+    constraints.expect(isinstance(constraints.value, list), "a list, as in [{less: [a, b]}]")
+    return Declared(name, dims, tuple(_constraint(entry, mixer) for entry in constraints.entries()))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A part of a file, for messages about it.
-
-    Attributes:
-        path: its keys in the file.
-        shown: what messages call it: below `dims` the setting itself.
-        marks: the file's lines.
-    """
-
-    path: KeyPath
-    shown: KeyPath
-    marks: Marks
-
-    def below(self, *keys: str | int) -> _Place:
-        return _Place((*self.path, *keys), (*self.shown, *keys), self.marks)
-
-    @property
-    def origin(self) -> Origin:
-        return origin_of(self.path, self.marks) or Origin("space")
-
-    def wrong(self, message: str) -> ConfigError:
-        return problem(self.shown, message, {(): self.origin})
-
-    def expect(self, fits: bool, given: Any, words: str) -> None:
-        if not fits:
-            raise self.wrong(f"got {shown(given)}, must be {words}")
+def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
+    is_mapping = isinstance(dims.value, dict) and dims.value != {}
+    dims.expect(is_mapping, "a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
+    if len(dims.value) > MAX_DIMS:
+        raise dims.wrong(f"has {len(dims.value)} settings, must be at most {MAX_DIMS}")
+    marks = {  # messages call a dimension by the setting itself
+        (*key_path(str(path[1])), *path[2:]): origin
+        for path, origin in dims.marks.items()
+        if path[:1] == dims.path != path
+    }
+    for key, value in dims.value.items():
+        yield _dimension(key, Given(value, key_path(key), marks), mixer)
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], at: _Place) -> None:
-    for word in given:
-        if word not in known:
-            raise at.below(word).wrong(f"unknown key{suggest_key((word,), {(): known})}")
-
-
-def _dimensions(dims: Any, mixer: str | None, at: _Place) -> Iterator[Dimension]:
-    is_mapping = isinstance(dims, dict) and dims != {}
-    at.expect(is_mapping, dims, "a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
-    if len(dims) > MAX_DIMS:
-        raise at.wrong(f"has {len(dims)} settings, must be at most {MAX_DIMS}")
-    for key, given in dims.items():
-        yield _dimension(key, given, mixer, _Place(at.below(key).path, tuple(key.split(".")), at.marks))
-
-
-def _dimension(key: str, given: Any, mixer: str | None, at: _Place) -> Dimension:
-    if not all(key.split(".")):
-        raise at.wrong("is not a key; write one as in train.lr")
-    at.expect(isinstance(given, dict), given, "a mapping such as {choice: [1, 2]}")
-    _refuse_unknown(given, (*_KINDS, *_OPTIONS), at)
-    kinds = [kind for kind in _KINDS if kind in given]
+def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
+    if "" in given.path:
+        raise given.wrong("is not a key; write one as in train.lr")
+    given.expect(isinstance(given.value, dict), "a mapping such as {choice: [1, 2]}")
+    given.refuse_unknown(*_KINDS, *_OPTIONS)
+    kinds = [kind for kind in _KINDS if kind in given.value]
     if len(kinds) != 1:
-        raise at.wrong(f"must have one of {', '.join(_KINDS)}, has {' and '.join(kinds) or 'none'}")
-    when = _conditions(given, at)
-    for_mixer = mixer if any(one.startswith("mixer.") for one in (key, *(one.key for one in when))) else None
-    return Dimension(key, _distribution(kinds[0], given, at), when, for_mixer, at.origin)
+        has = " and ".join(kinds) or "none"
+        raise given.wrong(f"must have one of {', '.join(_KINDS)}, has {has}")
+    when = _conditions(given.at("when")) if "when" in given.value else ()
+    names = [key, *(condition.key for condition in when)]
+    is_mixers = any(name.startswith("mixer.") for name in names)
+    values = _distribution(kinds[0], given)
+    return Dimension(key, values, when, mixer if is_mixers else None, given.origin)
 
 
-def _distribution(kind: str, given: Mapping[str, Any], at: _Place) -> Distribution:
-    if kind in ("choice", "grid"):
-        _refuse_options(given, kind, at, {"step": "", "log": ""})
-        return CategoricalDistribution(_plain_values(given[kind], at.below(kind)))
-    low, high = _ends(kind, given[kind], at.below(kind))
-    if kind != "int":
-        _refuse_options(given, kind, at, {"step": ", or use int", "log": ", or use loguniform"})
-    log = given.get("log", kind == "loguniform")
-    at.below("log").expect(isinstance(log, bool), log, "true or false")
+_WITHOUT_EFFECT = {
+    "choice": {"step": "", "log": ""},
+    "uniform": {"step": ", or use int", "log": ", or use loguniform"},
+    "loguniform": {"step": ", or use int", "log": ", or use loguniform"},
+    "int": {},
+}
+"""Keys that change nothing, by kind, and what to write instead."""
+
+
+def _distribution(kind: str, given: Given) -> Distribution:
+    for word, instead in _WITHOUT_EFFECT[kind].items():
+        if word in given.value:
+            raise given.at(word).wrong(f"has no effect with {kind}; leave it out{instead}")
+    if kind == "choice":
+        return CategoricalDistribution(_plain_values(given.at(kind)))
+    low, high = _ends(kind, given.at(kind))
+    log = given.value.get("log", kind == "loguniform")
+    given.at("log").expect(isinstance(log, bool), "true or false")
     if log and low <= 0:
         instead = "log: false" if kind == "int" else "uniform, or a choice with 0 in it"
-        raise at.below(kind).wrong(f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}")
-    if kind == "int":
-        return IntDistribution(low, high, log=log, step=_step(given.get("step", 1), low, high, log, at.below("step")))
-    return FloatDistribution(low, high, log=log)
+        message = f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}"
+        raise given.at(kind).wrong(message)
+    if kind != "int":
+        return FloatDistribution(low, high, log=log)
+    step = _step(given.at("step"), low, high, log) if "step" in given.value else 1
+    return IntDistribution(low, high, log=log, step=step)
 
 
-def _refuse_options(given: Mapping[str, Any], kind: str, at: _Place, instead: Mapping[str, str]) -> None:
-    for word, other in instead.items():
-        if word in given:
-            raise at.below(word).wrong(f"has no effect with {kind}; leave it out{other}")
-
-
-def _plain_values(given: Any, at: _Place) -> tuple[Any, ...]:
+def _plain_values(given: Given) -> tuple[Any, ...]:
     """A list of different plain values."""
-    at.expect(isinstance(given, list) and given != [], given, "a list of values, as in [1, 2]")
-    if len(given) > MAX_VALUES:
-        raise at.wrong(f"has {len(given):,} values, must be at most {MAX_VALUES:,}")
-    for number, value in enumerate(given):
-        at.below(number).expect(not isinstance(value, (dict, list)), value, "a plain value")
-        if any(same(value, before) for before in given[:number]):
-            raise at.below(number).wrong(f"{shown(value)} is given twice")
-    return tuple(given)
+    values = given.value
+    given.expect(isinstance(values, list) and values != [], "a list of values, as in [1, 2]")
+    if len(values) > MAX_VALUES:
+        raise given.wrong(f"has {len(values):,} values, must be at most {MAX_VALUES:,}")
+    for number, entry in enumerate(given.entries()):
+        entry.expect(not isinstance(entry.value, (dict, list)), "a plain value")
+        if any(same(entry.value, before) for before in values[:number]):
+            raise entry.wrong(f"{shown(entry.value)} is given twice")
+    return tuple(values)
 
 
-def _ends(kind: str, given: Any, at: _Place) -> tuple[Any, Any]:
-    example, words = ("[2, 10]", "a whole number") if kind == "int" else ("[1e-4, 1e-2]", "a number")
-    is_pair = isinstance(given, list) and len(given) == 2
-    at.expect(is_pair, given, f"the smallest and the largest value, as in {example}")
-    for number, value in enumerate(given):
-        fits = is_number(value) and (kind != "int" or isinstance(value, int))
-        at.below(number).expect(fits, value, words)
-    low, high = given if kind == "int" else map(float, given)
-    if low >= high:
-        what = "is one value" if low == high else "holds nothing"
-        turned = "set it in the experiment" if low == high else f"write [{shown(given[1])}, {shown(given[0])}]"
-        raise at.wrong(f"[{shown(given[0])}, {shown(given[1])}] {what}; {turned}")
+def _ends(kind: str, given: Given) -> tuple[Any, Any]:
+    is_pair = isinstance(given.value, list) and len(given.value) == 2
+    example = "[2, 10]" if kind == "int" else "[1e-4, 1e-2]"
+    given.expect(is_pair, f"the smallest and the largest value, as in {example}")
+    for entry in given.entries():
+        fits = is_number(entry.value) and (kind != "int" or isinstance(entry.value, int))
+        entry.expect(fits, "a whole number" if kind == "int" else "a number")
+    low, high = given.value if kind == "int" else map(float, given.value)
+    first, last = map(shown, given.value)
+    if low > high:
+        raise given.wrong(f"[{first}, {last}] holds nothing; write [{last}, {first}]")
+    if low == high:
+        raise given.wrong(f"[{first}, {last}] is one value; set it in the experiment")
     if math.isinf(high - low):
-        raise at.wrong(f"[{shown(given[0])}, {shown(given[1])}] is wider than a number can be; take smaller ends")
+        raise given.wrong(f"[{first}, {last}] is wider than a number can be; take smaller ends")
     return low, high
 
 
-def _step(step: Any, low: int, high: int, log: bool, at: _Place) -> int:
-    at.expect(type(step) is int and step >= 1, step, "a whole number >= 1")
+def _step(given: Given, low: int, high: int, log: bool) -> int:
+    step = given.value
+    given.expect(type(step) is int and step >= 1, "a whole number >= 1")
     if log and step != 1:
-        raise at.wrong("has no effect on a log scale; leave it or log out")
+        raise given.wrong("has no effect on a log scale; leave it or log out")
     if (high - low) % step:
         last = high - (high - low) % step
         fitting = f"end at {last} or {last + step}" if last > low else f"end at {last + step}"
-        raise at.wrong(f"steps of {step} from {low} never reach {high}; {fitting}")
+        raise given.wrong(f"steps of {step} from {low} never reach {high}; {fitting}")
     return step
 
 
-def _conditions(given: Mapping[str, Any], at: _Place) -> tuple[Condition, ...]:
-    if "when" not in given:
-        return ()
-    when, at = given["when"], at.below("when")
-    is_mapping = isinstance(when, dict) and when != {}
-    at.expect(is_mapping, when, "a mapping of settings to values, as in {train.optimizer: sgd}")
-    return tuple(
-        Condition(key, _plain_values(value if isinstance(value, list) else [value], at.below(key)))
-        for key, value in when.items()
-    )
+def _conditions(given: Given) -> tuple[Condition, ...]:
+    is_mapping = isinstance(given.value, dict) and given.value != {}
+    given.expect(is_mapping, "a mapping of settings to values, as in {train.optimizer: sgd}")
+    found: list[Condition] = []
+    for key, value in given.value.items():
+        at = given.at(key)
+        if not isinstance(value, list):
+            at = Given([value], at.path, at.marks)
+        found.append(Condition(key, _plain_values(at)))
+    return tuple(found)
 
 
-def _constraints(given: Any, mixer: str | None, at: _Place) -> Iterator[Constraint]:
-    at.expect(isinstance(given, list), given, "a list, as in [{less: [a, b]}]")
-    for number, one in enumerate(given):
-        yield _constraint(one, mixer, at.below(number))
-
-
-def _constraint(given: Any, mixer: str | None, at: _Place) -> Constraint:
-    is_one = isinstance(given, dict) and len(given) == 1
-    at.expect(is_one, given, f"a mapping with one of {', '.join(RELATIONS)}")
-    ((relation, told),) = given.items()
-    _refuse_unknown(given, RELATIONS, at)
-    at, values = at.below(relation), ()
-    if relation != "sum_not_in":
-        keys = _two_settings(told, at)
-    else:
-        is_sum = isinstance(told, dict) and set(told) == {"keys", "values"}
-        at.expect(is_sum, told, "a mapping such as {keys: [a, b], values: [-2, -3]}")
-        values = _plain_values(told["values"], at.below("values"))
-        for number, value in enumerate(values):
-            at.below("values", number).expect(is_number(value), value, "a number")
-        keys = _two_settings(told["keys"], at.below("keys"))
-    for_mixer = mixer if any(key.startswith("mixer.") for key in keys) else None
-    return Constraint(relation, keys, values, for_mixer, at.origin)
-
-
-def _two_settings(told: Any, at: _Place) -> tuple[str, str]:
-    is_pair = isinstance(told, list) and len(told) == 2 and all(isinstance(key, str) and key for key in told)
-    at.expect(is_pair and told[0] != told[1], told, "two different settings, as in [a, b]")
-    return told[0], told[1]
+def _constraint(given: Given, mixer: str | None) -> Constraint:
+    is_one = isinstance(given.value, dict) and len(given.value) == 1
+    given.expect(is_one, f"a mapping with one of {', '.join(RELATIONS)}")
+    given.refuse_unknown(*RELATIONS)
+    (relation,) = given.value
+    at = given.at(relation)
+    values = ()
+    if relation == "sum_not_in":
+        is_sum = isinstance(at.value, dict) and set(at.value) == {"keys", "values"}
+        at.expect(is_sum, "a mapping such as {keys: [a, b], values: [-2, -3]}")
+        values = _plain_values(at.at("values"))
+        for entry in at.at("values").entries():
+            entry.expect(is_number(entry.value), "a number")
+        at = at.at("keys")
+    is_pair = isinstance(at.value, list) and len(at.value) == 2 and at.value[0] != at.value[1]
+    is_pair = is_pair and all(isinstance(key, str) and key for key in at.value)
+    at.expect(is_pair, "two different settings, as in [a, b]")
+    for_mixer = mixer if any(key.startswith("mixer.") for key in at.value) else None
+    origin = given.at(relation).origin
+    return Constraint(relation, tuple(at.value), values, for_mixer, origin)

@@ -1,7 +1,8 @@
-"""A search space that was checked against an experiment: it draws points, walks its grid, and says what a point sets.
+"""A search space that was checked against an experiment: it draws points, walks its grid, and says
+what a point sets.
 
-A point is a flat mapping of dotted settings to plain values. A dimension whose `when`, or that of whose field, does not
-hold is not in it, and has its default instead.
+A point is a flat mapping of dotted settings to plain values. A dimension whose `when`, or that of
+whose field, does not hold is not in it, and has its default instead.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ def seed_of(*parts: int | str) -> int:
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched. Made by `subquad.space.check_space`, which has refused everything that cannot work.
+    """What is searched. Made by `subquad.space.check_space`, which has refused everything that
+    cannot work.
 
     Attributes:
         name: as the user gave it, `agf+optimizer`.
         dims: dimensions in the order of their files, files by name.
         constraints: what every point keeps.
-        rest: settings that conditions and constraints look at where a point does not have them: the experiment's, or,
-            of a dimension with conditions, the default.
+        rest: settings that conditions and constraints look at where a point does not have them: the
+            experiment's, or, of a dimension with conditions, the default.
         left_out: dimensions that do not suit the experiment.
     """
 
@@ -66,7 +68,9 @@ class Space:
 
     @cached_property
     def ordered(self) -> tuple[Dimension, ...]:
-        """The dimensions in the order in which a sampler asks for their values: after those their conditions name."""
+        """The dimensions in the order in which a sampler asks for their values: after those
+        their conditions name.
+        """
         return parents_first(self.dims)
 
     def is_active(self, dim: Dimension, point: Mapping[str, Any]) -> bool:
@@ -75,19 +79,27 @@ class Space:
 
     def value(self, key: str, point: Mapping[str, Any]) -> Any:
         """What a setting has at a point."""
-        return point[key] if key in point else self.rest[key]
+        if key in point:
+            return point[key]
+        return self.rest[key]
 
     def holds(self, point: Mapping[str, Any]) -> bool:
-        """Whether a point has a possible value for each dimension that is active in it, and nothing else."""
+        """Whether a point has a possible value for each dimension that is active in it, and
+        nothing else.
+        """
         active = [dim for dim in self.dims if self.is_active(dim, point)]
-        return point.keys() == {dim.path for dim in active} and all(dim.can_be(point[dim.path]) for dim in active)
+        return point.keys() == {dim.path for dim in active} and all(
+            dim.can_be(point[dim.path]) for dim in active
+        )
 
     def draw(self, seed: int, number: int, given: Mapping[str, Any] | None = None) -> Point:
-        """A random point, each value by Optuna's random sampler: a function of the dimensions and the arguments.
+        """A random point, each value by Optuna's random sampler: a function of the dimensions and
+        the arguments.
 
-        A value depends on its dimension's name, so it stays when other dimensions join or leave. Where a constraint is
-        broken, the dimensions of constraints are drawn again, all others keep their values. Where hardly any draw
-        keeps them, those that do are listed, each as likely as the others.
+        A value depends on its dimension's name, so it stays when other dimensions join or leave.
+        Where a constraint is broken, the dimensions of constraints are drawn again, all others keep
+        their values. Where hardly any draw keeps them, those that do are listed, each as likely as
+        the others.
 
         Args:
             seed: of the search.
@@ -95,7 +107,8 @@ class Space:
             given: values that are not drawn, by dotted setting.
 
         Raises:
-            ConfigError: the constraints leave no point; or hardly one, and there are too many to list.
+            ConfigError: the constraints leave no point; or hardly one, and there are too many to
+                list.
         """
         given = given or {}
         bound = {dim.path for dim in self._bound}
@@ -112,14 +125,17 @@ class Space:
         if given or not self._kept:
             names = "; ".join(map(str, self.constraints))
             raise ConfigError(
-                f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})"
+                f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps "
+                f"its constraints ({names})"
             )
         kept = self._kept[seed_of(seed, number, "kept") % len(self._kept)]
         return self.compose(lambda dim: kept[dim.path] if dim.path in bound else drawn(dim))
 
     @cached_property
     def _bound(self) -> tuple[Dimension, ...]:
-        """The dimensions that decide whether a point keeps the constraints, in the order of `ordered`."""
+        """The dimensions that decide whether a point keeps the constraints, in the order of
+        `ordered`.
+        """
         keys = {key for constraint in self.constraints for key in constraint.keys}
         for dim in reversed(self.ordered):
             if dim.path in keys:
@@ -128,13 +144,20 @@ class Space:
 
     @cached_property
     def _kept(self) -> list[Point]:
-        """All values of these that keep the constraints; none where there are too many to look at."""
-        if any(dim.options is None for dim in self._bound) or _combinations(self._bound) > MAX_COUNTED:
+        """All values of these that keep the constraints; none where there are too many to look
+        at.
+        """
+        if (
+            any(dim.options is None for dim in self._bound)
+            or _combinations(self._bound) > MAX_COUNTED
+        ):
             return []
         return list(self._walk(self._bound, {}))
 
     def compose(self, choose: Callable[[Dimension], Any]) -> Point:
-        """The point of the values that are chosen for the active dimensions, asked for in the order of `ordered`."""
+        """The point of the values that are chosen for the active dimensions, asked for in the
+        order of `ordered`.
+        """
         point: Point = {}
         for dim in self.ordered:
             if self.is_active(dim, point):
@@ -164,7 +187,8 @@ class Space:
             first = continuous[0]
             more = f" (and {len(continuous) - 1} more)" if len(continuous) > 1 else ""
             raise ConfigError(
-                f"{first.origin}: {first.path}: {first.kind} has no grid{more}; use choice, grid or int, "
+                f"{first.origin}: {first.path}: {first.kind} has no grid{more}; "
+                "use choice or int, "
                 "or another kind of search"
             )
         return map(self._in_order, self._walk(self.ordered, {}))
@@ -182,13 +206,17 @@ class Space:
             yield from self._walk(tuple(others), {**point, first.path: option})
 
     def size(self) -> int | None:
-        """The number of points of the grid; None where a dimension is continuous, or there are too many to count."""
+        """The number of points of the grid; None where a dimension is continuous, or there are
+        too many to count.
+        """
         if not self.is_finite:
             return None
         linked = tuple(dim for dim in self.ordered if self._is_linked(dim))
         if _combinations(linked) > MAX_COUNTED:
             return None
-        return _combinations([dim for dim in self.dims if dim not in linked]) * sum(1 for _ in self._walk(linked, {}))
+        return _combinations([dim for dim in self.dims if dim not in linked]) * sum(
+            1 for _ in self._walk(linked, {})
+        )
 
     def _is_linked(self, dim: Dimension) -> bool:
         """Whether its values decide about others, or others about it."""
@@ -197,14 +225,18 @@ class Space:
         return bool(dim.conditions) or dim.path in named | bound
 
     def settings(self, point: Mapping[str, Any]) -> list[Setting]:
-        """What to lay over the experiment for a point; dimensions that are not in it go back to their defaults."""
+        """What to lay over the experiment for a point; dimensions that are not in it go back to
+        their defaults.
+        """
         return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
 
-    def plain(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""
-        constraints = [one.plain() for one in self.constraints]
-        dims = {dim.path: dim.plain() for dim in self.dims}
-        return {"dims": dims, "constraints": constraints} if constraints else {"dims": dims}
+        constraints = [constraint.as_data() for constraint in self.constraints]
+        dims = {dim.path: dim.as_data() for dim in self.dims}
+        if constraints:
+            return {"dims": dims, "constraints": constraints}
+        return {"dims": dims}
 
 
 def _drawn(dim: Dimension, seed: int) -> Any:
@@ -230,7 +262,10 @@ def parents_first(dims: Sequence[Dimension]) -> tuple[Dimension, ...]:
 
 
 def _after_parents(
-    dim: Dimension, by_path: Mapping[str, Dimension], done: dict[str, Dimension], above: tuple[str, ...] = ()
+    dim: Dimension,
+    by_path: Mapping[str, Dimension],
+    done: dict[str, Dimension],
+    above: tuple[str, ...] = (),
 ) -> dict[str, Dimension]:
     """Put a dimension into `done` after all that its conditions, and theirs, name."""
     if dim.path in above:
@@ -251,19 +286,25 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
         dims: all, without circles.
         rest: what settings have where no dimension gives them a value.
     """
-    *chain, _ = _after_parents(dim, {one.path: one for one in dims}, {}).values()
-    lists = [_telling(one, dims) for one in chain]
+    *chain, _ = _after_parents(dim, {parent.path: parent for parent in dims}, {}).values()
+    lists = [_telling(parent, dims) for parent in chain]
     if prod(map(len, lists)) > _MAX_COMBINATIONS:
         return True
     return any(_active(dim, chain, values, rest) for values in product(*lists))
 
 
-def _active(dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], rest: Mapping[str, Any]) -> bool:
-    """Whether `dim` is searched where its ancestors, as far as they are searched themselves, take these values."""
+def _active(
+    dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], rest: Mapping[str, Any]
+) -> bool:
+    """Whether `dim` is searched where its ancestors, as far as they are searched themselves,
+    take these values.
+    """
     point: dict[str, Any] = {}
 
     def value_of(key: str) -> Any:
-        return point[key] if key in point else rest.get(key)
+        if key in point:
+            return point[key]
+        return rest.get(key)
 
     for parent, value in zip(chain, values, strict=True):
         if parent.is_searched(value_of):
@@ -272,8 +313,12 @@ def _active(dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], r
 
 
 def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
-    """Values that conditions tell apart: those they name and it can have, and one more if there is any."""
-    conditions = [condition for other in dims for condition in other.conditions if condition.key == dim.path]
+    """Values that conditions tell apart: those they name and it can have, and one more if there
+    is any.
+    """
+    conditions = [
+        condition for other in dims for condition in other.conditions if condition.key == dim.path
+    ]
     named = [value for condition in conditions for value in condition.values]
     is_told = Condition(dim.path, tuple(named)).holds
     others = [] if dim.kind == "choice" and all(map(is_told, dim.options or ())) else [object()]

@@ -10,9 +10,11 @@ For the tests of a package of mixers:
         case()
 """
 
-from subquad.testing.certificate import Certificate, certify, check_mixer
-from subquad.testing.check import Check, CheckCase, CheckFailed, CheckOutcome, Finding, NotApplicable, NotProven
+from subquad.testing.cases import Check, CheckCase, CheckOutcome
+from subquad.testing.certificate import Certificate, certify
+from subquad.testing.meter import CheckFailed, Finding, NotApplicable, NotProven
 from subquad.testing.subject import CheckSubject
+from subquad.testing.suite import check_mixer
 
 __all__ = [
     "Certificate",

@@ -1,27 +1,48 @@
-"""A certificate: every check of every way of building one mixer; as text, plain values, and cases for pytest."""
+"""A certificate: every check of every way of building one mixer; as text, plain values, and
+cases for pytest.
+"""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from subquad.errors import ConfigError
+from subquad.errors import escaped
+from subquad.markup import fill_template
+from subquad.plugin import Role
 from subquad.registry import Resolved, SourceFile, plugin_facts
-from subquad.registry.foreign import plain
-from subquad.suggest import did_you_mean
-from subquad.testing.check import Check, CheckCase, CheckOutcome, Status
+from subquad.testing.calls import MODES
+from subquad.testing.cases import Check, CheckOutcome, Status
 from subquad.testing.checks import CHECKS
-from subquad.testing.subject import CheckSubject, Target, check_subjects
-from subquad.testing.workers import CheckWorkers
+from subquad.testing.claims import Claims, claims_nothing, found_claims, refuse_unfit
+from subquad.testing.code import code_digest
+from subquad.testing.subject import CheckSubject, Target
+from subquad.testing.suite import check_mixer
+from subquad.testing.workers import CheckWorkers, Done, outcomes_of, untold
 
+_MARKUP = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "'"})
 _COUNTED: tuple[Status, ...] = ("passed", "excluded", "failed", "not proven")
-_MARKS: dict[Status, str] = {"passed": "yes", "failed": "**no**", "excluded": "-", "not proven": "**?**"}
+_MARKS: dict[Status, str] = {
+    "passed": "yes",
+    "failed": "**no**",
+    "excluded": "-",
+    "not proven": "**?**",
+}
+
+
+_PLACES: dict[str, tuple[str, ...]] = {
+    "mode": tuple(MODES),
+    "format": ("float64", "float32", "bf16 autocast"),
+    "role": get_args(Role),
+}
+"""Where a mixer may be called; a check notes where it did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +54,14 @@ class Certificate:
         checks: what was asked.
         outcomes: one for each subject and check.
         seconds: how long it took.
+        could_claim: what a module that claims nothing could claim; None for others.
     """
 
     subjects: tuple[CheckSubject, ...]
     checks: tuple[Check, ...]
     outcomes: tuple[CheckOutcome, ...]
     seconds: float
+    could_claim: Claims | None = None
 
     @property
     def name(self) -> str:
@@ -57,8 +80,13 @@ class Certificate:
     def verdict(self) -> str:
         """`agf: 46 passed, 3 excluded, 0 failed`."""
         counts = {status: self.count(status) for status in _COUNTED}
-        said = [f"{count} {status}" for status, count in counts.items() if count or status != "not proven"]
+        if not counts["not proven"]:
+            del counts["not proven"]
+        said = [f"{count} {status}" for status, count in counts.items()]
         return f"{self.name}: {', '.join(said)}"
+
+    def _repr_markdown_(self) -> str:
+        return certificates_markdown([self])
 
     @staticmethod
     def environment() -> dict[str, str]:
@@ -71,41 +99,69 @@ class Certificate:
             "system": platform.system(),
         }
 
+    @property
+    def unseen(self) -> list[str]:
+        """Where no check has looked, in words."""
+        seen = defaultdict[str, set[Any]](set)
+        for outcome in self.outcomes:
+            for name, values in outcome.looked.items():
+                seen[name].update(values)
+        if not seen["length"]:
+            return ["any call of the mixer"]
+        first = self.subjects[0]
+        words = [f"more than {max(seen['length']):,} tokens, but for growth"]
+        for name, known in _PLACES.items():
+            if missing := [value for value in known if value not in seen[name]]:
+                words.append(f"{name} {' and '.join(missing)}")
+        if seen["skipped"]:
+            words.append("training where two lengths are compared, as it draws random numbers")
+        words.append(f"sizes but width {first.dim} and {first.num_heads} heads")
+        words.append("a GPU" if first.device == "cpu" else f"{first.device}, but for kernels")
+        return words
+
     def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
-        """Each check, a mark for its outcome with each subject, and what was seen nearest to the limit."""
+        """Each check, a mark for its outcome with each subject, and what was seen nearest to the
+        limit.
+        """
         for check in self.checks:
             found = [outcome for outcome in self.outcomes if outcome.check == check.name]
             passed = [outcome for outcome in found if outcome.status == "passed"]
-            nearest = max(passed, key=lambda outcome: outcome.figures.get("worst") or 0.0, default=None)
-            yield check, [marks[outcome.status] for outcome in found], nearest.detail if nearest else ""
+            passed.sort(key=lambda outcome: outcome.figures.get("worst") or 0.0, reverse=True)
+            words = passed[0].detail if passed else ""
+            yield check, [marks[outcome.status] for outcome in found], words
 
     def notes(self, status: Status) -> list[tuple[str, str]]:
-        """Outcomes with a status in words, those that say the same of the same subjects together; and what repeats it.
+        """Outcomes with a status in words, those that say the same of the same subjects together;
+        and what repeats it.
 
-        The second is "" for what passed or is excluded.
+        The second is "" for what passed, is excluded, or has to wait for something else.
         """
-        ways: dict[tuple[str, str], list[str]] = {}
+        ways = defaultdict[tuple[str, str], list[str]](list)
         for outcome in self.outcomes:
             if outcome.status == status:
-                ways.setdefault((outcome.check, outcome.detail), []).append(outcome.subject)
-        names: dict[tuple[tuple[str, ...], str], list[str]] = {}
+                ways[outcome.check, outcome.detail].append(outcome.subject)
+        by_name = {str(subject): subject for subject in self.subjects}
+        repeated = {(outcome.subject, outcome.check) for outcome in self.outcomes if outcome.again}
+        names = defaultdict[tuple[tuple[str, ...], str], list[str]](list)
         for (check, detail), subjects in ways.items():
-            names.setdefault((tuple(subjects), detail), []).append(check)
-        return [(self._note(*key, checks), self._again(status, key[0], checks)) for key, checks in names.items()]
-
-    def _note(self, subjects: tuple[str, ...], detail: str, checks: list[str]) -> str:
-        where = "" if len(subjects) == len(self.subjects) else f" ({'; '.join(subjects)})"
-        return f"{', '.join(checks)}{where}: {detail}"
-
-    def _again(self, status: Status, subjects: tuple[str, ...], checks: list[str]) -> str:
-        first = next(one for one in self.subjects if str(one) == subjects[0])
-        return first.again(checks) if status in ("failed", "not proven") else ""
+            # one cause is told once, whichever ways it keeps from being tested
+            waits = status == "not proven" and (subjects[0], check) not in repeated
+            names[() if waits else tuple(subjects), detail].append(check)
+        notes = []
+        for (subjects, detail), checks in names.items():
+            where = f" ({'; '.join(subjects)})" if 0 < len(subjects) < len(by_name) else ""
+            again = ""
+            if subjects and (subjects[0], checks[0]) in repeated:
+                again = by_name[subjects[0]].again(checks)
+            notes.append((f"{', '.join(checks)}{where}: {detail}", again))
+        return notes
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         resolved = self.subjects[0].resolved
         return {
             "plugin": plugin_facts(resolved),
+            "code": code_digest(resolved),
             "summary": resolved.plugin.summary,
             "paper": resolved.plugin.paper,
             "subjects": [_plain(subject) for subject in self.subjects],
@@ -114,66 +170,35 @@ class Certificate:
             **{status.replace(" ", "_"): self.count(status) for status in _COUNTED},
             "holds": self.holds,
             "seconds": round(self.seconds, 3),
+            "not_looked_at": self.unseen,
+            "could_claim": self.could_claim and asdict(self.could_claim),
         }
 
 
 def _plain(subject: CheckSubject) -> dict[str, Any]:
-    own = {
-        name: getattr(subject, name) for name in ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
-    }
+    names = ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
+    own = {name: getattr(subject, name) for name in names}
     parameters = subject.config.model_dump(mode="json")
-    return {"name": str(subject), **own, "parameters": parameters, "facts": asdict(subject.facts)}
+    return {"name": str(subject), **own, "parameters": parameters, "facts": subject.claims}
 
 
 def certificates_markdown(certificates: Sequence[Certificate]) -> str:
     """One document, for a repository or a paper's appendix; a section for each mixer."""
-    here = Certificate.environment()
-    lines = [
-        "# Certificate",
-        "",
-        f"subquad {here['subquad']}, torch {here['torch']}, Python {here['python']}, {here['machine']} CPU.",
-        "yes: shown; no: refuted; ?: not proven; -: excluded, for the reason that is listed.",
-        "",
-        *(line for certificate in certificates for line in _section(certificate)),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _section(certificate: Certificate) -> Iterator[str]:
-    resolved, ways = certificate.subjects[0].resolved, list(map(str, range(1, len(certificate.subjects) + 1)))
-    origin, plugin = plugin_facts(resolved), resolved.plugin
-    yield from (f"## {_safe(certificate.name)}", "")
-    if plugin.summary:
-        yield from (_safe(plugin.summary), "")
-    yield f"- distribution: {_safe(origin['distribution'])} {_safe(origin['version'])}"
-    yield f"- sha256: {origin['sha256'] or 'not recorded'}"
-    if plugin.paper:
-        yield f"- paper: {_safe(plugin.paper)}"
-    yield from ("", "| | built as | parameters | claims |", "|---|---|---|---|")
-    for number, subject in zip(ways, certificate.subjects, strict=True):
-        given = _words(subject.config.model_dump(mode="json", exclude_defaults=True)) or "defaults"
-        yield f"| {number} | {_safe(subject)} | {given} | {_words(asdict(subject.facts))} |"
-    yield from ("", f"| check | shows | {' | '.join(ways)} | seen, nearest to the limit |")
-    yield f"|---|---|{'---|' * len(ways)}---|"
-    for check, marks, seen in certificate.table(_MARKS):
-        yield f"| {check.name} | {_safe(check.shows)} | {' | '.join(marks)} | {_safe(seen)} |"
-    yield ""
-    if (asked := len(certificate.checks)) < (whole := len(CHECKS)):
-        yield from (f"Only {asked} of {whole} checks were asked for.", "")
-    for status in ("failed", "not proven", "excluded"):
-        if found := certificate.notes(status):
-            notes = (f"- {_safe(note)}" + (f"; again: `{_safe(again)}`" if again else "") for note, again in found)
-            yield from (f"{status.capitalize()}:", "", *notes, "")
-    yield from (f"{_safe(certificate.verdict)}.", "")
-
-
-def _words(values: Mapping[str, Any]) -> str:
-    return _safe(", ".join(f"{key} {value}" for key, value in values.items()))
+    return fill_template(
+        "subquad.testing",
+        "certificate.md.j2",
+        _safe,
+        certificates=certificates,
+        here=Certificate.environment(),
+        checks=CHECKS,
+        marks=_MARKS,
+        words=lambda values: ", ".join(f"{key} {value}" for key, value in values.items()),
+    )
 
 
 def _safe(text: object) -> str:
-    """Foreign text that can neither end a table's cell nor start markup."""
-    return plain(text, 2000).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    """Text of others that can neither end a table's cell nor start markup."""
+    return escaped(text, 2000).translate(_MARKUP)
 
 
 def certify(
@@ -182,87 +207,39 @@ def certify(
     *,
     exclude: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
-    done: Callable[[CheckOutcome], None] = lambda outcome: None,
+    done: Done = untold,
     workers: CheckWorkers | None = None,
     **options: Any,
 ) -> Certificate:
     """Check a mixer in every way it can be built; arguments and errors are those of `check_mixer`.
 
     Args:
-        done: told of each outcome.
+        done: told of each outcome, in the process that found it.
         workers: check the ways side by side; in this process, one by one, where None.
     """
-    start, outcomes = time.perf_counter(), []
-    asked = {"params": params, "exclude": exclude, "only": list(only or ()), **options}
-    cases = check_mixer(target, **asked)
-    subjects, checks = dict.fromkeys(case.subject for case in cases), dict.fromkeys(case.check for case in cases)
-    origin = _sendable(cases[0].subject.resolved)
+    start = time.perf_counter()
+    arguments = {"params": params, "exclude": exclude, "only": list(only or ()), **options}
+    cases = check_mixer(target, **arguments)
+    first = cases[0].subject
+    refuse_unfit(first)
+    subjects = tuple(dict.fromkeys(case.subject for case in cases))
+    checks = tuple(dict.fromkeys(case.check for case in cases))
+    origin = _sendable(subjects[0].resolved)
     if workers and origin and len(subjects) > 1:
-        found = workers.outcomes(cases, origin, asked)
+        outcomes = list(workers.outcomes(cases, origin, arguments, done))
     else:
-        found = (case.outcome() for case in cases)
-    for outcome in found:
-        done(outcome)
-        outcomes.append(outcome)
+        outcomes = outcomes_of(cases, done)
+    claims = found_claims(first) if claims_nothing(first) and not only else None
+    seconds = time.perf_counter() - start
     return Certificate(
-        subjects=tuple(subjects),
-        checks=tuple(checks),
+        subjects=subjects,
+        checks=checks,
         outcomes=tuple(outcomes),
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
+        could_claim=claims,
     )
 
 
 def _sendable(resolved: Resolved) -> str | SourceFile | None:
     """What another process finds a plugin by; None for a class that was handed over."""
     return resolved.source or (resolved.found.full_name if resolved.found.distribution else None)
-
-
-def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None) -> tuple[Check, ...]:
-    """The checks that `only` names, all where it names none.
-
-    Raises:
-        ConfigError: a name in `only` or `exclude` is no check, or an exclusion has no reason.
-    """
-    wanted, names = list(only or ()), [check.name for check in CHECKS]
-    for name in (*wanted, *(exclude or {})):
-        if name not in names:
-            raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; checks: {', '.join(names)}")
-    for name, reason in (exclude or {}).items():
-        if not reason.strip():
-            raise ConfigError(f"exclude {name}: give a reason, as in {name}='why it does not apply'")
-    return tuple(check for check in CHECKS if not wanted or check.name in wanted)
-
-
-def check_mixer(
-    target: Target,
-    params: Mapping[str, Any] | None = None,
-    *,
-    exclude: Mapping[str, str] | None = None,
-    only: Iterable[str] | None = None,
-    **options: Any,
-) -> list[CheckCase]:
-    """The certificate of a mixer as cases, one for each check and each way of building it.
-
-        import pytest
-        from subquad.testing import check_mixer
-
-        @pytest.mark.parametrize("case", check_mixer("my-mixer", {"order": 4}), ids=str)
-        def test_contract(case):
-            case()
-
-    Args:
-        target: a plugin's name, `./file.py:Class`, or a `TokenMixer` or `AttentionCore` class with `Config` and
-            `facts`.
-        params: its parameters; the defaults and all its variants where None.
-        exclude: checks that are skipped, by name, each with the reason.
-        only: checks to make; all where None.
-        options: further attributes of `CheckSubject`: dim, num_heads, compiler, device, seed.
-
-    Raises:
-        PluginError: there is no such mixer, or it breaks the contract.
-        ConfigError: parameters or names of checks are wrong.
-    """
-    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
-    return [
-        CheckCase(check, subject, reasons) for subject in check_subjects(target, params, **options) for check in checks
-    ]

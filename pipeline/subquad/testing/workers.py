@@ -9,17 +9,23 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from subquad.processes import forking_context, settle
 from subquad.registry import SourceFile, stdout_to_stderr
-from subquad.testing.check import CheckCase, CheckOutcome
+from subquad.testing.cases import CheckCase, CheckOutcome
+from subquad.testing.suite import check_mixer
+
+Done = Callable[[CheckOutcome], None]
+
+
+def untold(outcome: CheckOutcome) -> None:
+    """Nobody is told."""
 
 
 class CheckWorkers:
-    """Processes that start when they are needed and are stopped at the end, at once where something was raised.
+    """Processes that start when they are needed and are stopped at the end, at once where something
+    was raised.
 
     Args:
         jobs: processes at a time.
@@ -42,57 +48,72 @@ class CheckWorkers:
             self._executor.shutdown()  # its queues' semaphores are given back
 
     def outcomes(
-        self, cases: Sequence[CheckCase], target: str | SourceFile, asked: Mapping[str, Any]
+        self,
+        cases: Sequence[CheckCase],
+        target: str | SourceFile,
+        arguments: Mapping[str, Any],
+        done: Done = untold,
     ) -> Iterator[CheckOutcome]:
         """Outcomes of all cases in order; those of one subject come from one process.
 
         Args:
             cases: what `check_mixer` makes of
             target: the mixer's name or its file's text, which can be sent where classes cannot, and
-            asked: its other arguments.
+            arguments: its other arguments.
+            done: a function of a module, told of each outcome by the process that found it.
         """
         size = sum(case.subject is cases[0].subject for case in cases)
         ways = [slice(start, start + size) for start in range(0, len(cases), size)]
-        submits = [partial(self._submit, target, asked, way) for way in ways]
-        for way, submit, future in [(way, submit, submit()) for way, submit in zip(ways, submits, strict=True)]:
-            yield from self._result(future, submit) or map(_died, cases[way])
+        futures = [self._submit(target, arguments, way, done) for way in ways]
+        for way, future in zip(ways, futures, strict=True):
+            found = self._result(future)
+            if not found:  # all ways under way are lost with one: whose fault it was shows alone
+                found = self._result(self._submit(target, arguments, way, done))
+            yield from found or map(_died, cases[way])
 
-    def _result(
-        self, future: Future[list[CheckOutcome]], submit: Callable[[], Future[list[CheckOutcome]]]
-    ) -> list[CheckOutcome] | None:
-        """None where its process died. All ways under way are lost with one: whose fault it was shows once alone."""
-        for attempt in (lambda: future, submit):
-            try:
-                return attempt().result()
-            except BrokenProcessPool:
-                self._executor = None
+    def _result(self, future: Future[list[CheckOutcome]] | None) -> list[CheckOutcome] | None:
+        """None where its process died."""
+        with contextlib.suppress(BrokenProcessPool):
+            if future:
+                return future.result()
+        self._executor = None
         return None
 
-    def _submit(self, *way: Any) -> Future[list[CheckOutcome]]:
+    def _submit(self, *way: Any) -> Future[list[CheckOutcome]] | None:
+        """None where a process died while ways are being handed over."""
         if self._executor is None:
             start = {"initializer": settle, "initargs": (dict(os.environ),)}
             self._executor = ProcessPoolExecutor(self.jobs, forking_context(), **start)
-        try:
+        with contextlib.suppress(BrokenProcessPool):
             return self._executor.submit(_check_way, *way)
-        except BrokenProcessPool as error:  # died while ways were being handed over
-            lost: Future[list[CheckOutcome]] = Future()
-            lost.set_exception(error)
-            return lost
+        return None
 
 
-def _check_way(target: str | SourceFile, asked: Mapping[str, Any], way: slice) -> list[CheckOutcome]:
+def outcomes_of(cases: Sequence[CheckCase], done: Done) -> list[CheckOutcome]:
+    """Run cases one after the other."""
+    outcomes = []
+    for case in cases:
+        outcomes.append(case.outcome())
+        done(outcomes[-1])
+    return outcomes
+
+
+def _check_way(
+    target: str | SourceFile, arguments: Mapping[str, Any], way: slice, done: Done
+) -> list[CheckOutcome]:
     """Every check of one way, in a process of its own."""
-    from subquad.testing.certificate import check_mixer
-
     with contextlib.suppress(ImportError):  # torch's compiler imports it where it is installed
         from tqdm import tqdm
 
-        tqdm.set_lock(threading.RLock())  # its own is a semaphore that a stopped process would leave behind
+        # its own is a semaphore that a stopped process would leave behind
+        tqdm.set_lock(threading.RLock())
     with stdout_to_stderr():
-        return [case.outcome() for case in check_mixer(target, **asked)[way]]
+        return outcomes_of(check_mixer(target, **arguments)[way], done)
 
 
 def _died(case: CheckCase) -> CheckOutcome:
     detail = "the process that checked it died: a crash in native code, or not enough memory"
-    named = CheckOutcome(subject=str(case.subject), check=case.check.name, status="failed", detail=detail)
-    return replace(named, again=case.again)
+    subject, check = str(case.subject), case.check.name
+    return CheckOutcome(
+        subject=subject, check=check, status="failed", detail=detail, again=case.again
+    )

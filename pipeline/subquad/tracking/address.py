@@ -1,4 +1,6 @@
-"""Which MLflow store: the experiment's, the environment's, or sqlite beside the runs. Its address without secrets."""
+"""Which MLflow store: the experiment's, the environment's, or sqlite beside the runs. Its
+address without secrets.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
         )
     if scheme not in known:
         raise ConfigError(
-            f"{key}: {scheme!r} is no MLflow store; known: {', '.join(known)}{did_you_mean(scheme, known)}"
+            f"{key}: {scheme!r} is no MLflow store; known: "
+            f"{', '.join(known)}{did_you_mean(scheme, known)}"
         )
     database = sqlite_path(uri)
     if database is not None and (":///" not in uri or str(database) in (".", ":memory:")):
@@ -71,7 +74,9 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def artifact_folder(uri: str, root: Path) -> Path | None:
-    """Where artefacts go: beside a database file, below `root` for a database server, None where a server decides."""
+    """Where artefacts go: beside a database file, below `root` for a database server, None where
+    a server decides.
+    """
     if _scheme(uri) in _SERVERS:
         return None
     database = sqlite_path(uri)
@@ -79,7 +84,8 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
 
 
 def check_server(uri: str, seconds: float | None = None) -> None:
-    """Ask a server for a sign of life, before MLflow waits with its own long retries; a database is not asked.
+    """Ask a server for a sign of life, before MLflow waits with its own long retries; a database is
+    not asked.
 
     Args:
         seconds: that it may take to connect, and again to answer; 2.5 where None.
@@ -100,7 +106,8 @@ def check_server(uri: str, seconds: float | None = None) -> None:
             raise StoreDown(f"{mask(uri)}: answers {error.code}") from error
     except (OSError, ValueError) as error:
         cause = getattr(error, "reason", error)
-        # A certificate this process does not trust is a sign of life; MLflow's own settings say which ones to trust.
+        # A certificate this process does not trust is a sign of life; MLflow's own settings say
+        # which ones to trust.
         if not isinstance(cause, ssl.SSLError):
             said = getattr(cause, "strerror", None) or cause
             raise StoreDown(f"{mask(uri)}: no answer ({said})") from error

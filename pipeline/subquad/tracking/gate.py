@@ -1,7 +1,8 @@
-"""MLflow's server behind a secret of its own start, so that other users of the machine reach nothing.
+"""MLflow's server behind a secret of its own start, so that other users of the machine reach
+nothing.
 
-MLflow finds this app by its entry point, `mlflow server --app-name subquad`. A browser brings the secret once, in the
-address, and then has it in a cookie.
+MLflow finds this app by its entry point, `mlflow server --app-name subquad`. A browser brings the
+secret once, in the address, and then has it in a cookie.
 """
 
 from __future__ import annotations
@@ -13,35 +14,43 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from subquad.tracking.server import COOKIE, OPEN, SECRET, TOKEN
+from subquad.tracking.values import Values
 
 
 def create_app() -> Any:
     """MLflow's application behind the secret, as MLflow asks for it: an ASGI application."""
     from mlflow.server.fastapi_app import app
 
-    async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:  # servers ask for a function
+    async def application(
+        scope: Values, receive: Any, send: Any
+    ) -> None:  # servers ask for a function
         await gated(app, scope, receive, send)
 
     return application
 
 
-async def gated(app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
     """Hand on to an application what has the secret, and refuse everything else."""
     if scope["type"] == "lifespan" or scope.get("path") == OPEN:
         await app(scope, receive, send)
         return
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    headers = {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
     asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     cookies = SimpleCookie(headers.get("cookie", ""))
     cookie = cookies[COOKIE].value if COOKIE in cookies else ""
-    bearer = headers.get("authorization", "").removeprefix("Bearer ")  # as MLflow's clients send MLFLOW_TRACKING_TOKEN
+    # as MLflow's clients send MLFLOW_TRACKING_TOKEN
+    bearer = headers.get("authorization", "").removeprefix("Bearer ")
     if _is_secret(cookie) or _is_secret(bearer):
         await app(scope, receive, send)
     elif scope["type"] == "http" and _is_secret(dict(asked).get(TOKEN, "")):
         rest = urlencode([(name, value) for name, value in asked if name != TOKEN])
         place = f"{scope['path']}?{rest}" if rest else scope["path"]
         cookie = f"{COOKIE}={os.environ[SECRET]}; Path=/; HttpOnly; SameSite=Strict"
-        await _answer(send, 303, {"location": place, "set-cookie": cookie, "referrer-policy": "no-referrer"})
+        await _answer(
+            send, 303, {"location": place, "set-cookie": cookie, "referrer-policy": "no-referrer"}
+        )
     elif scope["type"] == "http":
         await _answer(send, 403, {}, b"open the address that `subquad ui` printed")
     else:

@@ -1,4 +1,5 @@
-"""The one module that imports MLflow: a store with an experiment, opened safely, and what its runs are sent.
+"""The one module that imports MLflow: a store with an experiment, opened safely, and what its runs
+are sent.
 
 Only the sending process imports it, so a user's own MLflow code keeps its settings.
 """
@@ -13,13 +14,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from filelock import FileLock
 
 from subquad.disk import make_folder, rename, temporary_beside
 from subquad.tracking.address import sqlite_path, sqlite_uri
-from subquad.tracking.values import Point, nonfinite_tags
+from subquad.tracking.values import Point, Values, nonfinite_tags
 
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -62,32 +63,38 @@ class StoredRun:
         self.params, self.tags = dict(run.data.params), dict(run.data.tags)
         self._knows_data = bool(run.inputs and run.inputs.dataset_inputs)
 
-    def send(self, points: Sequence[Point] = (), params: _Pairs = _NONE, tags: _Pairs = _NONE) -> None:
-        """Send what is new: metric values, of which a repeated one changes nothing, parameters it lacks, other tags.
+    def send(
+        self, points: Sequence[Point] = (), params: _Pairs = _NONE, tags: _Pairs = _NONE
+    ) -> None:
+        """Send what is new: metric values, of which a repeated one changes nothing, parameters it
+        lacks, other tags.
 
-        MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not finite is a tag.
+        MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
+        finite is a tag.
         """
         added = {key: value for key, value in params.items() if key not in self.params}
-        changed = {key: value for key, value in nonfinite_tags(points).items() if key not in self.tags}
-        changed |= {key: value for key, value in tags.items() if self.tags.get(key) != value}
+        wanted = {**nonfinite_tags(points), **self.tags, **tags}
+        changed = {key: value for key, value in wanted.items() if self.tags.get(key) != value}
         finite = [Metric(*point) for point in points if not math.isinf(point.value)]
         for metrics in _batches(finite, _METRICS_PER_CALL):
             self.client.log_batch(self.id, metrics=metrics)
-        for pairs in _batches([Param(*pair) for pair in added.items()], _PAIRS_PER_CALL):
-            self.client.log_batch(self.id, params=pairs)
-        for pairs in _batches([RunTag(*pair) for pair in changed.items()], _PAIRS_PER_CALL):
-            self.client.log_batch(self.id, tags=pairs)
+        for pairs in _batches([*added.items()], _PAIRS_PER_CALL):
+            self.client.log_batch(self.id, params=[Param(*pair) for pair in pairs])
+        for pairs in _batches([*changed.items()], _PAIRS_PER_CALL):
+            self.client.log_batch(self.id, tags=[RunTag(*pair) for pair in pairs])
         self.params |= added
         self.tags |= changed
 
-    def uses(self, data: Mapping[str, Any]) -> None:
+    def uses(self, data: Values) -> None:
         """Name the data set that it trains on, once."""
         if self._knows_data or not data.get("name"):
             return
         source = json.dumps(data, sort_keys=True, default=str)
         digest = hashlib.sha256(source.encode()).hexdigest()[:16]
         dataset = Dataset(str(data.get("label") or data["name"]), digest, "subquad", source)
-        self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+        self.client.log_inputs(
+            self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])]
+        )
         self._knows_data = True
 
     def reopen(self) -> None:
@@ -108,10 +115,14 @@ class Store:
         self._client, self.experiment_id = client, experiment_id
 
     def run(self, run_id: str | None, key: str) -> StoredRun | None:
-        """A run by its id, else by the key it was made with; None where there is none or its user deleted it."""
+        """A run by its id, else by the key it was made with; None where there is none or its
+        user deleted it.
+        """
         if run_id and (found := self._by_id(run_id)):
             return found
-        made = self._client.search_runs([self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+        made = self._client.search_runs(
+            [self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1
+        )
         return StoredRun(self._client, made[0]) if made else None
 
     def _by_id(self, run_id: str) -> StoredRun | None:
@@ -121,14 +132,19 @@ class Store:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        here = found.info.lifecycle_stage == "active" and found.info.experiment_id == self.experiment_id
+        here = (
+            found.info.lifecycle_stage == "active"
+            and found.info.experiment_id == self.experiment_id
+        )
         return StoredRun(self._client, found) if here else None
 
     def create(self, label: str, key: str, started: float) -> StoredRun:
         """Make a run; `started` is in seconds since 1970."""
         tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
         began = int(started * 1000)
-        return StoredRun(self._client, self._client.create_run(self.experiment_id, began, tags, label))
+        return StoredRun(
+            self._client, self._client.create_run(self.experiment_id, began, tags, label)
+        )
 
 
 def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
@@ -164,7 +180,9 @@ def _batches(rows: list[_Row], size: int) -> Iterator[list[_Row]]:
 
 
 def _create_database(database: Path) -> None:
-    """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
+    """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no
+    half database.
+    """
     draft = temporary_beside(database)
     with _quiet():
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -177,19 +195,27 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
         try:
-            client.create_experiment(experiment, artifact_location=artifacts.as_uri() if artifacts else None)
+            client.create_experiment(
+                experiment, artifact_location=artifacts.as_uri() if artifacts else None
+            )
         except MlflowException:
             if client.get_experiment_by_name(experiment) is None:  # else another process was faster
                 raise
     found = client.get_experiment_by_name(experiment)
     if found is None or found.lifecycle_stage != "active":
-        raise MlflowException(f"experiment {experiment!r} was deleted: restore it, or name another one")
+        raise MlflowException(
+            f"experiment {experiment!r} was deleted: restore it, or name another one"
+        )
     return Store(client, found.experiment_id)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """MLflow's own tables use a loader that SQLAlchemy 2.1 deprecates; nothing subquad could change."""
+    """MLflow's own tables use a loader that SQLAlchemy 2.1 deprecates; nothing subquad could
+    change.
+    """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The ``noload`` loader strategy", category=DeprecationWarning)
+        warnings.filterwarnings(
+            "ignore", message="The ``noload`` loader strategy", category=DeprecationWarning
+        )
         yield

@@ -1,4 +1,6 @@
-"""A local MLflow server on the loopback interface: started, waited for, stopped with everything it started."""
+"""A local MLflow server on the loopback interface: started, waited for, stopped with everything
+it started.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ _SETTINGS = {
 
 
 @contextlib.contextmanager
-def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
-    """Serve the database in `root` during the block; yields address, secret and process once the server answers.
+def serving(
+    root: Path, port: int | None = None
+) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
+    """Serve the database in `root` during the block; yields address, secret and process once the
+    server answers.
 
-    Without the secret nothing is shown or changed: every user of this machine reaches its loopback interface.
+    Without the secret nothing is shown or changed: every user of this machine reaches its loopback
+    interface.
 
     Args:
         root: folder with mlruns.db.
@@ -54,15 +60,9 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, str, sub
     port = _free_port(port)
     address, root = f"http://{_HOST}:{port}", root.resolve()
     secret = secrets.token_urlsafe(32)
-    command = [
-        *(sys.executable, "-P", "-m", "mlflow", "server", "--host", _HOST, "--port", str(port), "--workers", "1"),
-        *("--app-name", "subquad"),
-        *("--backend-store-uri", sqlite_uri(root / DATABASE)),
-        *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
-    ]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            command,
+            _command(root, port),
             cwd="/",  # uvicorn imports from where it stands
             stdin=subprocess.DEVNULL,
             stdout=said,
@@ -73,27 +73,48 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, str, sub
         try:
             if not _answers(process, address):
                 said.seek(0)
-                lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-                raise SubquadError(f"the MLflow server did not start: {lines[-1] if lines else 'it said nothing'}")
+                text = said.read().decode(errors="replace").strip() or "it said nothing"
+                last = text.splitlines()[-1].strip()
+                raise SubquadError(f"the MLflow server did not start: {last}")
             yield address, secret, process
         finally:
             _stop(process)
 
 
+def _command(root: Path, port: int) -> list[str]:
+    command = [sys.executable, "-P", "-m", "mlflow", "server"]
+    command += ["--host", _HOST, "--port", str(port), "--workers", "1"]
+    command += ["--app-name", "subquad"]
+    command += ["--backend-store-uri", sqlite_uri(root / DATABASE)]
+    command += ["--artifacts-destination", (root / ARTIFACTS).as_uri()]
+    return command
+
+
 def newest_page(address: str, secret: str) -> str:
-    """Where a server shows the runs of its newest experiment; without these words it would show traces of LLMs."""
+    """Where a server shows the runs of its newest experiment; without these words it would show
+    traces of LLMs.
+    """
     query = "max_results=1&order_by=creation_time%20DESC"
     bearer = {"Authorization": f"Bearer {secret}"}
-    asked = urllib.request.Request(f"{address}/api/2.0/mlflow/experiments/search?{query}", headers=bearer)
+    asked = urllib.request.Request(
+        f"{address}/api/2.0/mlflow/experiments/search?{query}", headers=bearer
+    )
     with urllib.request.urlopen(asked) as answer:
         (newest,) = json.load(answer)["experiments"]
-    return f"{address}/?{TOKEN}={secret}#/experiments/{newest['experiment_id']}?workflowType=machine_learning"
+    return (
+        f"{address}/?{TOKEN}={secret}#/experiments/{newest['experiment_id']}?workflowTy"
+        "pe=machine_learning"
+    )
 
 
 @contextlib.contextmanager
 def leading_page(page: str) -> Iterator[str]:
-    """The address of a file that leads to a page during the block. Other users see the words a browser starts with."""
-    with tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder:  # which only this user may enter
+    """The address of a file that leads to a page during the block. Other users see the words a
+    browser starts with.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="subquad-ui-"
+    ) as folder:  # which only this user may enter
         path = Path(folder, "open.html")
         write_text(path, f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">\n')
         yield path.as_uri()
@@ -106,7 +127,9 @@ def _free_port(port: int | None) -> int:
         try:
             probe.bind((_HOST, port or 0))
         except OSError as error:
-            raise UserError(f"--port {port}: {error.strerror}; leave --port out for a free one") from error
+            raise UserError(
+                f"--port {port}: {error.strerror}; leave --port out for a free one"
+            ) from error
         return probe.getsockname()[1]
 
 
@@ -114,7 +137,10 @@ def _answers(process: subprocess.Popen[bytes], address: str) -> bool:
     """Wait until the server answers; False where it ended, or took too long."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}{OPEN}", timeout=2) as answer:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"{address}{OPEN}", timeout=2) as answer,
+        ):
             return answer.status == 200
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
@@ -122,7 +148,9 @@ def _answers(process: subprocess.Popen[bytes], address: str) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the whole process group, also where its leader has ended already or a second Ctrl-C comes."""
+    """End the whole process group, also where its leader has ended already or a second Ctrl-C
+    comes.
+    """
     try:
         _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,6 @@
-"""Metrics, parameters and tags as MLflow takes them: which names, how long, and which values are sent at all."""
+"""Metrics, parameters and tags as MLflow takes them: which names, how long, and which values are
+sent at all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
-from subquad.runs import Record
+from subquad.records import Record
+
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
 
 NAME_LIMIT, PARAM_LIMIT, TAG_LIMIT = 250, 6000, 5000
 _REFUSED = re.compile(r"[^\w.\- /]")
@@ -28,7 +33,9 @@ class Point(NamedTuple):
 
 
 def _clean_name(name: str) -> str:
-    """A name MLflow takes: other characters become `_`, path segments that mean something (`..`) go."""
+    """A name MLflow takes: other characters become `_`, path segments that mean something (`..`)
+    go.
+    """
     segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
     joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
     return joined if len(joined) <= NAME_LIMIT else _marked(joined, name)
@@ -43,19 +50,20 @@ def _clean_names(names: Iterable[str]) -> dict[str, str]:
     return {name: short for short, name in taken.items()}
 
 
-def clean_params(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def clean_params(values: Values) -> tuple[dict[str, str], dict[str, str]]:
     """Parameters as MLflow takes them, and a tag for each one that had to be cut."""
-    short = _clean_names(values)
-    texts = {name: _text(name, value) for name, value in values.items()}
-    cut = {
-        _clean_name(f"param_cut.{name}"): f"{len(text)} characters; all of them in the artefact experiment.yaml"
-        for name, text in texts.items()
-        if len(text) > PARAM_LIMIT
-    }
-    return {short[name]: text[:PARAM_LIMIT] for name, text in texts.items()}, cut
+    params: dict[str, str] = {}
+    cut: dict[str, str] = {}
+    for name, short in _clean_names(values).items():
+        text = _text(name, values[name])
+        params[short] = text[:PARAM_LIMIT]
+        if len(text) > PARAM_LIMIT:
+            tag = _clean_name(f"param_cut.{name}")
+            cut[tag] = f"{len(text)} characters; all of them in the artefact experiment.yaml"
+    return params, cut
 
 
-def clean_tags(values: Mapping[str, Any]) -> dict[str, str]:
+def clean_tags(values: Values) -> dict[str, str]:
     """Tags as MLflow takes them."""
     short = _clean_names(values)
     return {short[name]: _text(name, value)[:TAG_LIMIT] for name, value in values.items()}
@@ -66,25 +74,30 @@ def points_of(record: Record) -> list[Point]:
     if record.kind == "event":
         return []
     prefix = (record.split or "eval") if record.kind == "eval" else record.kind
-    return points_under(prefix, record.metrics, int(record.time * 1000), record.step)
+    return points_under(prefix, record.metrics, record.time, record.step)
 
 
-def points_under(prefix: str, metrics: Mapping[str, Any], time_ms: int, step: int) -> list[Point]:
-    """Values as metrics `<prefix>/<name>`; None is no value."""
-    short = _clean_names(f"{prefix}/{name}" for name in metrics)
-    return [
-        Point(short[f"{prefix}/{name}"], float(value), time_ms, step)
-        for name, value in metrics.items()
-        if value is not None
-    ]
+def points_under(
+    prefix: str, metrics: Mapping[str, Any], time: float, step: int | None
+) -> list[Point]:
+    """Values as metrics `<prefix>/<name>`; None is no value. The time is seconds since 1970."""
+    names = _clean_names(f"{prefix}/{name}" for name in metrics)
+    points = []
+    for name, value in zip(names.values(), metrics.values(), strict=True):
+        if value is not None:
+            points.append(Point(name, float(value), int(time * 1000), step or 0))
+    return points
 
 
 def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
-    """A tag `nonfinite.<metric>` for each metric that was not finite, with the first such step and value."""
+    """A tag `nonfinite.<metric>` for each metric that was not finite, with the first such step
+    and value.
+    """
     tags: dict[str, str] = {}
     for point in points:
         if not math.isfinite(point.value):
-            tags.setdefault(_clean_name(f"nonfinite.{point.key}"), f"first at step {point.step}: {point.value}")
+            name = _clean_name(f"nonfinite.{point.key}")
+            tags.setdefault(name, f"first at step {point.step}: {point.value}")
     return tags
 
 

@@ -1,8 +1,10 @@
-"""The core of AGF: singular vectors, filter and the two products of linear cost, (U * F(sigma)) (V^T value).
+"""The core of AGF: singular vectors, filter and the two products of linear cost, (U * F(sigma))
+(V^T value).
 
-Singular vectors, polynomial and products are computed in fp32 at least: softmax over thousands of tokens gives weights
-that fp16 cannot hold. Operation "agf.core": the reference is in plain torch around "agf.filter"; "triton" makes
-everything in two passes over the tokens, three backward, and keeps nothing between them (`kernel.py`).
+Singular vectors, polynomial and products are computed in fp32 at least: softmax over thousands of
+tokens gives weights that fp16 cannot hold. Operation "agf.core": the reference is in plain torch
+around "agf.filter"; "triton" makes everything in two passes over the tokens, three backward, and
+keeps nothing between them (`kernel.py`).
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12.
@@ -18,7 +20,7 @@ from torch import Tensor
 from subquad.nn.kernels import Operation
 from subquad_plugins.agf.filter import Steps, filtered_vectors
 from subquad_plugins.agf.ortho import head_products
-from subquad_plugins.numerics.kernels import FORMATS, fitting_mask, kernels_run
+from subquad_plugins.numerics.launching import FORMATS, fitting_mask, kernels_run
 from subquad_plugins.numerics.tensors import MASKED_LOGIT, wide
 
 WIDEST_HEAD = 128
@@ -28,7 +30,9 @@ MOST_HEADS = 65_535
 """Of a whole batch: a grid of programs has no more rows."""
 
 WIDEST_WITH_GRAMS = 64
-"""Head width that the sums of U^T U and V^T V fit beside it for; of wider heads they are made apart, in plain torch."""
+"""Head width that the sums of U^T U and V^T V fit beside it for; of wider heads they are made
+apart, in plain torch.
+"""
 
 Core = tuple[Tensor, Tensor | None, Tensor | None]
 
@@ -45,7 +49,8 @@ class Given(NamedTuple):
         steps: see `filter.filtered_vectors`.
         keep: (B, L) bool, True = real token; the others are left out of V.
         num_heads: H.
-        activation: of the singular vectors: softmax (U over the features, V over the tokens), sigmoid, tanh or none.
+        activation: of the singular vectors: softmax (U over the features, V over the tokens),
+            sigmoid, tanh or none.
         singular: S, singular values that are the same for all tokens, (H, E) or (1, 1); None: ones.
         grams: whether to return U^T U and V^T V.
     """
@@ -72,7 +77,7 @@ def core(given: Given) -> Core:
     return _CORE(given.left, given)
 
 
-def _plain(_: Tensor, given: Given) -> Core:
+def _reference(_: Tensor, given: Given) -> Core:
     left, right = _vectors(given)
     products = _grams(left, right, given)
     summary = head_products(right, wide(given.value), given.num_heads)
@@ -84,15 +89,21 @@ def _plain(_: Tensor, given: Given) -> Core:
     return (heads @ summary).transpose(1, 2).flatten(2).to(given.value.dtype), *products
 
 
-_CORE = Operation("agf.core", reference=_plain)
+_CORE = Operation("agf.core", reference=_reference)
 
 
 def _vectors(given: Given) -> tuple[Tensor, Tensor]:
     """U and V, (B, L, D) each: U activated along each head's features, V along the tokens."""
-    left, right, keep, activation = wide(given.left), wide(given.right), given.keep, given.activation
+    left = wide(given.left)
+    right = wide(given.right)
+    keep = given.keep
+    activation = given.activation
     if activation == "softmax":
-        right = right if keep is None else right.masked_fill(~keep[..., None], MASKED_LOGIT)
-        return torch.softmax(left.unflatten(-1, (given.num_heads, -1)), -1).flatten(-2), torch.softmax(right, 1)
+        if keep is not None:
+            right = right.masked_fill(~keep[..., None], MASKED_LOGIT)
+        return torch.softmax(left.unflatten(-1, (given.num_heads, -1)), -1).flatten(
+            -2
+        ), torch.softmax(right, 1)
     activate = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "none": torch.clone}[activation]
     right = activate(right)
     return activate(left), right if keep is None else right.masked_fill(~keep[..., None], 0.0)
@@ -106,15 +117,24 @@ def _grams(left: Tensor, right: Tensor, given: Given) -> tuple[Tensor | None, Te
 
 def _fits(left: Tensor, given: Given) -> bool:
     """Whether the kernel takes it."""
-    logits, coefficients = given.logits, given.coefficients
-    if logits is None or coefficients is None or given.singular is not None or given.activation != "softmax":
+    logits = given.logits
+    coefficients = given.coefficients
+    if (
+        logits is None
+        or coefficients is None
+        or given.singular is not None
+        or given.activation != "softmax"
+    ):
         return False
     if not kernels_run(left, given.right, given.value, logits, coefficients, given.keep):
         return False
-    others, (width, rest) = (given.right, given.value, logits), divmod(left.shape[2], given.num_heads)
-    alike = all(one.dtype == left.dtype and one.shape == left.shape for one in others)
+    others = (given.right, given.value, logits)
+    width, rest = divmod(left.shape[2], given.num_heads)
+    alike = all(tensor.dtype == left.dtype and tensor.shape == left.shape for tensor in others)
     small = width <= WIDEST_HEAD and not rest and left.shape[0] * given.num_heads <= MOST_HEADS
-    return alike and small and fitting_mask(given.keep, left) and coefficients.dtype == torch.float32
+    return (
+        alike and small and fitting_mask(given.keep, left) and coefficients.dtype == torch.float32
+    )
 
 
 @_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

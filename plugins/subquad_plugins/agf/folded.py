@@ -1,8 +1,10 @@
-"""The whole AGF layer as one function, for a CPU: fewer products, and four tensors of the tokens kept for the gradient.
+"""The whole AGF layer as one function, for a CPU: fewer products, and four tensors of the tokens
+kept for the gradient.
 
-Two products over all tokens become products of matrices of one sample: V^T (x W_value) = (V^T x) W_value, and
-(U F) S W_out = (U F) (S W_out). This pays where a sample is longer than D. What is made of single numbers is made tile
-by tile, so that it stays in the CPU's cache. V is kept as exp(v - max); its sums are put into the matrices.
+Two products over all tokens become products of matrices of one sample: V^T (x W_value) = (V^T x)
+W_value, and (U F) S W_out = (U F) (S W_out). This pays where a sample is longer than D. What is
+made of single numbers is made tile by tile, so that it stays in the CPU's cache. V is kept as exp(v
+- max); its sums are put into the matrices.
 
 Letters: B batch, L length, D model width, H heads, E head width, K order, S = V^T value.
 Reference: Wi, Choi, Park 2025, Eq. 7-12.
@@ -25,7 +27,9 @@ from subquad_plugins.agf.ortho import head_products
 from subquad_plugins.numerics.tensors import MASKED_LOGIT
 
 TILE = 1 << 18
-"""Numbers of a tile: 1 MiB in fp32. Smaller ones cost more by their products than they save in misses."""
+"""Numbers of a tile: 1 MiB in fp32. Smaller ones cost more by their products than they save in
+misses.
+"""
 
 
 class Projections(NamedTuple):
@@ -84,8 +88,11 @@ def layer(x: Tensor, projections: Projections, coefficients: Tensor, shape: Shap
 
 def _composed(x: Tensor, p: Projections, coefficients: Tensor, shape: Shape) -> Layer:
     left, logits = F.linear(x, p.token, p.token_bias).chunk(2, 2)
-    right, value = F.linear(x, p.right, p.right_bias), F.linear(x, p.value, p.value_bias)
-    given = Given(left, right, value, logits, coefficients, shape.steps, shape.keep, shape.num_heads)
+    right = F.linear(x, p.right, p.right_bias)
+    value = F.linear(x, p.value, p.value_bias)
+    given = Given(
+        left, right, value, logits, coefficients, shape.steps, shape.keep, shape.num_heads
+    )
     mixed, *grams = core(given._replace(grams=shape.grams))
     return F.linear(mixed, p.out, p.out_bias), *grams  # pyright: ignore[reportReturnType]
 
@@ -104,13 +111,18 @@ class _Folded(torch.autograd.Function):
     """See `layer`; products that are not wanted are empty."""
 
     @staticmethod
-    def forward(ctx: Any, shape: Shape, x: Tensor, coefficients: Tensor, *projections: Tensor) -> tuple[Tensor, ...]:
-        p, x = Projections(*projections), x.contiguous()
+    def forward(
+        ctx: Any, shape: Shape, x: Tensor, coefficients: Tensor, *projections: Tensor
+    ) -> tuple[Tensor, ...]:
+        p = Projections(*projections)
+        x = x.contiguous()
         right, total = _right(x, p, shape.keep)
-        seen = torch.bmm(right.transpose(1, 2), x).div_(total)
-        state = _heads_of(seen, shape) @ _heads_of(p.value, shape).transpose(1, 2)
+        averages = torch.bmm(right.transpose(1, 2), x).div_(total)
+        state = _heads_of(averages, shape) @ _heads_of(p.value, shape).transpose(1, 2)
         state = state + p.value_bias.view(shape.num_heads, 1, -1)
-        matrix = torch.einsum("bhef,ohf->bheo", state, p.out.unflatten(1, (shape.num_heads, -1))).reshape(seen.shape)
+        matrix = torch.einsum(
+            "bhef,ohf->bheo", state, p.out.unflatten(1, (shape.num_heads, -1))
+        ).reshape(averages.shape)
         left, y, out = (torch.empty_like(x) for _ in range(3))
         for b, x_tile, left_tile, y_tile, out_tile in _tiles(x, left, y, out):
             _left(x_tile, p, shape.num_heads, left_tile, y_tile)
@@ -118,46 +130,74 @@ class _Folded(torch.autograd.Function):
             torch.baddbmm(p.out_bias, filtered, matrix[b], out=out_tile)
         grams = (x.new_empty(0), x.new_empty(0))
         if shape.grams:
-            grams = head_products(left, left, shape.num_heads), head_products(right, right, shape.num_heads)
+            grams = (
+                head_products(left, left, shape.num_heads),
+                head_products(right, right, shape.num_heads),
+            )
             _scale(grams[1], total)
-        ctx.save_for_backward(x, coefficients, right, total, seen, state, matrix, left, y, grams[1], *projections)
+        ctx.save_for_backward(
+            x, coefficients, right, total, averages, state, matrix, left, y, grams[1], *projections
+        )
         ctx.shape = shape
         return out, *grams
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, coefficients, right, total, seen, state, matrix, left, y, gram, *projections = ctx.saved_tensors
-        p, shape, grad = Projections(*projections), ctx.shape, grads[0].contiguous()
-        to, to_x = Projections(*(torch.zeros_like(one) for one in projections)), torch.empty_like(x)
-        to_matrix, to_coefficients = torch.zeros_like(matrix), torch.zeros_like(coefficients)
-        pull = grads[1] + grads[1].transpose(2, 3) if shape.grams else None
+        x, coefficients, right, total, averages, state, matrix, left, y, gram, *projections = (
+            ctx.saved_tensors
+        )
+        p = Projections(*projections)
+        shape = ctx.shape
+        grad = grads[0].contiguous()
+        to = Projections(*(torch.zeros_like(projection) for projection in projections))
+        to_x = torch.empty_like(x)
+        to_matrix = torch.zeros_like(matrix)
+        to_coefficients = torch.zeros_like(coefficients)
+        if shape.grams:
+            pull = grads[1] + grads[1].transpose(2, 3)
+        else:
+            pull = None
         for b, *tiles in _tiles(x, grad, left, y, to_x):
-            own = None if pull is None else pull[b]
-            to_coefficients += _pull_left(p, to, coefficients, shape, matrix[b], to_matrix[b], own, *tiles)
-        to_seen = _pull_matrices(p, to, shape, seen, state, to_matrix)
-        inner, pull = (seen * to_seen).sum(2, keepdim=True), None
+            if pull is None:
+                own = None
+            else:
+                own = pull[b]
+            to_coefficients += _pull_left(
+                p, to, coefficients, shape, matrix[b], to_matrix[b], own, *tiles
+            )
+        to_averages = _pull_matrices(p, to, shape, averages, state, to_matrix)
+        inner = (averages * to_averages).sum(2, keepdim=True)
+        pull = None
         if shape.grams:
             pull = grads[2] + grads[2].transpose(2, 3)
             inner += (gram * pull).sum(3).view_as(inner)
             _scale(pull, total)
-        inner, to_seen = inner.neg_().div_(total).transpose(1, 2), to_seen.div_(total)
+        inner = inner.neg_().div_(total).transpose(1, 2)
+        to_averages = to_averages.div_(total)
         for b, *tiles in _tiles(x, right, to_x):
-            own = None if pull is None else pull[b]
-            _pull_right(p, to, inner[b], to_seen[b], own, _some_real(shape.keep, b), *tiles)
+            if pull is None:
+                own = None
+            else:
+                own = pull[b]
+            _pull_right(p, to, inner[b], to_averages[b], own, _some_real(shape.keep, b), *tiles)
         to.out_bias.copy_(grad.sum((0, 1)))
         return None, to_x, to_coefficients, *to
 
 
 def _tiles(*tensors: Tensor) -> Iterator[tuple[Any, ...]]:
-    """Which samples, and the tile of each tensor (B, L, D): tokens of one sample, or whole samples."""
+    """Which samples, and the tile of each tensor (B, L, D): tokens of one sample, or whole
+    samples.
+    """
     batch, length, dim = tensors[0].shape
     tokens = max(1, TILE // dim)
     samples = max(1, tokens // length)
     step = -(-length // -(-length // tokens))
     for first in range(0, batch, samples):
         b = slice(first, first + samples)
-        yield from ((b, *tiles) for tiles in zip(*(one[b].split(step, 1) for one in tensors), strict=True))
+        columns = [tensor[b].split(step, 1) for tensor in tensors]
+        for tiles in zip(*columns, strict=True):
+            yield (b, *tiles)
 
 
 def _right(x: Tensor, p: Projections, keep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -171,16 +211,21 @@ def _right(x: Tensor, p: Projections, keep: Tensor | None) -> tuple[Tensor, Tens
 
 def _left(x: Tensor, p: Projections, num_heads: int, left: Tensor, y: Tensor) -> None:
     """U and 2 sigma - 1 of a tile, written to `left` and `y`."""
-    u, s = torch.addmm(p.token_bias, x.flatten(0, 1), p.token.t()).view(*x.shape[:2], -1).chunk(2, 2)
+    u, s = (
+        torch.addmm(p.token_bias, x.flatten(0, 1), p.token.t()).view(*x.shape[:2], -1).chunk(2, 2)
+    )
     left.copy_(torch.softmax(u.unflatten(2, (num_heads, -1)), -1).flatten(2))
     torch.add(y.new_tensor(-1), torch.sigmoid(s), alpha=2, out=y)
 
 
 def _pull_left(
-    p: Projections, to: Projections, coefficients: Tensor, shape: Shape, matrix: Tensor, to_matrix: Tensor,
-    pull: Tensor | None, x: Tensor, grad: Tensor, left: Tensor, y: Tensor, to_x: Tensor,
+    p: Projections, to: Projections, coefficients: Tensor, shape: Shape, matrix: Tensor,
+    to_matrix: Tensor, pull: Tensor | None, x: Tensor, grad: Tensor, left: Tensor, y: Tensor,
+    to_x: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Gradients through U and sigma of a tile: added to `to`, written to `to_x`; that of the coefficients."""
+    """Gradients through U and sigma of a tile: added to `to`, written to `to_x`; that of the
+    coefficients.
+    """
     through = torch.bmm(grad, matrix.transpose(1, 2))
     factor, slope, sums = differentiated(y, coefficients, shape.steps, through * left)
     to_logits = x.new_empty(*x.shape[:2], len(p.token))
@@ -203,20 +248,32 @@ def _pull_left(
 
 
 def _pull_matrices(
-    p: Projections, to: Projections, shape: Shape, seen: Tensor, state: Tensor, to_matrix: Tensor
+    p: Projections,
+    to: Projections,
+    shape: Shape,
+    averages: Tensor,
+    state: Tensor,
+    to_matrix: Tensor,
 ) -> Tensor:
-    """Gradients of the matrices of a sample: those of projections added to `to`; of V^T x, (B, D, D)."""
-    to_matrix, by_head = _heads_of(to_matrix, shape), (shape.num_heads, -1)
+    """Gradients of the matrices of a sample: those of projections added to `to`; of V^T x, (B,
+    D, D).
+    """
+    to_matrix = _heads_of(to_matrix, shape)
+    by_head = (shape.num_heads, -1)
     to.out.add_(torch.einsum("bhef,bheo->ohf", state, to_matrix).flatten(1))
     to_state = torch.einsum("bheo,ohf->bhef", to_matrix, p.out.unflatten(1, by_head))
-    to.value.add_(torch.einsum("bhef,bhed->hfd", to_state, _heads_of(seen, shape)).flatten(0, 1))
+    to.value.add_(
+        torch.einsum("bhef,bhed->hfd", to_state, _heads_of(averages, shape)).flatten(0, 1)
+    )
     to.value_bias.add_(to_state.sum((0, 2)).flatten())
-    return torch.einsum("bhef,hfd->bhed", to_state, p.value.unflatten(0, by_head)).reshape(seen.shape)
+    return torch.einsum("bhef,hfd->bhed", to_state, p.value.unflatten(0, by_head)).reshape(
+        averages.shape
+    )
 
 
 def _pull_right(
-    p: Projections, to: Projections, inner: Tensor, to_seen: Tensor, pull: Tensor | None, real: Tensor | None,
-    x: Tensor, right: Tensor, to_x: Tensor,
+    p: Projections, to: Projections, inner: Tensor, to_seen: Tensor, pull: Tensor | None,
+    real: Tensor | None, x: Tensor, right: Tensor, to_x: Tensor,
 ) -> None:  # fmt: skip
     """Gradients through V of a tile: added to `to` and `to_x`."""
     to_v = torch.baddbmm(inner, x, to_seen.transpose(1, 2))
@@ -231,9 +288,14 @@ def _pull_right(
 
 
 def _some_real(keep: Tensor | None, samples: slice) -> Tensor | None:
-    """Which samples have a real token, (b, 1, 1), if not all: in others V does not depend on v, but is not 0."""
-    found = None if keep is None else keep[samples].any(1)[:, None, None]
-    return None if found is None or found.all() else found
+    """Which samples have a real token, (b, 1, 1), if not all: in others V does not depend on v,
+    but is not 0.
+    """
+    if keep is None:
+        real = None
+    else:
+        real = keep[samples].any(1)[:, None, None]
+    return None if real is None or real.all() else real
 
 
 def _heads_of(matrix: Tensor, shape: Shape) -> Tensor:
@@ -250,5 +312,7 @@ def _scale(products: Tensor, total: Tensor) -> None:
 def _add_products(target: Tensor, vectors: Tensor, matrices: Tensor) -> None:
     """target (b, l, D) += vectors (b, l, D) times matrices (b, H, E, E), head by head."""
     width = matrices.shape[-1]
-    for part, own, matrix in zip(target.split(width, 2), vectors.split(width, 2), matrices.unbind(1), strict=True):
+    for part, own, matrix in zip(
+        target.split(width, 2), vectors.split(width, 2), matrices.unbind(1), strict=True
+    ):
         part.baddbmm_(own, matrix)

@@ -1,10 +1,13 @@
-"""AGF as a token mixer: projections, singular vectors, the filter and the two products of linear cost.
+"""AGF as a token mixer: projections, singular vectors, the filter and the two products of linear
+cost.
 
-out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`, in fp32 at least, also under autocast.
+out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`, in fp32 at least, also under
+autocast.
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
-Reference: Wi, Choi, Park 2025, Eq. 7-12. Departures: coefficients pass through tanh and the constant term may be held
-at 1 (the authors' code; the paper is silent); the loss is normalised as in `ortho.distance_from_identity`.
+Reference: Wi, Choi, Park 2025, Eq. 7-12. Departures: coefficients pass through tanh and the
+constant term may be held at 1 (the authors' code; the paper is silent); the loss is normalised as
+in `ortho.distance_from_identity`.
 """
 
 from __future__ import annotations
@@ -37,17 +40,30 @@ class PolynomialFilter(nn.Module):
         self.fixed = config.fix_identity
         self.bounded = config.coeff_activation == "tanh"
         self.theta = nn.Parameter(torch.zeros(config.order + (not self.fixed)))
-        steps = in_y(basis_steps(config.basis, config.order, config.jacobi_a, config.jacobi_b), config.sigma_map)
+        steps = in_y(
+            basis_steps(config.basis, config.order, config.jacobi_a, config.jacobi_b),
+            config.sigma_map,
+        )
         matrix = powers_of_y(steps)
         self.steps = steps if matrix is None else None
-        self.register_buffer("to_powers", None if matrix is None else torch.from_numpy(matrix), persistent=False)
+        self.register_buffer(
+            "to_powers", None if matrix is None else torch.from_numpy(matrix), persistent=False
+        )
 
     def forward(self, dtype: torch.dtype) -> Tensor:
-        """c_0 .. c_K, (K+1,): of the powers of y, or where `steps` is not None, of the basis these make."""
+        """c_0 .. c_K, (K+1,): of the powers of y, or where `steps` is not None, of the basis
+        these make.
+        """
         learned = self.theta.to(dtype)
-        learned = torch.tanh(learned) if self.bounded else learned
-        coefficients = torch.cat([learned.new_ones(1), learned]) if self.fixed else learned
-        return coefficients if self.to_powers is None else coefficients @ self.to_powers.to(dtype)
+        if self.bounded:
+            learned = torch.tanh(learned)
+        if self.fixed:
+            coefficients = torch.cat([learned.new_ones(1), learned])
+        else:
+            coefficients = learned
+        if self.to_powers is None:
+            return coefficients
+        return coefficients @ self.to_powers.to(dtype)
 
 
 class AGF(TokenMixer):
@@ -62,36 +78,69 @@ class AGF(TokenMixer):
         super().__init__()
         self.config = config
         self.num_heads = site.num_heads
-        self.loss_weights = {"ortho": config.ortho_weight} if config.ortho_weight else {}
+        if config.ortho_weight:
+            self.loss_weights = {"ortho": config.ortho_weight}
+        else:
+            self.loss_weights = {}
         self.u = nn.Linear(site.dim, site.dim)
         self.v = nn.Linear(site.dim, site.dim)
         self.value = nn.Linear(site.dim, site.dim)
         self.out = nn.Linear(site.dim, site.dim)
         # Only what takes part is built, so that every parameter has a gradient (DDP).
         has_filter = config.form == "svd" and config.order > 0
-        self.sigma = nn.Linear(site.dim, site.dim) if has_filter else None
-        self.filter = PolynomialFilter(config) if has_filter else None
-        self.singular = nn.Parameter(_starting_values(config, site)) if _token_independent(config) else None
+        if has_filter:
+            self.sigma = nn.Linear(site.dim, site.dim)
+            self.filter = PolynomialFilter(config)
+        else:
+            self.sigma = None
+            self.filter = None
+        if _token_independent(config):
+            self.singular = nn.Parameter(_starting_values(config, site))
+        else:
+            self.singular = None
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
         keep = keep if self.config.mask_padding else None
-        return self._whole(x, keep) if self._can_be_whole(x) else self._composed(x, keep)
+        if self._can_be_whole(x):
+            return self._whole(x, keep)
+        return self._composed(x, keep)
 
     def _can_be_whole(self, x: Tensor) -> bool:
-        """Whether one operation is quicker, and nobody has replaced a projection or looks at what it gives."""
-        if self.filter is None or self.config.vector_activation != "softmax" or x.device.type != "cpu":
+        """Whether one operation is quicker, and nobody has replaced a projection or looks at
+        what it gives.
+        """
+        if (
+            self.filter is None
+            or self.config.vector_activation != "softmax"
+            or x.device.type != "cpu"
+        ):
             return False
-        plain = all(
-            type(one) is nn.Linear and not one._forward_hooks and not one._forward_pre_hooks
-            for one in (self.u, self.v, self.sigma, self.value, self.out)
+        unhooked = all(
+            type(linear) is nn.Linear
+            and not linear._forward_hooks
+            and not linear._forward_pre_hooks
+            for linear in (self.u, self.v, self.sigma, self.value, self.out)
         )
         exact = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
         long = x.shape[1] >= x.shape[2] and bool(x.numel())
-        return plain and exact and long and x.dtype == self.out.weight.dtype and not torch.compiler.is_compiling()
+        return (
+            unhooked
+            and exact
+            and long
+            and x.dtype == self.out.weight.dtype
+            and not torch.compiler.is_compiling()
+        )
 
     def _whole(self, x: Tensor, keep: Tensor | None) -> MixerOutput:
-        token = [torch.cat([getattr(self.u, one), getattr(self.sigma, one)]) for one in ("weight", "bias")]
-        others = [getattr(linear, one) for linear in (self.v, self.value, self.out) for one in ("weight", "bias")]
+        token = [
+            torch.cat([getattr(self.u, name), getattr(self.sigma, name)])
+            for name in ("weight", "bias")
+        ]
+        others = [
+            getattr(linear, name)
+            for linear in (self.v, self.value, self.out)
+            for name in ("weight", "bias")
+        ]
         filtered: Any = self.filter
         shape = Shape(filtered.steps, keep, self.num_heads, bool(self.config.ortho_weight))
         out, *products = layer(x, Projections(*token, *others), filtered(x.dtype), shape)
@@ -99,37 +148,77 @@ class AGF(TokenMixer):
 
     def _composed(self, x: Tensor, keep: Tensor | None) -> MixerOutput:
         """By way of the core, in its best implementation; `keep` (B, L) says what V is made of."""
-        left, right, value = self.u(x), self.v(x), self.value(x)
-        sigma = None if self.sigma is None else self.sigma(x)
+        left = self.u(x)
+        right = self.v(x)
+        value = self.value(x)
+        if self.sigma is None:
+            sigma = None
+        else:
+            sigma = self.sigma(x)
         with torch.autocast(x.device.type, enabled=False):
             dtype = torch.promote_types(value.dtype, torch.float32)
-            coefficients, steps = (None, None) if self.filter is None else (self.filter(dtype), self.filter.steps)
-            activation, grams = self.config.vector_activation, bool(self.config.ortho_weight)
+            if self.filter is None:
+                coefficients = None
+                steps = None
+            else:
+                coefficients = self.filter(dtype)
+                steps = self.filter.steps
+            activation = self.config.vector_activation
+            grams = bool(self.config.ortho_weight)
             singular = self._singular_values(dtype)
             mixed, *products = core(
-                Given(left, right, value, sigma, coefficients, steps, keep, self.num_heads, activation, singular, grams)
+                Given(
+                    left,
+                    right,
+                    value,
+                    sigma,
+                    coefficients,
+                    steps,
+                    keep,
+                    self.num_heads,
+                    activation,
+                    singular,
+                    grams,
+                )
             )
-            losses = self._losses(*products) if grams else {}
+            if grams:
+                losses = self._losses(*products)
+            else:
+                losses = {}
         return MixerOutput(self.out(mixed), losses)
 
     def _losses(self, *products: Any) -> dict[str, Tensor]:
         """Of U^T U and V^T V, (B, H, E, E): (B,)."""
-        return {"ortho": torch.stack([distance_from_identity(one, self.config.ortho_norm) for one in products]).sum(0)}
+        return {
+            "ortho": torch.stack(
+                [distance_from_identity(product, self.config.ortho_norm) for product in products]
+            ).sum(0)
+        }
 
     def _singular_values(self, dtype: torch.dtype) -> Tensor | None:
-        """(H, E) of form `svd_scalar`, or the one coefficient of order 0; None where there is neither."""
+        """(H, E) of form `svd_scalar`, or the one coefficient of order 0; None where there is
+        neither.
+        """
         if self.singular is None:
             return None
         values = self.singular.to(dtype)
         bounded = self.config.form == "svd" and self.config.coeff_activation == "tanh"
-        return torch.tanh(values) if bounded else values
+        if bounded:
+            return torch.tanh(values)
+        return values
 
 
 def _token_independent(config: Config) -> bool:
     """Whether there are learned singular values that do not depend on the token."""
-    return config.form == "svd_scalar" or (config.form == "svd" and config.order == 0 and not config.fix_identity)
+    return config.form == "svd_scalar" or (
+        config.form == "svd" and config.order == 0 and not config.fix_identity
+    )
 
 
 def _starting_values(config: Config, site: Site) -> Tensor:
-    """Ones for `svd_scalar`; for order 0 the coefficient theta_0, which starts at 0 like every other."""
-    return torch.ones(site.num_heads, site.head_dim) if config.form == "svd_scalar" else torch.zeros(1, 1)
+    """Ones for `svd_scalar`; for order 0 the coefficient theta_0, which starts at 0 like every
+    other.
+    """
+    if config.form == "svd_scalar":
+        return torch.ones(site.num_heads, site.head_dim)
+    return torch.zeros(1, 1)

@@ -21,8 +21,13 @@ def head_products(left: Tensor, right: Tensor, num_heads: int) -> Tensor:
         (B, H, E, E).
     """
     if num_heads <= 2:
-        # One product of all columns wastes half the arithmetic but copies nothing to bring the heads forward.
-        blocks = (left.transpose(1, 2) @ right).unflatten(2, (num_heads, -1)).unflatten(1, (num_heads, -1))
+        # One product of all columns wastes half the arithmetic but copies nothing to bring the
+        # heads forward.
+        blocks = (
+            (left.transpose(1, 2) @ right)
+            .unflatten(2, (num_heads, -1))
+            .unflatten(1, (num_heads, -1))
+        )
         return blocks.diagonal(dim1=1, dim2=3).movedim(-1, 1)
     split = (side.unflatten(-1, (num_heads, -1)).transpose(1, 2) for side in (left, right))
     return next(split).transpose(2, 3) @ next(split)
@@ -31,9 +36,9 @@ def head_products(left: Tensor, right: Tensor, num_heads: int) -> Tensor:
 def distance_from_identity(gram: Tensor, norm: str) -> Tensor:
     """Norm of `gram` - I over E^2, mean over heads.
 
-    The paper divides by the number of tokens squared and leaves the norm open (Eq. 11); the authors' code takes the
-    sum of magnitudes (`l1`) and divides by E^2. Both norms here divide by E^2, so that a weight means the same at any
-    length.
+    The paper divides by the number of tokens squared and leaves the norm open (Eq. 11); the
+    authors' code takes the sum of magnitudes (`l1`) and divides by E^2. Both norms here divide by
+    E^2, so that a weight means the same at any length.
 
     Args:
         gram: (B, H, E, E).
@@ -44,4 +49,5 @@ def distance_from_identity(gram: Tensor, norm: str) -> Tensor:
     """
     width = gram.shape[-1]
     gap = (gram - torch.eye(width, dtype=gram.dtype, device=gram.device)).flatten(2)
-    return torch.linalg.vector_norm(gap, ord=1 if norm == "l1" else 2, dim=-1).mean(-1) / width**2
+    order = 1 if norm == "l1" else 2
+    return torch.linalg.vector_norm(gap, ord=order, dim=-1).mean(-1) / width**2

@@ -2,8 +2,8 @@
 
 Light half: parameters and descriptor.
 `naive.py` has the mathematics, docs/reference/mixers/causal_fourier.md the choices.
-Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
-arXiv 2111.15473v2 (MDFWA), Sec. 3.2.
+Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with
+Multi-Modal Fusion, arXiv 2111.15473v2 (MDFWA), Sec. 3.2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Literal
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, Not, Site, param
 
 ROUNDING = 1e-12
-"""What the chirp's FFTs let through from later positions, relative to the largest output, in float64."""
+"""What the chirp's FFTs let through from later positions, relative to the largest output, in
+float64.
+"""
 
 CROSSOVER = 768
 """Up to this length `auto` takes the T x T matrix, which is quicker there and exactly causal."""
@@ -26,10 +28,13 @@ LEARNED_CROSSOVER = 2048
 class Config(MixerConfig):
     """Parameters of causal Fourier mixing."""
 
-    period: int = param(0, meaning="tokens to a full turn; 0: the longest sequence", symbol="N", unit="tokens", ge=0)
+    period: int = param(
+        0, meaning="tokens to a full turn; 0: the longest sequence", symbol="N", unit="tokens", ge=0
+    )
     norm: Literal["paper", "ortho", "causal_rms"] = param(
         "causal_rms",
-        meaning="row n times 2/N (paper), sqrt(2/N) (ortho) or 1/sqrt((n+1)/2) (causal_rms: even size everywhere)",
+        meaning="row n times 2/N (paper), sqrt(2/N) (ortho) or 1/sqrt((n+1)/2) "
+        "(causal_rms: even size everywhere)",
         search=("paper", "ortho", "causal_rms"),
     )
     frequencies: Literal["fixed", "learned"] = param(
@@ -47,11 +52,13 @@ class Config(MixerConfig):
     )
     evaluation: Literal["auto", "dense", "chirp"] = param(
         "auto",
-        meaning="dense: the L x L matrix, exactly causal; chirp: FFTs; auto: dense up to 768 tokens (learned: 2048)",
+        meaning="dense: the L x L matrix, exactly causal; chirp: FFTs; auto: dense up to "
+        "768 tokens (learned: 2048)",
     )
     projections: Literal["none", "out", "both"] = param(
         "none",
-        meaning="learned maps of each token: none, one after the mixing, or one before and one after",
+        meaning="learned maps of each token: none, one after "
+        "the mixing, or one before and one after",
         search=("none", "out", "both"),
     )
 
@@ -63,20 +70,31 @@ class Config(MixerConfig):
             )
         is_dense = self.evaluation == "auto" and 0 < site.max_len <= LEARNED_CROSSOVER
         if is_dense and not self.is_default("terms"):
-            raise ValueError(self.no_effect("terms", f"evaluation auto up to {LEARNED_CROSSOVER} positions"))
+            raise ValueError(
+                self.no_effect("terms", f"evaluation auto up to {LEARNED_CROSSOVER} positions")
+            )
 
     def narrow(self, facts: Facts) -> Facts:
         if self.period:
             facts = replace(facts, max_length=self.period)
-        return replace(facts, leak=0.0, complexity="L^2") if self.evaluation == "dense" else facts
+        if self.evaluation == "dense":
+            return replace(facts, leak=0.0, complexity="L^2")
+        return facts
 
 
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.causal_fourier.mixer:CausalFourier",
-    summary="causal Fourier mixing, the decoder's half of MDFWA, exact in L log L; decodes with a cache",
+    summary="causal Fourier mixing, the decoder's half of "
+    "MDFWA, exact in L log L; decodes with a cache",
     paper="Kiruluta et al., Beyond Self-Attention, arXiv 2111.15473v2 (MDFWA)",
-    facts=Facts(causal="always", padding_invariant=True, max_length="site", complexity="L log L", leak=ROUNDING),
+    facts=Facts(
+        causal="always",
+        padding_invariant=True,
+        max_length="site",
+        complexity="L log L",
+        leak=ROUNDING,
+    ),
     variants={
         "paper": {"norm": "paper"},
         "chirp": {"evaluation": "chirp", "projections": "out"},

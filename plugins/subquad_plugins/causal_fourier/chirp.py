@@ -1,14 +1,16 @@
 """Causal Fourier mixing: the real part of a running Fourier sum, read at frequency n at position n.
 
-X'_n = c_n sum_{k <= n} cos(2 pi n k / N) x_k. With nk = (n^2 + k^2 - (n-k)^2) / 2 the mask k <= n becomes one-sided
-support of a chirp, so that the sum is a causal convolution between two multiplications, exact and in O(T log T):
-X'_n = c_n Re w_n sum_{k <= n} (w_k x_k) conj(w_{n-k}),  w_n = exp(-i pi n^2 / N).
+X'_n = c_n sum_{k <= n} cos(2 pi n k / N) x_k. With nk = (n^2 + k^2 - (n-k)^2) / 2 the mask k <= n
+becomes one-sided support of a chirp, so that the sum is a causal convolution between two
+multiplications, exact and in O(T log T): X'_n = c_n Re w_n sum_{k <= n} (w_k x_k) conj(w_{n-k}),
+w_n = exp(-i pi n^2 / N).
 
-The period N is a constant: with the current length in its place, earlier rows would change with every new token.
+The period N is a constant: with the current length in its place, earlier rows would change with
+every new token.
 
 Letters: B batch, T length, D width, N period, M length of the FFTs, P terms.
-Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
-arXiv 2111.15473v2 (MDFWA), Sec. 3.2, which offers no algorithm below O(N^2).
+Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with
+Multi-Modal Fusion, arXiv 2111.15473v2 (MDFWA), Sec. 3.2, which offers no algorithm below O(N^2).
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ def causal_fourier(
         x: (B, T, D).
         period: N, at least 1; T may differ from it.
         norm: c_n: "paper" 2 / N, "ortho" sqrt(2 / N), "causal_rms" 1 / sqrt((n + 1) / 2).
-        evaluation: "dense": the matrix, exactly causal, O(T^2); "chirp": O(T log T), where later positions change
-            earlier ones by the FFTs' rounding errors; "auto": dense up to 768 tokens.
+        evaluation: "dense": the matrix, exactly causal, O(T^2); "chirp": O(T log T), where later
+            positions change earlier ones by the FFTs' rounding errors; "auto": dense up to 768
+            tokens.
         first: n and k of the first token.
 
     Returns:
@@ -63,8 +66,9 @@ def learned_causal_fourier(
 ) -> Tensor:
     """c_n sum_{k <= n} cos(2 pi (n + delta_n) k / N) x_k.
 
-    The dense form is exact. The chirp form interpolates between P chirp sums, see `fourier/interpolation.py`. Error
-    relative to the largest output: 4e-6 with 8 terms, 3e-8 with 10, 1e-10 with 12; of gradients to delta 8 times that.
+    The dense form is exact. The chirp form interpolates between P chirp sums, see
+    `fourier/interpolation.py`. Error relative to the largest output: 4e-6 with 8 terms, 3e-8 with
+    10, 1e-10 with 12; of gradients to delta 8 times that.
 
     Args:
         x: (B, T, D).
@@ -78,22 +82,31 @@ def learned_causal_fourier(
     Returns:
         (B, T, D), in the dtype of `x`; differentiable with respect to x and delta.
     """
-    z, places = wide(x), _places(x, first)
+    z = wide(x)
+    places = _places(x, first)
     scale = row_scale(places, period, norm)[:, None].to(z.dtype)
     if is_dense(x.shape[1], evaluation, LEARNED_CROSSOVER):
         weights = row_weights(places, x.shape[1], period, z.dtype, delta, first)
         return (wide_product(weights, z) * scale).to(x.dtype)
-    total = _interpolated(z, delta, places, period, terms, lambda part: chirp_sum(part, period, first))
+    total = _interpolated(
+        z, delta, places, period, terms, lambda part: chirp_sum(part, period, first)
+    )
     return (total * scale).to(x.dtype).contiguous()
 
 
 def source_rows(
-    x: Tensor, period: int, first: int, norm: Norm = "paper", delta: Tensor | None = None, terms: int = 8
+    x: Tensor,
+    period: int,
+    first: int,
+    norm: Norm = "paper",
+    delta: Tensor | None = None,
+    terms: int = 8,
 ) -> Tensor:
-    """What tokens 0 .. first - 1 give to those after them: c_n sum_{k < first} cos(2 pi (n + delta_n) k / N) x_k.
+    """What tokens 0 .. first - 1 give to those after them: c_n sum_{k < first} cos(2 pi (n +
+    delta_n) k / N) x_k.
 
-    None of these is masked there, so it is a Fourier transform of the tokens with zeros behind them. Learned
-    frequencies are interpolated at any length.
+    None of these is masked there, so it is a Fourier transform of the tokens with zeros behind
+    them. Learned frequencies are interpolated at any length.
 
     Args:
         x: (B, first or fewer, D).
@@ -106,13 +119,19 @@ def source_rows(
     Returns:
         (B, N - first, D), in the dtype of `x`.
     """
-    z, places = wide(x), _places(x, 0)
+    z = wide(x)
+    places = _places(x, 0)
 
     def after(part: Tensor) -> Tensor:
         return torch.fft.fft(part, n=period, dim=1)[:, first:]
 
-    total = after(z).real if delta is None else _interpolated(z, delta, places, period, terms, after)
-    scale = row_scale(torch.arange(first, period, device=x.device), period, norm)[:, None].to(z.dtype)
+    if delta is None:
+        total = after(z).real
+    else:
+        total = _interpolated(z, delta, places, period, terms, after)
+    scale = row_scale(torch.arange(first, period, device=x.device), period, norm)[:, None].to(
+        z.dtype
+    )
     return (total * scale).to(x.dtype).contiguous()
 
 
@@ -122,10 +141,18 @@ def _places(x: Tensor, first: int) -> Tensor:
 
 
 def _interpolated(
-    z: Tensor, delta: Tensor, places: Tensor, period: int, terms: int, transform: Callable[[Tensor], Tensor]
+    z: Tensor,
+    delta: Tensor,
+    places: Tensor,
+    period: int,
+    terms: int,
+    transform: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Real part of a transform at frequencies `delta` beside whole ones, from P transforms at whole ones."""
-    factors, total = node_factors(delta, terms, z.dtype), torch.zeros((), dtype=z.dtype, device=z.device)
+    """Real part of a transform at frequencies `delta` beside whole ones, from P transforms at
+    whole ones.
+    """
+    factors = node_factors(delta, terms, z.dtype)
+    total = torch.zeros((), dtype=z.dtype, device=z.device)
     polynomials = node_polynomials(places.double() / period, terms, z.dtype)
     for factor, polynomial in zip(factors, polynomials, strict=True):
         y = transform(z * polynomial[:, None])
@@ -149,15 +176,22 @@ def chirp_sum(x: Tensor, period: int, first: int = 0) -> Tensor:
 
 
 def _waves(x: Tensor, period: int, first: int) -> tuple[Tensor, Tensor]:
-    """w_n of each token, (T,), and conj(w) of the distances between them with zeros behind, (M,)."""
+    """w_n of each token, (T,), and conj(w) of the distances between them with zeros behind,
+    (M,).
+    """
     length = x.shape[1]
     wave = chirp(_places(x, first), period, x.dtype)
-    distances = chirp(_places(x, 0), period, x.dtype) if first else wave
+    if first:
+        distances = chirp(_places(x, 0), period, x.dtype)
+    else:
+        distances = wave
     return wave, torch.cat([distances.conj(), wave.new_zeros(fast_length(2 * length - 1) - length)])
 
 
 class _CausalSum(torch.autograd.Function):
-    """c_n Re of `chirp_sum`, linear: its gradient is its transpose, whose gradient is itself again."""
+    """c_n Re of `chirp_sum`, linear: its gradient is its transpose, whose gradient is itself
+    again.
+    """
 
     @staticmethod
     def forward(x: Tensor, period: int, first: int, norm: Norm, transposed: bool) -> Tensor:

@@ -1,11 +1,11 @@
 """Causal Fourier mixing as a token mixer, with a cache of past tokens for decoding.
 
-The sums are computed in fp32 at least, also under autocast. Positions count real tokens only, so padding may stand
-anywhere: real tokens are moved to the front, mixed and moved back.
+The sums are computed in fp32 at least, also under autocast. Positions count real tokens only, so
+padding may stand anywhere: real tokens are moved to the front, mixed and moved back.
 
 Letters: B batch, L length, D width, N period, C tokens in the cache.
-Reference: MDFWA, Sec. 3.2. Departures: N is a constant, as the prefix property needs; learned frequencies stay within
-half a step of n (0.5 tanh), where interpolation between whole ones works.
+Reference: MDFWA, Sec. 3.2. Departures: N is a constant, as the prefix property needs; learned
+frequencies stay within half a step of n (0.5 tanh), where interpolation between whole ones works.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from subquad_plugins.numerics.tensors import wide
 
 
 class CausalFourier(TokenMixer):
-    """Causal Fourier mixing. `turn` is the period as a number; the buffer `period` marks saved weights with it.
+    """Causal Fourier mixing. `turn` is the period as a number; the buffer `period` marks saved
+    weights with it.
 
     Args:
         config: see `Config`.
@@ -50,13 +51,24 @@ class CausalFourier(TokenMixer):
         self.first = first
         self.turn = config.period or (site.max_len and site.max_len + first)
         if not self.turn:
-            raise PluginError("causal_fourier: set period, as the length of the longest sequence is not known")
+            raise PluginError(
+                "causal_fourier: set period, as the length of the longest sequence is not known"
+            )
         # In the state, since weights of another period load but compute something else.
         self.register_buffer("period", torch.tensor(self.turn))
         self.register_load_state_dict_pre_hook(_refuse_other_period)
-        self.value = nn.Linear(site.dim, site.dim) if config.projections == "both" else None
-        self.out = nn.Linear(site.dim, site.dim) if config.projections != "none" else None
-        self.offset = nn.Parameter(torch.zeros(self.longest)) if config.frequencies == "learned" else None
+        if config.projections == "both":
+            self.value = nn.Linear(site.dim, site.dim)
+        else:
+            self.value = None
+        if config.projections != "none":
+            self.out = nn.Linear(site.dim, site.dim)
+        else:
+            self.out = None
+        if config.frequencies == "learned":
+            self.offset = nn.Parameter(torch.zeros(self.longest))
+        else:
+            self.offset = None
 
     @property
     def longest(self) -> int:
@@ -65,27 +77,43 @@ class CausalFourier(TokenMixer):
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         self._refuse_beyond_period(x.shape[1])
-        value = x if self.value is None else self.value(x)
+        if self.value is None:
+            value = x
+        else:
+            value = self.value(x)
         with torch.autocast(x.device.type, enabled=False):
             if keep is None:
                 mixed = self._mix(value)
             else:
                 places = places_of(keep)
                 mixed = take_tokens(self._mix(to_front(value, keep, places)), places.rank)
-        return mixed if self.out is None else self.out(mixed)
+        if self.out is None:
+            return mixed
+        return self.out(mixed)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        """Frequencies are no weights: without decay, which would pull them back to whole numbers."""
-        return {} if self.offset is None else {"offset": ParameterRule(weight_decay=False)}
+        """Frequencies are no weights: without decay, which would pull them back to whole
+        numbers.
+        """
+        if self.offset is None:
+            return {}
+        return {"offset": ParameterRule(weight_decay=False)}
 
     def delta(self, positions: Tensor | slice = slice(None)) -> Tensor:
-        """How far each position's frequency is from the position, in -1/2..1/2; of all unless some are chosen."""
+        """How far each position's frequency is from the position, in -1/2..1/2; of all unless
+        some are chosen.
+        """
         assert self.offset is not None
         return 0.5 * torch.tanh(self.offset[positions])
 
     def source(self, x: Tensor) -> Tensor:
-        """What a sequence in front, (B, `first` or fewer, D), adds to each token's sum: (B, `longest`, D)."""
-        delta = None if self.offset is None else self.delta()
+        """What a sequence in front, (B, `first` or fewer, D), adds to each token's sum: (B,
+        `longest`, D).
+        """
+        if self.offset is None:
+            delta = None
+        else:
+            delta = self.delta()
         return source_rows(x, self.turn, self.first, self.config.norm, delta, self.config.terms)
 
     @property
@@ -93,35 +121,51 @@ class CausalFourier(TokenMixer):
         return True
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        value = x if self.value is None else self.value(x)
+        if self.value is None:
+            value = x
+        else:
+            value = self.value(x)
         if keep is None:
             position = torch.full(x.shape[:1], x.shape[1], device=x.device)
             return self.forward(x), {"past": value.clone(), "position": position}
         lengths = keep.sum(1)
-        # As long as the longest sample: from here on it grows by a row with each step, and nobody need look.
+        # As long as the longest sample: from here on it grows by a row with each step, and nobody
+        # need look.
         longest = max(lengths.tolist(), default=0)
         past = value.masked_fill(~keep[..., None], 0.0)[:, :longest].clone()
         return self.forward(x, keep=keep), {"past": past, "position": lengths}
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        token, position = x if self.value is None else self.value(x), cache["position"]
+        if self.value is None:
+            token = x
+        else:
+            token = self.value(x)
+        position = cache["position"]
         past = self._appended(token, cache["past"], position)
         with torch.autocast(x.device.type, enabled=False):
             real = wide(past)
             weights = self._weights(position, past.shape[1]).to(real.dtype)[:, None]
             mixed = wide_product(weights, real)[:, 0].to(token.dtype)
-        return mixed if self.out is None else self.out(mixed), {"past": past, "position": position + 1}
+        return mixed if self.out is None else self.out(mixed), {
+            "past": past,
+            "position": position + 1,
+        }
 
     def _mix(self, x: Tensor) -> Tensor:
         config = self.config
         if self.offset is None:
             return causal_fourier(x, self.turn, config.norm, config.evaluation, self.first)
         delta = self.delta(slice(x.shape[1]))
-        return learned_causal_fourier(x, delta, self.turn, config.terms, config.norm, config.evaluation, self.first)
+        return learned_causal_fourier(
+            x, delta, self.turn, config.terms, config.norm, config.evaluation, self.first
+        )
 
     def _weights(self, position: Tensor, length: int) -> Tensor:
         """Weights of the past tokens at each sample's position, c_n included; (B, C) float64."""
-        config, period, first, place = self.config, self.turn, self.first, position + self.first
+        config = self.config
+        period = self.turn
+        first = self.first
+        place = position + self.first
         scale = row_scale(place, period, config.norm)[:, None]
         if self.offset is None:
             return scale * row_weights(place, length, period, torch.float64, first=first)
@@ -135,16 +179,22 @@ class CausalFourier(TokenMixer):
         return scale * torch.where(through_chirp[:, None], close, exact)
 
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
-        """The cache with each sample's token at its position, one row longer unless it is as long as can be."""
+        """The cache with each sample's token at its position, one row longer unless it is as
+        long as can be.
+        """
         if past.shape[1] < self.longest:
             past = torch.cat([past, past.new_zeros(len(past), 1, past.shape[2])], 1)
         elif bool((position >= self.longest).any()):
             self._refuse_beyond_period(self.longest + 1)
-        return past.scatter(1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype))
+        return past.scatter(
+            1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype)
+        )
 
     def _refuse_beyond_period(self, length: int) -> None:
         if length > self.longest:
-            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.longest}")
+            raise PluginError(
+                f"causal_fourier: got {length} positions, and it was built for {self.longest}"
+            )
 
 
 def _refuse_other_period(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -1,4 +1,5 @@
-"""Causal Fourier mixing as one sum for each token: the oracle that the fast paths are tested against.
+"""Causal Fourier mixing as one sum for each token: the oracle that the fast paths are tested
+against.
 
 Letters: T length, D width, N period.
 Reference: MDFWA, Sec. 3.2.
@@ -26,9 +27,16 @@ def causal_fourier(x: Tensor, period: int, norm: str, delta: Tensor | None = Non
     """
     rows = []
     for n in range(x.shape[1]):
-        frequency = n if delta is None else n + delta[n]
+        if delta is None:
+            frequency = n
+        else:
+            frequency = n + delta[n]
         k = torch.arange(n + 1, dtype=x.dtype)
         weights = torch.cos(2 * math.pi * frequency * k / period)
-        scale = {"paper": 2 / period, "ortho": math.sqrt(2 / period), "causal_rms": 1 / math.sqrt((n + 1) / 2)}[norm]
+        scale = {
+            "paper": 2 / period,
+            "ortho": math.sqrt(2 / period),
+            "causal_rms": 1 / math.sqrt((n + 1) / 2),
+        }[norm]
         rows.append(scale * torch.einsum("k,bkd->bd", weights, x[:, : n + 1]))
     return torch.stack(rows, 1)

@@ -1,7 +1,7 @@
 """Matrix products that autocast leaves alone, in the backward pass too.
 
-A context around the forward pass does not reach a backward pass that is started inside autocast: that would multiply in
-half precision.
+A context around the forward pass does not reach a backward pass that is started inside autocast:
+that would multiply in half precision.
 
 Letters: T rows, K columns, B batch, D width.
 """
@@ -15,7 +15,8 @@ from torch import Tensor
 
 
 def wide_product(weights: Tensor, x: Tensor) -> Tensor:
-    """weights @ x in the dtype of both, whatever autocast says, and so are its gradients, to any order.
+    """weights @ x in the dtype of both, whatever autocast says, and so are its gradients, to any
+    order.
 
     Args:
         weights: (T, K), the same for each sample, or (B, T, K).
@@ -44,11 +45,19 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         a, b = inputs
-        ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
+        ctx.save_for_backward(
+            a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         a, b = ctx.saved_tensors
-        to_a = None if b is None else _Product.apply(grads[0], b.mT)
-        to_b = None if a is None else _Product.apply(a.mT, grads[0])
+        if b is None:
+            to_a = None
+        else:
+            to_a = _Product.apply(grads[0], b.mT)
+        if a is None:
+            to_b = None
+        else:
+            to_b = _Product.apply(a.mT, grads[0])
         return to_a, to_b

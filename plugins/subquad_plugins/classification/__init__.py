@@ -1,4 +1,6 @@
-"""Classification of sequences, of pairs of them, or of positions where the data set labels those. Light half."""
+"""Classification of sequences, of pairs of them, or of positions where the data set labels
+those. Light half.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ class Config(PluginConfig):
     """Parameters of classification."""
 
     label_smoothing: float = param(
-        0.0, meaning="share of the target spread evenly over all classes; the reported loss includes it", ge=0, lt=1
+        0.0,
+        meaning="share of the target spread evenly over all classes; the reported loss includes it",
+        ge=0,
+        lt=1,
     )
 
 

@@ -1,7 +1,7 @@
 """Cross entropy of sequences or pairs; metrics from counts by class, which add up exactly.
 
-Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample
-that has a label.
+Of a data set that labels positions, every labelled position of a batch is a case of its own; of
+others every sample that has a label.
 
 Letters: B batch, L length, N cases, C classes.
 """
@@ -42,7 +42,8 @@ class Classification(Task):
         self.label_smoothing = config.label_smoothing
         if spec.num_classes < 2:
             raise DataError(
-                f"task classification needs a data set with at least 2 classes, this one has {spec.num_classes}"
+                "task classification needs a data set with at least 2 classes, "
+                f"this one has {spec.num_classes}"
             )
 
     @property
@@ -50,7 +51,9 @@ class Classification(Task):
         return self.spec.num_classes
 
     def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Of images that were mixed (`other_labels` and `other_share`, (B,) each) the mean over both labels."""
+        """Of images that were mixed (`other_labels` and `other_share`, (B,) each) the mean over
+        both labels.
+        """
         labels = batch["labels"]
         losses = self._losses(outputs, labels)
         if "other_labels" in batch:
@@ -67,7 +70,8 @@ class Classification(Task):
         return {"loss": losses.double().sum(), **self._counts(self.per_sample(outputs, batch))}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`accuracy`, `macro_f1` and, of many classes, `top5_accuracy`, shares in [0, 1]; mean `loss`.
+        """`accuracy`, `macro_f1` and, of many classes, `top5_accuracy`, shares in [0, 1]; mean
+        `loss`.
 
         NaN where there was no case. Macro F1 is the mean over classes that occur among labels or
         predictions.
@@ -76,7 +80,8 @@ class Classification(Task):
         return {**self._scores(sums), "loss": float(sums["loss"]) / count}
 
     def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` without a label.
+        """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` without a
+        label.
 
         Of many classes also `top5_accuracy`, bool: whether the label is among the five likeliest.
         """
@@ -92,7 +97,8 @@ class Classification(Task):
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
         """All but the loss."""
-        labels, predicted = kept["label"], kept["predicted"]
+        labels = kept["label"]
+        predicted = kept["predicted"]
         for named in (labels, predicted):
             cases = named[labels != NO_LABEL]
             if not bool(((cases >= 0) & (cases < self.spec.num_classes)).all()):
@@ -112,7 +118,8 @@ class Classification(Task):
         Of many classes also `top5` ().
         """
         labelled = rows["label"] != NO_LABEL
-        labels, predicted = rows["label"][labelled], rows["predicted"][labelled]
+        labels = rows["label"][labelled]
+        predicted = rows["predicted"][labelled]
         classes = self.spec.num_classes
         counts = {
             "right": torch.bincount(labels[labels == predicted], minlength=classes),
@@ -125,17 +132,19 @@ class Classification(Task):
 
     def _scores(self, counts: Mapping[str, Tensor]) -> dict[str, float]:
         """From what `_counts` gives, in float64."""
-        right, true = counts["right"].double(), counts["true"].double()
+        right = counts["right"].double()
+        true = counts["true"].double()
         either = true + counts["named"].double()
         count = float(true.sum()) or math.nan
         f1 = 2 * right / either
-        found = {"accuracy": float(right.sum()) / count, "macro_f1": float(f1[either > 0].mean())}
+        metrics = {"accuracy": float(right.sum()) / count, "macro_f1": float(f1[either > 0].mean())}
         if self._has_top5:
-            found["top5_accuracy"] = float(counts["top5"]) / count
-        return found
+            metrics["top5_accuracy"] = float(counts["top5"]) / count
+        return metrics
 
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
-        """`class`, the likeliest, (B,) int64, and `probabilities` (B, C); of positions (B, L) and (B, L, C).
+        """`class`, the likeliest, (B,) int64, and `probabilities` (B, C); of positions (B, L) and
+        (B, L, C).
 
         A position that is padding has the class `NO_LABEL`.
         """
@@ -146,14 +155,20 @@ class Classification(Task):
         return {"class": chosen, "probabilities": outputs.softmax(-1)}
 
     def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Of each case, in fp32 at least; 0 where there is no label, so that nothing waits to learn how many there are.
+        """Of each case, in fp32 at least; 0 where there is no label, so that nothing waits to learn
+        how many there are.
 
         Raises:
             PluginError: the outputs are not of what the data set labels.
         """
         check_fit("classification", outputs, labels, classes=True)
-        options: dict[str, Any] = {"ignore_index": NO_LABEL, "label_smoothing": self.label_smoothing}
-        losses = F.cross_entropy(wide(outputs).flatten(0, -2), labels.flatten(), reduction="none", **options)
+        options: dict[str, Any] = {
+            "ignore_index": NO_LABEL,
+            "label_smoothing": self.label_smoothing,
+        }
+        losses = F.cross_entropy(
+            wide(outputs).flatten(0, -2), labels.flatten(), reduction="none", **options
+        )
         return losses.view(labels.shape)
 
 

@@ -2,15 +2,18 @@
 
     C = f(s Q Kh^T)  (Lq, r)      U = f(s Qh Kh^T)  (p, r)      R = f(s Qh K^T)  (p, Lk)
 
-with Qh, Kh the selected rows of Q and K, and f the softmax of a row (C's over the selected keys alone) or Mega's
-Laplace function.
+with Qh, Kh the selected rows of Q and K, and f the softmax of a row (C's over the selected keys
+alone) or Mega's Laplace function.
 
-Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r selected queries, keys.
-Reference: paper Eq. 3 and Algorithm 1 (which leaves out s; its Eq. 1 has it). Laplace: Ma et al. 2023, Mega, Eq. 16.
+Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r
+selected queries, keys.
+Reference: paper Eq. 3 and Algorithm 1 (which leaves out s; its Eq. 1 has it). Laplace: Ma et al.
+2023, Mega, Eq. 16.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -54,7 +57,8 @@ def cur_attention(
         q_idx: (B, H, p), selected rows of q, in any order.
         k_idx: (B, H, r), selected rows of k; real tokens.
         key_keep: (B, Lk) bool, True = real token.
-        picks_keep: which picks count, bool: (B, H, p) for both, or one each for q_idx and k_idx (None: all).
+        picks_keep: which picks count, bool: (B, H, p) for both, or one each for q_idx and k_idx
+            (None: all).
         iterations: of `pseudo_inverse`.
         pinv: "iterative", "exact" (singular values) or "ridge".
         start: of `pseudo_inverse`.
@@ -64,18 +68,14 @@ def cur_attention(
         renormalise: see `landmark_attention`.
         function: see `landmark_attention`.
         scale: see `landmark_attention`.
-        bias: added to the scores: its columns k_idx, (B or 1, H or 1, Lq, r), and its rows q_idx, (.., p, Lk).
+        bias: added to the scores: its columns k_idx, (B or 1, H or 1, Lq, r), and its rows q_idx,
+            (.., p, Lk).
 
     Returns:
         (B, H, Lq, Ev), dtype of v.
     """
-    # The exact inverse is made in fp64, but C and R are not: singular values below their rounding are left out.
-    rtol = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(wide(q).dtype).eps
-    invert = {
-        "iterative": partial(pseudo_inverse, iterations=iterations, start=start, through_start=through_start),
-        "exact": partial(exact_inverse, rtol=rtol),
-        "ridge": partial(ridge_inverse, ridge=ridge),
-    }[pinv]
+    largest = max(q_idx.shape[-1], k_idx.shape[-1])
+    rtol = largest * torch.finfo(wide(q).dtype).eps
     q_keep, k_keep = picks_keep if isinstance(picks_keep, tuple) else (picks_keep, picks_keep)
     out, rows = landmark_attention(
         q,
@@ -83,7 +83,7 @@ def cur_attention(
         v,
         take_rows(q, q_idx),
         take_rows(k, k_idx),
-        invert,
+        _inverse(pinv, iterations, start, through_start, rtol, ridge),
         key_keep=key_keep,
         q_hat_keep=q_keep,
         k_hat_keep=k_keep,
@@ -91,9 +91,25 @@ def cur_attention(
         function=function,
         scale=scale,
         precise=pinv != "iterative",
-        bias=None if bias is None else (*bias, take_rows(bias[0].expand(*q_idx.shape[:2], -1, -1), q_idx)),
+        bias=None if bias is None else (*bias, _middle(bias[0], q_idx)),
     )
     return put_rows(out, rows, q_idx, q_keep) if copy_rows else out
+
+
+def _inverse(
+    pinv: Inverse, iterations: int, start: Start, through_start: bool, rtol: float, ridge: float
+) -> Callable[[Tensor], Tensor]:
+    if pinv == "exact":
+        # Made in fp64, but C and R are not: singular values below their rounding are left out.
+        return partial(exact_inverse, rtol=rtol)
+    if pinv == "ridge":
+        return partial(ridge_inverse, ridge=ridge)
+    return partial(pseudo_inverse, iterations=iterations, start=start, through_start=through_start)
+
+
+def _middle(columns: Tensor, q_idx: Tensor) -> Tensor:
+    """The bias of U, (B, H, p, r): the rows q_idx of that of C."""
+    return take_rows(columns.expand(*q_idx.shape[:2], -1, -1), q_idx)
 
 
 def put_rows(out: Tensor, rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -107,8 +123,10 @@ def put_rows(out: Tensor, rows: Tensor, index: Tensor, keep: Tensor | None = Non
     """
     if keep is not None:
         slot = torch.arange(index.shape[-1], device=index.device).where(keep, 0)
-        index, rows = index.gather(-1, slot), rows.gather(2, slot[..., None].expand_as(rows))
-    # The gradient of a place reaches every row put there; sharing it among them makes it whole again.
+        index = index.gather(-1, slot)
+        rows = rows.gather(2, slot[..., None].expand_as(rows))
+    # The gradient of a place reaches every row put there; sharing it among them makes it whole
+    # again.
     copies = (index[..., None] == index[..., None, :]).sum(-1)[..., None]
     shared = rows / copies
     rows = shared + (rows - shared).detach()

@@ -1,8 +1,9 @@
 """CUR as an attention core: selects rows of Q and K, then attends through them.
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, m picks.
-Reference: paper Algorithm 1. Departures: picks are each sample's and head's own, among its real tokens; the scale
-E^-1/2 of Eq. 1, which Algorithm 1 leaves out; the inverse starts from each matrix's own norms.
+Reference: paper Algorithm 1. Departures: picks are each sample's and head's own, among its real
+tokens; the scale E^-1/2 of Eq. 1, which Algorithm 1 leaves out; the inverse starts from each
+matrix's own norms.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ class CUR(Picking, AttentionCore):
         self.set_up(config, site)
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         (q_idx, q_picked), (k_idx, k_picked) = self.picks(q, k, query_keep, key_keep)
         return cur_attention(

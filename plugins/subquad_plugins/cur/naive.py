@@ -1,8 +1,10 @@
-"""CUR attention as the paper states it, a sample and head at a time, padding cut away: the oracle of the fast path.
+"""CUR attention as the paper states it, a sample and head at a time, padding cut away: the oracle
+of the fast path.
 
 Letters: n real tokens, E head width, Ev value width, m picks.
-Reference: the paper, Eq. 1 and 3, Algorithm 1, Sec. 7.1; the pseudo-inverse is Eq. 11 of Nystromformer (Xiong et al.
-2021). Ours: masks, `step_full`, `linspace`, `ridge`, `renormalise`, and random picks that a seed fixes.
+Reference: the paper, Eq. 1 and 3, Algorithm 1, Sec. 7.1; the pseudo-inverse is Eq. 11 of
+Nystromformer (Xiong et al. 2021). Ours: masks, `step_full`, `linspace`, `ridge`, `renormalise`, and
+random picks that a seed fixes.
 """
 
 from __future__ import annotations
@@ -44,9 +46,13 @@ def cur(
         queries = real_places(q.shape[2], None if query_keep is None else query_keep[b])
         keys = real_places(k.shape[2], None if key_keep is None else key_keep[b])
         for h in range(q.shape[1]):
-            rows, columns, values = q[b, h, queries], k[b, h, keys], v[b, h, keys]
+            rows = q[b, h, queries]
+            columns = k[b, h, keys]
+            values = v[b, h, keys]
             if config.mode == "same":
-                q_idx = k_idx = pick(rows, columns, config, config.same_source, force_first, (seed, h))
+                q_idx = k_idx = pick(
+                    rows, columns, config, config.same_source, force_first, (seed, h)
+                )
             else:
                 q_idx = pick(rows, columns, config, "q", force_first, (seed, h))
                 k_idx = pick(rows, columns, config, "k", force_first, (seed + 1, h))
@@ -59,19 +65,27 @@ def real_places(length: int, keep: Tensor | None) -> list[int]:
     return [i for i in range(length) if keep is None or bool(keep[i])]
 
 
-def pick(q: Tensor, k: Tensor, config: Config, source: str, force_first: bool, key: tuple[int, int]) -> list[int]:
+def pick(
+    q: Tensor, k: Tensor, config: Config, source: str, force_first: bool, key: tuple[int, int]
+) -> list[int]:
     """The selected places among n tokens, ascending."""
-    n, m = len(k if source == "k" else q), config.num_indices
+    n = len(k if source == "k" else q)
+    m = config.num_indices
     if config.selection == "linspace":
         return [i * n // min(m, n) for i in range(min(m, n))]
     if config.selection in ("step", "step_full"):
         places = list(range(0, n, max(n // m, 1)))
-        return places if config.selection == "step_full" else places[:m]
+        if config.selection == "step_full":
+            return places
+        return places[:m]
     if config.selection == "random":
         scores = [random_score(*key, n, i) for i in range(n)]
     else:
         rows = {"q": [q], "k": [k], "q+k": [q, k]}[source]
-        scores = [sum(score(row[i].detach(), config).item() for row in rows) for i in range(n)]
+        scores = [0.0] * n
+        for row in rows:
+            for i in range(n):
+                scores[i] += score(row[i].detach(), config).item()
     best = sorted(range(n), key=lambda i: (force_first and i > 0, -scores[i], i))
     return sorted(best[:m])
 
@@ -94,7 +108,9 @@ def scrambled(x: int) -> int:
     return (x >> 16) ^ x
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, q_idx: list[int], k_idx: list[int], config: Config) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, q_idx: list[int], k_idx: list[int], config: Config
+) -> Tensor:
     """C (U+ (R V)): q (n, E), k (n, E), v (n, Ev) to (n, Ev)."""
     c = weights(q @ k[k_idx].T, q, k, config)
     r = weights(q[q_idx] @ k.T, q, k, config)
@@ -120,9 +136,15 @@ def inverse(u: Tensor, config: Config) -> Tensor:
     if config.pinv == "exact":
         return torch.linalg.pinv(u)
     if config.pinv == "ridge":
-        return torch.linalg.inv(u.T @ u + config.ridge * size * torch.eye(u.shape[1], dtype=u.dtype)) @ u.T
-    one = torch.eye(len(u), dtype=u.dtype)
+        return (
+            torch.linalg.inv(u.T @ u + config.ridge * size * torch.eye(u.shape[1], dtype=u.dtype))
+            @ u.T
+        )
+    identity = torch.eye(len(u), dtype=u.dtype)
     z = u.T / (size if config.start_gradient else size.detach())
     for _ in range(config.iterations):
-        z = z @ (13 * one - u @ z @ (15 * one - u @ z @ (7 * one - u @ z))) / 4
+        inner = 7 * identity - u @ z
+        middle = 15 * identity - u @ z @ inner
+        outer = 13 * identity - u @ z @ middle
+        z = z @ outer / 4
     return z

@@ -22,9 +22,9 @@ Picks = tuple[Tensor, Tensor | None]
 class Picking(nn.Module):
     """A base of modules that select queries and keys; call `set_up` when building.
 
-    The seed of random picks is part of the state, so that a model loaded elsewhere picks what it was evaluated with.
-    Weights of a method without a seed still load strictly: the module's own stays. Two streams of a seed are free for
-    each layer.
+    The seed of random picks is part of the state, so that a model loaded elsewhere picks what it
+    was evaluated with. Weights of a method without a seed still load strictly: the module's own
+    stays. Two streams of a seed are free for each layer.
     """
 
     seed: Tensor | None
@@ -35,22 +35,34 @@ class Picking(nn.Module):
         force = settings.force_class
         self.force_first = force == "always" or (force == "auto" and site.num_prefix_tokens > 0)
         drawn = settings.selection == "random"
-        self.register_buffer("seed", torch.tensor(2 * (1009 * site.seed + site.layer_index)) if drawn else None)
+        self.register_buffer(
+            "seed", torch.tensor(2 * (1009 * site.seed + site.layer_index)) if drawn else None
+        )
         self.register_load_state_dict_pre_hook(_own_seed)
 
-    def picks(self, q: Tensor, k: Tensor, query_keep: Tensor | None, key_keep: Tensor | None) -> tuple[Picks, Picks]:
+    def picks(
+        self, q: Tensor, k: Tensor, query_keep: Tensor | None, key_keep: Tensor | None
+    ) -> tuple[Picks, Picks]:
         """Which queries and which keys, of q and k (B, H, L, E) with masks (B, L)."""
         if self.settings.mode == "different":
             return self._select(q, k, "q", query_keep, 0), self._select(q, k, "k", key_keep, 1)
         if q.shape[2] != k.shape[2]:
             raise PluginError(
-                f"cur: mode same needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}; use mode different"
+                f"cur: mode same needs as many queries as keys, got {q.shape[2]} "
+                f"and {k.shape[2]}; use mode different"
             )
-        both = query_keep if key_keep is None else key_keep if query_keep is None else query_keep & key_keep
+        if key_keep is None:
+            both = query_keep
+        elif query_keep is None:
+            both = key_keep
+        else:
+            both = query_keep & key_keep
         picks = self._select(q, k, self.settings.same_source, both, 0)
         return picks, picks
 
-    def _select(self, q: Tensor, k: Tensor, source: Source, keep: Tensor | None, stream: int) -> Picks:
+    def _select(
+        self, q: Tensor, k: Tensor, source: Source, keep: Tensor | None, stream: int
+    ) -> Picks:
         return select_indices(
             q,
             k,

@@ -1,10 +1,11 @@
 """Which rows of Q and K stand for the rest: the selections of CUR attention.
 
-All choose among a sample's real tokens as if it stood alone: padding before, between or after them moves nothing, and a
-sample with fewer tokens than asked for gives all it has.
+All choose among a sample's real tokens as if it stood alone: padding before, between or after them
+moves nothing, and a sample with fewer tokens than asked for gives all it has.
 
 Letters: B batch, H heads, L length, E head width, m picks, n real tokens of a sample.
-Reference: paper Sec. 7.1 (sum, abs, embedding, step, random; the class token). `step_full` and `linspace` are ours.
+Reference: paper Sec. 7.1 (sum, abs, embedding, step, random; the class token). `step_full` and
+`linspace` are ours.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ def select_indices(
 ) -> tuple[Tensor, Tensor | None]:
     """The picked tokens of each sample and head, in ascending order.
 
-    - "sum", "abs", "embed": the m largest row sums, sums of magnitudes, or values of one column; ties go to the
-      earlier token.
+    - "sum", "abs", "embed": the m largest row sums, sums of magnitudes, or values of one column;
+      ties go to the earlier token.
     - "step": every (n // m)-th token, the first m of them. "step_full": all of them, up to 2 m - 1.
-    - "linspace": floor(i n / m), which reaches the end where "step" does not; the same where m divides n.
+    - "linspace": floor(i n / m), which reaches the end where "step" does not; the same where m
+      divides n.
     - "random": m tokens without replacement.
 
     Args:
@@ -47,26 +49,37 @@ def select_indices(
         source: whose rows the scores are of; "q+k" adds the scores of both.
         column: the one of "embed".
         keep: (B, L) bool, True = real token; None when all are real.
-        force_first: the first real token is picked in any case, in place of the worst pick (regular distances always
-            have it).
-        seed: of "random": the picks then depend on it, the head and n alone; None: drawn anew from torch's generator.
+        force_first: the first real token is picked in any case, in place of the worst pick (regular
+            distances always have it).
+        seed: of "random": the picks then depend on it, the head and n alone; None: drawn anew from
+            torch's generator.
 
     Returns:
-        indices (B, H, p), and which of them count, (B, H, p) bool: None where all do. p is m or L if that is less,
-        for "step_full" up to 2 m - 1. Picks that a short sample does not have come last and repeat its last pick.
+        indices (B, H, p), and which of them count, (B, H, p) bool: None where all do. p is m or L
+        if that is less, for "step_full" up to 2 m - 1. Picks that a short sample does not have come
+        last and repeat its last pick.
     """
-    q, k = q.detach(), k.detach()  # picks have no gradient
+    # picks have no gradient
+    q = q.detach()
+    k = k.detach()
     rows = k if source == "k" else q
-    keep = None if keep is None else keep | ~keep.any(1, keepdim=True)
+    if keep is not None:
+        keep = keep | ~keep.any(1, keepdim=True)
     if selection in ("step", "step_full", "linspace"):
         index, counted = spaced_indices(rows.shape[2], m, selection, keep, rows.device)
         shape = (*rows.shape[:2], index.shape[-1])
-        return index[:, None].expand(shape), None if counted is None else counted[:, None].expand(shape)
+        return index[:, None].expand(shape), None if counted is None else counted[:, None].expand(
+            shape
+        )
     if selection == "random":
-        scores = torch.rand(rows.shape[:3], device=rows.device) if seed is None else _fixed_scores(rows, keep, seed)
+        if seed is None:
+            scores = torch.rand(rows.shape[:3], device=rows.device)
+        else:
+            scores = _fixed_scores(rows, keep, seed)
     else:
         scores = row_scores(rows, selection, column)
-        scores = scores + row_scores(k, selection, column) if source == "q+k" else scores
+        if source == "q+k":
+            scores = scores + row_scores(k, selection, column)
     return top_indices(scores, m, keep, force_first)
 
 
@@ -94,11 +107,14 @@ def top_indices(
         scores = scores.masked_fill(~keep[:, None], -torch.inf)
     if force_first:
         first = torch.zeros_like(scores[..., :1], dtype=torch.long)
-        first = first if keep is None else first + keep.long().argmax(1)[:, None, None]
+        if keep is not None:
+            first = first + keep.long().argmax(1)[:, None, None]
         scores = scores.scatter(-1, first, torch.inf)
     chosen = _largest(scores, min(m, scores.shape[-1]))
     ordinal = (chosen if keep is None else chosen & keep[:, None]).cumsum(-1)
-    place = torch.arange(1, min(m, scores.shape[-1]) + 1, device=scores.device).expand(*scores.shape[:2], -1)
+    place = torch.arange(1, min(m, scores.shape[-1]) + 1, device=scores.device).expand(
+        *scores.shape[:2], -1
+    )
     if keep is None:
         return torch.searchsorted(ordinal, place.contiguous()), None
     count = keep.sum(1)[:, None, None]
@@ -106,17 +122,24 @@ def top_indices(
 
 
 def _largest(scores: Tensor, m: int) -> Tensor:
-    """(B, H, L) bool: the m largest; of equal ones, which are common in bf16, the earlier, whatever the length.
+    """(B, H, L) bool: the m largest; of equal ones, which are common in bf16, the earlier, whatever
+    the length.
 
     In linear time, unlike a stable sort, and seven times faster than one at 4096 tokens.
     """
     least = scores.topk(m, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-    above, level = scores > least, scores == least
-    return above | (level & (level.cumsum(-1) <= m - above.sum(-1, keepdim=True)))
+    above = scores > least
+    level = scores == least
+    room = m - above.sum(-1, keepdim=True)
+    return above | (level & (level.cumsum(-1) <= room))
 
 
 def spaced_indices(
-    length: int, m: int, selection: Selection, keep: Tensor | None, device: torch.device | None = None
+    length: int,
+    m: int,
+    selection: Selection,
+    keep: Tensor | None,
+    device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Tokens at regular distances, by their place among the real ones.
 
@@ -132,13 +155,19 @@ def spaced_indices(
     """
     width = min(m, length)
     if selection == "step_full":
-        width = min(2 * m - 1, length) if keep is not None else -(-length // max(length // m, 1))
+        if keep is not None:
+            width = min(2 * m - 1, length)
+        else:
+            width = -(-length // max(length // m, 1))
     place = torch.arange(width, device=device)[None]
     if keep is None:
-        return (place * length // width if selection == "linspace" else place * max(length // m, 1)), None
+        return (
+            place * length // width if selection == "linspace" else place * max(length // m, 1)
+        ), None
     count = keep.sum(1, keepdim=True)
     if selection == "linspace":
-        counted, rank = place < count, place * count // count.clamp_max(m)
+        counted = place < count
+        rank = place * count // count.clamp_max(m)
     else:
         rank = place * (count // m).clamp_min(1)
         counted = rank < count
@@ -154,13 +183,16 @@ def _last_repeated(index: Tensor, counted: Tensor) -> Tensor:
 
 
 def _fixed_scores(rows: Tensor, keep: Tensor | None, seed: int | Tensor) -> Tensor:
-    """(B, H, L): numbers that look random and depend on seed, head, n and a token's place among the real ones."""
+    """(B, H, L): numbers that look random and depend on seed, head, n and a token's place among
+    the real ones.
+    """
     batch, heads, length = rows.shape[:3]
     if keep is None:
         keep = torch.ones(1, length, dtype=torch.bool, device=rows.device)
     head = torch.arange(heads, device=rows.device)[:, None]
     key = scramble(
-        scramble(head + scramble(torch.as_tensor(seed, device=rows.device) % 2**32)) + keep.sum(1)[:, None, None]
+        scramble(head + scramble(torch.as_tensor(seed, device=rows.device) % 2**32))
+        + keep.sum(1)[:, None, None]
     )
     rank = keep.long().cumsum(1)[:, None] - 1
     return scramble(key ^ rank.clamp_min(0)).double().expand(batch, heads, length)

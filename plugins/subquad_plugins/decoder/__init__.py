@@ -12,7 +12,9 @@ from subquad_plugins.encoder import TransformerConfig
 class Config(TransformerConfig):
     """Parameters of the decoder."""
 
-    tied: bool = param(True, meaning="the head has the token table's weights; false: weights and a bias of its own")
+    tied: bool = param(
+        True, meaning="the head has the token table's weights; false: weights and a bias of its own"
+    )
 
 
 PLUGIN = BackbonePlugin(

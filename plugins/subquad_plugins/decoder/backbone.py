@@ -1,4 +1,5 @@
-"""The network that writes: decoder layers, the head, and decoding with the mixers' caches, or without.
+"""The network that writes: decoder layers, the head, and decoding with the mixers' caches, or
+without.
 
 Letters: B batch, L length, D model width, V vocabulary.
 """
@@ -11,7 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subquad.nn import BackboneContext, Batch, Cache, Decoder, MixerOutput, ModelOutput, gather_losses, token_scores
+from subquad.nn import (
+    BackboneContext,
+    Batch,
+    Cache,
+    Decoder,
+    MixerOutput,
+    ModelOutput,
+    gather_losses,
+    token_scores,
+)
 from subquad_plugins.decoder import Config
 from subquad_plugins.decoder.layer import DecoderLayer
 from subquad_plugins.encoder.embed import Embedding
@@ -20,10 +30,11 @@ from subquad_plugins.encoder.tower import layer_sites
 
 
 class Writer(Decoder):
-    """Decoder layers between a token table and a head. A network adds what they see besides, and `forward`.
+    """Decoder layers between a token table and a head. A network adds what they see besides, and
+    `forward`.
 
-    Where every mixer has a decode cache, the state is the caches and the number of tokens so far. Where one has none,
-    it is the tokens so far, and each step computes all of them again.
+    Where every mixer has a decode cache, the state is the caches and the number of tokens so far.
+    Where one has none, it is the tokens so far, and each step computes all of them again.
 
     Args:
         config: see `Config`.
@@ -35,9 +46,15 @@ class Writer(Decoder):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config, context.spec, length)
-        self.final = nn.LayerNorm(config.dim) if config.final_norm else nn.Identity()
+        if config.final_norm:
+            self.final = nn.LayerNorm(config.dim)
+        else:
+            self.final = nn.Identity()
         self.num_outputs = context.num_outputs
-        self.head = None if config.tied else nn.Linear(config.dim, context.num_outputs)
+        if config.tied:
+            self.head = None
+        else:
+            self.head = nn.Linear(config.dim, context.num_outputs)
 
     @property
     def writing(self) -> list[DecoderLayer]:
@@ -49,8 +66,12 @@ class Writer(Decoder):
         """Whether all mixers of the decoder have decode caches."""
         return all(mixer.caches for mixer in all_mixers(self.writing))
 
-    def write(self, tokens: Tensor, keep: Tensor | None, **context: Tensor | None) -> tuple[Tensor, list[MixerOutput]]:
-        """(B, L) int64 and which of them are real to hidden states (B, L, D), and what each mixer returned."""
+    def write(
+        self, tokens: Tensor, keep: Tensor | None, **context: Tensor | None
+    ) -> tuple[Tensor, list[MixerOutput]]:
+        """(B, L) int64 and which of them are real to hidden states (B, L, D), and what each
+        mixer returned.
+        """
         x, results = run_layers(self.writing, self.embedding(tokens), keep, **context)
         return self.final(x), results
 
@@ -62,20 +83,31 @@ class Writer(Decoder):
         return table.weight[: self.num_outputs], None
 
     def begin(
-        self, tokens: Tensor, keep: Tensor, context: Tensor | None = None, context_keep: Tensor | None = None
+        self,
+        tokens: Tensor,
+        keep: Tensor,
+        context: Tensor | None = None,
+        context_keep: Tensor | None = None,
     ) -> tuple[Tensor, Cache, Cache]:
         """As `Decoder.start`, of the tokens that a text begins with and of another sequence."""
         lengths = keep.sum(1)
         longest = max(1, *lengths.tolist())
-        tokens, keep = tokens[:, :longest], keep[:, :longest]
-        memory = None if context is None else {"context": context, "keep": context_keep}
+        tokens = tokens[:, :longest]
+        keep = keep[:, :longest]
+        if context is None:
+            memory = None
+        else:
+            memory = {"context": context, "keep": context_keep}
         if not self.caches:
             state = {"tokens": tokens, "position": lengths}
             return self._again(state, memory), state, memory
         if context is not None:
             memory = [layer.cross.memory(context, keep=context_keep) for layer in self.writing]
-        x, caches = self.embedding(tokens), []
-        for layer, remembered in zip(self.writing, memory or [None] * len(self.writing), strict=True):
+        x = self.embedding(tokens)
+        caches = []
+        for layer, remembered in zip(
+            self.writing, memory or [None] * len(self.writing), strict=True
+        ):
             x, cache = layer.prefill(x, keep, remembered)
             caches.append(cache)
         return self._logits(_last(x, lengths)), {"layers": caches, "position": lengths}, memory
@@ -86,7 +118,8 @@ class Writer(Decoder):
             longer = F.pad(state["tokens"], (0, 1)).scatter(1, position[:, None], tokens[:, None])
             state = {"tokens": longer, "position": position + 1}
             return self._again(state, memory), state
-        x, caches = self.embedding(tokens[:, None], position[:, None])[:, 0], []
+        x = self.embedding(tokens[:, None], position[:, None])[:, 0]
+        caches = []
         memories = memory or [None] * len(self.writing)
         for layer, cache, remembered in zip(self.writing, state["layers"], memories, strict=True):
             x, cache = layer.step(x, cache, remembered)
@@ -95,9 +128,13 @@ class Writer(Decoder):
 
     def _again(self, state: Cache, memory: Cache) -> Tensor:
         """Logits of the next token, everything computed once more."""
-        tokens, position = state["tokens"], state["position"]
+        tokens = state["tokens"]
+        position = state["position"]
         keep = torch.arange(tokens.shape[1], device=tokens.device) < position[:, None]
-        context = {} if memory is None else {"context": memory["context"], "context_keep": memory["keep"]}
+        if memory is None:
+            context = {}
+        else:
+            context = {"context": memory["context"], "context_keep": memory["keep"]}
         x, _ = run_layers(self.writing, self.embedding(tokens), keep, **context)
         return self._logits(_last(x, position))
 
@@ -121,7 +158,9 @@ class LanguageModel(Writer):
         self.mask_mixer = not spec.equal_length
         where = {"role": "decoder", "causal": True, "max_len": spec.max_len, "seed": context.seed}
         sites = layer_sites(config, config.num_layers, **where)
-        self.blocks = nn.ModuleList(DecoderLayer(config, context.make_mixer(site)) for site in sites)
+        self.blocks = nn.ModuleList(
+            DecoderLayer(config, context.make_mixer(site)) for site in sites
+        )
 
     def forward(self, batch: Batch) -> ModelOutput:
         """`inputs`, `keep` and `labels` (B, L) to the `TokenScores` of the labels."""

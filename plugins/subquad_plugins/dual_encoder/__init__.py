@@ -12,7 +12,8 @@ from subquad_plugins.encoder import Config
 PLUGIN = BackbonePlugin(
     config=Config,
     build="subquad_plugins.dual_encoder.backbone:DualEncoder",
-    summary="one transformer encoder for two sequences, around any token mixer; head on [a, b, a * b, a - b]",
+    summary="one transformer encoder for two sequences, around "
+    "any token mixer; head on [a, b, a * b, a - b]",
     inputs=("series", "tokens"),
     targets=("pair",),
 )

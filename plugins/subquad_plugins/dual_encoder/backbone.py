@@ -1,4 +1,5 @@
-"""The dual encoder network: one tower, run over either sequence of a pair, and a head on both feature vectors.
+"""The dual encoder network: one tower, run over either sequence of a pair, and a head on both
+feature vectors.
 
 Letters: B batch, L length, C channels, F features.
 Reference: Xiong et al. 2021, Nystromformer, its code for Long Range Arena (`ModelForSCDual`).
@@ -31,17 +32,19 @@ class DualEncoder(Tower):
         self.head = build_head(config, 4 * num_features(config, self.max_len), context.num_outputs)
 
     def forward(self, batch: Batch) -> ModelOutput:
-        """`inputs`, `inputs_b` (B, L, C) float or (B, L) int64 and `keep`, `keep_b` (B, L) bool to (B, num_outputs).
+        """`inputs`, `inputs_b` (B, L, C) float or (B, L) int64 and `keep`, `keep_b` (B, L) bool to
+        (B, num_outputs).
 
-        The sequences pass one after the other, so no carry of one reaches the other. Extra losses are means over both.
+        The sequences pass one after the other, so no carry of one reaches the other. Extra losses
+        are means over both.
 
         Raises:
             DataError: the batch holds one sequence only.
         """
         if not all(name in batch for name in SECOND):
             raise DataError(
-                f"dual-encoder: batches must hold inputs_b and keep_b, these hold {', '.join(sorted(batch))}; "
-                "use backbone encoder"
+                "dual-encoder: batches must hold inputs_b and keep_b, these hold "
+                f"{', '.join(sorted(batch))}; use backbone encoder"
             )
         a, first = self.features(batch["inputs"], batch["keep"])
         b, second = self.features(batch["inputs_b"], batch["keep_b"])

@@ -1,4 +1,6 @@
-"""Efficient attention: softmax over channels of the queries, over tokens of the keys. Light half."""
+"""Efficient attention: softmax over channels of the queries, over tokens of the keys. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +16,11 @@ PLUGIN = MixerPlugin(
     build="subquad_plugins.efficient.core:Efficient",
     summary="efficient attention: each channel of the keys is a softmax over the tokens",
     paper="Shen et al. 2021, Efficient Attention: Attention with Linear Complexities",
-    facts=Facts(causal="optional", padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L"),
+    facts=Facts(
+        causal="optional",
+        padding_invariant=True,
+        permutation_equivariant=True,
+        cross=True,
+        complexity="L",
+    ),
 )

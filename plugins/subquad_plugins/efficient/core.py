@@ -1,10 +1,12 @@
 """Efficient attention: softmax over channels of q, times (softmax over tokens of k)^T v.
 
-Causal: the softmax over tokens is one over those so far, in each channel. Its exponentials are relative to the first
-real token, which all see. Keys that are above it by more than half the range of the format count as just that.
+Causal: the softmax over tokens is one over those so far, in each channel. Its exponentials are
+relative to the first real token, which all see. Keys that are above it by more than half the range
+of the format count as just that.
 
 Letters: B batch, H heads, L length, E head width.
-Reference: Shen et al. 2021, Eq. 5 with normalisation by softmax. The causal form is ours: the paper has none.
+Reference: Shen et al. 2021, Eq. 5 with normalisation by softmax. The causal form is ours: the paper
+has none.
 """
 
 from __future__ import annotations
@@ -43,17 +45,23 @@ class Efficient(FeatureCore):
     def normaliser(self, weight: Tensor) -> Tensor:
         return weight.new_ones(())
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache) -> tuple[Tensor, Cache]:
-        first, seen, sums = cache or (_first(k, keep), 0.0, None)
+    def run(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
+    ) -> tuple[Tensor, Cache]:
+        first, total, sums = cache or (_first(k, keep), 0.0, None)
         most = math.log(torch.finfo(k.dtype).max) / 2
         keys = masked((k - first).clamp_max(most).exp(), keep)
-        seen = seen + keys.cumsum(2)
-        out, sums = causal_product(self.query_features(q) / seen.masked_fill(seen == 0, 1.0), keys, v, sums)
-        return out, (first, seen[:, :, -1:], sums)
+        total = total + keys.cumsum(2)
+        out, sums = causal_product(
+            self.query_features(q) / total.masked_fill(total == 0, 1.0), keys, v, sums
+        )
+        return out, (first, total[:, :, -1:], sums)
 
 
 def _first(k: Tensor, keep: Tensor | None) -> Tensor:
-    """Keys of each sample's first real token, (B, H, 1, E), as constants: the result does not depend on them."""
+    """Keys of each sample's first real token, (B, H, 1, E), as constants: the result does not
+    depend on them.
+    """
     if keep is None:
         return k[:, :, :1].detach()
     return take_rows(k, keep.long().argmax(1)[:, None, None]).detach()

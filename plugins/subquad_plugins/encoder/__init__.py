@@ -1,6 +1,7 @@
 """The encoder: embedding, layers around a token mixer, pooling and head. Light half.
 
-Both published models (UEA, Long Range Arena) are settings of it; docs/reference/encoder.md has their parameters.
+Both published models (UEA, Long Range Arena) are settings of it; docs/reference/encoder.md has
+their parameters.
 """
 
 from __future__ import annotations
@@ -20,17 +21,27 @@ class TransformerConfig(BackboneConfig):
 
     num_layers: int = param(2, meaning="layers", ge=1, le=256)
     dim: int = param(64, meaning="model width", symbol="D", ge=1, le=2**20)
-    num_heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
-    ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1, le=2**22)
-    norm: Literal["pre", "post"] = param(
-        "pre", meaning="layer norm before each part (LRA) or after its residual sum (UEA)"
+    num_heads: int = param(
+        2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1
     )
-    activation: Literal["gelu", "relu"] = param("gelu", meaning="activation of the feed-forward part")
-    dropout: float = param(0.1, meaning="dropout of embeddings, mixer outputs and both feed-forward layers", ge=0, lt=1)
+    ffn_dim: int | None = param(
+        None, meaning="width of the feed-forward part; null: four times dim", ge=1, le=2**22
+    )
+    norm: Literal["pre", "post", "none"] = param(
+        "pre",
+        meaning="layer norm before each part (LRA) or after its residual sum (UEA); none: plain "
+        "sums, around mixers with a norm of their own (MDFWA, Mega)",
+    )
+    activation: Literal["gelu", "relu"] = param(
+        "gelu", meaning="activation of the feed-forward part"
+    )
+    dropout: float = param(
+        0.1, meaning="dropout of embeddings, mixer outputs and both feed-forward layers", ge=0, lt=1
+    )
     vocab_size: int | None = param(
         None,
-        meaning="rows of the token table, at least the data set's; more take no part (LRA: 32 or 512); null: the data "
-        "set's",
+        meaning="rows of the token table, at least the data set's; more "
+        "take no part (LRA: 32 or 512); null: the data set's",
         ge=1,
         le=2**24,
     )
@@ -39,17 +50,20 @@ class TransformerConfig(BackboneConfig):
     )
     position_init: Literal["normal", "uniform"] = param(
         "normal",
-        meaning="start of learned positions: normal (LRA) or uniform (UEA), as wide as embedding_init says",
+        meaning="start of learned positions: normal (LRA) or "
+        "uniform (UEA), as wide as embedding_init says",
         when={"positions": ("learned",)},
     )
     embedding_init: float = param(
         EMBEDDING_INIT,
-        meaning="deviation that token embeddings, a class token and learned positions start with; half the width of "
-        "uniform positions; 0.02 in UEA and LRA",
+        meaning="deviation that token embeddings, a class token and learned positions start with; "
+        "half the width of uniform positions; 0.02 in UEA and LRA",
         gt=0,
         le=10,
     )
-    input_scale: bool = param(False, meaning="multiply embedded inputs by the square root of dim (UEA)")
+    input_scale: bool = param(
+        False, meaning="multiply embedded inputs by the square root of dim (UEA)"
+    )
     final_norm: bool = param(True, meaning="layer norm after the last layer")
 
     @model_validator(mode="after")
@@ -69,17 +83,23 @@ class TransformerConfig(BackboneConfig):
 class Config(TransformerConfig):
     """Parameters of the encoder."""
 
-    mask_mixer: bool = param(True, meaning="tell mixers which positions are padding; the UEA protocol does not")
+    mask_mixer: bool = param(
+        True, meaning="tell mixers which positions are padding; the UEA protocol does not"
+    )
     final_activation: Literal["none", "gelu", "relu"] = param(
         "none", meaning="activation after the final norm; gelu in UEA"
     )
     head: Literal["mean", "mean_padded", "cls", "last", "flatten", "each"] = param(
         "mean",
-        meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
-        "token, or all positions with padding zeroed (UEA); each: no pooling, for data sets that label positions",
+        meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class "
+        "token, the last real token, or all positions with padding zeroed (UEA); each: no "
+        "pooling, for data sets that label positions",
     )
     head_hidden: int | None = param(
-        None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1, le=2**22
+        None,
+        meaning="hidden width of a head with two layers (LRA); null: one layer",
+        ge=1,
+        le=2**22,
     )
     head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
 
@@ -91,7 +111,10 @@ class Config(TransformerConfig):
         if self.head == "flatten":
             return "head flatten has weights for each padded position; use head mean"
         if self.head == "each":
-            return "head each has outputs, and the data set labels, for padded positions; use a data set of one length"
+            return (
+                "head each has outputs, and the data set labels, for padded positions; "
+                "use a data set of one length"
+            )
         return ""
 
 

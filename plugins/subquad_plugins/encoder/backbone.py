@@ -24,7 +24,8 @@ class Encoder(Tower):
         self.head = build_head(config, num_features(config, self.max_len), context.num_outputs)
 
     def forward(self, batch: Batch) -> ModelOutput:
-        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to outputs (B, num_outputs).
+        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to outputs (B,
+        num_outputs).
 
         With head `each` they are (B, L, num_outputs).
         """

@@ -37,8 +37,14 @@ class Embedding(nn.Module):
             nn.init.normal_(self.project.weight, std=config.embedding_init)
         else:
             self.project = nn.Linear(spec.channels, config.dim)
-        self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
-        self.prefix = nn.Parameter(config.embedding_init * torch.randn(1, prefix, config.dim)) if prefix else None
+        if config.input_scale:
+            self.scale = math.sqrt(config.dim)
+        else:
+            self.scale = 1.0
+        if prefix:
+            self.prefix = nn.Parameter(config.embedding_init * torch.randn(1, prefix, config.dim))
+        else:
+            self.prefix = None
         self.positions = build_positions(config, length + prefix)
         self.dropout = Dropout(config.dropout)
 
@@ -46,13 +52,16 @@ class Embedding(nn.Module):
         """`at` says which positions they have, (B, L); the first ones where it is None."""
         x = self.tokens(inputs)
         if self.prefix is not None:
-            x = torch.cat([self.prefix.expand(x.shape[0], -1, -1).to(x.dtype), x], 1)
+            prefix = self.prefix.expand(x.shape[0], -1, -1).to(x.dtype)
+            x = torch.cat([prefix, x], 1)
         return self.dropout(x if self.positions is None else self.positions(x, at))
 
     def tokens(self, inputs: Tensor) -> Tensor:
         """Inputs alone, without positions: (B, L, D)."""
         x = self.project(inputs)
-        return x * self.scale if self.scale != 1.0 else x
+        if self.scale != 1.0:
+            return x * self.scale
+        return x
 
 
 class Positions(nn.Module):
@@ -73,9 +82,15 @@ class Positions(nn.Module):
             self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        length = x.shape[1] if at is None else int(at.max()) + 1
+        if at is None:
+            length = x.shape[1]
+        else:
+            length = int(at.max()) + 1
         if length > len(self.table):
-            raise DataError(f"backbone: {length} positions, but the position table was built for {len(self.table)}")
+            raise DataError(
+                f"backbone: {length} positions, but the position "
+                f"table was built for {len(self.table)}"
+            )
         return x + (self.table[: x.shape[1]] if at is None else self.table[at])
 
 
@@ -102,12 +117,15 @@ def check_init(config: Config, spec: DataSpec) -> None:
     """Refuse a start of embeddings where there is nothing that starts from it.
 
     Raises:
-        ConfigError: the data set is of series, whose projection starts as linear layers do, and no table is learned.
+        ConfigError: the data set is of series, whose projection starts as linear layers do, and no
+            table is learned.
     """
     idle = not spec.vocab_size and config.positions != "learned" and config.head != "cls"
     if idle and not config.is_default("embedding_init"):
         where = f"a data set of series, positions {config.positions} and head {config.head}"
-        raise ConfigError(f"encoder: {config.no_effect('embedding_init', where, 'positions learned')}")
+        raise ConfigError(
+            f"encoder: {config.no_effect('embedding_init', where, 'positions learned')}"
+        )
 
 
 def num_prefix_tokens(config: Config) -> int:
@@ -129,7 +147,8 @@ def build_positions(config: TransformerConfig, length: int) -> Positions | None:
 
 
 def sinusoidal(length: int, dim: int) -> Tensor:
-    """(length, dim) float64: sines in even and cosines in odd columns, wavelengths 2 pi to 20000 pi.
+    """(length, dim) float64: sines in even and cosines in odd columns, wavelengths 2 pi to 20000
+    pi.
 
     Reference: Vaswani et al. 2017, section 3.5.
     """

@@ -1,4 +1,5 @@
-"""What turns a sequence into one feature vector: embedding, layers, final norm, pooling. Networks add a head to it.
+"""What turns a sequence into one feature vector: embedding, layers, final norm, pooling. Networks
+add a head to it.
 
 Letters: B batch, L length, P prefix tokens, C channels, D model width, F features.
 """
@@ -40,9 +41,16 @@ class Tower(Backbone):
         self.mask_mixer = config.mask_mixer and not context.spec.equal_length
         prefix = num_prefix_tokens(config)
         self.embedding = Embedding(config, context.spec, self.max_len, prefix)
-        longest = self.max_len + prefix if self.max_len else 0
-        sites = layer_sites(config, config.num_layers, max_len=longest, num_prefix_tokens=prefix, seed=context.seed)
-        self.blocks = nn.ModuleList(EncoderLayer(config, context.make_mixer(site)) for site in sites)
+        if self.max_len:
+            longest = self.max_len + prefix
+        else:
+            longest = 0
+        sites = layer_sites(
+            config, config.num_layers, max_len=longest, num_prefix_tokens=prefix, seed=context.seed
+        )
+        self.blocks = nn.ModuleList(
+            EncoderLayer(config, context.make_mixer(site)) for site in sites
+        )
         self.final = nn.Sequential(
             nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),
             ACTIVATIONS[config.final_activation](),
@@ -55,7 +63,8 @@ class Tower(Backbone):
         return all_mixers(self.blocks)
 
     def features(self, inputs: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to (B, F), and what each mixer returned.
+        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to (B, F), and what each
+        mixer returned.
 
         With head `each` the features are (B, L, F).
         """
@@ -69,7 +78,9 @@ class Tower(Backbone):
         return self.embedding(inputs), F.pad(keep, (num_prefix_tokens(self.config), 0), value=True)
 
     def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned."""
+        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer
+        returned.
+        """
         x, results = run_layers(list(self.blocks), x, keep if self.mask_mixer else None)
         return self.final(x), results
 

@@ -20,7 +20,8 @@ TEXT = "inputs"
 
 
 class Sources(nn.Module):
-    """The parts, each with positions from its own start, and, where there are several, an embedding of its modality.
+    """The parts, each with positions from its own start, and, where there are several, an embedding
+    of its modality.
 
     A part of ids goes through the token table; one of numbers has a projection.
 
@@ -37,29 +38,42 @@ class Sources(nn.Module):
         others = sorted(name for name in spec.arrays if name.startswith(f"{TEXT}_"))
         if not others and config.modalities != "after":
             raise ConfigError(
-                f"encoder-decoder: modalities {config.modalities} has no effect, as the data set has the text alone; "
-                "leave it at after"
+                f"encoder-decoder: modalities {config.modalities} has no effect, as the data set "
+                "has the text alone; leave it at after"
             )
-        self.parts = {"after": [TEXT, *others], "before": [*others, TEXT], "none": [TEXT]}[config.modalities]
+        self.parts = {"after": [TEXT, *others], "before": [*others, TEXT], "none": [TEXT]}[
+            config.modalities
+        ]
         arrays = {name: spec.arrays[name] for name in self.parts}
         lengths = [spec.lengths[array.axes[0]] for array in arrays.values()]
         self.length = sum(lengths)
         self.project = nn.ModuleDict(
-            {name: nn.Linear(spec.lengths[one.axes[1]], config.dim) for name, one in arrays.items() if one.axes[1:]}
+            {
+                name: nn.Linear(spec.lengths[array.axes[1]], config.dim)
+                for name, array in arrays.items()
+                if array.axes[1:]
+            }
         )
         self.positions = build_positions(config, max(lengths))
         several = len(self.parts) > 1
-        self.modality = (
-            nn.Parameter(config.embedding_init * torch.randn(len(self.parts), config.dim)) if several else None
-        )
+        if several:
+            self.modality = nn.Parameter(
+                config.embedding_init * torch.randn(len(self.parts), config.dim)
+            )
+        else:
+            self.modality = None
         self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: Batch, embedding: Embedding) -> tuple[Tensor, Tensor]:
         """(B, L, D), and which positions are real, (B, L)."""
-        found = []
+        parts = []
         for number, name in enumerate(self.parts):
-            x = self.project[name](batch[name]) if name in self.project else embedding.tokens(batch[name])
-            x = x if self.positions is None else self.positions(x)
-            found.append(x if self.modality is None else x + self.modality[number])
+            if name in self.project:
+                x = self.project[name](batch[name])
+            else:
+                x = embedding.tokens(batch[name])
+            if self.positions is not None:
+                x = self.positions(x)
+            parts.append(x if self.modality is None else x + self.modality[number])
         keep = [batch[name.replace(TEXT, "keep", 1)] for name in self.parts]
-        return self.dropout(torch.cat(found, 1)), torch.cat(keep, 1)
+        return self.dropout(torch.cat(parts, 1)), torch.cat(keep, 1)

@@ -1,13 +1,16 @@
-"""The Fourier transform of each sample at its own length, by chirps (Bluestein's algorithm), in O(L log L).
+"""The Fourier transform of each sample at its own length, by chirps (Bluestein's algorithm), in O(L
+log L).
 
-With nk = (n^2 + k^2 - (k-n)^2) / 2 the transform of length N is a convolution between two multiplications:
-F_k = w_k sum_n (w_n z_n) conj(w_{k-n}),  w_n = exp(-i pi n^2 / N). N differs from sample to sample, the FFTs do not.
+With nk = (n^2 + k^2 - (k-n)^2) / 2 the transform of length N is a convolution between two
+multiplications: F_k = w_k sum_n (w_n z_n) conj(w_{k-n}),  w_n = exp(-i pi n^2 / N). N differs from
+sample to sample, the FFTs do not.
 
-Operation "fourier.chirp" is such a multiplication: the reference is plain torch, "triton" also fills up or cuts off and
-orders what it writes as the FFT reads it (`kernel.py`).
+Operation "fourier.chirp" is such a multiplication: the reference is plain torch, "triton" also
+fills up or cuts off and orders what it writes as the FFT reads it (`kernel.py`).
 
 Letters: B batch, L length with padding, N_b length of sample b, C channels, M length of the FFTs.
-Reference: Bluestein 1970, A linear filtering approach to the computation of discrete Fourier transform.
+Reference: Bluestein 1970, A linear filtering approach to the computation of discrete Fourier
+transform.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.numerics.kernels import kernels_run
+from subquad_plugins.numerics.launching import kernels_run
 from subquad_plugins.numerics.lengths import fast_length
 
 
 def chirp(positions: Tensor, period: Tensor | int, dtype: torch.dtype) -> Tensor:
-    """exp(-i pi n^2 / N) for whole n; n^2 is reduced mod 2N as an integer, or fp32 would be off by 4e-4 at N = 4096.
+    """exp(-i pi n^2 / N) for whole n; n^2 is reduced mod 2N as an integer, or fp32 would be off by
+    4e-4 at N = 4096.
 
     Args:
         positions: n, int64.
@@ -43,7 +47,8 @@ def chirped(z: Tensor, wave: Tensor, size: int, real: bool = False) -> Tensor:
 
     Args:
         z: (B, L, C), real or complex.
-        wave: w, (L,) or (B, L) complex, or as long as the result where that is shorter; has no gradient.
+        wave: w, (L,) or (B, L) complex, or as long as the result where that is shorter; has no
+            gradient.
         size: M, rows of the result.
         real: the real part alone.
 
@@ -53,14 +58,15 @@ def chirped(z: Tensor, wave: Tensor, size: int, real: bool = False) -> Tensor:
     return _CHIRP(z, wave, size, real)
 
 
-def _plain(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
+def _reference(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
     length = z.shape[1]
     product = z[:, :size] * wave.detach()[..., None]
-    product = product if size <= length else F.pad(product, (0, 0, 0, size - length))
+    if not (size <= length):
+        product = F.pad(product, (0, 0, 0, size - length))
     return product.real if real else product
 
 
-_CHIRP = Operation("fourier.chirp", reference=_plain)
+_CHIRP = Operation("fourier.chirp", reference=_reference)
 
 
 def _fits(z: Tensor, wave: Tensor, size: int, real: bool) -> bool:
@@ -70,14 +76,18 @@ def _fits(z: Tensor, wave: Tensor, size: int, real: bool) -> bool:
     return kernels_run(z, wave) and shaped and wave.dtype == torch.complex64
 
 
-@_CHIRP.implementation("triton", devices=("cuda",), dtypes=(torch.float32, torch.complex64), when=_fits)
+@_CHIRP.implementation(
+    "triton", devices=("cuda",), dtypes=(torch.float32, torch.complex64), when=_fits
+)
 def _triton(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
     from subquad_plugins.fourier.kernel import Chirped
 
     return Chirped.apply(z, wave, size, real)  # pyright: ignore[reportReturnType]
 
 
-def chirp_convolution(z: Tensor, before: Tensor, kernel: Tensor, after: Tensor, real: bool = False) -> Tensor:
+def chirp_convolution(
+    z: Tensor, before: Tensor, kernel: Tensor, after: Tensor, real: bool = False
+) -> Tensor:
     """after_k sum_n (before_n z_n) kernel_{k-n}, a cyclic convolution between two multiplications.
 
     Args:

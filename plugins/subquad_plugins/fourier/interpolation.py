@@ -1,9 +1,10 @@
 """What carries a Fourier sum from a whole frequency to one at most half a step beside it.
 
-exp(-2 pi i delta u) with |delta| <= 1/2 turns by half a circle at most while u = n / N goes from 0 to 1, so its values
-at P Chebyshev nodes u_j give it everywhere: sum_j exp(-2 pi i delta u_j) l_j(u), l_j Lagrange's polynomials. A sum at
-frequency k + delta is then P sums at frequency k, of l_j(n / N) x_n. Error: at most 2 (pi/4)^P / P! of sum |x_n|,
-7e-6 with 8 terms; a Taylor series is 2^(P-1) times worse. The gradient to delta has about 8 times that error.
+exp(-2 pi i delta u) with |delta| <= 1/2 turns by half a circle at most while u = n / N goes from 0
+to 1, so its values at P Chebyshev nodes u_j give it everywhere: sum_j exp(-2 pi i delta u_j)
+l_j(u), l_j Lagrange's polynomials. A sum at frequency k + delta is then P sums at frequency k, of
+l_j(n / N) x_n. Error: at most 2 (pi/4)^P / P! of sum |x_n|, 7e-6 with 8 terms; a Taylor series is
+2^(P-1) times worse. The gradient to delta has about 8 times that error.
 
 Letters: P terms.
 Reference: Trefethen 2013, Approximation Theory and Approximation Practice, chapters 2 to 8.
@@ -18,7 +19,8 @@ from torch import Tensor
 
 
 def node_factors(delta: Tensor, terms: int, dtype: torch.dtype) -> Tensor:
-    """exp(-2 pi i delta u_j): (P, *) complex for `delta` of any shape; `dtype` is that of the real part.
+    """exp(-2 pi i delta u_j): (P, *) complex for `delta` of any shape; `dtype` is that of the real
+    part.
 
     Computed in float64 whatever the result is cast to; differentiable with respect to delta.
     """

@@ -1,8 +1,10 @@
-"""The multiplications by a chirp around an FFT, in Triton: the next length, the real part and the FFT's order at once.
+"""The multiplications by a chirp around an FFT, in Triton: the next length, the real part and the
+FFT's order at once.
 
-Bytes per call, with N = B L C numbers of which those of s bytes are complex, M the FFT's length: into it N s read (half
-of that where real) and N s M / L written; out of it N s read and N s, real N s / 2, written. The gradient has the same,
-in turn. An FFT finds its numbers side by side: tiles are turned on the way, which torch does by a copy before each FFT.
+Bytes per call, with N = B L C numbers of which those of s bytes are complex, M the FFT's length:
+into it N s read (half of that where real) and N s M / L written; out of it N s read and N s, real N
+s / 2, written. The gradient has the same, in turn. An FFT finds its numbers side by side: tiles are
+turned on the way, which torch does by a copy before each FFT.
 
 Letters: B batch, L length, C channels, M rows of the result.
 """
@@ -16,22 +18,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from subquad_plugins.numerics.kernels import launch
+from subquad_plugins.numerics.launching import launch
 
-TOKENS, CHANNELS = 32, 32
+TOKENS = 32
+CHANNELS = 32
 """Of a tile."""
 
 
 class Chirped(torch.autograd.Function):
-    """See `chirp.chirped`; float32 or complex64, any strides. Linear: its gradient is itself, with the conjugate."""
+    """See `chirp.chirped`; float32 or complex64, any strides. Linear: its gradient is itself,
+    with the conjugate.
+    """
 
     @staticmethod
     def forward(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
-        # What is negated or conjugated only when read becomes numbers, which may lie in another order.
-        z, wave = z.resolve_neg().resolve_conj(), wave.resolve_conj()
+        # What is negated or conjugated only when read becomes numbers, which may lie in another
+        # order.
+        z = z.resolve_neg().resolve_conj()
+        wave = wave.resolve_conj()
         batch, length, dim = z.shape
         if real or size <= length:
-            out = torch.empty(batch, size, dim, dtype=torch.float32 if real else wave.dtype, device=z.device)
+            out = torch.empty(
+                batch, size, dim, dtype=torch.float32 if real else wave.dtype, device=z.device
+            )
         else:
             out = torch.empty(batch, dim, size, dtype=wave.dtype, device=z.device).mT
         tiles = triton.cdiv(size, TOKENS)
@@ -47,7 +56,8 @@ class Chirped(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         z, wave, _, _ = inputs
         ctx.save_for_backward(wave)
-        ctx.length, ctx.real = z.shape[1], not z.is_complex()
+        ctx.length = z.shape[1]
+        ctx.real = not z.is_complex()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -56,14 +66,17 @@ class Chirped(torch.autograd.Function):
 
 
 def _words(x: Tensor) -> Tensor:
-    """Each complex number as one word of 8 bytes, the real part in the lower half: its neighbours stay side by side."""
+    """Each complex number as one word of 8 bytes, the real part in the lower half: its
+    neighbours stay side by side.
+    """
     return x.view(torch.int64) if x.is_complex() else x
 
 
 @triton.jit
 def _parts(words):
     """Real and imaginary parts."""
-    lower, upper = words.to(tl.int32), (words >> 32).to(tl.int32)
+    lower = words.to(tl.int32)
+    upper = (words >> 32).to(tl.int32)
     return lower.to(tl.float32, bitcast=True), upper.to(tl.float32, bitcast=True)
 
 
@@ -84,7 +97,8 @@ def chirp_kernel(
     place = z + sample * z_sample + token[:, None] * z_token + channel[None, :] * z_channel
     if FROM_REAL:
         value = tl.load(place, mask=inside, other=0.0)
-        real, imaginary = value * cosine[:, None], value * sine[:, None]
+        real = value * cosine[:, None]
+        imaginary = value * sine[:, None]
     else:
         first, second = _parts(tl.load(place, mask=inside, other=0))
         real = first * cosine[:, None] - second * sine[:, None]

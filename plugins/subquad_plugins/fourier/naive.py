@@ -1,4 +1,5 @@
-"""Fourier mixing by its matrices, sample by sample: the oracle that the fast paths are tested against.
+"""Fourier mixing by its matrices, sample by sample: the oracle that the fast paths are tested
+against.
 
 Letters: B batch, L length, D width, N number of real tokens of a sample.
 Reference: MDFWA, Eq. 2 and its learned frequencies; FNet, Eq. 3.
@@ -13,7 +14,12 @@ from torch import Tensor
 
 
 def fourier(
-    x: Tensor, form: str, norm: str, omega: Tensor | None = None, keep: Tensor | None = None, length: str = "sample"
+    x: Tensor,
+    form: str,
+    norm: str,
+    omega: Tensor | None = None,
+    keep: Tensor | None = None,
+    length: str = "sample",
 ) -> Tensor:
     """What the mixer computes, without projections.
 
@@ -28,10 +34,12 @@ def fourier(
     Returns:
         (B, L, D); zero at padding with length "sample".
     """
-    keep = torch.ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
-    omega = torch.arange(x.shape[1], dtype=x.dtype) if omega is None else omega
+    if keep is None:
+        keep = torch.ones(x.shape[:2], dtype=torch.bool)
+    if omega is None:
+        omega = torch.arange(x.shape[1], dtype=x.dtype)
     if length == "padded":
-        return torch.stack([_mixed(one, form, norm, omega) for one in x * keep[..., None]])
+        return torch.stack([_mixed(sample, form, norm, omega) for sample in x * keep[..., None]])
     out = torch.zeros_like(x)
     for b, real in enumerate(keep):
         if real.any():
@@ -42,14 +50,22 @@ def fourier(
 def _mixed(x: Tensor, form: str, norm: str, omega: Tensor) -> Tensor:
     """One sample without padding, (N, D)."""
     length, width = x.shape
-    n, d = torch.arange(length), torch.arange(width)
+    n = torch.arange(length)
+    d = torch.arange(width)
     angle = 2 * math.pi * omega[:, None] * n / length
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    scale = 1.0 if norm == "paper" else length**-0.5
+    cos = torch.cos(angle)
+    sin = torch.sin(angle)
+    if norm == "paper":
+        scale = 1.0
+    else:
+        scale = length**-0.5
     if form == "re_seq":
         return scale * cos @ x
     if form == "hartley":
         return scale * (cos + sin) @ x
     across = 2 * math.pi * torch.outer(d, d).to(x.dtype) / width
-    scale = 1.0 if norm == "paper" else (length * width) ** -0.5
+    if norm == "paper":
+        scale = 1.0
+    else:
+        scale = (length * width) ** -0.5
     return scale * (cos @ x @ torch.cos(across) - sin @ x @ torch.sin(across))

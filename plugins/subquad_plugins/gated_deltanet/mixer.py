@@ -1,10 +1,12 @@
-"""Gated DeltaNet: S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, out_t = S_t^T q_t / sqrt(E).
+"""Gated DeltaNet: S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T, out_t = S_t^T q_t /
+sqrt(E).
 
-q, k = normed(silu(conv(x W)));  v = silu(conv(x W_v));  b = sigmoid(x W_b);  a = exp(-e^A softplus(x W_a + d))
+q, k = normed(silu(conv(x W)));  v = silu(conv(x W_v));  b = sigmoid(x W_b);  a = exp(-e^A
+softplus(x W_a + d))
 
-Letters: B batch, H heads, L length, E head width.
-Reference: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, Eq. 10 and Section 3.4; without decay Yang et al.
-2024, Parallelizing Linear Transformers with the Delta Rule over Sequence Length.
+Letters: B batch, H heads, L length, E width of a head's keys.
+Reference: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, Eq. 10 and Section 3.4; without
+decay Yang et al. 2024, Parallelizing Linear Transformers with the Delta Rule over Sequence Length.
 """
 
 from __future__ import annotations
@@ -34,28 +36,36 @@ class GatedDeltaNet(GatedHeads):
     """
 
     def __init__(self, config: Config, site: Site):
-        super().__init__(config, site)
-        self.norm = nn.RMSNorm(config.expand * site.head_dim, eps=1e-6)
-        self.sizes = (site.dim, site.dim, config.expand * site.dim)
+        key_dim = max(1, round(config.key_width * site.head_dim))
+        super().__init__(config, site, key_dim)
+        self.norm = nn.RMSNorm(config.expand * key_dim, eps=1e-6)
+        self.sizes = tuple(x.out_features for x in (self.query, self.key, self.value))
         self.conv = ShortConv(sum(self.sizes), config.conv_kernel, bias=False)
         self.beta = nn.Linear(site.dim, site.num_heads, bias=False)
-        self.decay = nn.Linear(site.dim, site.num_heads) if config.decay else None
+        if config.decay:
+            self.decay = nn.Linear(site.dim, site.num_heads)
+        else:
+            self.decay = None
         if self.decay is not None:
             self.log_rate = nn.Parameter(torch.empty(site.num_heads).uniform_(1, 16).log())
             steps = log_time_steps((site.num_heads,), 1e-3, 1e-1).exp()
             with torch.no_grad():
-                self.decay.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # softplus of this is the step
+                # softplus of this is the step
+                self.decay.bias.copy_(steps + torch.log(-torch.expm1(-steps)))
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
         """Time scales are no weights: without decay."""
-        names = () if self.decay is None else ("log_rate", "decay.bias")
+        if self.decay is None:
+            names = ()
+        else:
+            names = ("log_rate", "decay.bias")
         return dict.fromkeys(names, ParameterRule(weight_decay=False))
 
     def heads(self, x: Tensor, keep: Tensor | None, before: Cache) -> tuple[Heads, Cache]:
         joined = torch.cat([self.query(x), self.key(x), self.value(x)], -1)
         joined, past = self.conv(joined, keep, before)
-        q, k, v = (self.split(one) for one in F.silu(joined).split(self.sizes, -1))
-        q, k = (F.normalize(one, dim=-1) for one in (q, k))
+        q, k, v = (self.split(joint) for joint in F.silu(joined).split(self.sizes, -1))
+        q, k = (F.normalize(rows, dim=-1) for rows in (q, k))
         beta = torch.sigmoid(wide(self.beta(x))).mT
         return Heads(q / math.sqrt(q.shape[-1]), k, v, self._log_decay(x), beta), past
 

@@ -1,4 +1,6 @@
-"""GFNet: a learned filter for each frequency of an image's patches, or of a sequence. Light half."""
+"""GFNet: a learned filter for each frequency of an image's patches, or of a sequence. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,24 @@ class Config(MixerConfig):
     """Parameters of GFNet."""
 
     scale: float = param(
-        0.02, meaning="standard deviation of the filter at the start", gt=0, le=10, search=Range(1e-3, 1, log=True)
+        0.02,
+        meaning="standard deviation of the filter at the start",
+        gt=0,
+        le=10,
+        search=Range(1e-3, 1, log=True),
     )
 
     def check(self, site: Site) -> None:
         super().check(site)
-        if site.grid is not None and site.max_len and site.max_len != (n := site.num_prefix_tokens + _size(site.grid)):
+        if (
+            site.grid is not None
+            and site.max_len
+            and site.max_len != (n := site.num_prefix_tokens + _size(site.grid))
+        ):
             raise ValueError(
                 f"gfnet filters the grid of {site.grid[0]} x {site.grid[1]} patches, which with "
-                f"{site.num_prefix_tokens} tokens in front are {n}, and sequences have up to {site.max_len}"
+                f"{site.num_prefix_tokens} tokens in front are {n}, and sequences "
+                f"have up to {site.max_len}"
             )
 
 

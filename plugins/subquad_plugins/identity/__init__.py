@@ -1,4 +1,6 @@
-"""No mixing: the control that shows what a network does without any exchange between tokens. Light half."""
+"""No mixing: the control that shows what a network does without any exchange between tokens.
+Light half.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ class Config(MixerConfig):
     """Parameters of the control."""
 
     projections: bool = param(
-        True, meaning="pass each token through a value and an output projection, as attention does; false: output zero"
+        True,
+        meaning="pass each token through a value and an output projection, as attention "
+        "does; false: output zero",
     )
 
 
@@ -17,5 +21,7 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.identity.mixer:Identity",
     summary="no mixing, the control: no token sees another",
-    facts=Facts(causal="always", padding_invariant=True, permutation_equivariant=True, complexity="L"),
+    facts=Facts(
+        causal="always", padding_invariant=True, permutation_equivariant=True, complexity="L"
+    ),
 )

@@ -1,4 +1,5 @@
-"""The control: attention's value and output projections with nothing between them, or nothing at all.
+"""The control: attention's value and output projections with nothing between them, or nothing at
+all.
 
 Letters: B batch, L length, D model width.
 """
@@ -18,7 +19,8 @@ from subquad_plugins.identity import Config
 class Identity(TokenMixer):
     """Each token alone: out(value(x)), or zero, which leaves only the residual path.
 
-    The projections have the names and shapes of `AttentionMixer`'s, so that the control keeps that capacity.
+    The projections have the names and shapes of `AttentionMixer`'s, so that the control keeps that
+    capacity.
 
     Args:
         config: see `Config`.
@@ -27,8 +29,12 @@ class Identity(TokenMixer):
 
     def __init__(self, config: Config, site: Site):
         super().__init__()
-        self.value = nn.Linear(site.dim, site.dim) if config.projections else None
-        self.out = nn.Linear(site.dim, site.dim) if config.projections else None
+        if config.projections:
+            self.value = nn.Linear(site.dim, site.dim)
+            self.out = nn.Linear(site.dim, site.dim)
+        else:
+            self.value = None
+            self.out = None
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         if self.value is None or self.out is None:

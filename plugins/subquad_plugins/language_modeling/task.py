@@ -1,4 +1,5 @@
-"""Cross entropy of tokens: exact sums for each sample, from which every metric follows; continuations of prompts.
+"""Cross entropy of tokens: exact sums for each sample, from which every metric follows;
+continuations of prompts.
 
 Letters: B batch, L length, T written tokens, V vocabulary.
 """
@@ -16,7 +17,7 @@ from subquad.data import NO_LABEL, DataSpec
 from subquad.errors import DataError, PluginError
 from subquad.nn import Backbone, Batch, Decoder, Task, TokenScores
 from subquad_plugins.language_modeling import Config, TokenConfig
-from subquad_plugins.language_modeling.search import Rules, Sliding, beam_search, drawing
+from subquad_plugins.language_modeling.beam_search import Rules, Sliding, beam_search, drawing
 
 
 class TokenTask(Task):
@@ -39,11 +40,14 @@ class TokenTask(Task):
         longest = config.max_new_tokens or spec.lengths.get("target", spec.max_len)
         self.rules = Rules(spec.end_token, longest, config.min_new_tokens, config.no_repeat_ngram)
         if spec.vocab_size < 2:
-            raise DataError(f"labels are tokens, which this data set has none of: its vocab_size is {spec.vocab_size}")
+            raise DataError(
+                "labels are tokens, which this data set has none of: its "
+                f"vocab_size is {spec.vocab_size}"
+            )
         if spec.target not in ("next-token", "sequence"):
             raise DataError(
-                f"labels are to be tokens, and this data set's are of target {spec.target!r}: use one that gives them, "
-                "such as text-lm"
+                "labels are to be tokens, and this data set's are of target "
+                f"{spec.target!r}: use one that gives them, such as text-lm"
             )
 
     @property
@@ -64,10 +68,12 @@ class TokenTask(Task):
         """Sums over each sample's labels, (B,) each.
 
         Returns:
-            `loss` float64, -log p without smoothing; `tokens`, `hits` and, where tokens are text, `bytes`, int64.
+            `loss` float64, -log p without smoothing; `tokens`, `hits` and, where tokens are text,
+            `bytes`, int64.
         """
         labels = batch["labels"]
-        scores, real = _fitting(outputs, labels), labels != NO_LABEL
+        scores = _fitting(outputs, labels)
+        real = labels != NO_LABEL
         rows = {
             "loss": scores.loss.double().sum(1),
             "tokens": real.sum(1),
@@ -82,21 +88,26 @@ class TokenTask(Task):
         return {name: rows.sum() for name, rows in self.per_sample(outputs, batch).items()}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`loss` in nats per token, `perplexity`, `token_accuracy`, and `bits_per_byte` of text; NaN without any."""
-        tokens, nats = float(sums["tokens"]) or math.nan, float(sums["loss"])
-        found = {
+        """`loss` in nats per token, `perplexity`, `token_accuracy`, and `bits_per_byte` of text;
+        NaN without any.
+        """
+        tokens = float(sums["tokens"]) or math.nan
+        nats = float(sums["loss"])
+        metrics = {
             "loss": nats / tokens,
             "perplexity": math.exp(min(nats / tokens, 700.0)),
             "token_accuracy": float(sums["hits"]) / tokens,
         }
         if "bytes" in sums:
-            found["bits_per_byte"] = nats / math.log(2) / (float(sums["bytes"]) or math.nan)
-        return found
+            metrics["bits_per_byte"] = nats / math.log(2) / (float(sums["bytes"]) or math.nan)
+        return metrics
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
         if bool((kept["hits"] > kept["tokens"]).any()):
             raise ValueError("a sample has more hits than tokens")
-        return self.metrics({name: kept[name].sum() for name in ("loss", "tokens", "hits", "bytes") if name in kept})
+        return self.metrics(
+            {name: kept[name].sum() for name in ("loss", "tokens", "hits", "bytes") if name in kept}
+        )
 
     @abstractmethod
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
@@ -108,14 +119,20 @@ class LanguageModeling(TokenTask):
 
     def __init__(self, config: Config, spec: DataSpec):
         super().__init__(config, spec)
-        self._draws = (config.temperature, config.top_k, config.sampling_seed) if config.temperature else None
+        if config.temperature:
+            self._draws = (config.temperature, config.top_k, config.sampling_seed)
+        else:
+            self._draws = None
 
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
         """`text`: what goes on from each sample's real tokens, (B, T), 0 after the end.
 
         Draws depend on the seed and on the place in the batch.
         """
-        draw = drawing(*self._draws) if self._draws else None
+        if self._draws:
+            draw = drawing(*self._draws)
+        else:
+            draw = None
         sliding = Sliding(writing(model), self.spec.max_len)
         return {"text": beam_search(sliding, batch, self.rules, draw=draw).text}
 
@@ -127,13 +144,20 @@ def writing(model: Backbone) -> Decoder:
         PluginError: it cannot.
     """
     if not isinstance(model, Decoder):
-        raise PluginError(f"backbone {type(model).__name__} cannot write: it is no subquad.nn.Decoder")
+        raise PluginError(
+            f"backbone {type(model).__name__} cannot write: it is no subquad.nn.Decoder"
+        )
     return model
 
 
 def _fitting(outputs: TokenScores, labels: Tensor) -> TokenScores:
     """Raises PluginError where they are no scores of these labels."""
     if not isinstance(outputs, TokenScores) or outputs.loss.shape != labels.shape:
-        given = tuple(outputs.loss.shape) if isinstance(outputs, TokenScores) else type(outputs).__name__
-        raise PluginError(f"outputs must be TokenScores of labels of shape {tuple(labels.shape)}, got {given}")
+        if isinstance(outputs, TokenScores):
+            given = tuple(outputs.loss.shape)
+        else:
+            given = type(outputs).__name__
+        raise PluginError(
+            f"outputs must be TokenScores of labels of shape {tuple(labels.shape)}, got {given}"
+        )
     return outputs

@@ -11,12 +11,16 @@ class Config(AttentionConfig):
     """Parameters of linear attention."""
 
     as_published: bool = param(
-        False, meaning="as the code of the Long Range Arena tables: without normaliser, scaled by the padded length"
+        False,
+        meaning="as the code of the Long Range Arena tables: "
+        "without normaliser, scaled by the padded length",
     )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
-        return replace(facts, causal="never", padding_invariant=False) if self.as_published else facts
+        if self.as_published:
+            return replace(facts, causal="never", padding_invariant=False)
+        return facts
 
 
 PLUGIN = MixerPlugin(
@@ -24,6 +28,12 @@ PLUGIN = MixerPlugin(
     build="subquad_plugins.linear.core:Linear",
     summary="linear attention with the features elu + 1",
     paper="Katharopoulos et al. 2020, Transformers are RNNs",
-    facts=Facts(causal="optional", padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L"),
+    facts=Facts(
+        causal="optional",
+        padding_invariant=True,
+        permutation_equivariant=True,
+        cross=True,
+        complexity="L",
+    ),
     variants={"as-published": {"as_published": True}},
 )

@@ -1,7 +1,8 @@
 """Linear attention: f(x) = elu(x) + 1.
 
 Letters: B batch, H heads, L length, E head width.
-Reference: Katharopoulos et al. 2020, Eq. 7; the 1e-6 in the normaliser is that of the authors' code.
+Reference: Katharopoulos et al. 2020, Eq. 7; the 1e-6 in the normaliser is that of the authors'
+code.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ class Linear(FeatureCore):
     def query_features(self, q: Tensor) -> Tensor:
         # Not elu(x) + 1, which has no digits left below x = -17 in fp32.
         features = q.relu() + q.clamp_max(0.0).exp()
-        return features * q.shape[2] ** -0.25 if self.as_published else features
+        if self.as_published:
+            return features * q.shape[2] ** -0.25
+        return features
 
     def key_features(self, k: Tensor, keep: Tensor | None) -> Tensor:
         return self.query_features(k)
 
     def normaliser(self, weight: Tensor) -> Tensor:
-        return weight.new_ones(()) if self.as_published else weight + 1e-6
+        if self.as_published:
+            return weight.new_ones(())
+        return weight + 1e-6
 
     @property
     def caches(self) -> bool:

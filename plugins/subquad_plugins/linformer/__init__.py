@@ -1,4 +1,6 @@
-"""Linformer: keys and values packed into a few by learned projections of the sequence. Light half."""
+"""Linformer: keys and values packed into a few by learned projections of the sequence. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,30 @@ class Config(AttentionConfig):
     """Parameters of Linformer attention."""
 
     rank: int = param(
-        64, meaning="packed keys and values that stand for all", symbol="k", ge=1, search=(16, 32, 64, 128, 256)
+        64,
+        meaning="packed keys and values that stand for all",
+        symbol="k",
+        ge=1,
+        search=(16, 32, 64, 128, 256),
     )
-    share_heads: bool = param(False, meaning="one projection for all heads, else one each", search=(False, True))
-    share_values: bool = param(True, meaning="one projection for keys and values, else one each", search=(False, True))
+    share_heads: bool = param(
+        False, meaning="one projection for all heads, else one each", search=(False, True)
+    )
+    share_values: bool = param(
+        True, meaning="one projection for keys and values, else one each", search=(False, True)
+    )
 
     def check(self, site: Site) -> None:
         super().check(site)
         if site.causal:
-            raise ValueError("Linformer attention cannot be causal: a packed key has early and late tokens")
-        seen = site.context_len if site.role == "cross" else site.max_len
-        if seen and self.rank > seen:
-            raise ValueError(f"rank {self.rank} is more than the longest sequence has: use {seen} or less")
+            raise ValueError(
+                "Linformer attention cannot be causal: a packed key has early and late tokens"
+            )
+        length = site.context_len if site.role == "cross" else site.max_len
+        if length and self.rank > length:
+            raise ValueError(
+                f"rank {self.rank} is more than the longest sequence has: use {length} or less"
+            )
 
 
 PLUGIN = MixerPlugin(

@@ -2,7 +2,8 @@
 
 Row i of E and F belongs to the i-th real token of a sample.
 
-Letters: B batch, H heads, Lq and Lk query and key length, N the longest one, E head width, r packed tokens.
+Letters: B batch, H heads, Lq and Lk query and key length, N the longest one, E head width, r packed
+tokens.
 Reference: Wang et al. 2020, Eq. 7; sharing: section 4.
 """
 
@@ -20,7 +21,9 @@ from subquad_plugins.numerics.places import places_of
 from subquad_plugins.numerics.tensors import take_rows
 
 SPREAD = 0.02
-"""Standard deviation of a new projection, that of the code of Nystromformer's authors for Long Range Arena."""
+"""Standard deviation of a new projection, that of the code of Nystromformer's authors for Long
+Range Arena.
+"""
 
 
 class Linformer(AttentionCore):
@@ -28,7 +31,8 @@ class Linformer(AttentionCore):
 
     Args:
         config: see `Config`.
-        site: its longest sequence is the number of rows of the projections; that of the keys where it sees another one.
+        site: its longest sequence is the number of rows of the projections; that of the keys where
+            it sees another one.
     """
 
     def __init__(self, config: Config, site: Site):
@@ -39,10 +43,19 @@ class Linformer(AttentionCore):
             raise PluginError("linformer: the length of the longest sequence is not known")
         shape = (1 if config.share_heads else site.num_heads, self.longest, config.rank)
         self.keys = nn.Parameter(SPREAD * torch.randn(shape))
-        self.values = None if config.share_values else nn.Parameter(SPREAD * torch.randn(shape))
+        if config.share_values:
+            self.values = None
+        else:
+            self.values = nn.Parameter(SPREAD * torch.randn(shape))
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         return self.read(q, self.memory(k, v, keep=key_keep))
 
@@ -58,9 +71,13 @@ class Linformer(AttentionCore):
         return F.scaled_dot_product_attention(q, memory["k"], memory["v"])
 
     def _packed(self, x: Tensor, weights: Tensor | None, keep: Tensor | None) -> Tensor:
-        weights, length = self.keys if weights is None else weights, x.shape[2]
+        weights = self.keys if weights is None else weights
+        length = x.shape[2]
         if length > self.longest:
-            raise PluginError(f"linformer: got {length} positions, and its projections were built for {self.longest}")
+            raise PluginError(
+                f"linformer: got {length} positions, and its projections were "
+                f"built for {self.longest}"
+            )
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], 0)
             x = take_rows(x, places_of(keep).order[:, None])

@@ -10,7 +10,8 @@ class Config(AttentionConfig):
 
     window: int | None = param(
         None,
-        meaning="blocks before its own, and after it, that a token sees; null: 64 tokens, or all of a shorter sequence",
+        meaning="blocks before its own, and after it, that a token sees; null: 64 tokens, "
+        "or all of a shorter sequence",
         symbol="w",
         ge=0,
         search=(16, 32, 64, 128),
@@ -20,14 +21,18 @@ class Config(AttentionConfig):
     @property
     def blocks(self) -> int:
         """Before a token's own that it sees."""
-        return -(-64 // self.block) if self.window is None else self.window
+        if self.window is None:
+            return -(-64 // self.block)
+        return self.window
 
     def check(self, site: Site) -> None:
         super().check(site)
         tokens = max(self.window or 1, 1) * self.block
         if site.max_len and tokens > site.max_len:
             most = f"use {site.max_len} or less"
-            raise ValueError(f"a window of {tokens} tokens is more than the longest sequence has: {most}")
+            raise ValueError(
+                f"a window of {tokens} tokens is more than the longest sequence has: {most}"
+            )
 
 
 PLUGIN = MixerPlugin(

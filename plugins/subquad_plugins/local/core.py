@@ -13,7 +13,7 @@ from subquad.nn import AttentionCore, Cache
 from subquad.plugin import Site
 from subquad_plugins.local import Config
 from subquad_plugins.numerics.tensors import take_rows
-from subquad_plugins.numerics.windows import Window, windowed_attention
+from subquad_plugins.numerics.windowed_attention import Window, windowed_attention
 
 
 class Local(AttentionCore):
@@ -26,11 +26,19 @@ class Local(AttentionCore):
 
     def __init__(self, config: Config, site: Site):
         super().__init__()
-        self.window = Window(config.blocks, 0 if site.causal else config.blocks, config.block, site.causal)
+        self.window = Window(
+            config.blocks, 0 if site.causal else config.blocks, config.block, site.causal
+        )
         self.remembered = (config.blocks + 1) * config.block - 1
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         return windowed_attention(q, k, v, self.window, keep=key_keep)
 
@@ -38,14 +46,25 @@ class Local(AttentionCore):
     def caches(self) -> bool:
         return self.window.causal
 
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        lengths = torch.full(q.shape[:1], q.shape[2], device=q.device) if keep is None else keep.sum(1)
-        places = (lengths[:, None] + torch.arange(-self.remembered, 0, device=q.device)).clamp_min(0)
-        newest = (take_rows(one, places[:, None]) for one in (k, v))
-        return self(q, k, v, key_keep=keep), dict(zip(("k", "v", "position"), (*newest, lengths), strict=True))
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
+        if keep is None:
+            lengths = torch.full(q.shape[:1], q.shape[2], device=q.device)
+        else:
+            lengths = keep.sum(1)
+        places = (lengths[:, None] + torch.arange(-self.remembered, 0, device=q.device)).clamp_min(
+            0
+        )
+        newest = (take_rows(tensor, places[:, None]) for tensor in (k, v))
+        return self(q, k, v, key_keep=keep), dict(
+            zip(("k", "v", "position"), (*newest, lengths), strict=True)
+        )
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        keys, values = (torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v)))
+        keys, values = (
+            torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v))
+        )
         query = cache["position"][:, None]
         key = query + torch.arange(-self.remembered, 1, device=q.device)
         allowed = (self.window.sees(query, key) & (key >= 0))[:, None, None]

@@ -1,4 +1,5 @@
-"""Longformer attention: local tokens by window and global keys, global tokens by dense attention of their own.
+"""Longformer attention: local tokens by window and global keys, global tokens by dense attention of
+their own.
 
 Letters: B batch, L length, D model width, H heads, E head width, G global tokens.
 Reference: Beltagy et al. 2020, section 3.1; the split is that of the authors' code.
@@ -16,7 +17,7 @@ from subquad.nn import AttentionCore, AttentionMixer, MixerOutput
 from subquad.plugin import Site
 from subquad_plugins.longformer import Config
 from subquad_plugins.numerics.places import places_of
-from subquad_plugins.numerics.windows import Window, windowed_attention
+from subquad_plugins.numerics.windowed_attention import Window, windowed_attention
 from subquad_plugins.softmax import Config as SoftmaxConfig
 from subquad_plugins.softmax.core import Softmax
 
@@ -34,19 +35,28 @@ class LocalToGlobal(AttentionCore):
         self.window = Window(half, half)
         self.num_global = config.num_global
 
-    def seen(self, k: Tensor) -> Tensor | None:
+    def global_tokens(self, k: Tensor) -> Tensor | None:
         """(B, G), the global tokens' numbers among the real ones; None where there are none."""
         count = min(self.num_global, k.shape[-2])
-        return torch.arange(count, device=k.device).expand(k.shape[0], -1) if count else None
+        if count:
+            return torch.arange(count, device=k.device).expand(k.shape[0], -1)
+        return None
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
-        return windowed_attention(q, k, v, self.window, keep=key_keep, seen=self.seen(k))
+        return windowed_attention(q, k, v, self.window, keep=key_keep, by_all=self.global_tokens(k))
 
 
 class Longformer(AttentionMixer):
-    """`query`, `key`, `value` and `out` are those of local tokens; `everywhere` has those of global tokens.
+    """`query`, `key`, `value` and `out` are those of local tokens; `everywhere` has those of global
+    tokens.
 
     Args:
         config: see `Config`.
@@ -59,19 +69,22 @@ class Longformer(AttentionMixer):
         super().__init__(LocalToGlobal(config), site, config)
         self.everywhere: AttentionMixer | None = None
         if config.num_global:
-            dense = Softmax(SoftmaxConfig(), replace(site, role="cross"))
-            self.everywhere = AttentionMixer(dense, site, config)
+            across = replace(site, role="cross")
+            self.everywhere = AttentionMixer(Softmax(SoftmaxConfig(), across), across, config)
             self.everywhere.register_module("out", nn.Identity())
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None, **other: Any) -> MixerOutput:
-        mixed, seen = super().forward(x, keep=keep, **other), self.core.seen(x)
-        if seen is None or self.everywhere is None:
+    def forward(
+        self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None, **other: Any
+    ) -> MixerOutput:
+        mixed = super().forward(x, keep=keep, **other)
+        chosen = self.core.global_tokens(x)
+        if chosen is None or self.everywhere is None:
             return mixed
-        there = torch.ones_like(seen, dtype=torch.bool)
+        there = torch.ones_like(chosen, dtype=torch.bool)
         if keep is not None:
-            there = seen < keep.sum(1, keepdim=True)
-            seen = places_of(keep).order.gather(1, seen)
-        places = seen[..., None].expand(-1, -1, x.shape[-1])
+            there = chosen < keep.sum(1, keepdim=True)
+            chosen = places_of(keep).order.gather(1, chosen)
+        places = chosen[..., None].expand(-1, -1, x.shape[-1])
         rows = self.everywhere(x.gather(1, places), keep=there, context=x, context_keep=keep).out
         rows = torch.where(there[..., None], self.out(rows), mixed.out.gather(1, places))
         return MixerOutput(mixed.out.scatter(1, places, rows))

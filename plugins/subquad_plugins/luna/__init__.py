@@ -8,20 +8,31 @@ from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
 class PackSettings(MixerConfig):
     """How many tokens a sequence is packed into: shared with DBA."""
 
-    rank: int = param(16, meaning="tokens that the sequence is packed into", symbol="r", ge=1, search=(8, 16, 32, 64))
+    rank: int = param(
+        16,
+        meaning="tokens that the sequence is packed into",
+        symbol="r",
+        ge=1,
+        search=(8, 16, 32, 64),
+    )
 
     def check(self, site: Site) -> None:
         super().check(site)
         if site.causal:
             raise ValueError("packed tokens cannot be causal: each has read early and late tokens")
         if site.max_len and self.rank > site.max_len:
-            raise ValueError(f"rank {self.rank} is more than the longest sequence has: use {site.max_len} or less")
+            raise ValueError(
+                f"rank {self.rank} is more than the longest "
+                f"sequence has: use {site.max_len} or less"
+            )
 
 
 class Config(PackSettings):
     """Parameters of Luna."""
 
-    share_values: bool = param(True, meaning="values are the keys, in both steps", search=(False, True))
+    share_values: bool = param(
+        True, meaning="values are the keys, in both steps", search=(False, True)
+    )
 
 
 PLUGIN = MixerPlugin(

@@ -1,11 +1,12 @@
 """Monarch Mixer along the sequence: out = W_o (x_2 (k * (x_1 v)) + k' * x), with long convolutions.
 
-x_1, x_2 and v are projections, convolved over a few tokens. Both ways each convolution has a second kernel, from the
-next token on; a convolution adds its input times a bias. The products with Monarch matrices are those of an FFT.
+x_1, x_2 and v are projections, convolved over a few tokens. Both ways each convolution has a second
+kernel, from the next token on; a convolution adds its input times a bias. The products with Monarch
+matrices are those of an FFT.
 
 Letters: B batch, L length, D model width.
-Reference: Fu et al. 2023, Monarch Mixer, Section 4 and Algorithm 1; the second convolution and the short one, causal
-also in a mixer of both directions, as in the authors' code.
+Reference: Fu et al. 2023, Monarch Mixer, Section 4 and Algorithm 1; the second convolution and the
+short one, causal also in a mixer of both directions, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from torch import Tensor, nn
 
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.hyena.filter import FREE, ImplicitFilter, biased, grown, linear_rows, long_conv_step, real
+from subquad_plugins.hyena.implicit_filter import (
+    FREE,
+    ImplicitFilter,
+    biased,
+    grown,
+    linear_rows,
+    long_conv_step,
+    real,
+)
 from subquad_plugins.m2 import Config
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
 from subquad_plugins.numerics.short_conv import ShortConv
@@ -36,11 +45,18 @@ class LongConv(nn.Module):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.past = ImplicitFilter(config, site, site.dim)
-        self.future = None if site.causal else ImplicitFilter(config, site, site.dim)
+        if site.causal:
+            self.future = None
+        else:
+            self.future = ImplicitFilter(config, site, site.dim)
         self.bias = nn.Parameter(torch.randn(site.dim))
 
-    def forward(self, x: Tensor, places: tuple[Tensor, Tensor], before: Tensor | None = None) -> Tensor:
-        """(B, L, D), zeros at padding; or (B, 1, D) after the tokens `before`. `places` are those of the kernels."""
+    def forward(
+        self, x: Tensor, places: tuple[Tensor, Tensor], before: Tensor | None = None
+    ) -> Tensor:
+        """(B, L, D), zeros at padding; or (B, 1, D) after the tokens `before`. `places` are
+        those of the kernels.
+        """
         kernel = biased(self.past.kernel_at(*places), self.bias)
         if before is not None:
             return long_conv_step(x, before, kernel)
@@ -63,14 +79,19 @@ class M2(TokenMixer):
         self.enter = nn.Linear(site.dim, 3 * site.dim)
         self.conv = ShortConv(3 * site.dim, config.conv_kernel)
         self.gated = LongConv(config, site)
-        self.residual = LongConv(config, site) if config.residual else None
+        if config.residual:
+            self.residual = LongConv(config, site)
+        else:
+            self.residual = None
         self.out = nn.Linear(site.dim, site.dim)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         return self._mixed(x, keep)[0]
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        filters = (name for name, _ in self.named_parameters() if ".past." in name or ".future." in name)
+        filters = (
+            name for name, _ in self.named_parameters() if ".past." in name or ".future." in name
+        )
         return dict.fromkeys(filters, FREE)
 
     @property
@@ -79,22 +100,34 @@ class M2(TokenMixer):
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         out, past, entered = self._mixed(x, keep)
-        return out, {"past": past, "entered": [self.gated.past.start(one, keep) for one in entered]}
+        return out, {
+            "past": past,
+            "entered": [self.gated.past.start(signal, keep) for signal in entered],
+        }
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         out, past, entered = self._mixed(x[:, None], None, cache)
         after = [grown(*pair) for pair in zip(cache["entered"], entered, strict=False)]
         return out[:, 0], {"past": past, "entered": after}
 
-    def _mixed(self, x: Tensor, keep: Tensor | None, cache: Cache = None) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def _mixed(
+        self, x: Tensor, keep: Tensor | None, cache: Cache = None
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `Hyena`'s."""
         rows = swapped(x)
-        projected, past = self.conv(linear_rows(self.enter, rows).mT, keep, None if cache is None else cache["past"])
+        projected, past = self.conv(
+            linear_rows(self.enter, rows).mT, keep, None if cache is None else cache["past"]
+        )
         with torch.autocast(x.device.type, enabled=False):
             inner, outer, v = (part.mT for part in projected.mT.chunk(3, 1))
             entered = [real(inner * v, keep), real(wide(rows.mT), keep)]
-            before = [None, None] if cache is None else cache["entered"]
-            places = self.gated.past.places(x.shape[1] if cache is None else self.gated.past.max_len)
+            if cache is None:
+                before = [None, None]
+            else:
+                before = cache["entered"]
+            places = self.gated.past.places(
+                x.shape[1] if cache is None else self.gated.past.max_len
+            )
             y = outer * self.gated(entered[0], places, before[0])
             if self.residual is not None:
                 y = y + self.residual(entered[1], places, before[1])

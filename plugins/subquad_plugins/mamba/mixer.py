@@ -1,12 +1,15 @@
-"""Mamba: h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t, y_t = C_t h_t + D u_t, for each channel by itself.
+"""Mamba: h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t, y_t = C_t h_t + D u_t, for each channel by
+itself.
 
-    [u | z] = x W_in;  u = silu(conv(u));  [r | B | C] = u W_x;  dt = softplus(r W_dt + b);  out = (y silu(z)) W_out
+    [u | z] = x W_in;  u = silu(conv(u));  [r | B | C] = u W_x;  dt = softplus(r W_dt + b);  out =
+    (y silu(z)) W_out
 
-A = -exp(a). With zoh, dt B is (exp(dt A) - 1) / A B. A token of padding has dt = 0 and leaves the state alone. All
-between the projections is in fp32 at least.
+A = -exp(a). With zoh, dt B is (exp(dt A) - 1) / A B. A token of padding has dt = 0 and leaves the
+state alone. All between the projections is in fp32 at least.
 
 Letters: B batch, L length, D model width, E channels, N state width, R rank.
-Reference: Gu and Dao 2023, Mamba, Eq. 2 to 4, Algorithm 2 and Section 3.4. Departure of the authors' code, and so of
+Reference: Gu and Dao 2023, Mamba, Eq. 2 to 4, Algorithm 2 and Section 3.4. Departure of the
+authors' code, and so of
 euler: the paper's Eq. 4 has the zero-order hold for B too.
 """
 
@@ -39,20 +42,24 @@ class Mamba(TokenMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.zoh = config.discretization == "zoh"
-        channels, states = config.expand * site.dim, config.state_dim
+        channels = config.expand * site.dim
+        states = config.state_dim
         rank = config.dt_rank or -(-site.dim // 16)
         self.sizes = (rank, states, states)
         self.enter = nn.Linear(site.dim, 2 * channels, bias=False)
         self.conv = ShortConv(channels, config.conv_kernel)
         self.select = nn.Linear(channels, sum(self.sizes), bias=False)
         self.dt = nn.Linear(rank, channels)
-        self.log_decay = nn.Parameter(torch.arange(1.0, states + 1).log().expand(channels, states).clone())
+        self.log_decay = nn.Parameter(
+            torch.arange(1.0, states + 1).log().expand(channels, states).clone()
+        )
         self.skip = nn.Parameter(torch.ones(channels))
         self.out = nn.Linear(channels, site.dim, bias=False)
         nn.init.uniform_(self.dt.weight, -(rank**-0.5), rank**-0.5)
         steps = log_time_steps((channels,), config.dt_min, config.dt_max).exp()
         with torch.no_grad():
-            self.dt.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # softplus of this is the step
+            # softplus of this is the step
+            self.dt.bias.copy_(steps + torch.log(-torch.expm1(-steps)))
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         return self.prefill(x, keep=keep)[0]
@@ -78,11 +85,16 @@ class Mamba(TokenMixer):
         y, state = self._scanned(F.silu(u), keep, before["state"])
         return self.out((y * F.silu(gate)).to(x.dtype)), {"past": past, "state": state}
 
-    def _scanned(self, u: Tensor, keep: Tensor | None, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _scanned(
+        self, u: Tensor, keep: Tensor | None, before: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """y of the convolved tokens (B, L, E), and the state (B, E, N) after them."""
         with torch.autocast(u.device.type, enabled=False):
             rank, b, c = F.linear(u, wide(self.select.weight)).split(self.sizes, -1)
             dt = F.softplus(F.linear(rank, wide(self.dt.weight), wide(self.dt.bias)))
-            dt = dt if keep is None else dt.masked_fill(~keep[..., None], 0.0)
-            y, state = selective_scan(u, dt, -wide(self.log_decay).exp(), b, c, before, zoh=self.zoh)
+            if keep is not None:
+                dt = dt.masked_fill(~keep[..., None], 0.0)
+            y, state = selective_scan(
+                u, dt, -wide(self.log_decay).exp(), b, c, before, zoh=self.zoh
+            )
             return y + self.skip * u, state

@@ -1,6 +1,8 @@
-"""Two branches made one: gelu(X' + X~ + b), or with a gate G = sigmoid(g), gelu(G X' + (1 - G) X~ + b).
+"""Two branches made one: gelu(X' + X~ + b), or with a gate G = sigmoid(g), gelu(G X' + (1 - G) X~ +
+b).
 
-Operation "mdfwa.fusion": the reference is plain torch, "triton" reads each number once (`kernel.py`).
+Operation "mdfwa.fusion": the reference is plain torch, "triton" reads each number once
+(`kernel.py`).
 
 Letters: B batch, L length, D width.
 Reference: MDFWA, Sec. 3.4.
@@ -13,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.numerics.kernels import FORMATS, kernels_run
+from subquad_plugins.numerics.launching import FORMATS, kernels_run
 
 
 def fuse(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
@@ -31,18 +33,26 @@ def fuse(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) ->
     return _FUSION(spectral, banded, gate, bias)
 
 
-def _plain(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
-    total = spectral + banded if gate is None else torch.lerp(banded, spectral, torch.sigmoid(gate))
+def _reference(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
+    if gate is None:
+        total = spectral + banded
+    else:
+        total = torch.lerp(banded, spectral, torch.sigmoid(gate))
     return F.gelu(total + bias)
 
 
-_FUSION = Operation("mdfwa.fusion", reference=_plain)
+_FUSION = Operation("mdfwa.fusion", reference=_reference)
 
 
 def _fits(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> bool:
     """Whether the kernel takes it."""
-    others = (banded,) if gate is None else (banded, gate)
-    alike = all(one.dtype == spectral.dtype and one.shape == spectral.shape for one in others)
+    if gate is None:
+        others = (banded,)
+    else:
+        others = (banded, gate)
+    alike = all(
+        tensor.dtype == spectral.dtype and tensor.shape == spectral.shape for tensor in others
+    )
     alike &= bias.shape == spectral.shape[-1:]
     return kernels_run(spectral, *others, bias) and alike and bias.dtype in FORMATS
 

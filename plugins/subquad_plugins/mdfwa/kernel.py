@@ -1,7 +1,7 @@
 """MDFWA's fusion in Triton, element by element.
 
-Bytes per call, with N = B L D numbers of s bytes: forward 3 N s, backward 4 N s; with a gate 4 N s and 7 N s. Beside
-them backward writes N / TOKENS sums of 4 bytes for the bias. Computed in fp32.
+Bytes per call, with N = B L D numbers of s bytes: forward 3 N s, backward 4 N s; with a gate 4 N s
+and 7 N s. Beside them backward writes N / TOKENS sums of 4 bytes for the bias. Computed in fp32.
 
 Letters: B batch, L length, D width.
 """
@@ -19,23 +19,32 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from subquad_plugins.numerics.kernels import launch
+from subquad_plugins.numerics.launching import launch
 
-TOKENS, CHANNELS = 32, 64
+TOKENS = 32
+CHANNELS = 64
 """Of a tile."""
 
 
 class Fusion(torch.autograd.Function):
-    """See `fusion.fuse`; branches and gate in one dtype, float32, bfloat16 or float16; the bias in any of these."""
+    """See `fusion.fuse`; branches and gate in one dtype, float32, bfloat16 or float16; the bias
+    in any of these.
+    """
 
     @staticmethod
-    def forward(ctx: Any, spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
-        spectral, banded = spectral.contiguous(), banded.contiguous()
+    def forward(
+        ctx: Any, spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor
+    ) -> Tensor:
+        spectral = spectral.contiguous()
+        banded = banded.contiguous()
         gate = None if gate is None else gate.contiguous()
         ctx.save_for_backward(spectral, banded, gate, bias)
         out = torch.empty_like(spectral, dtype=torch.promote_types(spectral.dtype, bias.dtype))
-        launch(forward_kernel, _grid(out), spectral, banded, spectral if gate is None else gate, bias, out,
-               *_sizes(out), GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS)  # fmt: skip
+        launch(
+            forward_kernel, _grid(out),
+            spectral, banded, spectral if gate is None else gate, bias, out, *_sizes(out),
+            GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS,
+        )  # fmt: skip
         return out
 
     @staticmethod
@@ -45,11 +54,16 @@ class Fusion(torch.autograd.Function):
         grid = _grid(spectral)
         to_spectral = torch.empty_like(spectral)
         # Without a gate both branches have the same gradient.
-        to_banded, to_gate = (to_spectral if gate is None else torch.empty_like(spectral) for _ in range(2))
+        to_banded, to_gate = (
+            to_spectral if gate is None else torch.empty_like(spectral) for _ in range(2)
+        )
         sums = torch.empty(grid[0], spectral.shape[-1], device=spectral.device)
-        launch(backward_kernel, grid, spectral, banded, spectral if gate is None else gate, bias, grads[0].contiguous(),
-               to_spectral, to_banded, to_gate, sums, *_sizes(spectral),
-               GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS)  # fmt: skip
+        launch(
+            backward_kernel, grid,
+            spectral, banded, spectral if gate is None else gate, bias, grads[0].contiguous(),
+            to_spectral, to_banded, to_gate, sums, *_sizes(spectral),
+            GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS,
+        )  # fmt: skip
         return to_spectral, to_banded, None if gate is None else to_gate, sums.sum(0).to(bias.dtype)
 
 
@@ -64,7 +78,15 @@ def _grid(x: Tensor) -> tuple[int, int]:
 
 @triton.jit
 def _total(
-    spectral, banded, gate, bias, tokens, dim, GATED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr
+    spectral,
+    banded,
+    gate,
+    bias,
+    tokens,
+    dim,
+    GATED: tl.constexpr,
+    TOKENS: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
     """Places of this program's tile, which of them exist, the gate, X' - X~ and what gelu takes."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
@@ -89,7 +111,9 @@ def forward_kernel(
     GATED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """gelu(total) of one tile."""
-    place, inside, _, _, total = _total(spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS)
+    place, inside, _, _, total = _total(
+        spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS
+    )
     value = 0.5 * total * (1 + tl.erf(total * 0.7071067811865476))
     tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
 
@@ -100,14 +124,20 @@ def backward_kernel(
     GATED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one tile, and the bias's sum over its tokens."""
-    place, inside, share, gap, total = _total(spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS)
+    place, inside, share, gap, total = _total(
+        spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS
+    )
     normal = 0.5 * (1 + tl.erf(total * 0.7071067811865476))
     slope = normal + total * tl.exp(-0.5 * total * total) * 0.3989422804014327
     slope = slope * tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(to_spectral + place, (share * slope).to(to_spectral.dtype.element_ty), mask=inside)
     if GATED:
-        tl.store(to_banded + place, ((1 - share) * slope).to(to_banded.dtype.element_ty), mask=inside)
+        tl.store(
+            to_banded + place, ((1 - share) * slope).to(to_banded.dtype.element_ty), mask=inside
+        )
         to_g = slope * gap * share * (1 - share)
         tl.store(to_gate + place, to_g.to(to_gate.dtype.element_ty), mask=inside)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    tl.store(sums + tl.program_id(0).to(tl.int64) * dim + channel, tl.sum(slope, 0), mask=channel < dim)
+    tl.store(
+        sums + tl.program_id(0).to(tl.int64) * dim + channel, tl.sum(slope, 0), mask=channel < dim
+    )

@@ -1,15 +1,18 @@
-"""MDFWA as a token mixer: Y = sigma(X' F_F + X~ F_W + b), then LN(Y); a residual path around it gives X + LN(Y).
+"""MDFWA as a token mixer: Y = sigma(X' F_F + X~ F_W + b), then LN(Y); a residual path around it
+gives X + LN(Y).
 
-X' is a Fourier mixing of X, X~ a wavelet mixing. Where causal both are one-sided: a running Fourier sum of fixed
-period, undecimated wavelets. Both branches run in fp32 at least, also under autocast.
+X' is a Fourier mixing of X, X~ a wavelet mixing. Where causal both are one-sided: a running Fourier
+sum of fixed period, undecimated wavelets. Both branches run in fp32 at least, also under autocast.
 
-Where one sequence sees another it is C = X' W_V, then LN(C): X' is the running Fourier sum over [E; Q], E the other
-sequence, and of it the rows of Q. What E adds does not depend on Q: it is computed once. Wavelets take no part.
+Where one sequence sees another it is C = X' W_V, then LN(C): X' is the running Fourier sum over [E;
+Q], E the other sequence, and of it the rows of Q. What E adds does not depend on Q: it is computed
+once. Wavelets take no part.
 
 Letters: B batch, L length, T targets at most, D model width, N period.
-Reference: MDFWA, Sec. 3.2-3.4. Departures: X~, not X, meets F_W (Sec. 3.4 loses the tilde, Fig. 1 has it); the period
-of the causal branch is a constant; the causal wavelets, of which the paper says nothing, are one-sided; in
-cross-mixing E comes first, as the paper's [Q; K] would hide the source behind its own mask.
+Reference: MDFWA, Sec. 3.2-3.4. Departures: X~, not X, meets F_W (Sec. 3.4 loses the tilde, Fig. 1
+has it); the period of the causal branch is a constant; the causal wavelets, of which the paper says
+nothing, are one-sided; in cross-mixing E comes first, as the paper's [Q; K] would hide the source
+behind its own mask.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ class MDFWA(TokenMixer):
 
     Args:
         config: see `Config`.
-        site: where it stands; the longest sequence is the causal Fourier branch's period unless the config has one,
-            with the longest other sequence added at role "cross".
+        site: where it stands; the longest sequence is the causal Fourier branch's period unless the
+            config has one, with the longest other sequence added at role "cross".
 
     Raises:
         PluginError: a setting needs the length of the longest sequence, and it is not known.
@@ -49,22 +52,43 @@ class MDFWA(TokenMixer):
 
     def __init__(self, config: Config, site: Site):
         super().__init__()
-        self.causal, self.crossing = site.causal, site.role == "cross"
-        self.max_len = (config.period or site.max_len) if config.is_bound else 0
+        self.causal = site.causal
+        self.crossing = site.role == "cross"
+        if config.is_bound:
+            self.max_len = config.period or site.max_len
+        else:
+            self.max_len = 0
         self.context_len = site.context_len
         self._need_length(config)
-        self.fourier = None if config.branches == "wavelet" else _fourier_branch(config, site)
-        self.bands = None
-        if config.branches != "fourier" and not self.crossing:
-            self.bands = WaveletBranch(config, atrous=site.causal, include_approx=config.include_approx)
         # Only what takes part is built, so that every parameter has a gradient (DDP).
-        self.from_fourier = None if self.fourier is None else nn.Linear(site.dim, site.dim, bias=False)
-        self.project = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
-        self.from_wavelet = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
-        self.bias = None if self.crossing else nn.Parameter(torch.zeros(site.dim))
-        self.gate = nn.Linear(site.dim, site.dim) if config.gate == "sigmoid" else None
+        self.fourier = self.from_fourier = self.bands = None
+        if config.branches != "wavelet":
+            self.fourier = _fourier_branch(config, site)
+        if config.branches != "fourier" and not self.crossing:
+            self.bands = WaveletBranch(
+                config, atrous=site.causal, include_approx=config.include_approx
+            )
+        if self.fourier is not None:
+            self.from_fourier = nn.Linear(site.dim, site.dim, bias=False)
+        if self.bands is None:
+            self.project = None
+            self.from_wavelet = None
+        else:
+            self.project = nn.Linear(site.dim, site.dim, bias=False)
+            self.from_wavelet = nn.Linear(site.dim, site.dim, bias=False)
+        if self.crossing:
+            self.bias = None
+        else:
+            self.bias = nn.Parameter(torch.zeros(site.dim))
+        if config.gate == "sigmoid":
+            self.gate = nn.Linear(site.dim, site.dim)
+        else:
+            self.gate = None
         self.dropout = Dropout(config.dropout)
-        self.norm = nn.LayerNorm(site.dim) if config.norm_output else nn.Identity()
+        if config.norm_output:
+            self.norm = nn.LayerNorm(site.dim)
+        else:
+            self.norm = nn.Identity()
 
     def forward(
         self,
@@ -75,16 +99,30 @@ class MDFWA(TokenMixer):
         context: Tensor | None = None,
         context_keep: Tensor | None = None,
     ) -> Tensor:
-        """As `TokenMixer.forward`; at role "cross" with `context` (B, Lk, D), the other sequence, and its mask."""
+        """As `TokenMixer.forward`; at role "cross" with `context` (B, Lk, D), the other
+        sequence, and its mask.
+        """
         self._refuse_beyond_length(x.shape[1])
-        memory = None if context is None else self.memory(context, keep=context_keep)
+        if context is None:
+            memory = None
+        else:
+            memory = self.memory(context, keep=context_keep)
         with torch.autocast(x.device.type, enabled=False):
-            spectral = None if self.fourier is None else self._seeing(self.fourier(wide(x), keep=keep), memory, keep)
-            banded = None if self.bands is None else self.bands(wide(x), keep)
+            if self.fourier is None:
+                spectral = None
+            else:
+                spectral = self._seeing(self.fourier(wide(x), keep=keep), memory, keep)
+            if self.bands is None:
+                banded = None
+            else:
+                banded = self.bands(wide(x), keep)
         return self._fuse(x, spectral, banded)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        rules = {} if self.fourier is None else self.fourier.parameter_rules()
+        if self.fourier is None:
+            rules = {}
+        else:
+            rules = self.fourier.parameter_rules()
         return {f"fourier.{name}": rule for name, rule in rules.items()}
 
     @property
@@ -92,21 +130,33 @@ class MDFWA(TokenMixer):
         return self.causal or self.crossing
 
     def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
-        """What another sequence adds to each target's Fourier sum; its real tokens stand at the first places."""
+        """What another sequence adds to each target's Fourier sum; its real tokens stand at the
+        first places.
+        """
         if not isinstance(self.fourier, CausalFourier) or not self.crossing:
             return super().memory(context, keep=keep)
         if context.shape[1] > self.context_len:
             raise PluginError(
-                f"mdfwa: got {context.shape[1]} positions to see, and it was built for {self.context_len}"
+                f"mdfwa: got {context.shape[1]} positions to "
+                f"see, and it was built for {self.context_len}"
             )
         with torch.autocast(context.device.type, enabled=False):
             z = wide(context)
-            return {"rows": self.fourier.source(z if keep is None else to_front(z, keep, places_of(keep)))}
+            return {
+                "rows": self.fourier.source(
+                    z if keep is None else to_front(z, keep, places_of(keep))
+                )
+            }
 
-    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None) -> tuple[Tensor, Cache]:
+    def prefill(
+        self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None
+    ) -> tuple[Tensor, Cache]:
         """As `TokenMixer.prefill`; `memory` is that of another sequence, None for one sequence."""
         self._refuse_beyond_length(x.shape[1])
-        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        if keep is None:
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            lengths = keep.sum(1)
         spectral = banded = None
         cache: dict[str, Cache] = {}
         with torch.autocast(x.device.type, enabled=False):
@@ -114,7 +164,8 @@ class MDFWA(TokenMixer):
                 spectral, cache["fourier"] = self.fourier.prefill(wide(x), keep=keep)
                 spectral = self._seeing(spectral, memory, keep)
             if self.bands is not None:
-                banded, cache["wavelet"] = self.bands(wide(x), keep), self.bands.remember(wide(x), lengths)
+                banded = self.bands(wide(x), keep)
+                cache["wavelet"] = self.bands.remember(wide(x), lengths)
         return self._fuse(x, spectral, banded), cache
 
     def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
@@ -125,7 +176,10 @@ class MDFWA(TokenMixer):
             if self.fourier is not None:
                 spectral, grown["fourier"] = self.fourier.step(wide(x), cache["fourier"])
                 if memory is not None:
-                    spectral = spectral + take_tokens(memory["rows"], cache["fourier"]["position"][:, None])[:, 0]
+                    spectral = (
+                        spectral
+                        + take_tokens(memory["rows"], cache["fourier"]["position"][:, None])[:, 0]
+                    )
             if self.bands is not None:
                 banded, grown["wavelet"] = self.bands.step(wide(x), cache["wavelet"])
         return self._fuse(x, spectral, banded), grown
@@ -137,10 +191,15 @@ class MDFWA(TokenMixer):
         if memory is None:
             raise PluginError("mdfwa: built for a sequence that sees another, and there is none")
         rows = memory["rows"]
-        return spectral + (rows[:, : spectral.shape[1]] if keep is None else take_tokens(rows, places_of(keep).rank))
+        return spectral + (
+            rows[:, : spectral.shape[1]]
+            if keep is None
+            else take_tokens(rows, places_of(keep).rank)
+        )
 
     def _fuse(self, x: Tensor, spectral: Tensor | None, banded: Tensor | None) -> Tensor:
-        """LN(sigma(X' F_F + X~ F_W + b)), or with a gate G of X: G * X' F_F + (1 - G) * X~ F_W + b inside.
+        """LN(sigma(X' F_F + X~ F_W + b)), or with a gate G of X: G * X' F_F + (1 - G) * X~ F_W + b
+        inside.
 
         Where it sees another sequence, LN(X' F_F), or LN(G * X' F_F).
         """
@@ -148,24 +207,41 @@ class MDFWA(TokenMixer):
         if self.from_fourier is not None and spectral is not None:
             parts.append(self.from_fourier(spectral.to(x.dtype)))
         if self.project is not None and self.from_wavelet is not None and banded is not None:
-            # Two products rather than one with F_W P: so both modules are called at any size, and hooks on them.
+            # Two products rather than one with F_W P: so both modules are called at any size, and
+            # hooks on them.
             parts.append(self.from_wavelet(self.project(banded.to(x.dtype))))
         if self.bias is None:
-            seen = parts[0] if self.gate is None else torch.sigmoid(self.gate(x)) * parts[0]
-            return self.norm(self.dropout(seen))
+            if self.gate is None:
+                total = parts[0]
+            else:
+                total = torch.sigmoid(self.gate(x)) * parts[0]
+            return self.norm(self.dropout(total))
         if len(parts) == 1:
             return self.norm(self.dropout(F.gelu(parts[0] + self.bias)))
-        return self.norm(self.dropout(fuse(parts[0], parts[1], None if self.gate is None else self.gate(x), self.bias)))
+        return self.norm(
+            self.dropout(
+                fuse(parts[0], parts[1], None if self.gate is None else self.gate(x), self.bias)
+            )
+        )
 
     def _need_length(self, config: Config) -> None:
         if self.crossing and not (self.max_len and self.context_len):
-            raise PluginError("mdfwa: role cross needs the lengths of both longest sequences, which are not known")
-        if config.branches == "wavelet" or self.max_len or not (self.causal or config.frequencies == "learned"):
+            raise PluginError(
+                "mdfwa: role cross needs the lengths of both longest sequences, which are not known"
+            )
+        if (
+            config.branches == "wavelet"
+            or self.max_len
+            or not (self.causal or config.frequencies == "learned")
+        ):
             return
         if self.causal:
-            raise PluginError("mdfwa: set period, as the length of the longest sequence is not known")
+            raise PluginError(
+                "mdfwa: set period, as the length of the longest sequence is not known"
+            )
         raise PluginError(
-            "mdfwa: the number of learned frequencies needs the length of the longest sequence, which is not known"
+            "mdfwa: the number of learned frequencies needs the length of the "
+            "longest sequence, which is not known"
         )
 
     def _refuse_beyond_length(self, length: int) -> None:
@@ -184,5 +260,8 @@ def _fourier_branch(config: Config, site: Site) -> TokenMixer:
     norm = "ortho" if config.norm == "auto" else config.norm
     assert norm != "causal_rms"
     return Fourier(
-        fourier.Config(form=config.form, norm=norm, frequencies=config.frequencies, terms=config.terms), site
+        fourier.Config(
+            form=config.form, norm=norm, frequencies=config.frequencies, terms=config.terms
+        ),
+        site,
     )

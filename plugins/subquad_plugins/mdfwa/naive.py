@@ -1,7 +1,9 @@
-"""MDFWA by dense matrices and PyWavelets, with the paper's names: the oracle that the mixer is tested against.
+"""MDFWA by dense matrices and PyWavelets, with the paper's names: the oracle that the mixer is
+tested against.
 
 Letters: B batch, L length, D model width, J scales, N period.
-Reference: Kiruluta et al., arXiv 2111.15473v2, Sec. 3.2-3.4; readings in docs/reference/mixers/mdfwa.md.
+Reference: Kiruluta et al., arXiv 2111.15473v2, Sec. 3.2-3.4; readings in
+docs/reference/mixers/mdfwa.md.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def mdfwa(
         alpha: (J,), or (J+1,) with the approximation's weight last.
         gain: (D,) of the layer norm; no norm where None.
         bias: (D,) of the layer norm.
-        W_G: (D, D), multiplied from the right: the gate G = sigmoid(X W_G + b_G); no gate where None.
+        W_G: (D, D), multiplied from the right: the gate G = sigmoid(X W_G + b_G); no gate where
+            None.
         b_G: (D,).
         form: of the Fourier branch where not causal.
         norm: of the Fourier branch.
@@ -63,23 +66,19 @@ def mdfwa(
     Returns:
         (B, L, D), meaningless at padding.
     """
-    share = other = torch.ones_like(X)
-    if W_G is not None and b_G is not None:
-        share = torch.sigmoid(X @ W_G + b_G)
-        other = 1 - share
+    share, other = _shares(X, W_G, b_G)
     total = b.expand_as(X)
     if F_F is not None:
         total = total + share * (_fourier(X, form, norm, omega, delta, period, keep) @ F_F)
     if F_W is not None:
         assert alpha is not None
         assert P is not None
-        causal = period is not None
         banded = wavelet_branch(
-            X, alpha, P, wavelet=wavelet, mode=mode, atrous=causal, include_approx=include_approx, keep=keep
-        )
+            X, alpha, P, wavelet=wavelet, mode=mode, atrous=period is not None,
+            include_approx=include_approx, keep=keep,
+        )  # fmt: skip
         total = total + other * (banded @ F_W)
-    Y = F.gelu(total)
-    return Y if gain is None else F.layer_norm(Y, Y.shape[-1:], gain, bias)
+    return _normed(F.gelu(total), gain, bias)
 
 
 def cross_mixing(
@@ -98,9 +97,11 @@ def cross_mixing(
     keep: Tensor | None = None,
     source_keep: Tensor | None = None,
 ) -> Tensor:
-    """LN(C) with C = M^ W_V, M^ the rows of Q in the causal Fourier sum over M = [E; Q]; a layer is Q + LN(C).
+    """LN(C) with C = M^ W_V, M^ the rows of Q in the causal Fourier sum over M = [E; Q]; a layer is
+    Q + LN(C).
 
-    E stands at the first N_s places, with zeros where it is shorter, and Q behind it, so that N = N_s + N_t is fixed.
+    E stands at the first N_s places, with zeros where it is shorter, and Q behind it, so that N =
+    N_s + N_t is fixed.
 
     Args:
         Q: (B, L, D) float64, the targets.
@@ -110,7 +111,8 @@ def cross_mixing(
         N_t: most targets.
         norm: of the Fourier sum.
         delta: (N_t,) learned distances of the targets' frequencies from their places.
-        W_q: (D, D), multiplied from the right: C is multiplied by sigmoid(Q W_q + b_q); no gate where None.
+        W_q: (D, D), multiplied from the right: C is multiplied by sigmoid(Q W_q + b_q); no gate
+            where None.
         b_q: (D,).
         gain: (D,) of the layer norm; no norm where None.
         bias: (D,) of the layer norm.
@@ -120,20 +122,39 @@ def cross_mixing(
     Returns:
         (B, L, D), meaningless at padding.
     """
-    out, distance = torch.zeros_like(Q), None
+    out = torch.zeros_like(Q)
+    distance = None
     if delta is not None:
         distance = torch.cat([delta.new_zeros(N_s), delta])
     for i, (targets, sources) in enumerate(zip(Q, E, strict=True)):
-        real = torch.ones(len(targets), dtype=torch.bool) if keep is None else keep[i]
+        if keep is None:
+            real = torch.ones(len(targets), dtype=torch.bool)
+        else:
+            real = keep[i]
         M = Q.new_zeros(N_s + N_t, Q.shape[2])
-        sources = sources if source_keep is None else sources[source_keep[i]]
+        if source_keep is not None:
+            sources = sources[source_keep[i]]
         M = torch.cat([sources, M[: N_s - len(sources)], targets[real], M[: N_t - int(real.sum())]])
         rows = causal_oracle.causal_fourier(M[None], N_s + N_t, norm, distance)[0, N_s:]
         out[i, real] = rows[: int(real.sum())]
     C = out @ W_V
     if W_q is not None and b_q is not None:
         C = torch.sigmoid(Q @ W_q + b_q) * C
-    return C if gain is None else F.layer_norm(C, C.shape[-1:], gain, bias)
+    return _normed(C, gain, bias)
+
+
+def _shares(X: Tensor, W_G: Tensor | None, b_G: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What the Fourier and the wavelet branch are multiplied by: G and 1 - G, or 1 and 1."""
+    if W_G is None or b_G is None:
+        return torch.ones_like(X), torch.ones_like(X)
+    share = torch.sigmoid(X @ W_G + b_G)
+    return share, 1 - share
+
+
+def _normed(Y: Tensor, gain: Tensor | None, bias: Tensor | None) -> Tensor:
+    if gain is None:
+        return Y
+    return F.layer_norm(Y, Y.shape[-1:], gain, bias)
 
 
 def _fourier(
@@ -149,8 +170,15 @@ def _fourier(
         return oracle.fourier(X, form, norm, omega, keep)
     out = torch.zeros_like(X)
     for i, sample in enumerate(X):
-        real = torch.ones(len(sample), dtype=torch.bool) if keep is None else keep[i]
+        if keep is None:
+            real = torch.ones(len(sample), dtype=torch.bool)
+        else:
+            real = keep[i]
         if real.any():
-            distance = None if delta is None else delta[: int(real.sum())]
-            out[i, real] = causal_oracle.causal_fourier(sample[real][None], period, norm, distance)[0]
+            if delta is None:
+                distance = None
+            else:
+                distance = delta[: int(real.sum())]
+            rows = causal_oracle.causal_fourier(sample[real][None], period, norm, distance)
+            out[i, real] = rows[0]
     return out

@@ -19,22 +19,44 @@ class LayerConfig(MixerConfig):
     """Parameters of Mega's layer, whatever its attention: shared with MegaCUR."""
 
     attention: Literal["softmax", "laplace"] = param(
-        "softmax", meaning="attention function; laplace acts on each score alone", search=("softmax", "laplace")
+        "softmax",
+        meaning="attention function; laplace acts on each score alone",
+        search=("softmax", "laplace"),
     )
     attention_dim: int | None = param(
-        None, meaning="width of queries and keys; null: half of dim", symbol="z", ge=1, le=4096, search=(32, 64, 96)
+        None,
+        meaning="width of queries and keys; null: half of dim",
+        symbol="z",
+        ge=1,
+        le=4096,
+        search=(32, 64, 96),
     )
     value_dim: int | None = param(
-        None, meaning="width of values; null: twice dim", symbol="v", ge=1, le=65536, search=(128, 160, 256, 320)
+        None,
+        meaning="width of values; null: twice dim",
+        symbol="v",
+        ge=1,
+        le=65536,
+        search=(128, 160, 256, 320),
     )
     ema_dim: int = param(
-        16, meaning="moving averages per channel", symbol="h", ge=1, le=256, search=(1, 2, 4, 8, 16, 32)
+        16,
+        meaning="moving averages per channel",
+        symbol="h",
+        ge=1,
+        le=256,
+        search=(1, 2, 4, 8, 16, 32),
     )
     bidirectional: bool = param(
-        True, meaning="a second moving average from the future; a causal mixer never has one", search=(True, False)
+        True,
+        meaning="a second moving average from the future; a causal mixer never has one",
+        search=(True, False),
     )
     truncation: int = param(
-        0, meaning="longest lag of the moving average plus one; 0: no limit", ge=0, search=(0, 1024, 4096)
+        0,
+        meaning="longest lag of the moving average plus one; 0: no limit",
+        ge=0,
+        search=(0, 1024, 4096),
     )
     bias: Literal["simple", "rotary"] = param(
         "simple",
@@ -61,9 +83,15 @@ class LayerConfig(MixerConfig):
         search=("none", "layer", "scale", "rms"),
     )
     dropout: float = param(
-        0.0, meaning="dropout of the moving average and of the gated hidden state", ge=0, lt=1, search=Range(0.0, 0.3)
+        0.0,
+        meaning="dropout of the moving average and of the gated hidden state",
+        ge=0,
+        lt=1,
+        search=Range(0.0, 0.3),
     )
-    value_dropout: float = param(0.0, meaning="dropout of values", ge=0, lt=1, search=Range(0.0, 0.3))
+    value_dropout: float = param(
+        0.0, meaning="dropout of values", ge=0, lt=1, search=Range(0.0, 0.3)
+    )
 
     @model_validator(mode="after")
     def _rotary_needs_pairs(self) -> LayerConfig:
@@ -77,12 +105,15 @@ class LayerConfig(MixerConfig):
             raise ValueError(self.no_effect("bidirectional", "a causal mixer"))
         if self.max_positions and site.max_len > self.max_positions:
             raise ValueError(
-                f"max_positions {self.max_positions} is less than the longest sequence, {site.max_len}: "
+                f"max_positions {self.max_positions} is less than the longest "
+                f"sequence, {site.max_len}: "
                 "give at least that, or 0"
             )
         if site.max_len and self.truncation >= site.max_len:
             longest = f"sequences of at most {site.max_len} tokens"
-            raise ValueError(self.no_effect("truncation", longest, f"a truncation below {site.max_len}"))
+            raise ValueError(
+                self.no_effect("truncation", longest, f"a truncation below {site.max_len}")
+            )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
@@ -100,7 +131,9 @@ class LayerConfig(MixerConfig):
 class Config(LayerConfig):
     """Parameters of Mega."""
 
-    attention_dropout: float = param(0.0, meaning="dropout of attention weights", ge=0, lt=1, search=Range(0.0, 0.3))
+    attention_dropout: float = param(
+        0.0, meaning="dropout of attention weights", ge=0, lt=1, search=Range(0.0, 0.3)
+    )
 
 
 PLUGIN = MixerPlugin(
@@ -108,11 +141,18 @@ PLUGIN = MixerPlugin(
     build="subquad_plugins.mega.mixer:Mega",
     summary="Mega: gated attention on a damped moving average, whole or in chunks",
     paper="Ma et al. 2023, Mega: Moving Average Equipped Gated Attention",
-    facts=Facts(causal="optional", padding_invariant=True, max_length="site", complexity="L^2", leak=1e-12),
+    facts=Facts(
+        causal="optional", padding_invariant=True, max_length="site", complexity="L^2", leak=1e-12
+    ),
     variants={
         "laplace": {"attention": "laplace"},
         "chunk": {"chunk_size": 16},
-        "laplace-chunk": {"attention": "laplace", "chunk_size": 16, "truncation": 4, "norm": "scale"},
+        "laplace-chunk": {
+            "attention": "laplace",
+            "chunk_size": 16,
+            "truncation": 4,
+            "norm": "scale",
+        },
         "rotary": {"bias": "rotary"},
     },
 )

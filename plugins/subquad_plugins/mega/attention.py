@@ -3,7 +3,8 @@
 softmax: softmax(q k^T / sqrt(z) + B)
 laplace: Phi((q k^T / count + B - mu) / sigma), Phi the normal distribution
 
-Letters: G groups (batch times chunks in any arrangement), Q queries, K keys, z attention width, v value width.
+Letters: G groups (batch times chunks in any arrangement), Q queries, K keys, z attention width, v
+value width.
 Reference: Ma et al. 2023, Mega, Eq. 8 and 16 (Laplace: mu = sqrt(1/2), sigma = sqrt(1 / (4 pi))).
 """
 
@@ -19,7 +20,9 @@ from subquad_plugins.numerics.tensors import laplace, wide
 Form = Literal["softmax", "laplace"]
 
 
-def visible_keys(keep: Tensor | None, length: int, *, causal: bool, device: torch.device) -> Tensor | None:
+def visible_keys(
+    keep: Tensor | None, length: int, *, causal: bool, device: torch.device
+) -> Tensor | None:
     """Which key each query may see.
 
     Args:
@@ -31,11 +34,16 @@ def visible_keys(keep: Tensor | None, length: int, *, causal: bool, device: torc
     Returns:
         bool that broadcasts to (..., Q, K), or None for all.
     """
-    seen = None if keep is None else keep[..., None, :]
+    if keep is None:
+        visible = None
+    else:
+        visible = keep[..., None, :]
     if not causal:
-        return seen
+        return visible
     past = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    return past if seen is None else seen & past
+    if visible is None:
+        return past
+    return visible & past
 
 
 def scaled_queries(q: Tensor, visible: Tensor | None, keys: int, form: Form) -> Tensor:
@@ -58,11 +66,14 @@ def attention_weights(scores: Tensor, visible: Tensor | None, form: Form) -> Ten
         visible: bool that broadcasts to it, or None.
 
     Returns:
-        (..., Q, K). A softmax row that sees nothing (all padding) takes all keys alike, so that it stays finite.
+        (..., Q, K). A softmax row that sees nothing (all padding) takes all keys alike, so that it
+        stays finite.
     """
     if form == "laplace":
         weights = laplace(scores)
-        return weights if visible is None else weights.masked_fill(~visible, 0.0)
+        if visible is None:
+            return weights
+        return weights.masked_fill(~visible, 0.0)
     if visible is None:
         return torch.softmax(scores, -1)
     hidden = ~visible & visible.any(-1, keepdim=True)
@@ -70,7 +81,13 @@ def attention_weights(scores: Tensor, visible: Tensor | None, form: Form) -> Ten
 
 
 def mega_weights(
-    q: Tensor, k: Tensor, bias: Tensor, form: Form, *, keep: Tensor | None = None, causal: bool = False
+    q: Tensor,
+    k: Tensor,
+    bias: Tensor,
+    form: Form,
+    *,
+    keep: Tensor | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """Mega's attention matrix, f(scale q k^T + B).
 
@@ -79,7 +96,8 @@ def mega_weights(
         k: (..., L, z).
         bias: B, (L, L) or what broadcasts to the scores.
         form: f and its scale.
-        keep: (..., L) bool, True = real token; such keys alone get weight, and are counted by laplace.
+        keep: (..., L) bool, True = real token; such keys alone get weight, and are counted by
+            laplace.
         causal: whether a query sees itself and earlier keys only.
 
     Returns:

@@ -1,9 +1,10 @@
 """Relative position biases: B[i, j] = b(j - i), as one value per distance.
 
-Both published forms depend on the distance alone, so each offers the 2 L - 1 values b(-(L - 1)) .. b(L - 1); the dense
-matrix, some of its rows, or some of its columns are then a matter of indexing.
+Both published forms depend on the distance alone, so each offers the 2 L - 1 values b(-(L - 1)) ..
+b(L - 1); the dense matrix, some of its rows, or some of its columns are then a matter of indexing.
 
-Letters: B batch, L length, M selected rows or columns, z attention width, P largest number of positions.
+Letters: B batch, L length, M selected rows or columns, z attention width, P largest number of
+positions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class RelativeBias(nn.Module, ABC):
 
     @abstractmethod
     def distances(self, length: int) -> Tensor:
-        """b(-(L - 1)) .. b(L - 1), (2 L - 1,), fp32 at least; place L - 1 + j - i belongs to query i and key j.
+        """b(-(L - 1)) .. b(L - 1), (2 L - 1,), fp32 at least; place L - 1 + j - i belongs to query
+        i and key j.
 
         Raises:
             PluginError: the length is above the limit.
@@ -48,17 +50,20 @@ class SimpleBias(RelativeBias):
         limit = (len(self.table) + 1) // 2
         if length > limit:
             raise PluginError(
-                f"a sequence of {length} tokens is too long for a relative bias of {limit} positions: "
+                f"a sequence of {length} tokens is too long for a relative bias of "
+                f"{limit} positions: "
                 "build the mixer for longer ones, with a larger max_positions, or with bias rotary"
             )
         return wide(self.table[limit - length : limit + length - 1])
 
 
 class RotaryBias(RelativeBias):
-    """<R_i a, R_j b> with learned vectors a, b and rotations R_t: channel pair m is turned by t / 10000^(m / (z/2)).
+    """<R_i a, R_j b> with learned vectors a, b and rotations R_t: channel pair m is turned by t /
+    10000^(m / (z/2)).
 
-    The authors' code builds both rotated (L, z) tables and their product; as the rotations cancel up to the distance
-    t = j - i, b(t) = sum_m (a_m b_m + a'_m b'_m) cos(t w_m) + (a'_m b_m - a_m b'_m) sin(t w_m), which costs L z.
+    The authors' code builds both rotated (L, z) tables and their product; as the rotations cancel
+    up to the distance t = j - i, b(t) = sum_m (a_m b_m + a'_m b'_m) cos(t w_m) + (a'_m b_m - a_m
+    b'_m) sin(t w_m), which costs L z.
 
     Args:
         width: z, even.
@@ -71,12 +76,16 @@ class RotaryBias(RelativeBias):
         self.key = nn.Parameter(torch.randn(width) * 0.02)
 
     def distances(self, length: int) -> Tensor:
-        (a, a2), (b, b2) = wide(self.query).chunk(2), wide(self.key).chunk(2)
+        (a, a2) = wide(self.query).chunk(2)
+        (b, b2) = wide(self.key).chunk(2)
         places = torch.arange(1 - length, length, device=a.device, dtype=torch.float64)
         rates = 10000.0 ** (-torch.arange(len(a), device=a.device, dtype=torch.float64) / len(a))
         angles = places[:, None] * rates
-        cosines, sines = angles.cos().to(a.dtype), angles.sin().to(a.dtype)
-        return cosines @ (a * b + a2 * b2) + sines @ (a2 * b - a * b2)
+        cosines = angles.cos().to(a.dtype)
+        sines = angles.sin().to(a.dtype)
+        in_phase = a * b + a2 * b2
+        across = a2 * b - a * b2
+        return cosines @ in_phase + sines @ across
 
 
 def dense_bias(distances: Tensor) -> Tensor:
@@ -93,4 +102,6 @@ def bias_rows(distances: Tensor, rows: Tensor) -> Tensor:
 def bias_columns(distances: Tensor, columns: Tensor) -> Tensor:
     """B[:, columns], (..., L, M), from (2 L - 1,) and column numbers (..., M)."""
     length = (len(distances) + 1) // 2
-    return distances[length - 1 + columns[..., None, :] - torch.arange(length, device=columns.device)[:, None]]
+    return distances[
+        length - 1 + columns[..., None, :] - torch.arange(length, device=columns.device)[:, None]
+    ]

@@ -1,15 +1,19 @@
 """Multi-dimensional damped exponential moving average (EMA), as kernel, convolution and recurrence.
 
-Each channel is expanded to N numbers, each of them smoothed by its own EMA, and projected back to one:
+Each channel is expanded to N numbers, each of them smoothed by its own EMA, and projected back to
+one:
 
-    h_t = q h_{t-1} + p beta x_t,   y_t = sum_n eta_n h_{t,n} / sqrt(N),   p = sigmoid(w),  q = 1 - p sigmoid(d)
+    h_t = q h_{t-1} + p beta x_t,   y_t = sum_n eta_n h_{t,n} / sqrt(N)
+    p = sigmoid(w),  q = 1 - p sigmoid(d)
     so y_t = sum_{j >= 0} k_j x_{t-j} with k_j = sum_n p beta eta q^j / sqrt(N)
 
 Both ways, a second kernel of this form runs from the future; the token itself is in both.
 
-Letters: B batch, L length, D channels, N `ema_dim`, C kernels: D of them, or 2 D both ways, K kernel length.
-Reference: Ma et al. 2023, Mega, Eq. 2-4 (h: expansion beta, projection eta). The paper has no 1 / sqrt(N) and bounds
-alpha and delta without saying how; both as in the authors' code, which calls w `delta`, d `alpha` and eta `gamma`.
+Letters: B batch, L length, D channels, N `ema_dim`, C kernels: D of them, or 2 D both ways, K
+kernel length.
+Reference: Ma et al. 2023, Mega, Eq. 2-4 (h: expansion beta, projection eta). The paper has no 1 /
+sqrt(N) and bounds alpha and delta without saying how; both as in the authors' code, which calls w
+`delta`, d `alpha` and eta `gamma`.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from subquad_plugins.numerics.tensors import wide
 def ema_rates(weight_logit: Tensor, damping_logit: Tensor) -> tuple[Tensor, Tensor]:
     """p = sigmoid(w), the weight of the new value, and log q = log(1 - p sigmoid(d)); all (C, N).
 
-    q is held above the smallest rounding error, so that its logarithm stays finite where p and sigmoid(d) round to 1.
+    q is held above the smallest rounding error, so that its logarithm stays finite where p and
+    sigmoid(d) round to 1.
     """
     weight = torch.sigmoid(weight_logit)
     forgotten = weight * torch.sigmoid(damping_logit)
@@ -51,11 +56,18 @@ def ema_kernel(
         (C, K).
     """
     weight, log_decay = ema_rates(weight_logit, damping_logit)
-    return exponential_kernel(log_decay, weight * expansion * projection / math.sqrt(weight.shape[1]), length)
+    return exponential_kernel(
+        log_decay, weight * expansion * projection / math.sqrt(weight.shape[1]), length
+    )
 
 
 def ema_step(
-    x: Tensor, state: Tensor, weight_logit: Tensor, damping_logit: Tensor, expansion: Tensor, projection: Tensor
+    x: Tensor,
+    state: Tensor,
+    weight_logit: Tensor,
+    damping_logit: Tensor,
+    expansion: Tensor,
+    projection: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """One step of the recurrence.
 
@@ -86,7 +98,10 @@ class DampedEMA(nn.Module):
         super().__init__()
         self.bidirectional = bidirectional
         self.truncation = truncation
-        kernels = 2 * dim if bidirectional else dim
+        if bidirectional:
+            kernels = 2 * dim
+        else:
+            kernels = dim
         self.weight_logit = nn.Parameter(torch.randn(kernels, ema_dim) * 0.2)
         self.damping_logit = nn.Parameter(torch.randn(kernels, ema_dim) * 0.2)
         signs = 1.0 - 2.0 * (torch.arange(ema_dim) % 2)
@@ -95,15 +110,21 @@ class DampedEMA(nn.Module):
         self.skip = nn.Parameter(torch.randn(dim))
 
     def kernel(self, length: int) -> Tensor:
-        """(C, K): kernels for a sequence of `length`; the second half of them runs from the future. fp32 at least."""
-        length = min(length, self.truncation) if self.truncation else length
+        """(C, K): kernels for a sequence of `length`; the second half of them runs from the
+        future. fp32 at least.
+        """
+        if self.truncation:
+            length = min(length, self.truncation)
         return ema_kernel(*self._coefficients(), length)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D) in fp32 at least; padding enters as zeros."""
         with torch.autocast(x.device.type, enabled=False):
             x = wide(x)
-            real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
+            if keep is None:
+                real = x
+            else:
+                real = x.masked_fill(~keep[..., None], 0.0)
             kernel = self.kernel(x.shape[1])
             if self.bidirectional:
                 past, future = kernel.chunk(2)
@@ -127,4 +148,9 @@ class DampedEMA(nn.Module):
             return F.silu(averaged + x * self.skip.to(x.dtype)), state
 
     def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return wide(self.weight_logit), wide(self.damping_logit), wide(self.expansion), wide(self.projection)
+        return (
+            wide(self.weight_logit),
+            wide(self.damping_logit),
+            wide(self.expansion),
+            wide(self.projection),
+        )

@@ -1,13 +1,15 @@
-"""The layer that Mega and MegaCUR share: moving average, gates, chunks and decode cache around one attention.
+"""The layer that Mega and MegaCUR share: moving average, gates, chunks and decode cache around one
+attention.
 
     x' = norm(x);  value = silu(x' W_v);  m = silu(EMA(x') + omega x')
     [u | z | r | h] = m W;  q, k = silu(z) * scale + shift;  a = attention(q, k, value)
     out = sigmoid(u) * (silu(h + (a * silu(r)) W_o) - x)
 
-The authors' layer is x + out, and the norm of that where they norm afterwards: see docs/reference/mixers/mega.md.
+The authors' layer is x + out, and the norm of that where they norm afterwards: see
+docs/reference/mixers/mega.md.
 
-Letters: B batch, L length, D model width, z attention width, v value width, c chunk length, G chunks, N EMA width,
-T cached positions.
+Letters: B batch, L length, D model width, z attention width, v value width, c chunk length, G
+chunks, N EMA width, T cached positions.
 Reference: Ma et al. 2023, Mega, Section 3.
 """
 
@@ -50,7 +52,8 @@ class GatedAttention(TokenMixer):
         site: where it stands. There is one head, whatever `site.num_heads`.
 
     Raises:
-        PluginError: the simple bias has no size: neither a longest sequence nor `max_positions` nor `chunk_size`.
+        PluginError: the simple bias has no size: neither a longest sequence nor `max_positions` nor
+            `chunk_size`.
     """
 
     def __init__(self, config: LayerConfig, site: Site):
@@ -62,7 +65,9 @@ class GatedAttention(TokenMixer):
         self.sizes = (site.dim, width, values, site.dim)
         self.norm = NORMS[config.norm](site.dim)
         both = config.bidirectional and not site.causal
-        self.ema = DampedEMA(site.dim, config.ema_dim, bidirectional=both, truncation=config.truncation)
+        self.ema = DampedEMA(
+            site.dim, config.ema_dim, bidirectional=both, truncation=config.truncation
+        )
         self.value = nn.Linear(site.dim, values)
         self.branches = nn.Linear(site.dim, sum(self.sizes))
         self.out = nn.Linear(values, site.dim)
@@ -74,7 +79,9 @@ class GatedAttention(TokenMixer):
             nn.init.zeros_(linear.bias)
 
     @abstractmethod
-    def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor
+    ) -> Tensor:
         """Attention within each chunk.
 
         Args:
@@ -97,7 +104,9 @@ class GatedAttention(TokenMixer):
 
     @property
     def caches(self) -> bool:
-        """Causal, and the moving average not cut off: its recurrence cannot forget a single token."""
+        """Causal, and the moving average not cut off: its recurrence cannot forget a single
+        token.
+        """
         untruncated = not self.config.truncation or 0 < self.max_len <= self.config.truncation
         return self.causal and untruncated
 
@@ -105,8 +114,12 @@ class GatedAttention(TokenMixer):
         if not self.caches:
             return super().prefill(x, keep=keep)
         out, branches = self._mix(x, keep)
-        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
-        keys, values = self._current(branches.k, lengths), self._current(branches.value, lengths)
+        if keep is None:
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            lengths = keep.sum(1)
+        keys = self._current(branches.k, lengths)
+        values = self._current(branches.value, lengths)
         state = self.ema.start(self.norm(x), keep)
         return out, {"ema": state, "keys": keys, "values": values, "position": lengths}
 
@@ -117,7 +130,10 @@ class GatedAttention(TokenMixer):
         averaged, state = self.ema.step(normed, cache["ema"])
         branches = self._branches(normed, averaged)
         position = cache["position"]
-        place = position % self.config.chunk_size if self.config.chunk_size else position
+        if self.config.chunk_size:
+            place = position % self.config.chunk_size
+        else:
+            place = position
         capacity = self._capacity(place, cache["keys"].shape[1])
         keys = _put(cache["keys"], branches.k, place, capacity)
         values = _put(cache["values"], branches.value, place, capacity)
@@ -131,21 +147,28 @@ class GatedAttention(TokenMixer):
 
     def _mix(self, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Branches]:
         normed = self.norm(x)
-        branches = self._branches(normed, self._dropped(self.ema(normed, keep), self.config.dropout))
+        branches = self._branches(
+            normed, self._dropped(self.ema(normed, keep), self.config.dropout)
+        )
         return self._combine(x, branches, self._attend_chunks(branches, keep)), branches
 
     def _branches(self, normed: Tensor, averaged: Tensor) -> Branches:
         value = F.silu(self.value(normed))
         update, z, reset, hidden = self.branches(averaged.to(value.dtype)).split(self.sizes, -1)
-        q, k = (F.silu(z)[..., None, :] * self.scale + self.shift).to(value.dtype).unbind(-2)
+        scaled = F.silu(z)[..., None, :] * self.scale + self.shift
+        q, k = scaled.to(value.dtype).unbind(-2)
         return Branches(torch.sigmoid(update), q, k, F.silu(reset), hidden, value)
 
     def _combine(self, x: Tensor, branches: Branches, mixed: Tensor) -> Tensor:
         hidden = F.silu(branches.hidden + self.out(mixed * branches.reset))
-        return (branches.update * (self._dropped(hidden, self.config.dropout) - x)).to(branches.value.dtype)
+        return (branches.update * (self._dropped(hidden, self.config.dropout) - x)).to(
+            branches.value.dtype
+        )
 
     def _attend_chunks(self, branches: Branches, keep: Tensor | None) -> Tensor:
-        """(B, L, v): the sequence cut into chunks, the last one filled up with padding, and put together again."""
+        """(B, L, v): the sequence cut into chunks, the last one filled up with padding, and put
+        together again.
+        """
         length = branches.q.shape[1]
         size = min(self.config.chunk_size or length, length)
         missing = -length % size
@@ -153,9 +176,11 @@ class GatedAttention(TokenMixer):
             keep = branches.q.new_ones(branches.q.shape[:2], dtype=torch.bool)
         value = self._dropped(branches.value, self.config.value_dropout)
         q, k, value = (
-            F.pad(one, (0, 0, 0, missing)).unflatten(1, (-1, size)) for one in (branches.q, branches.k, value)
+            F.pad(tensor, (0, 0, 0, missing)).unflatten(1, (-1, size))
+            for tensor in (branches.q, branches.k, value)
         )
-        keep = None if keep is None else F.pad(keep, (0, missing)).unflatten(1, (-1, size))
+        if keep is not None:
+            keep = F.pad(keep, (0, missing)).unflatten(1, (-1, size))
         return self.attend(q, k, value, keep, self.bias.distances(size)).flatten(1, 2)[:, :length]
 
     def _attend_one(self, q: Tensor, keys: Tensor, values: Tensor, place: Tensor) -> Tensor:
@@ -169,11 +194,16 @@ class GatedAttention(TokenMixer):
         return (weights.to(values.dtype) @ values)[:, 0]
 
     def _current(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The tokens that the next one may see, (B, T, .): all, or those of the chunk under way, from its start."""
+        """The tokens that the next one may see, (B, T, .): all, or those of the chunk under way,
+        from its start.
+        """
         size = self.config.chunk_size
         if not size:
             return tokens
-        places = torch.arange(min(size, tokens.shape[1]), device=tokens.device) + (lengths // size * size)[:, None]
+        places = (
+            torch.arange(min(size, tokens.shape[1]), device=tokens.device)
+            + (lengths // size * size)[:, None]
+        )
         places = places.clamp_max(tokens.shape[1] - 1)[..., None].expand(-1, -1, tokens.shape[2])
         return tokens.gather(1, places)
 
@@ -186,12 +216,15 @@ class GatedAttention(TokenMixer):
             return cached + 1
         if int(place.max()) >= most:
             raise PluginError(
-                f"a sequence of {int(place.max()) + 1} tokens is too long for a relative bias of {most} positions"
+                f"a sequence of {int(place.max()) + 1} tokens is too long for a "
+                f"relative bias of {most} positions"
             )
         return most
 
     def _dropped(self, x: Tensor, rate: float) -> Tensor:
-        return dropout(x, rate) if rate and self.training else x
+        if rate and self.training:
+            return dropout(x, rate)
+        return x
 
 
 def _bias(config: LayerConfig, site: Site, width: int) -> RelativeBias:
@@ -216,4 +249,6 @@ def _rolled(x: Tensor, by: Tensor) -> Tensor:
 def _put(cached: Tensor, new: Tensor, place: Tensor, capacity: int) -> Tensor:
     """A copy of (B, T, .) with `capacity` places and `new` (B, .) at each sample's `place`."""
     grown = F.pad(cached, (0, 0, 0, capacity - cached.shape[1]))
-    return grown.scatter(1, place[:, None, None].expand(-1, 1, grown.shape[2]), new[:, None].to(grown.dtype))
+    return grown.scatter(
+        1, place[:, None, None].expand(-1, 1, grown.shape[2]), new[:, None].to(grown.dtype)
+    )

@@ -26,6 +26,10 @@ class Mega(GatedAttention):
         super().__init__(config, site)
         self.attention_dropout = config.attention_dropout
 
-    def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
-        weights = mega_weights(q, k, dense_bias(bias), self.config.attention, keep=keep, causal=self.causal)
+    def attend(
+        self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor
+    ) -> Tensor:
+        weights = mega_weights(
+            q, k, dense_bias(bias), self.config.attention, keep=keep, causal=self.causal
+        )
         return self._dropped(weights, self.attention_dropout).to(value.dtype) @ value

@@ -1,4 +1,5 @@
-"""Mega as the paper states it: moving averages as recursions, one token after another, attention chunk by chunk.
+"""Mega as the paper states it: moving averages as recursions, one token after another, attention
+chunk by chunk.
 
 The oracle that the fast path is tested against; also the dense attention that MegaCUR approximates.
 
@@ -21,7 +22,12 @@ Weights = Mapping[str, Tensor]
 
 
 def mega(
-    x: Tensor, weights: Weights, config: LayerConfig, *, causal: bool = False, keep: Tensor | None = None
+    x: Tensor,
+    weights: Weights,
+    config: LayerConfig,
+    *,
+    causal: bool = False,
+    keep: Tensor | None = None,
 ) -> Tensor:
     """What the mixer returns; the authors' layer is x plus this. Rows of padding are meaningless.
 
@@ -37,7 +43,10 @@ def mega(
     """
     out = torch.zeros_like(x)
     for sample in range(len(x)):
-        real = slice(None) if keep is None else keep[sample].nonzero()[:, 0]
+        if keep is None:
+            real = slice(None)
+        else:
+            real = keep[sample].nonzero()[:, 0]
         if len(x[sample, real]):
             out[sample, real] = _one(x[sample, real], weights, config, causal)
     return out
@@ -52,8 +61,11 @@ def _one(x: Tensor, weights: Weights, config: LayerConfig, causal: bool) -> Tens
     normed = _norm(x, weights, config)
     value = F.silu(project("value", normed))
     averaged = F.silu(ema(normed, weights, config.truncation) + weights["ema.skip"] * normed)
-    z_dim, v_dim = weights["scale"].shape[1], value.shape[1]
-    update, z, reset, hidden = project("branches", averaged).split((x.shape[1], z_dim, v_dim, x.shape[1]), -1)
+    z_dim = weights["scale"].shape[1]
+    v_dim = value.shape[1]
+    update, z, reset, hidden = project("branches", averaged).split(
+        (x.shape[1], z_dim, v_dim, x.shape[1]), -1
+    )
     q = F.silu(z) * weights["scale"][0] + weights["shift"][0]
     k = F.silu(z) * weights["scale"][1] + weights["shift"][1]
     size = config.chunk_size or len(x)
@@ -64,20 +76,30 @@ def _one(x: Tensor, weights: Weights, config: LayerConfig, causal: bool) -> Tens
 
 
 def ema(x: Tensor, weights: Weights, truncation: int = 0) -> Tensor:
-    """The moving average of (L, D) by its recursion, and the one from the future where there are weights for it."""
+    """The moving average of (L, D) by its recursion, and the one from the future where there are
+    weights for it.
+    """
     names = ("weight_logit", "damping_logit", "expansion", "projection")
     past = {name: weights[f"ema.{name}"][: x.shape[1]] for name in names}
     future = {name: weights[f"ema.{name}"][x.shape[1] :] for name in names}
     averaged = _recursion(x, truncation, **past)
-    return averaged + _recursion(x.flip(0), truncation, **future).flip(0) if len(future["expansion"]) else averaged
+    if len(future["expansion"]):
+        return averaged + _recursion(x.flip(0), truncation, **future).flip(0)
+    return averaged
 
 
 def _recursion(
-    x: Tensor, truncation: int, weight_logit: Tensor, damping_logit: Tensor, expansion: Tensor, projection: Tensor
+    x: Tensor,
+    truncation: int,
+    weight_logit: Tensor,
+    damping_logit: Tensor,
+    expansion: Tensor,
+    projection: Tensor,
 ) -> Tensor:
     p = torch.sigmoid(weight_logit)
     q = 1 - p * torch.sigmoid(damping_logit)
-    state, outputs = torch.zeros_like(p), []
+    state = torch.zeros_like(p)
+    outputs = []
     for t in range(len(x)):
         state = q * state + p * expansion * x[t, :, None]
         if truncation and t >= truncation:
@@ -89,7 +111,10 @@ def _recursion(
 def _weights(q: Tensor, k: Tensor, weights: Weights, config: LayerConfig, causal: bool) -> Tensor:
     """The attention matrix of one chunk, (c, c)."""
     length = len(q)
-    past = torch.ones(length, length, dtype=torch.bool).tril() if causal else torch.ones(length, length).bool()
+    if causal:
+        past = torch.ones(length, length, dtype=torch.bool).tril()
+    else:
+        past = torch.ones(length, length).bool()
     scores = q @ k.T
     if config.attention == "softmax":
         scores = scores / math.sqrt(q.shape[1]) + bias_matrix(weights, length)
@@ -103,7 +128,11 @@ def bias_matrix(weights: Weights, length: int) -> Tensor:
     if "bias.table" in weights:
         table = weights["bias.table"]
         middle = (len(table) - 1) // 2
-        return torch.stack([torch.stack([table[middle + j - i] for j in range(length)]) for i in range(length)])
+        rows = []
+        for i in range(length):
+            entries = [table[middle + j - i] for j in range(length)]
+            rows.append(torch.stack(entries))
+        return torch.stack(rows)
     queries = torch.stack([_rotated(weights["bias.query"], place) for place in range(length)])
     keys = torch.stack([_rotated(weights["bias.key"], place) for place in range(length)])
     return queries @ keys.T
@@ -112,7 +141,8 @@ def bias_matrix(weights: Weights, length: int) -> Tensor:
 def _rotated(vector: Tensor, place: int) -> Tensor:
     left, right = vector.chunk(2)
     angles = place * 10000.0 ** (-torch.arange(len(left), dtype=vector.dtype) / len(left))
-    cos, sin = angles.cos(), angles.sin()
+    cos = angles.cos()
+    sin = angles.sin()
     return torch.cat([left * cos - right * sin, right * cos + left * sin])
 
 

@@ -1,4 +1,6 @@
-"""The norms that a Mega layer may hold itself. Batch norm is not among them: it would couple samples."""
+"""The norms that a Mega layer may hold itself. Batch norm is not among them: it would couple
+samples.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ class ScaleNorm(nn.Module):
     Args:
         dim: D; not used, there for the same call as other norms.
 
-    Reference: Nguyen and Salazar 2019, Transformers without Tears; root mean square and 1e-6 as in Mega's code.
+    Reference: Nguyen and Salazar 2019, Transformers without Tears; root mean square and 1e-6 as in
+    Mega's code.
     """
 
     def __init__(self, dim: int):

@@ -1,14 +1,17 @@
-"""The authors' weights under our names: facebookresearch/mega, MovingAverageGatedAttention and MultiHeadEMA.
+"""The authors' weights under our names: facebookresearch/mega, MovingAverageGatedAttention and
+MultiHeadEMA.
 
 | theirs | ours |
 |---|---|
 | v_proj, mx_proj, h_proj (weight, bias) | value, branches, out |
 | gamma, beta (2, z) | scale, shift |
-| move.delta, move.alpha, move.beta (C, N, 1) | ema.weight_logit, ema.damping_logit, ema.expansion (C, N) |
+| move.delta, move.alpha, move.beta (C, N, 1) | ema.weight_logit, ema.damping_logit, ema.expansion
+(C, N) |
 | move.gamma (C, N), move.omega (D) | ema.projection, ema.skip |
 | rel_pos_bias.rel_pos_bias (2 P - 1) | bias.table |
 | rel_pos_bias.alpha, rel_pos_bias.beta (1, z) | bias.query, bias.key (z) |
-| norm.* or norm.norm.* (weight, bias; scalar) | norm.* (scale for scalar); left out where it follows the residual sum |
+| norm.* or norm.norm.* (weight, bias; scalar) | norm.* (scale for scalar); left out where it
+follows the residual sum |
 
 Rows of mx_proj are in our order already: update gate, z, reset gate, hidden.
 """
@@ -54,21 +57,21 @@ def from_official(state: Mapping[str, Tensor], *, prenorm: bool = True) -> dict[
 
     Args:
         state: the layer's own state, without a prefix.
-        prenorm: whether the layer's norm stands before it and so inside ours; the one after the residual sum is the
-            backbone's, and is left out.
+        prenorm: whether the layer's norm stands before it and so inside ours; the one after the
+            residual sum is the backbone's, and is left out.
 
     Raises:
         PluginError: an entry has no counterpart, such as those of a batch norm.
     """
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for name, value in state.items():
         if name in WITHOUT_WEIGHTS or (name.startswith("norm.") and not prenorm):
             continue
         if name not in LAYER_NAMES:
             raise PluginError(f"{name} of the authors' layer has no counterpart in this mixer")
         ours = LAYER_NAMES[name]
-        found[ours] = _shaped(ours, value)
-    return found
+        renamed[ours] = _shaped(ours, value)
+    return renamed
 
 
 def ema_from_official(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -80,4 +83,6 @@ def _shaped(ours: str, value: Tensor) -> Tensor:
     """Without the dimensions of length 1 that the authors' code carries for broadcasting."""
     if ours.endswith(("logit", "expansion")):
         return value.flatten(1)
-    return value.flatten() if ours in ("bias.query", "bias.key") else value
+    if ours in ("bias.query", "bias.key"):
+        return value.flatten()
+    return value

@@ -1,9 +1,11 @@
-"""CUR attention on Mega's scores: a few columns and rows of S = scale q k^T + B, and of B no more than these.
+"""CUR attention on Mega's scores: a few columns and rows of S = scale q k^T + B, and of B no more
+than these.
 
-    C = f(S[:, k_idx])  (L, r)     R = f(S[q_idx, :])  (p, L)     U = C[q_idx]     out = C U+ (R value)
+    C = f(S[:, k_idx])  (L, r)     R = f(S[q_idx, :])  (p, L)     U = C[q_idx]
+    out = C U+ (R value)
 
-f is Mega's softmax (C's over the selected keys alone) or Laplace, which acts on each score alone, so that C and R are
-then true columns and rows of Mega's attention matrix.
+f is Mega's softmax (C's over the selected keys alone) or Laplace, which acts on each score alone,
+so that C and R are then true columns and rows of Mega's attention matrix.
 
 Letters: B batch, L length, z attention width, v value width, p and r selected queries and keys.
 """
@@ -48,7 +50,8 @@ def megacur_attention(
     Returns:
         (B, 1, L, v), dtype of value.
     """
-    (q_idx, q_counts), (k_idx, k_counts) = queries, keys
+    q_idx, q_counts = queries
+    k_idx, k_counts = keys
     return cur_attention(
         q,
         k,

@@ -15,7 +15,8 @@ from subquad_plugins.megacur.attention import megacur_attention
 
 
 class MegaCUR(Picking, GatedAttention):
-    """Mega's layer with CUR attention: the weights of Mega under the same names, and none of its own.
+    """Mega's layer with CUR attention: the weights of Mega under the same names, and none of its
+    own.
 
     In chunks, "the first token" of `force_class` is the first of each.
 
@@ -29,11 +30,14 @@ class MegaCUR(Picking, GatedAttention):
         self.cur = config
         self.set_up(config, site)
 
-    def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor
+    ) -> Tensor:
         chunks = q.shape[1]
         # Each chunk is a sample of its own, with one head.
-        q, k, value = (one.flatten(0, 1)[:, None] for one in (q, k, value))
-        keep = None if keep is None else keep.flatten(0, 1)
+        q, k, value = (rows.flatten(0, 1)[:, None] for rows in (q, k, value))
+        if keep is not None:
+            keep = keep.flatten(0, 1)
         queries, keys = self.picks(q, k, keep, keep)
         out = megacur_attention(
             q,

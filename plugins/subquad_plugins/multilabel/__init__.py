@@ -11,7 +11,8 @@ class Config(PluginConfig):
 
     positive_weight: float = param(
         1.0,
-        meaning="weight in the loss of a class that a sample has, against 1 for one that it has not",
+        meaning="weight in the loss of a class that a sample "
+        "has, against 1 for one that it has not",
         gt=0,
         le=1e6,
         search=Range(0.1, 100.0, log=True),

@@ -1,7 +1,7 @@
 """Binary cross entropy of classes that do not exclude each other.
 
-F1 and exact match come from counts that add up exactly over batches and ranks. Average precision needs the order of all
-samples, so the final evaluation alone has it.
+F1 and exact match come from counts that add up exactly over batches and ranks. Average precision
+needs the order of all samples, so the final evaluation alone has it.
 
 Letters: B batch, N samples, C classes.
 """
@@ -23,7 +23,8 @@ from subquad_plugins.numerics.tensors import check_fit, wide
 
 
 class Multilabel(Task):
-    """Loss weight is the number of labels that are known. A class is named where its probability is above 0.5.
+    """Loss weight is the number of labels that are known. A class is named where its probability is
+    above 0.5.
 
     Args:
         config: see `Config`.
@@ -37,7 +38,9 @@ class Multilabel(Task):
         super().__init__(config, spec)
         self._positive = torch.tensor(config.positive_weight)
         if spec.target != "multilabel" or not spec.num_classes:
-            raise DataError(f"task multilabel needs a data set of several labels, this one labels {spec.target}")
+            raise DataError(
+                f"task multilabel needs a data set of several labels, this one labels {spec.target}"
+            )
 
     @property
     def num_outputs(self) -> int:
@@ -60,7 +63,9 @@ class Multilabel(Task):
         }
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`micro_f1`, `macro_f1` and `exact_match` as shares in [0, 1], and the mean `loss`; NaN without labels."""
+        """`micro_f1`, `macro_f1` and `exact_match` as shares in [0, 1], and the mean `loss`; NaN
+        without labels.
+        """
         return {**_scores(sums), "loss": float(sums["loss"]) / (int(sums["known"]) or math.nan)}
 
     def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -69,12 +74,19 @@ class Multilabel(Task):
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
         """Also `mean_average_precision`, over classes that some sample has."""
-        logit, label = kept["logit"], kept["label"]
-        if not ((label == 0) | (label == 1) | label.isnan()).all() or logit.shape != label.shape or logit.isnan().any():
+        logit = kept["logit"]
+        label = kept["label"]
+        if (
+            not ((label == 0) | (label == 1) | label.isnan()).all()
+            or logit.shape != label.shape
+            or logit.isnan().any()
+        ):
             raise ValueError("the answers are no numbers, or the labels not 0, 1 or unknown")
         precisions = [average_precision(*column) for column in zip(logit.T, label.T, strict=True)]
         return {
-            "mean_average_precision": float(torch.tensor(precisions, dtype=torch.float64).nanmean()),
+            "mean_average_precision": float(
+                torch.tensor(precisions, dtype=torch.float64).nanmean()
+            ),
             **_scores(_counts(logit, label)),
         }
 
@@ -89,13 +101,18 @@ class Multilabel(Task):
             PluginError: the outputs are not of what the data set labels.
         """
         check_fit("multilabel", outputs, labels)
-        known, outputs = ~labels.isnan(), wide(outputs)
-        wanted, positive = labels[known].to(outputs.dtype), self._positive.to(outputs)
-        return F.binary_cross_entropy_with_logits(outputs[known], wanted, reduction="none", pos_weight=positive)
+        known = ~labels.isnan()
+        outputs = wide(outputs)
+        wanted = labels[known].to(outputs.dtype)
+        positive = self._positive.to(outputs)
+        return F.binary_cross_entropy_with_logits(
+            outputs[known], wanted, reduction="none", pos_weight=positive
+        )
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> float:
-    """Mean precision at each sample that is of the class, in the order of scores; equal scores count as one step.
+    """Mean precision at each sample that is of the class, in the order of scores; equal scores
+    count as one step.
 
     Args:
         scores: (N,).
@@ -108,17 +125,23 @@ def average_precision(scores: Tensor, labels: Tensor) -> float:
     """
     known = ~labels.isnan()
     order = scores[known].argsort(descending=True, stable=True)
-    ranked, hits = scores[known][order], labels[known][order].double().cumsum(0)
+    ranked = scores[known][order]
+    hits = labels[known][order].double().cumsum(0)
     last = torch.ones(len(ranked), dtype=torch.bool)  # the last of each run of equal scores
     last[:-1] = ranked[1:] != ranked[:-1]
     named = torch.arange(1, len(ranked) + 1, dtype=torch.float64)[last]
     gained = hits[last].diff(prepend=torch.zeros(1, dtype=torch.float64))
-    return float((hits[last] / named * gained).sum() / hits[-1]) if len(hits) and hits[-1] else math.nan
+    if len(hits) and hits[-1]:
+        return float((hits[last] / named * gained).sum() / hits[-1])
+    return math.nan
 
 
 def _counts(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """int64: `right`, `named` and `true`, (C,) each, of known labels; and `exact` of `samples` with any label."""
-    known, chosen = ~labels.isnan(), outputs > 0
+    """int64: `right`, `named` and `true`, (C,) each, of known labels; and `exact` of `samples`
+    with any label.
+    """
+    known = ~labels.isnan()
+    chosen = outputs > 0
     true = labels == 1
     labelled = known.any(1)
     wrong = (known & (chosen != true)).any(1)
@@ -132,8 +155,11 @@ def _counts(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 def _scores(counts: Mapping[str, Tensor]) -> dict[str, float]:
-    """Macro F1 is the mean over classes that occur among labels or answers; F1 is 0 where nothing occurs."""
-    right, either = counts["right"].double(), (counts["named"] + counts["true"]).double()
+    """Macro F1 is the mean over classes that occur among labels or answers; F1 is 0 where
+    nothing occurs.
+    """
+    right = counts["right"].double()
+    either = (counts["named"] + counts["true"]).double()
     occurs = either > 0
     return {
         "micro_f1": float(2 * right.sum() / either.sum().clamp(min=1)),

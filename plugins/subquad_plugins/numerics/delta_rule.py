@@ -1,18 +1,21 @@
-"""Linear attention that forgets, and that replaces what it knew of a key: a matrix S of a fixed size for each head.
+"""Linear attention that forgets, and that replaces what it knew of a key: a matrix S of a fixed
+size for each head.
 
-    S_t = a_t (S_{t-1} - b_t k_t (k_t^T S_{t-1})) + b_t k_t v_t^T        out_t = S_t^T q_t        a: decay, b: beta
+    S_t = a_t (S_{t-1} - b_t k_t (k_t^T S_{t-1})) + b_t k_t v_t^T      a: decay, b: beta
+    out_t = S_t^T q_t
 
-Without b it is S_t = a_t S_{t-1} + k_t v_t^T, as in retention. By chunks: with g_t the sum of log a from the chunk's
-start, S before the chunk, and rows u_t = b_t (v_t - e^{g_t} S^T k_t - sum_{j<t} e^{g_t - g_j} (k_t . k_j) u_j), which
-is a triangular system,
+Without b it is S_t = a_t S_{t-1} + k_t v_t^T, as in retention. By chunks: with g_t the sum of log a
+from the chunk's start, S before the chunk, and rows u_t = b_t (v_t - e^{g_t} S^T k_t - sum_{j<t}
+e^{g_t - g_j} (k_t . k_j) u_j), which is a triangular system,
 
     S_t = e^{g_t} S + sum_{j <= t} e^{g_t - g_j} k_j u_j^T.
 
-Its inverse is computed for all chunks together; only S passes from chunk to chunk. No exponent is above 0.
+Its inverse is computed for all chunks together; only S passes from chunk to chunk. No exponent is
+above 0.
 
 Letters: B batch, H heads, L length, E width of keys, V of values, N chunks, T tokens of a chunk.
-Reference: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, Eq. 10 and Section 3.3; Yang et al. 2024,
-Parallelizing Linear Transformers with the Delta Rule.
+Reference: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, Eq. 10 and Section 3.3; Yang et
+al. 2024, Parallelizing Linear Transformers with the Delta Rule.
 """
 
 from __future__ import annotations
@@ -31,13 +34,22 @@ State = Tensor
 
 
 def naive_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor | None = None, before: State | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor | None = None,
+    before: State | None = None,
 ) -> tuple[Tensor, State]:
     """The recurrence, one token after another; as `delta_rule`."""
-    state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if before is None else before
+    if before is None:
+        state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
+    else:
+        state = before
     rows = []
     for t in range(q.shape[2]):
-        key, value = k[:, :, t, :, None], v[:, :, t, None]
+        key = k[:, :, t, :, None]
+        value = v[:, :, t, None]
         state = state * log_decay[:, :, t, None, None].exp()
         if beta is not None:
             value = (value - key.mT @ state) * beta[:, :, t, None, None]
@@ -47,7 +59,12 @@ def naive_delta_rule(
 
 
 def delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor | None = None, before: State | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor | None = None,
+    before: State | None = None,
 ) -> tuple[Tensor, State]:
     """The recurrence, chunk by chunk or by another implementation.
 
@@ -68,7 +85,8 @@ def delta_rule(
 def _by_chunks(
     q: Tensor, k: Tensor, v: Tensor, before: State | None, log_decay: Tensor, beta: Tensor | None
 ) -> tuple[Tensor, State]:
-    (batch, heads, length), size = q.shape[:3], min(_CHUNK, q.shape[2])
+    batch, heads, length = q.shape[:3]
+    size = min(_CHUNK, q.shape[2])
     q, k, v, total = (_chunked(x, size) for x in (q, k, v, log_decay[..., None]))
     total = total.cumsum(1)
     later = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
@@ -77,16 +95,23 @@ def _by_chunks(
     if beta is not None:
         beta = _chunked(beta[..., None], size)
         system = (beta * (k @ k.mT) * decay).tril(-1)
-        one = torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system)
-        inverse = torch.linalg.solve_triangular(system, one, upper=False, unitriangular=True)
-        v, known = inverse @ (beta * v), inverse @ (beta * total.exp() * k)
+        identity = torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system)
+        inverse = torch.linalg.solve_triangular(system, identity, upper=False, unitriangular=True)
+        v = inverse @ (beta * v)
+        known = inverse @ (beta * total.exp() * k)
     last = total[:, -1:]
     given = (v, known, (q @ k.mT) * decay, q * total.exp(), k * (last - total).exp(), last.exp())
     chunks = zip(*(x.unflatten(0, (batch * heads, -1)).unbind(1) for x in given), strict=True)
-    state = k.new_zeros(batch * heads, k.shape[-1], v.shape[-1]) if before is None else before.flatten(0, 1)
+    if before is None:
+        state = k.new_zeros(batch * heads, k.shape[-1], v.shape[-1])
+    else:
+        state = before.flatten(0, 1)
     rows = []
     for value, old, scores, entering, leaving, faded in chunks:
-        new = value if beta is None else value - old @ state
+        if beta is None:
+            new = value
+        else:
+            new = value - old @ state
         rows.append(scores @ new + entering @ state)
         state = faded * state + leaving.mT @ new
     out = torch.cat(rows, 1)[:, :length]

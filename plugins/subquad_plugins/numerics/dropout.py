@@ -1,4 +1,6 @@
-"""Dropout from 16 random bits a number: on a CPU a fifth of the time of torch's, which draws a float for each."""
+"""Dropout from 16 random bits a number: on a CPU a fifth of the time of torch's, which draws a
+float for each.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 _CHANCES = 1 << 16
 _LOWEST = torch.iinfo(torch.int64).min
 _MANY = 1 << 16
-"""Words of 64 bits from which a generator that is twice as fast, but has to be seeded each time, pays."""
+"""Words of 64 bits from which a generator that is twice as fast, but has to be seeded each time,
+pays.
+"""
 
 
 class Dropout(nn.Dropout):
-    """torch's module: in training drops each number with probability p and scales the others, so that the mean stays.
+    """torch's module: in training drops each number with probability p and scales the others, so
+    that the mean stays.
 
     Args:
         p: from 0 to 1. On a CPU rounded to a multiple of 1/65536, and the scale with it.
@@ -29,14 +34,17 @@ class Dropout(nn.Dropout):
         super().__init__(p)
 
     def forward(self, input: Tensor) -> Tensor:
-        return dropout(input, self.p) if self.training and self.p else input
+        if self.training and self.p:
+            return dropout(input, self.p)
+        return input
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """x with numbers dropped with probability p, see `Dropout`.
 
-    The random bits come from torch's generator; for a large tensor its seed does, and the bits from NumPy's SFC64.
-    torch's own dropout runs on other devices, under torch.compile, and where p rounds to 0 or 1.
+    The random bits come from torch's generator; for a large tensor its seed does, and the bits from
+    NumPy's SFC64. torch's own dropout runs on other devices, under torch.compile, and where p
+    rounds to 0 or 1.
     """
     if has_torch_function_unary(x):
         return handle_torch_function(dropout, (x,), x, p)
@@ -47,7 +55,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class _Dropped(torch.autograd.Function):
-    """Keeps the numbers whose 16 bits, as a signed integer, are at least `dropped` above the lowest."""
+    """Keeps the numbers whose 16 bits, as a signed integer, are at least `dropped` above the
+    lowest.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
@@ -64,7 +74,9 @@ class _Dropped(torch.autograd.Function):
 
 
 def _random_words(count: int) -> Tensor:
-    """int64 of which every bit is random. torch draws them where its operations are counted or traced, of any size."""
+    """int64 of which every bit is random. torch draws them where its operations are counted or
+    traced, of any size.
+    """
     if count < _MANY or is_in_torch_dispatch_mode():
         return torch.empty(count, dtype=torch.int64).random_(_LOWEST, None)  # pyright: ignore[reportCallIssue]
     seed = int(torch.empty((), dtype=torch.int64).random_())
@@ -72,6 +84,7 @@ def _random_words(count: int) -> Tensor:
 
 
 def _masked(x: Tensor, bits: Tensor, dropped: int) -> Tensor:
-    # Written as x's format: comparing into booleans, and multiplying by them, takes three times as long.
+    # Written as x's format: comparing into booleans, and multiplying by them, takes three times as
+    # long.
     kept = torch.ge(bits, dropped - _CHANCES // 2, out=torch.empty(x.shape, dtype=x.dtype))
     return torch.addcmul(x.new_zeros(()), kept, x, value=_CHANCES / (_CHANCES - dropped), out=kept)

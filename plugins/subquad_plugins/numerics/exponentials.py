@@ -1,4 +1,5 @@
-"""Sums of exponentials along the sequence, h_t = exp(r) h_{t-1} + x_t: as a kernel, and the state after a prompt.
+"""Sums of exponentials along the sequence, h_t = exp(r) h_{t-1} + x_t: as a kernel, and the state
+after a prompt.
 
 Rates r may be complex; the rest is then complex too.
 
@@ -16,8 +17,9 @@ from torch import Tensor
 def exponential_kernel(rates: Tensor, scale: Tensor, length: int) -> Tensor:
     """k_j = Re sum_n scale_n exp(j rates_n) for j = 0 .. length - 1.
 
-    Powers come as exp((a T + b) r) = exp(a T r) exp(b r) with T about sqrt(length), one small matrix product per
-    kernel: neither length exponentials per n, nor a (C, N, length) tensor. Complex ones are pairs of real columns.
+    Powers come as exp((a T + b) r) = exp(a T r) exp(b r) with T about sqrt(length), one small
+    matrix product per kernel: neither length exponentials per n, nor a (C, N, length) tensor.
+    Complex ones are pairs of real columns.
 
     Args:
         rates: r, (C, N).
@@ -38,7 +40,9 @@ def exponential_kernel(rates: Tensor, scale: Tensor, length: int) -> Tensor:
 
 
 def _powers(rates: Tensor, steps: Tensor) -> Tensor:
-    """exp(steps rates), (C, S, N); of complex rates by real functions, which are several times as fast."""
+    """exp(steps rates), (C, S, N); of complex rates by real functions, which are several times
+    as fast.
+    """
     if not rates.is_complex():
         return torch.exp(steps[:, None] * rates[:, None])
     size, angle = (steps[:, None] * part[:, None] for part in (rates.real, rates.imag))
@@ -59,11 +63,18 @@ def exponential_state(x: Tensor, rates: Tensor, keep: Tensor | None = None) -> T
     Returns:
         (B, D, N).
     """
-    keep = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if keep is None else keep
+    if keep is None:
+        keep = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
     later = (keep.sum(1, keepdim=True) - keep.cumsum(1)).to(x.dtype)  # (B, L)
     state = rates.new_zeros(*x.shape[::2], rates.shape[1])
     # Piece by piece, so that the (B, piece, D, N) of powers stays small.
-    for part, reach, real in zip(x.split(64, 1), later.split(64, 1), keep.split(64, 1), strict=True):
-        powers = torch.exp(reach[:, :, None, None] * rates).masked_fill(~real[:, :, None, None], 0.0)
-        state = state + torch.einsum("bldn,bld->bdn", powers, part.masked_fill(~real[..., None], 0.0).to(powers.dtype))
+    for part, reach, real in zip(
+        x.split(64, 1), later.split(64, 1), keep.split(64, 1), strict=True
+    ):
+        powers = torch.exp(reach[:, :, None, None] * rates).masked_fill(
+            ~real[:, :, None, None], 0.0
+        )
+        state = state + torch.einsum(
+            "bldn,bld->bdn", powers, part.masked_fill(~real[..., None], 0.0).to(powers.dtype)
+        )
     return state

@@ -1,7 +1,9 @@
-"""Attention by features of queries and keys: out_i = f(q_i) S / f(q_i) z with S = sum_j f(k_j) v_j^T, z = sum_j f(k_j).
+"""Attention by features of queries and keys: out_i = f(q_i) S / f(q_i) z with S = sum_j f(k_j)
+v_j^T, z = sum_j f(k_j).
 
-Nothing of size L x L exists. Causal sums are taken by chunks: within a chunk by its own scores, before it by S and z.
-Sums are in fp32 at least. v carries a column of ones, so that S has z as its last column.
+Nothing of size L x L exists. Causal sums are taken by chunks: within a chunk by its own scores,
+before it by S and z. Sums are in fp32 at least. v carries a column of ones, so that S has z as its
+last column.
 
 Letters: B batch, H heads, L length, E head width, F features, N chunks.
 """
@@ -25,14 +27,17 @@ from subquad_plugins.numerics.tensors import wide
 _CHUNK = 64
 
 
-def causal_product(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def causal_product(
+    queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Row i is f(q_i) . sum over j <= i of f(k_j) v_j^T, in time and memory that grow with L.
 
     Args:
         queries: f(q), (B, H, L, F).
         keys: f(k), (B, H, L, F), 0 at padding.
         v: (B, H, L, E).
-        before: what the second result was for the tokens before these, (B, H, F, E); None: there are none.
+        before: what the second result was for the tokens before these, (B, H, F, E); None: there
+            are none.
 
     Returns:
         (B, H, L, E), and the sum over all tokens, (B, H, F, E).
@@ -40,14 +45,23 @@ def causal_product(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | No
     return _CAUSAL(queries, keys, v, before)
 
 
-def _by_chunks(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def _by_chunks(
+    queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | None
+) -> tuple[Tensor, Tensor]:
     length = v.shape[2]
     chunk = min(_CHUNK, length)
-    queries, keys, v = (F.pad(one, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk)) for one in (queries, keys, v))
+    queries, keys, v = (
+        F.pad(tensor, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
+        for tensor in (queries, keys, v)
+    )
     sums = keys.mT @ v
-    first = torch.zeros_like(sums[:, :, 0]) if before is None else before
+    if before is None:
+        first = torch.zeros_like(sums[:, :, 0])
+    else:
+        first = before
     sums = torch.cat([first[:, :, None], sums], 2).cumsum(2)
-    out = (queries @ keys.mT).tril() @ v + queries @ sums[:, :, :-1]
+    within = (queries @ keys.mT).tril() @ v
+    out = within + queries @ sums[:, :, :-1]
     return out.flatten(2, 3)[:, :, :length], sums[:, :, -1]
 
 
@@ -57,7 +71,9 @@ fla.offered(_CAUSAL)
 
 def masked(x: Tensor, keep: Tensor | None) -> Tensor:
     """0 at padding: x (B, H, L, F), keep (B, L) bool or None."""
-    return x if keep is None else x.masked_fill(~keep[:, None, :, None], 0.0)
+    if keep is None:
+        return x
+    return x.masked_fill(~keep[:, None, :, None], 0.0)
 
 
 def with_ones(v: Tensor) -> Tensor:
@@ -66,7 +82,9 @@ def with_ones(v: Tensor) -> Tensor:
 
 
 def quotient(sums: Tensor, normaliser: Callable[[Tensor], Tensor]) -> Tensor:
-    """Sums of values (B, H, L, E) by what comes of those of weights, the last column of (B, H, L, E + 1)."""
+    """Sums of values (B, H, L, E) by what comes of those of weights, the last column of (B, H,
+    L, E + 1).
+    """
     return sums[..., :-1] / normaliser(sums[..., -1:])
 
 
@@ -79,18 +97,31 @@ class RunningCore(AttentionCore):
 
     def __init__(self, site: Site):
         super().__init__()
-        self.causal, self.crossing = site.causal, site.role == "cross"
+        self.causal = site.causal
+        self.crossing = site.role == "cross"
 
     @abstractmethod
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, query_keep: Tensor | None, key_keep: Tensor | None) -> Tensor:
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, query_keep: Tensor | None, key_keep: Tensor | None
+    ) -> Tensor:
         """Every query sees every key; of at least fp32, as `AttentionCore.forward`."""
 
     @abstractmethod
-    def run(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache) -> tuple[Tensor, Cache]:
-        """Causal: outputs, and the state after all tokens; `cache` is the state before them, None for none."""
+    def run(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
+    ) -> tuple[Tensor, Cache]:
+        """Causal: outputs, and the state after all tokens; `cache` is the state before them,
+        None for none.
+        """
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         if not self.causal:
             with torch.autocast(q.device.type, enabled=False):
@@ -98,7 +129,8 @@ class RunningCore(AttentionCore):
         if q.shape[2] != k.shape[2]:
             name = type(self).__name__.lower()
             raise PluginError(
-                f"{name}: causal attention needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}"
+                f"{name}: causal attention needs as many queries as keys, got "
+                f"{q.shape[2]} and {k.shape[2]}"
             )
         return self.prefill(q, k, v, keep=key_keep)[0]
 
@@ -106,14 +138,18 @@ class RunningCore(AttentionCore):
     def caches(self) -> bool:
         return self.causal
 
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
         return self._run(q, k, v, keep, None)
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         out, after = self._run(q[:, :, None], k[:, :, None], v[:, :, None], None, cache)
         return out[:, :, 0], after
 
-    def _run(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache) -> tuple[Tensor, Cache]:
+    def _run(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
+    ) -> tuple[Tensor, Cache]:
         with torch.autocast(q.device.type, enabled=False):
             out, after = self.run(wide(q), wide(k), wide(v), keep, cache)
         return out.to(q.dtype), after
@@ -134,7 +170,9 @@ class FeatureCore(RunningCore):
         """What sums are divided by, of f(q) z; 1 where no key is seen."""
         return weight.masked_fill(weight == 0, 1.0)
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, query_keep: Tensor | None, key_keep: Tensor | None) -> Tensor:
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, query_keep: Tensor | None, key_keep: Tensor | None
+    ) -> Tensor:
         return self.read(q, self.memory(k, v, keep=key_keep), keep=query_keep)
 
     @property
@@ -150,7 +188,9 @@ class FeatureCore(RunningCore):
         with torch.autocast(q.device.type, enabled=False):
             return quotient(self.query_features(wide(q)) @ memory, self.normaliser).to(q.dtype)
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache) -> tuple[Tensor, Cache]:
+    def run(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
+    ) -> tuple[Tensor, Cache]:
         keys = masked(self.key_features(k, keep), keep)
         out, after = causal_product(self.query_features(q), keys, with_ones(v), cache)
         return quotient(out, self.normaliser), after

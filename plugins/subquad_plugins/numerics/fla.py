@@ -1,9 +1,11 @@
-"""Kernels of the library flash-linear-attention (fla), where it is installed, as implementations of our operations.
+"""Kernels of the library flash-linear-attention (fla), where it is installed, as implementations of
+our operations.
 
 Their products of fp32 are in TF32, so they run on a GPU with `train.tf32`.
 
 Letters: B batch, H heads, L length, E width of keys, V of values.
-Reference: Yang and Zhang 2024, FLA: A Triton-Based Library for Hardware-Efficient Implementations of Linear Attention.
+Reference: Yang and Zhang 2024, FLA: A Triton-Based Library for Hardware-Efficient Implementations
+of Linear Attention.
 """
 
 from __future__ import annotations
@@ -44,9 +46,13 @@ def recurrence(
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     from fla.ops.simple_gla import chunk_simple_gla
 
-    tokens = [one.transpose(1, 2).contiguous() for one in (q, k, v)]
+    tokens = [tensor.transpose(1, 2).contiguous() for tensor in (q, k, v)]
     given: dict[str, Any] = {"scale": 1.0, "initial_state": before, "output_final_state": True}
-    given |= {name: one.mT.contiguous() for name, one in (("g", log_decay), ("beta", beta)) if one is not None}
+    given |= {
+        name: tensor.mT.contiguous()
+        for name, tensor in (("g", log_decay), ("beta", beta))
+        if tensor is not None
+    }
     rule: Any = chunk_simple_gla if beta is None else chunk_gated_delta_rule
     out, after = rule(*tokens, **given)
     return out.transpose(1, 2), after

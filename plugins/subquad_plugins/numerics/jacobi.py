@@ -1,9 +1,12 @@
-"""Jacobi polynomials by their three-term recurrence, and where that recurrence breaks down. Imports no torch.
+"""Jacobi polynomials by their three-term recurrence, and where that recurrence breaks down. Imports
+no torch.
 
-P_k(x) = (A_k x + B_k) P_{k-1}(x) - C_k P_{k-2}(x), with P_0 = 1, P_{-1} = 0 and, for k >= 2, n = 2k + a + b:
-A_k = n (n-1) / (2k (k+a+b)),  B_k = (n-1) (a^2-b^2) / (2k (k+a+b) (n-2)),  C_k = (k+a-1) (k+b-1) n / (k (k+a+b) (n-2)).
+P_k(x) = (A_k x + B_k) P_{k-1}(x) - C_k P_{k-2}(x), with P_0 = 1, P_{-1} = 0 and, for k >= 2, n = 2k
++ a + b: A_k = n (n-1) / (2k (k+a+b)),  B_k = (n-1) (a^2-b^2) / (2k (k+a+b) (n-2)),  C_k = (k+a-1)
+(k+b-1) n / (k (k+a+b) (n-2)).
 
-Letters: K order, a and b the Jacobi parameters, x the polynomial's variable, y = 2 sigma - 1 in [-1, 1].
+Letters: K order, a and b the Jacobi parameters, x the polynomial's variable, y = 2 sigma - 1 in
+[-1, 1].
 Reference: Abramowitz and Stegun 22.7.1; equal to `scipy.special.eval_jacobi`.
 """
 
@@ -18,10 +21,14 @@ import numpy as np
 from subquad.plugin import When, param
 
 POLE_DISTANCE = 1e-6
-"""A denominator of the recurrence nearer to zero than this is a pole: its coefficients would drown everything else."""
+"""A denominator of the recurrence nearer to zero than this is a pole: its coefficients would
+drown everything else.
+"""
 
 WORST_AMPLIFICATION = 50.0
-"""Largest loss of precision accepted for powers of y: 50 rounding errors are 3e-6 in fp32, 6e-15 in fp64."""
+"""Largest loss of precision accepted for powers of y: 50 rounding errors are 3e-6 in fp32, 6e-15
+in fp64.
+"""
 
 
 def jacobi_param(
@@ -30,7 +37,9 @@ def jacobi_param(
     search: Sequence[float],
     when: When | None = None,
 ) -> Any:
-    """The field of a Jacobi parameter in a mixer's `Config`; `search` and `when` as for `subquad.plugin.param`."""
+    """The field of a Jacobi parameter in a mixer's `Config`; `search` and `when` as for
+    `subquad.plugin.param`.
+    """
     meaning = f"Jacobi parameter {letter}; orthogonal for {letter} > -1"
     return param(default, meaning=meaning, symbol=letter, ge=-2, le=4, search=search, when=when)
 
@@ -69,9 +78,11 @@ def _jacobi_step(k: int, a: float, b: float) -> Step:
 
 
 def basis_steps(basis: str, order: int, a: float, b: float) -> tuple[Step, ...]:
-    """Steps 1..order of a named basis: `jacobi`, `legendre` (a=b=0), `chebyshev` (a=b=-1/2) or `monomial` (x^k).
+    """Steps 1..order of a named basis: `jacobi`, `legendre` (a=b=0), `chebyshev` (a=b=-1/2) or
+    `monomial` (x^k).
 
-    `chebyshev` keeps the Jacobi normalisation P_k(1) = C(k-1/2, k), as the authors' code does; it is not T_k.
+    `chebyshev` keeps the Jacobi normalisation P_k(1) = C(k-1/2, k), as the authors' code does; it
+    is not T_k.
     """
     if basis == "monomial":
         return (Step(1.0, 0.0, 0.0),) * order
@@ -80,9 +91,18 @@ def basis_steps(basis: str, order: int, a: float, b: float) -> tuple[Step, ...]:
 
 
 def in_y(steps: tuple[Step, ...], sigma_map: str) -> tuple[Step, ...]:
-    """The same polynomials in y = 2 sigma - 1: x = sigma = (1 + y) / 2 for `unit`, x = y for `symmetric`."""
-    offset, scale = (0.5, 0.5) if sigma_map == "unit" else (0.0, 1.0)
-    return tuple(Step(step.slope * scale, step.shift + step.slope * offset, step.back) for step in steps)
+    """The same polynomials in y = 2 sigma - 1: x = sigma = (1 + y) / 2 for `unit`, x = y for
+    `symmetric`.
+    """
+    if sigma_map == "unit":
+        offset = 0.5
+        scale = 0.5
+    else:
+        offset = 0.0
+        scale = 1.0
+    return tuple(
+        Step(step.slope * scale, step.shift + step.slope * offset, step.back) for step in steps
+    )
 
 
 def monomial_matrix(steps: tuple[Step, ...]) -> np.ndarray:
@@ -98,14 +118,17 @@ def monomial_matrix(steps: tuple[Step, ...]) -> np.ndarray:
 
 
 def amplification(matrix: np.ndarray) -> float:
-    """How many rounding errors powers of y cost: the largest over k of sum_j |M_kj| / max_[-1,1] |P_k(y)|."""
+    """How many rounding errors powers of y cost: the largest over k of sum_j |M_kj| / max_[-1,1]
+    |P_k(y)|.
+    """
     nodes = np.cos(np.linspace(0.0, np.pi, 16 * len(matrix)))
     peaks = np.abs(np.vander(nodes, len(matrix), increasing=True) @ matrix.T).max(0)
     return float((np.abs(matrix).sum(1) / np.maximum(peaks, np.finfo(float).tiny)).max())
 
 
 def powers_of_y(steps: tuple[Step, ...]) -> np.ndarray | None:
-    """The conversion to powers of y where it is well conditioned, so that Horner's scheme may be used; else None.
+    """The conversion to powers of y where it is well conditioned, so that Horner's scheme may be
+    used; else None.
 
     Expanded about sigma = 1/2 rather than 0, the authors' best settings up to order 10 all are.
     """

@@ -1,12 +1,16 @@
-"""Attention through landmarks: few rows that stand for those of Q and K, picked (CUR) or means of segments (Nystrom).
+"""Attention through landmarks: few rows that stand for those of Q and K, picked (CUR) or means of
+segments (Nystrom).
 
-    C = f(s Q Kh^T)  (Lq, r)      U = f(s Qh Kh^T)  (p, r)      R = f(s Qh K^T)  (p, Lk)      out = C U+ (R V)
+    C = f(s Q Kh^T)  (Lq, r)      U = f(s Qh Kh^T)  (p, r)      R = f(s Qh K^T)  (p, Lk)
+    out = C U+ (R V)
 
-C and R are never made for softmax: C W and R V are two calls of torch's fused attention, so time and memory grow with
-L. U and its inverse are computed in fp32 at least, also under autocast. Operation "landmarks.attention": the reference
-is torch's fused attention, "triton" also cuts the long side into parts that run side by side (`landmark_kernel.py`).
+C and R are never made for softmax: C W and R V are two calls of torch's fused attention, so time
+and memory grow with L. U and its inverse are computed in fp32 at least, also under autocast.
+Operation "landmarks.attention": the reference is torch's fused attention, "triton" also cuts the
+long side into parts that run side by side (`landmark_kernel.py`).
 
-Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r landmarks of Q, K.
+Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r
+landmarks of Q, K.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.numerics.kernels import FORMATS, kernels_run
+from subquad_plugins.numerics.launching import FORMATS, kernels_run
 from subquad_plugins.numerics.places import places_of
 from subquad_plugins.numerics.tensors import laplace, take_rows, wide
 
@@ -33,14 +37,18 @@ MOST_TOKENS = 2**20
 """Of a sequence: the kernel's tiles are numbered in 16 bits."""
 
 SMALLEST_SUM = 0.01
-"""Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a fresh model they lie
-between 0.5 and 1.3, but with large ones they come down to zero and below."""
+"""Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a
+fresh model they lie between 0.5 and 1.3, but with large ones they come down to zero and below.
+"""
 
 
-def segment_means(x: Tensor, count: int, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def segment_means(
+    x: Tensor, count: int, keep: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Means of `count` segments of each sample's own length, as even as whole numbers allow.
 
-    Segment i has the real tokens floor(i n / count) to floor((i + 1) n / count) of n; one of n < count may have none.
+    Segment i has the real tokens floor(i n / count) to floor((i + 1) n / count) of n; one of n <
+    count may have none.
 
     Args:
         x: (B, H, L, E).
@@ -48,21 +56,30 @@ def segment_means(x: Tensor, count: int, keep: Tensor | None = None) -> tuple[Te
         keep: (B, L) bool, True = real token; in a sample without any, all count.
 
     Returns:
-        means (B, H, r, E), 0 of no token, and which segments have one, (B, 1, r) bool; None where all do.
+        means (B, H, r, E), 0 of no token, and which segments have one, (B, 1, r) bool; None where
+        all do.
     """
     batch, _, length, _ = x.shape
-    keep = None if keep is None else keep | ~keep.any(1, keepdim=True)
+    if keep is not None:
+        keep = keep | ~keep.any(1, keepdim=True)
     if keep is None and length % count == 0:
         return x.unflatten(2, (count, -1)).mean(3), None
-    real = torch.full((batch,), length, device=x.device) if keep is None else keep.sum(1)
+    if keep is None:
+        real = torch.full((batch,), length, device=x.device)
+    else:
+        real = keep.sum(1)
     ends = torch.arange(count + 1, device=x.device) * real[:, None] // count
     sizes = ends.diff(dim=1)
     place = ends[:, :-1, None] + torch.arange(-(-length // count), device=x.device)
     there = place < ends[:, 1:, None]
     place = place.clamp_max(length - 1).flatten(1)
-    place = place if keep is None else places_of(keep).order.gather(1, place)
+    if keep is not None:
+        place = places_of(keep).order.gather(1, place)
     rows = take_rows(x, place[:, None]).unflatten(2, there.shape[1:])
-    means = rows.masked_fill(~there[:, None, ..., None], 0).sum(3) / sizes.clamp_min(1)[:, None, :, None]
+    means = (
+        rows.masked_fill(~there[:, None, ..., None], 0).sum(3)
+        / sizes.clamp_min(1)[:, None, :, None]
+    )
     return means, None if keep is None and length >= count else sizes[:, None] > 0
 
 
@@ -83,7 +100,8 @@ def landmark_attention(
     bias: tuple[Tensor, Tensor, Tensor] | None = None,
     precise: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """f(s Q Kh^T) invert(f(s Qh Kh^T)) f(s Qh K^T) V for given landmarks: rows of Q and K, or means of segments.
+    """f(s Q Kh^T) invert(f(s Qh Kh^T)) f(s Qh K^T) V for given landmarks: rows of Q and K, or means
+    of segments.
 
     Args:
         q: (B, H, Lq, E).
@@ -91,19 +109,20 @@ def landmark_attention(
         v: (B, H, Lk, Ev).
         q_hat: (B, H, p, E).
         k_hat: (B, H, r, E).
-        invert: makes the (.., r, p) pseudo-inverse of a (.., p, r) matrix, keeping zero rows and columns apart.
+        invert: makes the (.., r, p) pseudo-inverse of a (.., p, r) matrix, keeping zero rows and
+            columns apart.
         key_keep: (B, Lk) bool, True = real token.
         q_hat_keep: (B, H, p) bool, True = this landmark is there.
         k_hat_keep: (B, H, r) bool.
-        renormalise: divide by the row sums C (Z 1) of the approximation, which are 1 for an exact inverse of an
-            invertible U, and less after few iterations; our extension. Softmax only.
-        function: f. "softmax" of each row, or "laplace": 0.5 erfc((0.707107 - x) / (0.282095 sqrt 2)), where keys
-            that are padding get 0.
-        scale: s; a number, or a tensor such as (B, 1, 1, 1). Default: E^-1/2 for softmax; for Laplace
-            1 / (number of a sample's real keys), as in Mega's code.
+        renormalise: divide by the row sums C (Z 1) of the approximation, which are 1 for an exact
+            inverse of an invertible U, and less after few iterations; our extension. Softmax only.
+        function: f. "softmax" of each row, or "laplace": 0.5 erfc((0.707107 - x) / (0.282095 sqrt
+            2)), where keys that are padding get 0.
+        scale: s; a number, or a tensor such as (B, 1, 1, 1). Default: E^-1/2 for softmax; for
+            Laplace 1 / (number of a sample's real keys), as in Mega's code.
         bias: added to the scores of C, R and U: (.., Lq, r), (.., p, Lk), (.., p, r).
-        precise: U and its inverse in fp64, all else in fp32 at least. For inverses that take small singular values at
-            their word: what rounding does to them is divided by their square.
+        precise: U and its inverse in fp64, all else in fp32 at least. For inverses that take small
+            singular values at their word: what rounding does to them is divided by their square.
 
     Returns:
         (B, H, Lq, Ev), dtype of v, and R V, (B, H, p, Ev).
@@ -112,18 +131,19 @@ def landmark_attention(
         ValueError: renormalise with Laplace, whose rows have no sum to go back to.
     """
     if renormalise and function == "laplace":
-        raise ValueError("renormalise needs function softmax: rows of Laplace attention have no fixed sum")
+        raise ValueError(
+            "renormalise needs function softmax: rows of Laplace attention have no fixed sum"
+        )
     keys = None if key_keep is None else (key_keep | ~key_keep.any(1, keepdim=True))[:, None, None]
     picks = None if k_hat_keep is None else k_hat_keep[:, :, None]
     columns, rows, middle = bias or (None, None, None)
-    scale = _usual_scale(function, k, keys) if scale is None else scale
-    weigh = partial(_softmax if function == "softmax" else _laplace, scale=scale)
-    attend = partial(_fused, scale=scale) if function == "softmax" else partial(_apply, weigh)
-
+    if scale is None:
+        scale = _usual_scale(function, k, keys)
+    weigh, attend = _weights_and_attention(function, scale)
     with torch.autocast(q.device.type, enabled=False):
         dtype = v.dtype
         if precise:
-            q, k, v = wide(q), wide(k), wide(v)
+            q, k, v = map(wide, (q, k, v))
         z = invert(_middle(weigh, q_hat, k_hat, q_hat_keep, picks, middle, precise))
         rv = attend(q_hat.to(q.dtype), k, v, mask=keys, bias=rows)
         w = z @ rv.to(z.dtype)
@@ -131,8 +151,17 @@ def landmark_attention(
         if not renormalise:
             return attend(q, k_hat, w.to(v.dtype), mask=picks, bias=columns).to(dtype), rv.to(dtype)
         sides = weigh(q, k_hat, mask=picks, bias=columns)
-        sums = (sides @ z.sum(-1, keepdim=True).to(sides.dtype)).clamp_min(SMALLEST_SUM)
-        return (sides @ w.to(sides.dtype) / sums).to(dtype), rv.to(dtype)
+        return _renormalised(sides, z, w).to(dtype), rv.to(dtype)
+
+
+def _weights_and_attention(
+    function: Function, scale: float | Tensor
+) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """What makes the weights, and what attends by them."""
+    if function == "softmax":
+        return partial(_softmax, scale=scale), partial(_fused, scale=scale)
+    weigh = partial(_laplace, scale=scale)
+    return weigh, partial(_apply, weigh)
 
 
 def _middle(
@@ -146,35 +175,60 @@ def _middle(
 ) -> Tensor:
     """U (B, H, p, r), with zeros in the rows and columns of landmarks that are not there."""
     if precise:
-        q_hat, k_hat = q_hat.double(), k_hat.double()
+        q_hat = q_hat.double()
+        k_hat = k_hat.double()
     u = weigh(q_hat, k_hat, mask=picks, bias=bias)
-    return u if q_hat_keep is None else u * q_hat_keep[..., None]
+    if q_hat_keep is None:
+        return u
+    return u * q_hat_keep[..., None]
+
+
+def _renormalised(sides: Tensor, z: Tensor, w: Tensor) -> Tensor:
+    """C W, divided by the row sums C (Z 1)."""
+    sums = (sides @ z.sum(-1, keepdim=True).to(sides.dtype)).clamp_min(SMALLEST_SUM)
+    return sides @ w.to(sides.dtype) / sums
 
 
 def _usual_scale(function: Function, k: Tensor, keys: Tensor | None) -> float | Tensor:
     if function == "softmax":
         return k.shape[-1] ** -0.5
-    return 1 / k.shape[2] if keys is None else 1 / keys.sum(-1, keepdim=True, dtype=wide(k).dtype)
+    if keys is None:
+        return 1 / k.shape[2]
+    return 1 / keys.sum(-1, keepdim=True, dtype=wide(k).dtype)
 
 
-def _softmax(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+def _softmax(
+    q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None
+) -> Tensor:
     scores = _scores(q, k, scale, bias)
     return torch.softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), -1)
 
 
-def _laplace(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+def _laplace(
+    q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None
+) -> Tensor:
     scores = _scores(q, k, scale, bias)
     weights = laplace(scores)
-    return weights if mask is None else weights * mask
+    if mask is None:
+        return weights
+    return weights * mask
 
 
 def _scores(q: Tensor, k: Tensor, scale: float | Tensor, bias: Tensor | None) -> Tensor:
     scores = (wide(q) * scale) @ wide(k).mT
-    return scores if bias is None else scores + wide(bias)
+    if bias is None:
+        return scores
+    return scores + wide(bias)
 
 
 def _apply(
-    weigh: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, bias: Tensor | None
+    weigh: Callable[..., Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None,
+    bias: Tensor | None,
 ) -> Tensor:
     """Attention with its weights made, in fp32 at least; for what the fused kernels do not do."""
     with torch.autocast(q.device.type, enabled=False):
@@ -182,31 +236,49 @@ def _apply(
 
 
 def _fused(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
 ) -> Tensor:
     """Softmax attention whose weights are never kept."""
     if isinstance(scale, Tensor):
-        q, scale = q * scale, 1.0
+        q = q * scale
+        scale = 1.0
     if bias is not None:
         bias = bias.to(v.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        if mask is None:
+            mask = bias
+        else:
+            mask = bias.masked_fill(~mask, -torch.inf)
     # Normed queries and keys stay fp32 under autocast where values do not.
-    q, k = q.to(v.dtype), k.to(v.dtype)
+    q = q.to(v.dtype)
+    k = k.to(v.dtype)
     return _ATTENTION(q, k, v, mask, scale)
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
-_ATTENTION = Operation("landmarks.attention", reference=_plain)
+_ATTENTION = Operation("landmarks.attention", reference=_reference)
 
 
 def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> bool:
     """Whether the kernel takes it."""
-    of_keys = mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2:] == (1, k.shape[2]))
-    alike = q.dtype == k.dtype == v.dtype and (*q.shape[:2], q.shape[3]) == (*k.shape[:2], k.shape[3])
-    small = max(q.shape[3], v.shape[3]) <= WIDEST_HEAD and max(q.shape[2], k.shape[2]) <= MOST_TOKENS
+    of_keys = mask is None or (
+        mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2:] == (1, k.shape[2])
+    )
+    alike = q.dtype == k.dtype == v.dtype and (*q.shape[:2], q.shape[3]) == (
+        *k.shape[:2],
+        k.shape[3],
+    )
+    small = (
+        max(q.shape[3], v.shape[3]) <= WIDEST_HEAD and max(q.shape[2], k.shape[2]) <= MOST_TOKENS
+    )
     return kernels_run(q, k, v, mask) and alike and k.shape[:3] == v.shape[:3] and of_keys and small
 
 

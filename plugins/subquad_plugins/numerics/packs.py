@@ -21,18 +21,23 @@ def read_real(q: Tensor, k: Tensor, v: Tensor, heads: int, keep: Tensor | None =
         k: (B, Lk, heads E).
         v: (B, Lk, heads Ev).
         heads: H.
-        keep: (B, Lk) bool, True = real token; in a sample without any, all count, as a softmax of none is NaN.
+        keep: (B, Lk) bool, True = real token; in a sample without any, all count, as a softmax of
+            none is NaN.
 
     Returns:
         (B, Lq, heads Ev).
     """
     q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v))
-    mask = None if keep is None else (keep | ~keep.any(1, keepdim=True))[:, None, None]
+    if keep is None:
+        mask = None
+    else:
+        mask = (keep | ~keep.any(1, keepdim=True))[:, None, None]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
 class Readers(nn.Module):
-    """The tokens that read the sequence: learned in the first layer, then normed sums with what they have read.
+    """The tokens that read the sequence: learned in the first layer, then normed sums with what
+    they have read.
 
     Args:
         rank: how many, r.
@@ -42,17 +47,27 @@ class Readers(nn.Module):
     def __init__(self, rank: int, site: Site):
         super().__init__()
         first = site.layer_index == 0
-        self.start = nn.Parameter(site.dim**-0.5 * torch.randn(rank, site.dim)) if first else None
-        self.norm = None if site.is_last else nn.LayerNorm(site.dim)
+        if first:
+            self.start = nn.Parameter(site.dim**-0.5 * torch.randn(rank, site.dim))
+        else:
+            self.start = None
+        if site.is_last:
+            self.norm = None
+        else:
+            self.norm = nn.LayerNorm(site.dim)
 
     def forward(self, x: Tensor, carry: Tensor | None) -> Tensor:
         """(B, r, D), those of the layer below; the learned ones in the first layer."""
         if self.start is not None:
             return self.start.expand(x.shape[0], -1, -1)
         if carry is None:
-            raise PluginError("the packed tokens of the layer below are missing: use the same mixer in all layers")
+            raise PluginError(
+                "the packed tokens of the layer below are missing: use the same mixer in all layers"
+            )
         return carry
 
     def after(self, readers: Tensor, read: Tensor) -> Tensor | None:
         """What the next layer is given; None in the last one."""
-        return None if self.norm is None else self.norm(readers + read)
+        if self.norm is None:
+            return None
+        return self.norm(readers + read)

@@ -1,8 +1,11 @@
-"""Softmax attention to keys that lie in several parts, each shared by runs of queries of its own length.
+"""Softmax attention to keys that lie in several parts, each shared by runs of queries of its own
+length.
 
-A window is a part, tokens that all see another. No part is copied to stand beside the others of each run.
+A window is a part, tokens that all see another. No part is copied to stand beside the others of
+each run.
 
-Letters: B batch, H heads, L length, E and Ev head width of keys and values, R runs of B L / R queries, S keys of a run.
+Letters: B batch, H heads, L length, E and Ev head width of keys and values, R runs of B L / R
+queries, S keys of a run.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ def attention_in_parts(q: Tensor, *parts: Tensor) -> Tensor:
 
     Args:
         q: (B, L, H, E).
-        parts: keys (R, H, S, E), values (R, H, S, Ev) and a mask, bool (R, H or 1, 1, S), True = seen, of each part.
-            R is B, or B N with the same N for all other parts, whose masks may be (R, H or 1, L / N, S). Every query
-            sees a key in one of the parts at least.
+        parts: keys (R, H, S, E), values (R, H, S, Ev) and a mask, bool (R, H or 1, 1, S), True =
+            seen, of each part. R is B, or B N with the same N for all other parts, whose masks may
+            be (R, H or 1, L / N, S). Every query sees a key in one of the parts at least.
 
     Returns:
         (B, L, H, Ev).
@@ -39,11 +42,12 @@ def _runs(x: Tensor, k: Tensor) -> Tensor:
 
 def _beside(q: Tensor, *parts: Tensor) -> Tensor:
     """With each part's keys beside the others', for each run of the shortest."""
-    batch, runs = q.shape[0], max(x.shape[0] for x in parts) // q.shape[0]
+    batch = q.shape[0]
+    runs = max(x.shape[0] for x in parts) // q.shape[0]
 
     def joined(tensors: tuple[Tensor, ...], axis: int, *sizes: int) -> Tensor:
-        each = [x.unflatten(0, (batch, -1)).expand(-1, runs, *sizes) for x in tensors]
-        return torch.cat(each, axis).flatten(0, 1)
+        repeated = [x.unflatten(0, (batch, -1)).expand(-1, runs, *sizes) for x in tensors]
+        return torch.cat(repeated, axis).flatten(0, 1)
 
     k, v = (joined(parts[i::3], 3, -1, -1, -1) for i in range(2))
     masks = parts[2::3]
@@ -56,7 +60,9 @@ _ATTENTION = Operation("parts.attention", reference=_beside)
 
 
 def _fits(q: Tensor, *parts: Tensor) -> bool:
-    alike = {(x.dtype, x.shape[-1]) for i in range(2) for x in parts[i::3]} == {(q.dtype, q.shape[-1])}
+    alike = {(x.dtype, x.shape[-1]) for i in range(2) for x in parts[i::3]} == {
+        (q.dtype, q.shape[-1])
+    }
     return alike and q.device.type == "cpu" and q.numel() > 0 and not torch.compiler.is_compiling()
 
 
@@ -68,24 +74,30 @@ def _merged(q: Tensor, *parts: Tensor) -> Tensor:
 class _Merged(torch.autograd.Function):
     """torch's fused kernel for each part, weighted by the parts' sums of exponentials.
 
-    Backwards the kernel takes the output and the sum of all parts, which makes its gradients those of one softmax.
+    Backwards the kernel takes the output and the sum of all parts, which makes its gradients those
+    of one softmax.
     """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, *parts: Tensor) -> Tensor:
-        outs, sums, saved = [], [], []
-        for k, v, seen in zip(*(parts[i::3] for i in range(3)), strict=True):
-            mask = torch.zeros_like(seen, dtype=q.dtype).masked_fill_(~seen, -torch.inf)
-            out, each = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(_runs(q, k), k, v, attn_mask=mask)
+        outs = []
+        sums = []
+        saved = []
+        for k, v, visible in zip(*(parts[i::3] for i in range(3)), strict=True):
+            mask = torch.zeros_like(visible, dtype=q.dtype).masked_fill_(~visible, -torch.inf)
+            out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                _runs(q, k), k, v, attn_mask=mask
+            )
             # Of a row without a key the kernel's sum means nothing.
-            each = each.masked_fill(~seen.any(-1), -torch.inf)
+            log_sum = log_sum.masked_fill(~visible.any(-1), -torch.inf)
             outs.append(out.transpose(1, 2).reshape(q.shape))
-            sums.append(each.transpose(1, 2).reshape(q.shape[:-1]))
+            sums.append(log_sum.transpose(1, 2).reshape(q.shape[:-1]))
             saved += [k, v, mask]
         total = torch.stack(sums).logsumexp(0)
         out = torch.zeros_like(outs[0])
-        for one, each in zip(outs, sums, strict=True):
-            out.addcmul_(one, (each - total).exp_().to(q.dtype)[..., None])
+        for part, log_sum in zip(outs, sums, strict=True):
+            share = (log_sum - total).exp_().to(q.dtype)
+            out.addcmul_(part, share[..., None])
         ctx.save_for_backward(q, out, total, *saved)
         return out
 
@@ -93,11 +105,16 @@ class _Merged(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, out, total, *parts = ctx.saved_tensors
-        grad, to_q, to_parts = grads[0].contiguous(), torch.zeros_like(q), []
+        grad = grads[0].contiguous()
+        to_q = torch.zeros_like(q)
+        to_parts = []
         for k, v, mask in zip(*(parts[i::3] for i in range(3)), strict=True):
-            rows, sums = (_runs(x, k) for x in (grad, q)), (_runs(x, k) for x in (out, total))
-            grad_q, grad_k, grad_v = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                *rows, k, v, *sums, 0.0, False, attn_mask=mask
+            rows = (_runs(x, k) for x in (grad, q))
+            sums = (_runs(x, k) for x in (out, total))
+            grad_q, grad_k, grad_v = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    *rows, k, v, *sums, 0.0, False, attn_mask=mask
+                )
             )
             to_q += grad_q.transpose(1, 2).reshape(q.shape)
             to_parts += [grad_k, grad_v, None]

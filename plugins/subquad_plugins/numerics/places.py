@@ -1,6 +1,7 @@
 """Where the real tokens of padded samples are: padding may stand before, after or between them.
 
-Letters: B batch, H heads, E head width, L length with padding, N_b number of real tokens of sample b, C channels.
+Letters: B batch, H heads, E head width, L length with padding, N_b number of real tokens of sample
+b, C channels.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ class Places(NamedTuple):
     """Real tokens by place.
 
     Attributes:
-        lengths: N_b, (B,) int64, at least 1, so that a sample without real tokens divides by nothing forbidden.
+        lengths: N_b, (B,) int64, at least 1, so that a sample without real tokens divides by
+            nothing forbidden.
         order: (B, L), tokens with the real ones first, in their order.
-        rank: (B, L), how many real tokens stand before each token; at padding a number below N_b without meaning.
+        rank: (B, L), how many real tokens stand before each token; at padding a number below N_b
+            without meaning.
     """
 
     lengths: Tensor
@@ -30,14 +33,21 @@ class Places(NamedTuple):
 
 def places_of(keep: Tensor) -> Places:
     """Places of the real tokens in `keep`, (B, L) bool."""
-    rank, tokens = keep.long().cumsum(1), torch.arange(keep.shape[1], device=keep.device).expand(keep.shape)
+    rank = keep.long().cumsum(1)
+    tokens = torch.arange(keep.shape[1], device=keep.device).expand(keep.shape)
     # Where each token goes. A stable sort of the mask would be slower.
     place = torch.where(keep, rank - 1, rank[:, -1:] + tokens - rank)
-    return Places(keep.sum(1).clamp_min(1), torch.empty_like(place).scatter(1, place, tokens), (rank - 1).clamp_min(0))
+    return Places(
+        keep.sum(1).clamp_min(1),
+        torch.empty_like(place).scatter(1, place, tokens),
+        (rank - 1).clamp_min(0),
+    )
 
 
 def take_tokens(x: Tensor, index: Tensor) -> Tensor:
-    """x[b, index[b, k]]: (B, L, ..) and (B, K) to (B, K, ..). Of whole rows, many times quicker than `gather`."""
+    """x[b, index[b, k]]: (B, L, ..) and (B, K) to (B, K, ..). Of whole rows, many times quicker
+    than `gather`.
+    """
     offsets = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (index + offsets).flatten()).unflatten(0, index.shape)
 
@@ -55,7 +65,8 @@ def among_real(
     v: Tensor,
     keep: Tensor | None,
 ) -> Tensor:
-    """`attend(q, k, v, lengths)` with each sample's real tokens first, (B,) many, and its output put back in place.
+    """`attend(q, k, v, lengths)` with each sample's real tokens first, (B,) many, and its output
+    put back in place.
 
     Args:
         name: who attends, for the message.
@@ -72,9 +83,13 @@ def among_real(
         PluginError: q and k have different lengths.
     """
     if q.shape[2] != k.shape[2]:
-        raise PluginError(f"{name} needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
+        raise PluginError(
+            f"{name} needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}"
+        )
     if keep is None:
         return attend(q, k, v, torch.full(q.shape[:1], q.shape[2], device=q.device))
     places = places_of(keep)
-    q, k, v = (take_tokens(one.transpose(1, 2), places.order).transpose(1, 2) for one in (q, k, v))
+    q, k, v = (
+        take_tokens(tensor.transpose(1, 2), places.order).transpose(1, 2) for tensor in (q, k, v)
+    )
     return take_tokens(attend(q, k, v, places.lengths).transpose(1, 2), places.rank).transpose(1, 2)

@@ -1,6 +1,8 @@
-"""Positive random features, exp(w . x - |x|^2 / 2) for random w: f(q) . f(k) is exp(q . k) on average.
+"""Positive random features, exp(w . x - |x|^2 / 2) for random w: f(q) . f(k) is exp(q . k) on
+average.
 
-Operation "performer.features": "in-place" makes and differentiates them with fewer passes than the reference.
+Operation "performer.features": "in-place" makes and differentiates them with fewer passes than the
+reference.
 
 Letters: B batch, H heads, L length, E head width, M features.
 Reference: Choromanski et al. 2021, Lemma 1 and section 2.4; 1e-4 is that of the authors' code.
@@ -21,7 +23,7 @@ from subquad.nn.kernels import Operation
 Less = Literal["row", "all", "none"]
 
 
-def _plain(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Tensor:
+def _reference(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Tensor:
     """(exp(w . x - |x|^2 / 2 - most) + 1e-4) / sqrt(M), and zeros as of `filled`.
 
     Args:
@@ -30,11 +32,15 @@ def _plain(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Te
         less: most is the largest w . x of a token, of all real tokens ("row", "all"), or 0.
         keep: (B, 1, L, 1) bool, True = real token.
     """
-    projected, size = x @ projection.mT, x.square().sum(-1, keepdim=True) / 2
+    projected = x @ projection.mT
+    size = x.square().sum(-1, keepdim=True) / 2
     if less == "row":
         size = size + projected.max(-1, keepdim=True).values
     if less == "all":
-        real = projected if keep is None else projected.masked_fill(~keep, -torch.inf)
+        if keep is None:
+            real = projected
+        else:
+            real = projected.masked_fill(~keep, -torch.inf)
         size = size + real.flatten(2).max(-1).values[..., None, None].nan_to_num(neginf=0.0)
     # Divided by the root of M within the exponent, which costs no pass over all features.
     shift, floor = _constants(len(projection))
@@ -42,7 +48,9 @@ def _plain(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Te
 
 
 def filled(features: Tensor) -> Tensor:
-    """Many features with zeros up to a width that matrix products are quick at: twice as fast as at E ln E = 266."""
+    """Many features with zeros up to a width that matrix products are quick at: twice as fast as
+    at E ln E = 266.
+    """
     count = features.shape[-1]
     return F.pad(features, (0, -count % 16 if count > 64 else 0))
 
@@ -52,7 +60,7 @@ def _constants(count: int) -> tuple[float, float]:
     return 0.5 * math.log(count), 1e-4 * count**-0.5
 
 
-positive_features = Operation("performer.features", reference=_plain)
+positive_features = Operation("performer.features", reference=_reference)
 
 
 @positive_features.implementation("in-place", when=lambda *_: not torch.compiler.is_compiling())
@@ -61,18 +69,21 @@ def _in_place(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) ->
 
 
 class _Features(torch.autograd.Function):
-    """`_plain` with one tensor of features kept, and one made in the backward pass."""
+    """`_reference` with one tensor of features kept, and one made in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Tensor:
-        ctx.count, weights = len(projection), filled(projection.mT).mT
+        ctx.count = len(projection)
+        weights = filled(projection.mT).mT
         shift, ctx.floor = _constants(ctx.count)
         features = x @ weights.mT
-        size, place = x.square().sum(-1, keepdim=True) / 2 + shift, None
+        size = x.square().sum(-1, keepdim=True) / 2 + shift
+        place = None
         if less != "none":
             most, place = features[..., : ctx.count].max(-1, keepdim=True)
             if less == "all":
-                most = most if keep is None else most.masked_fill(~keep, -torch.inf)
+                if keep is not None:
+                    most = most.masked_fill(~keep, -torch.inf)
                 most, row = most.max(2, keepdim=True)
                 place = (row * features.shape[3] + place.gather(2, row)).flatten(2)
                 most = most.nan_to_num(neginf=0.0)
@@ -103,5 +114,8 @@ def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(-(-count // width), width, width, generator=generator, device="cpu")
     rows, upper = torch.linalg.qr(normal)
-    rows = (rows * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.flatten(0, 1)[:count]
-    return rows * torch.randn(count, width, generator=generator, device="cpu").norm(dim=1, keepdim=True)
+    signs = upper.diagonal(dim1=-2, dim2=-1).sign()
+    rows = (rows * signs[:, None]).mT.flatten(0, 1)[:count]
+    return rows * torch.randn(count, width, generator=generator, device="cpu").norm(
+        dim=1, keepdim=True
+    )

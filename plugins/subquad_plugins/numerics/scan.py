@@ -1,11 +1,13 @@
-"""Linear recurrences along the sequence, h_t = a_t h_{t-1} + b_t, each number by itself, h_{-1} = 0.
+"""Linear recurrences along the sequence, h_t = a_t h_{t-1} + b_t, each number by itself, h_{-1} =
+0.
 
-The sequence is cut into about sqrt(L) chunks of as many tokens. All chunks run side by side from zero, which gives the
-end of each; a short loop over the chunks then gives where each starts, and all run once more from there. So there are
-about 3 sqrt(L) steps, nothing is divided, and no logarithm is taken: a may be zero, or complex.
+The sequence is cut into about sqrt(L) chunks of as many tokens. All chunks run side by side from
+zero, which gives the end of each; a short loop over the chunks then gives where each starts, and
+all run once more from there. So there are about 3 sqrt(L) steps, nothing is divided, and no
+logarithm is taken: a may be zero, or complex.
 
-The backward pass is the same recurrence from the end: g_t = dh_t + conj(a_{t+1}) g_{t+1}, db = g, da_t = g_t
-conj(h_{t-1}). Operation "scan".
+The backward pass is the same recurrence from the end: g_t = dh_t + conj(a_{t+1}) g_{t+1}, db = g,
+da_t = g_t conj(h_{t-1}). Operation "scan".
 
 Letters: B batch, L length, N chunks, T tokens of a chunk, .. any further dimensions.
 """
@@ -31,7 +33,8 @@ def naive_scan(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         h, (B, L, ..).
     """
-    state, states = torch.zeros_like(b[:, 0]), []
+    state = torch.zeros_like(b[:, 0])
+    states = []
     for now, new in zip(a.unbind(1), b.unbind(1), strict=True):
         state = now * state + new
         states.append(state)
@@ -41,7 +44,8 @@ def naive_scan(a: Tensor, b: Tensor) -> Tensor:
 def scan(a: Tensor, b: Tensor) -> Tensor:
     """As `naive_scan`, chunk by chunk; a and b are broadcast to one shape.
 
-    Reference: the chunking is that of Blelloch 1990, Prefix Sums and Their Applications, with two levels.
+    Reference: the chunking is that of Blelloch 1990, Prefix Sums and Their Applications, with two
+    levels.
     """
     return _SCAN(*torch.broadcast_tensors(a, b))
 
@@ -72,16 +76,21 @@ class _Scan(torch.autograd.Function):
 
 
 def _moved(x: Tensor, forwards: bool) -> Tensor:
-    """Each token's place taken by the next one, or the one before where not `forwards`; zeros at the end."""
+    """Each token's place taken by the next one, or the one before where not `forwards`; zeros at
+    the end.
+    """
     end = torch.zeros_like(x[:, :1])
-    return torch.cat([x[:, 1:], end], 1) if forwards else torch.cat([end, x[:, :-1]], 1)
+    if forwards:
+        return torch.cat([x[:, 1:], end], 1)
+    return torch.cat([end, x[:, :-1]], 1)
 
 
 def _run(a: Tensor, b: Tensor, backwards: bool) -> Tensor:
     """Whole chunks together, and what is left over as one more."""
     length = b.shape[1]
     size = max(math.isqrt(length), 1)
-    out, state = torch.empty_like(b), torch.zeros_like(b[:, 0])
+    out = torch.empty_like(b)
+    state = torch.zeros_like(b[:, 0])
     whole = length - length % size
     parts = [part for part in (slice(whole), slice(whole, length)) if part.start != length]
     for part in parts[:: -1 if backwards else 1]:
@@ -92,13 +101,18 @@ def _run(a: Tensor, b: Tensor, backwards: bool) -> Tensor:
 
 
 def _side_by_side(a: Tensor, b: Tensor, out: Tensor, state: Tensor, backwards: bool) -> Tensor:
-    """The recurrence of (B, N, T, ..) written to `out`, from `state` (B, ..) on; returns the state after it."""
+    """The recurrence of (B, N, T, ..) written to `out`, from `state` (B, ..) on; returns the
+    state after it.
+    """
     order = slice(None, None, -1 if backwards else 1)
-    places, chunks = range(a.shape[2])[order], range(a.shape[1])[order]
-    ends, products = torch.zeros_like(b[:, :, 0]), torch.ones_like(b[:, :, 0])
+    places = range(a.shape[2])[order]
+    chunks = range(a.shape[1])[order]
+    ends = torch.zeros_like(b[:, :, 0])
+    products = torch.ones_like(b[:, :, 0])
     if len(chunks) > 1:
         for t in places:
-            ends, products = torch.addcmul(b[:, :, t], a[:, :, t], ends), products * a[:, :, t]
+            ends = torch.addcmul(b[:, :, t], a[:, :, t], ends)
+            products = products * a[:, :, t]
     starts = torch.empty_like(ends)
     for n in chunks:
         starts[:, n] = state

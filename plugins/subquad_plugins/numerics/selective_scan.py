@@ -1,10 +1,13 @@
-"""The selective scan, h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t, in time and memory linear in L.
+"""The selective scan, h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t, in time and
+memory linear in L.
 
-Operation "mamba.scan": the reference makes all states, (B, L, E, N), at once; "pieces" takes them piece by piece, so
-that they stay in the caches, and makes them again in the backward pass from those at the start of each piece.
+Operation "mamba.scan": the reference makes all states, (B, L, E, N), at once; "pieces" takes them
+piece by piece, so that they stay in the caches, and makes them again in the backward pass from
+those at the start of each piece.
 
 Letters: B batch, L length, E channels, N state width, T tokens of a piece.
-Reference: Gu and Dao 2023, Mamba, Eq. 2 and Section 3.3.2, whose kernel also makes the states again.
+Reference: Gu and Dao 2023, Mamba, Eq. 2 and Section 3.3.2, whose kernel also makes the states
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +26,14 @@ PIECE = 1 << 18
 
 
 def selective_scan(
-    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None = None, *, zoh: bool = False
+    u: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    before: Tensor | None = None,
+    *,
+    zoh: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t.
 
@@ -46,9 +56,14 @@ def _at_once(
     u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
 ) -> tuple[Tensor, Tensor]:
     decay = torch.exp(dt[..., None] * a)
-    entering = (u[..., None] * ((decay - 1) / a) if zoh else (dt * u)[..., None]) * b[:, :, None]
+    if zoh:
+        scaled = u[..., None] * ((decay - 1) / a)
+    else:
+        scaled = (dt * u)[..., None]
+    entering = scaled * b[:, :, None]
     if before is not None:
-        entering = torch.cat([(entering[:, 0] + decay[:, 0] * before)[:, None], entering[:, 1:]], 1)
+        first = entering[:, 0] + decay[:, 0] * before
+        entering = torch.cat([first[:, None], entering[:, 1:]], 1)
     states = scan(decay, entering)
     return (states @ c[..., None])[..., 0], states[:, -1]
 
@@ -56,7 +71,9 @@ def _at_once(
 _SCAN = Operation("mamba.scan", reference=_at_once)
 
 
-def _small(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool) -> bool:
+def _small(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
+) -> bool:
     return not zoh and u.shape[1] > 0 and not torch.compiler.is_compiling()
 
 
@@ -64,21 +81,28 @@ def _small(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tenso
 def _pieces(
     u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
 ) -> tuple[Tensor, Tensor]:
-    start = u.new_zeros(len(u), *a.shape) if before is None else before
+    if before is None:
+        start = u.new_zeros(len(u), *a.shape)
+    else:
+        start = before
     # Tokens first: what a step needs then lies together.
     y, last = _Pieces.apply(*(x.transpose(0, 1).contiguous() for x in (u, dt, b, c)), a, start)  # pyright: ignore
     return y.transpose(0, 1), last
 
 
 class _Pieces(torch.autograd.Function):
-    """u and dt (L, B, E), b and c (L, B, N), a (E, N), start (B, E, N) to y (L, B, E) and the last state (B, E, N)."""
+    """u and dt (L, B, E), b and c (L, B, N), a (E, N), start (B, E, N) to y (L, B, E) and the
+    last state (B, E, N).
+    """
 
     @staticmethod
     def forward(
         ctx: Any, u: Tensor, dt: Tensor, b: Tensor, c: Tensor, a: Tensor, start: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.size = max(1, PIECE // start.numel())
-        y, starts, state = torch.empty_like(u), [], start
+        y = torch.empty_like(u)
+        starts = []
+        state = start
         for part in _parts(len(u), ctx.size):
             starts.append(state)
             _, states = _states(u[part], dt[part], b[part], a, state)

@@ -1,6 +1,8 @@
-"""A short causal convolution of each channel by itself, with a decode cache: what many mixers do before they mix.
+"""A short causal convolution of each channel by itself, with a decode cache: what many mixers do
+before they mix.
 
-Operation "short_conv": "rows" is for channels that come first in memory, where every tap is one pass over long rows.
+Operation "short_conv": "rows" is for channels that come first in memory, where every tap is one
+pass over long rows.
 
 Letters: B batch, L length, D channels, K taps.
 """
@@ -32,41 +34,58 @@ class ShortConv(nn.Module):
     def __init__(self, dim: int, taps: int, *, bias: bool = True):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(dim, taps).uniform_(-1, 1) * taps**-0.5)
-        self.bias = nn.Parameter(torch.empty(dim).uniform_(-1, 1) * taps**-0.5) if bias else None
+        if bias:
+            self.bias = nn.Parameter(torch.empty(dim).uniform_(-1, 1) * taps**-0.5)
+        else:
+            self.bias = None
 
-    def forward(self, x: Tensor, keep: Tensor | None = None, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, keep: Tensor | None = None, past: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Convolve.
 
         Args:
             x: (B, L, D).
             keep: (B, L) bool, True = real token.
-            past: the tokens before these, (B, K - 1, D): the second result of the last call; zeros where None.
+            past: the tokens before these, (B, K - 1, D): the second result of the last call; zeros
+                where None.
 
         Returns:
-            (B, L, D), of at least fp32, and the last K - 1 real tokens of each sample where real ones come first.
+            (B, L, D), of at least fp32, and the last K - 1 real tokens of each sample where real
+            ones come first.
         """
         before = self.weight.shape[1] - 1
-        x = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
-        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        if keep is not None:
+            x = x.masked_fill(~keep[..., None], 0.0)
+        if keep is None:
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            lengths = keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             if past is None:
                 return self._convolved(wide(x)), last_tokens(x, lengths, before)
             window = torch.cat([past, x.to(past.dtype)], 1)
-            return self._convolved(wide(window))[:, before:], last_tokens(window, lengths + before, before)
+            return self._convolved(wide(window))[:, before:], last_tokens(
+                window, lengths + before, before
+            )
 
     def _convolved(self, x: Tensor) -> Tensor:
         return _SHORT(x, wide(self.weight), None if self.bias is None else wide(self.bias))
 
 
-def _plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y = fir(x, weight.flip(1), "shift")
-    return y if bias is None else y + bias
+    if bias is None:
+        return y
+    return y + bias
 
 
-_SHORT = Operation("short_conv", reference=_plain)
+_SHORT = Operation("short_conv", reference=_reference)
 
 
-@_SHORT.implementation("rows", when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling())
+@_SHORT.implementation(
+    "rows", when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling()
+)
 def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y: Any = _Rows.apply(x.mT, weight, weight.new_zeros(weight.shape[0]) if bias is None else bias)
     return y.mT
@@ -89,7 +108,9 @@ class _Rows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
-        grad, to_x, to_weight = grads[0].contiguous(), torch.empty_like(x), torch.zeros_like(weight)
+        grad = grads[0].contiguous()
+        to_x = torch.empty_like(x)
+        to_weight = torch.zeros_like(weight)
         for part in channel_pieces(x):
             torch.mul(grad[:, part], weight[part, -1:], out=to_x[:, part])
             to_weight[part, -1] = (grad[:, part] * x[:, part]).sum((0, 2))

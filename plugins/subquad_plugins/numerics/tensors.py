@@ -12,16 +12,22 @@ from torch import Tensor
 from subquad.errors import PluginError
 
 MASKED_LOGIT = -1e9
-"""Of a padded token: finite, as in AGF's LRA code, so that a sample without any real token stays finite."""
+"""Of a padded token: finite, as in AGF's LRA code, so that a sample without any real token stays
+finite.
+"""
 
-LAPLACE_MEAN, LAPLACE_DEVIATION = 0.707107, 0.282095
-"""With the six digits of Mega's code: sqrt(1/2) and sqrt(1 / (4 pi)), which bring value and slope of the Laplace
-function nearest to those of relu(x)^2 at x = sqrt(2)."""
+LAPLACE_MEAN = 0.707107
+LAPLACE_DEVIATION = 0.282095
+"""With the six digits of Mega's code: sqrt(1/2) and sqrt(1 / (4 pi)), which bring value and
+slope of the Laplace function nearest to those of relu(x)^2 at x = sqrt(2).
+"""
 
 
 def wide(x: Tensor) -> Tensor:
     """In fp32 at least: half precision is too narrow for sums, roots and FFTs."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return x.float()
+    return x
 
 
 def check_fit(task: str, outputs: Tensor, labels: Tensor, *, classes: bool = False) -> None:
@@ -37,7 +43,8 @@ def check_fit(task: str, outputs: Tensor, labels: Tensor, *, classes: bool = Fal
     """
     if (outputs.shape[:-1] if classes else outputs.shape) != labels.shape:
         raise PluginError(
-            f"task {task}: outputs of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(labels.shape)}"
+            f"task {task}: outputs of shape {tuple(outputs.shape)} do not fit "
+            f"labels of shape {tuple(labels.shape)}"
         )
 
 
@@ -51,11 +58,14 @@ def laplace(scores: Tensor) -> Tensor:
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E); 1 instead of a head: of all.
+    """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E); 1 instead
+    of a head: of all.
 
-    `take_along_dim` does the same, but torch.export would take the number of samples for a constant.
+    `take_along_dim` does the same, but torch.export would take the number of samples for a
+    constant.
     """
-    return x.gather(-2, index[..., None].expand(*x.shape[:-2], -1, x.shape[-1]))
+    whole_rows = index[..., None].expand(*x.shape[:-2], -1, x.shape[-1])
+    return x.gather(-2, whole_rows)
 
 
 _MATRIX = 1 << 14
@@ -65,9 +75,14 @@ _MATRIX = 1 << 14
 def swapped(x: Tensor) -> Tensor:
     """(B, M, N) to (B, N, M), contiguous.
 
-    torch transposes single matrices on a CPU by tiles, two to three times as fast as all of a batch together.
+    torch transposes single matrices on a CPU by tiles, two to three times as fast as all of a batch
+    together.
     """
-    matrices = x.device.type == "cpu" and x.shape[1] * x.shape[2] >= _MATRIX and not torch.compiler.is_compiling()
+    matrices = (
+        x.device.type == "cpu"
+        and x.shape[1] * x.shape[2] >= _MATRIX
+        and not torch.compiler.is_compiling()
+    )
     if matrices and not x.mT.is_contiguous():
         return _Swapped.apply(x)  # pyright: ignore[reportReturnType]
     return x.mT.contiguous()
@@ -93,8 +108,13 @@ _PIECE = 1 << 17
 
 
 def channel_pieces(x: Tensor) -> list[slice]:
-    """Channels of x (B, D, L) to be worked on together: on a CPU so few that caches hold them, else all."""
-    step = _PIECE // max(1, x.shape[0] * x.shape[2]) if x.device.type == "cpu" else x.shape[1]
+    """Channels of x (B, D, L) to be worked on together: on a CPU so few that caches hold them,
+    else all.
+    """
+    if x.device.type == "cpu":
+        step = _PIECE // max(1, x.shape[0] * x.shape[2])
+    else:
+        step = x.shape[1]
     return [slice(at, at + max(1, step)) for at in range(0, x.shape[1], max(1, step))]
 
 
@@ -103,14 +123,20 @@ _TOGETHER = 64
 
 
 def head_convolution(x: Tensor, weights: Tensor) -> Tensor:
-    """Each head convolved along its tokens, (B, H, L, E), with (H, K) weights, K odd, the middle one the token's own.
+    """Each head convolved along its tokens, (B, H, L, E), with (H, K) weights, K odd, the middle
+    one the token's own.
 
-    By products with banded matrices: in both passes six times as fast as a grouped convolution of torch on a CPU.
+    By products with banded matrices: in both passes six times as fast as a grouped convolution of
+    torch on a CPU.
     """
-    width, length = weights.shape[1], x.shape[2]
+    width = weights.shape[1]
+    length = x.shape[2]
     rest = -length % _TOGETHER
-    near = F.pad(x, (0, 0, width // 2, rest + width // 2)).unfold(2, _TOGETHER + width - 1, _TOGETHER)
+    near = F.pad(x, (0, 0, width // 2, rest + width // 2)).unfold(
+        2, _TOGETHER + width - 1, _TOGETHER
+    )
     place = torch.arange(_TOGETHER + width - 1, device=x.device)
     lag = place - place[:_TOGETHER, None]
-    band = torch.where((lag >= 0) & (lag < width), weights[:, lag.clamp(0, width - 1)], 0.0)
+    inside = (lag >= 0) & (lag < width)
+    band = torch.where(inside, weights[:, lag.clamp(0, width - 1)], 0.0)
     return torch.einsum("bhnes,hts->bhnte", near, band).flatten(2, 3)[:, :, :length]

@@ -1,4 +1,6 @@
-"""Nystromformer: attention through means of segments, and a convolution of the values. Light half."""
+"""Nystromformer: attention through means of segments, and a convolution of the values. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class ConvolutionConfig(MixerConfig):
     @model_validator(mode="after")
     def _a_convolution_has_a_middle(self) -> Self:
         if self.conv_kernel and self.conv_kernel % 2 == 0:
-            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
+            raise ValueError(
+                f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none"
+            )
         return self
 
 
@@ -33,7 +37,8 @@ class LandmarkConfig(ConvolutionConfig):
             raise ValueError("landmarks cannot be causal: each stands for early and late tokens")
         if site.max_len and self.num_landmarks > site.max_len:
             raise ValueError(
-                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
+                f"num_landmarks {self.num_landmarks} is more than the longest "
+                f"sequence has: use {site.max_len} or less"
             )
 
 
@@ -42,22 +47,28 @@ class Config(LandmarkConfig, AttentionConfig):
 
     num_landmarks: int = param(
         64,
-        meaning="segments of the queries and of the keys, whose means are the landmarks; a sample with fewer tokens "
-        "gives all it has",
+        meaning="segments of the queries and of the keys, whose means are "
+        "the landmarks; a sample with fewer tokens gives all it has",
         symbol="m",
         ge=1,
         search=(16, 32, 64, 128, 256),
     )
-    iterations: int = param(6, meaning="steps of the iterative pseudo-inverse", ge=1, le=32, search=(2, 4, 6, 8))
+    iterations: int = param(
+        6, meaning="steps of the iterative pseudo-inverse", ge=1, le=32, search=(2, 4, 6, 8)
+    )
     conv_kernel: int = param(
         35,
-        meaning="width, an odd number, of each head's convolution of the values that is added; 0: none",
+        meaning="width, an odd number, of each head's convolution "
+        "of the values that is added; 0: none",
         symbol="k",
         ge=0,
         search=(0, 3, 35),
     )
     as_published: bool = param(
-        False, meaning="segments of the padded length, whose means count padding as zeros, as in the authors' code"
+        False,
+        meaning="as in the authors' code: segments of the padded length, whose means count "
+        "padding as zeros, and an inverse that starts from the whole batch, so that samples "
+        "change each other's outputs",
     )
 
     def narrow(self, facts: Facts) -> Facts:
@@ -65,19 +76,20 @@ class Config(LandmarkConfig, AttentionConfig):
         return super().narrow(facts)
 
 
+# microseconds per token, mlpen/Nystromformer at commit 5689313
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.nystrom.core:Nystrom",
     summary="Nystromformer: attention through means of segments",
-    paper="Xiong et al. 2021, Nystromformer: a Nystrom-based algorithm for approximating self-attention",
+    paper="Xiong et al. 2021, Nystromformer: a Nystrom-based "
+    "algorithm for approximating self-attention",
     facts=Facts(complexity="L"),
     variants={
         "few": {"num_landmarks": 5, "conv_kernel": 3},
         "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0},
-        "published": {"num_landmarks": 5, "conv_kernel": 3, "as_published": True},
     },
     published=Published(
         build="subquad_plugins.nystrom.published:PublishedNystrom",
-        over_attention={2048: 23.3 / 56.5},  # microseconds per token, mlpen/Nystromformer at commit 5689313
+        over_attention={2048: 23.3 / 56.5},
     ),
 )

@@ -1,4 +1,6 @@
-"""Performer: random features whose products are those of softmax attention on average. Light half."""
+"""Performer: random features whose products are those of softmax attention on average. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ class Config(AttentionConfig):
         meaning="what is estimated: softmax attention, or ReLU of random projections",
         search=("softmax", "relu"),
     )
-    redraw: int = param(0, meaning="calls in training after which features are drawn anew; 0: never", ge=0)
+    redraw: int = param(
+        0, meaning="calls in training after which features are drawn anew; 0: never", ge=0
+    )
     as_published: bool = param(
-        False, meaning="as the code of the Long Range Arena tables: scaled twice, padding counts as keys of zero"
+        False,
+        meaning="as the code of the Long Range Arena tables: "
+        "scaled twice, padding counts as keys of zero",
     )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = replace(super().narrow(facts), stateful=self.redraw > 0)
-        return replace(facts, causal="never", padding_invariant=False) if self.as_published else facts
+        if self.as_published:
+            return replace(facts, causal="never", padding_invariant=False)
+        return facts
 
 
 PLUGIN = MixerPlugin(
@@ -38,7 +46,13 @@ PLUGIN = MixerPlugin(
     build="subquad_plugins.performer.core:Performer",
     summary="Performer: softmax attention estimated by positive random features (FAVOR+)",
     paper="Choromanski et al. 2021, Rethinking Attention with Performers",
-    facts=Facts(causal="optional", padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L"),
+    facts=Facts(
+        causal="optional",
+        padding_invariant=True,
+        permutation_equivariant=True,
+        cross=True,
+        complexity="L",
+    ),
     variants={
         "relu": {"features": "relu"},
         "redraw": {"redraw": 2},

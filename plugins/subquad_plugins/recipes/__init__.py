@@ -1,1 +1,3 @@
-"""Named experiments and studies that ship with subquad: one YAML file each, its first line the summary."""
+"""Named experiments and studies that ship with subquad: one YAML file each, its first line the
+summary.
+"""

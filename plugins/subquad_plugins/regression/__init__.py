@@ -13,8 +13,8 @@ class Config(PluginConfig):
 
     loss: Literal["mse", "mae", "huber"] = param(
         "mse",
-        meaning="of labels in TRAIN's deviations: squared error, absolute error, or squared up to one deviation and "
-        "absolute beyond (half of the square, as Huber has it)",
+        meaning="of labels in TRAIN's deviations: squared error, absolute error, or squared up to "
+        "one deviation and absolute beyond (half of the square, as Huber has it)",
         search=["mse", "mae", "huber"],
     )
 

@@ -21,7 +21,8 @@ _LOSSES = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 
 
 class Regression(Task):
-    """The model gives numbers with TRAIN's mean as 0 and its deviation as 1. Loss weight is the number of labels.
+    """The model gives numbers with TRAIN's mean as 0 and its deviation as 1. Loss weight is the
+    number of labels.
 
     Args:
         config: see `Config`.
@@ -35,7 +36,9 @@ class Regression(Task):
         super().__init__(config, spec)
         self._loss = _LOSSES[config.loss]
         if spec.target != "values" or not spec.values:
-            raise DataError(f"task regression needs a data set of values, this one labels {spec.target}")
+            raise DataError(
+                f"task regression needs a data set of values, this one labels {spec.target}"
+            )
         self._scale = torch.tensor(list(spec.values.values()), dtype=torch.float64)
 
     @property
@@ -55,34 +58,57 @@ class Regression(Task):
         return {"loss": loss, **self._moments(self._predicted(outputs), batch["labels"].double())}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`mae`, `rmse` and `r2`, means over values that have labels, and `loss`, the mean over all labels.
+        """`mae`, `rmse` and `r2`, means over values that have labels, and `loss`, the mean over all
+        labels.
 
         `r2` is the mean over values whose labels differ; NaN where there are none.
         """
         return {**_scores(sums), "loss": float(sums["loss"] / sums["count"].sum())}
 
     def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`predicted` and `label`, (B, V), and `mae` (B,), the mean over labelled values; float64."""
-        predicted, label = self._predicted(outputs), batch["labels"].double()
+        """`predicted` and `label`, (B, V), and `mae` (B,), the mean over labelled values;
+        float64.
+        """
+        predicted = self._predicted(outputs)
+        label = batch["labels"].double()
         return {"predicted": predicted, "label": label, "mae": (predicted - label).abs().nanmean(1)}
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
         """`mae`, `rmse` and `r2`."""
-        predicted, label = kept["predicted"], kept["label"]
-        if predicted.shape != label.shape or label.shape[1:] != (self.num_outputs,) or not predicted.isfinite().all():
+        predicted = kept["predicted"]
+        label = kept["label"]
+        if (
+            predicted.shape != label.shape
+            or label.shape[1:] != (self.num_outputs,)
+            or not predicted.isfinite().all()
+        ):
             raise ValueError(f"the answers are no {self.num_outputs} numbers for each sample")
         return _scores(self._moments(predicted, label))
 
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
         """Each value by its name, (B,)."""
-        return dict(zip(self.spec.values, self._predicted(model(batch).outputs).unbind(1), strict=True))
+        return dict(
+            zip(self.spec.values, self._predicted(model(batch).outputs).unbind(1), strict=True)
+        )
 
     def _moments(self, predicted: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """(V,) each: how many labels; sums of errors, absolute and squared, and of labels less TRAIN's mean."""
+        """(V,) each: how many labels; sums of errors, absolute and squared, and of labels less
+        TRAIN's mean.
+        """
         known = ~label.isnan()
-        error, centred = (one.where(known, 0.0) for one in (predicted - label, label - self._scaling(label)[0]))
-        moments = {"absolute": error.abs(), "squared": error**2, "labels": centred, "labels_squared": centred**2}
-        return {"count": known.double().sum(0), **{name: one.sum(0) for name, one in moments.items()}}
+        mean, _ = self._scaling(label)
+        error = (predicted - label).where(known, 0.0)
+        centred = (label - mean).where(known, 0.0)
+        moments = {
+            "absolute": error.abs(),
+            "squared": error**2,
+            "labels": centred,
+            "labels_squared": centred**2,
+        }
+        return {
+            "count": known.double().sum(0),
+            **{name: moment.sum(0) for name, moment in moments.items()},
+        }
 
     def _predicted(self, outputs: Tensor) -> Tensor:
         """(B, V) float64, in the units of the labels."""
@@ -102,14 +128,17 @@ class Regression(Task):
         """
         check_fit("regression", outputs, labels)
         mean, deviation = self._scaling(labels)
-        outputs, known = wide(outputs), ~labels.isnan()
+        outputs = wide(outputs)
+        known = ~labels.isnan()
         wanted = ((labels.double() - mean) / deviation).to(outputs.dtype)
         return self._loss(outputs[known], wanted[known], reduction="none")
 
 
 def _scores(moments: Mapping[str, Tensor]) -> dict[str, float]:
     count = moments["count"]
-    known, alike = count > 0, 1e-12 * moments["labels_squared"]  # of equal labels rounding leaves a little
+    # of equal labels rounding leaves a little
+    known = count > 0
+    alike = 1e-12 * moments["labels_squared"]
     spread = moments["labels_squared"] - moments["labels"] ** 2 / count
     explained = 1 - moments["squared"] / spread
     return {

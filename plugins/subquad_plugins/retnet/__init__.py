@@ -8,7 +8,7 @@ from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
 class GatedHeadsConfig(MixerConfig):
     """Parameters that mixers with a matrix as state share."""
 
-    expand: int = param(2, meaning="width of values over the model's width", ge=1, le=8, search=(1, 2))
+    expand: int = param(2, meaning="width of values over that of keys", ge=1, le=8, search=(1, 2))
 
 
 class Config(GatedHeadsConfig):
@@ -18,8 +18,8 @@ class Config(GatedHeadsConfig):
         super().check(site)
         if site.head_dim % 2:
             raise ValueError(
-                f"retnet turns pairs of channels and needs an even head width, got {site.dim} / {site.num_heads} = "
-                f"{site.head_dim}"
+                "retnet turns pairs of channels and needs an even head "
+                f"width, got {site.dim} / {site.num_heads} = {site.head_dim}"
             )
 
 
@@ -27,7 +27,8 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.retnet.mixer:RetNet",
     summary="RetNet: linear attention with a fixed decay for each head",
-    paper="Sun et al. 2023, Retentive Network: A Successor to Transformer for Large Language Models",
+    paper="Sun et al. 2023, Retentive Network: A Successor "
+    "to Transformer for Large Language Models",
     facts=Facts(causal="always", padding_invariant=True, complexity="L"),
     variants={"narrow": {"expand": 1}},
 )

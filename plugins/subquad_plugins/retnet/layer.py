@@ -1,4 +1,5 @@
-"""What stands around a mixer whose state is a matrix for each head: projections, the norm of each head, and a gate.
+"""What stands around a mixer whose state is a matrix for each head: projections, the norm of each
+head, and a gate.
 
     out = (norm(heads) * silu(x W_g)) W_o
 
@@ -37,21 +38,26 @@ class GatedHeads(TokenMixer):
     Args:
         config: see `GatedHeadsConfig`.
         site: where it stands; its heads are the recurrence's.
+        key_dim: width of a head's keys; None: a head's width.
     """
 
     norm: nn.Module
     """Of each head's outputs, (.., V)."""
 
-    def __init__(self, config: GatedHeadsConfig, site: Site):
+    def __init__(self, config: GatedHeadsConfig, site: Site, key_dim: int | None = None):
         super().__init__()
-        self.num_heads, values = site.num_heads, config.expand * site.dim
-        self.query, self.key = (nn.Linear(site.dim, site.dim, bias=False) for _ in range(2))
+        self.num_heads = site.num_heads
+        keys = site.num_heads * (key_dim or site.head_dim)
+        values = config.expand * keys
+        self.query, self.key = (nn.Linear(site.dim, keys, bias=False) for _ in range(2))
         self.value, self.gate = (nn.Linear(site.dim, values, bias=False) for _ in range(2))
         self.out = nn.Linear(values, site.dim, bias=False)
 
     @abstractmethod
     def heads(self, x: Tensor, keep: Tensor | None, before: Cache) -> tuple[Heads, Cache]:
-        """What is mixed of x (B, L, D), and what the next call needs; `before` is that of the last call, or None."""
+        """What is mixed of x (B, L, D), and what the next call needs; `before` is that of the
+        last call, or None.
+        """
 
     @property
     def caches(self) -> bool:
@@ -79,4 +85,7 @@ class GatedHeads(TokenMixer):
         with torch.autocast(x.device.type, enabled=False):
             mixed, state = delta_rule(*given, before["state"])
             mixed = self.norm(mixed.transpose(1, 2)).flatten(2)
-        return self.out((mixed * F.silu(self.gate(x))).to(x.dtype)), {"heads": after, "state": state}
+        return self.out((mixed * F.silu(self.gate(x))).to(x.dtype)), {
+            "heads": after,
+            "state": state,
+        }

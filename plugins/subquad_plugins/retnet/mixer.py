@@ -1,11 +1,12 @@
 """RetNet: S_t = a S_{t-1} + k_t v_t^T, out_t = S_t^T q_t, with a = 1 - 2^(-5 - h) for head h.
 
-Queries and keys are turned by their place among the real tokens, so that products depend on distances; keys are
-divided by sqrt(E).
+Queries and keys are turned by their place among the real tokens, so that products depend on
+distances; keys are divided by sqrt(E).
 
 Letters: B batch, H heads, L length, E head width.
-Reference: Sun et al. 2023, Retentive Network, Eq. 5 to 8. Departure: the three normalisations of its Section 2.1 are
-factors of a token's head, which the norm of the head removes: they are left out.
+Reference: Sun et al. 2023, Retentive Network, Eq. 5 to 8. Departure: the three normalisations of
+its Section 2.1 are factors of a token's head, which the norm of the head removes: they are left
+out.
 """
 
 from __future__ import annotations
@@ -35,9 +36,19 @@ class RetNet(GatedHeads):
         self.norm = nn.RMSNorm(config.expand * site.head_dim, eps=1e-6, elementwise_affine=False)
 
     def heads(self, x: Tensor, keep: Tensor | None, before: Cache) -> tuple[Heads, Cache]:
-        real = torch.ones(x.shape[:2], dtype=torch.long, device=x.device) if keep is None else keep.long()
-        counted = real.cumsum(1) if before is None else real.cumsum(1) + before[:, None]
-        q, k, v = (wide(self.split(one(x))) for one in (self.query, self.key, self.value))
-        q, k = (rotate(one, counted - 1) for one in (q, k))
-        rates = torch.log1p(-(2.0 ** (-5 - torch.arange(self.num_heads, device=x.device, dtype=q.dtype))))
-        return Heads(q, k / math.sqrt(k.shape[-1]), v, rates[:, None].expand(q.shape[:3])), counted[:, -1]
+        if keep is None:
+            real = torch.ones(x.shape[:2], dtype=torch.long, device=x.device)
+        else:
+            real = keep.long()
+        if before is None:
+            counted = real.cumsum(1)
+        else:
+            counted = real.cumsum(1) + before[:, None]
+        q, k, v = (wide(self.split(project(x))) for project in (self.query, self.key, self.value))
+        q, k = (rotate(rows, counted - 1) for rows in (q, k))
+        rates = torch.log1p(
+            -(2.0 ** (-5 - torch.arange(self.num_heads, device=x.device, dtype=q.dtype)))
+        )
+        return Heads(q, k / math.sqrt(k.shape[-1]), v, rates[:, None].expand(q.shape[:3])), counted[
+            :, -1
+        ]

@@ -1,14 +1,17 @@
-"""S4: y_t = sum_j k_j x_{t-j} with k_j = C dA^j dB, for each channel by itself, A = L - p p^* and L diagonal.
+"""S4: y_t = sum_j k_j x_{t-j} with k_j = C dA^j dB, for each channel by itself, A = L - p p^* and L
+diagonal.
 
     dA = (I - dt A / 2)^-1 (I + dt A / 2),  dB = dt (I - dt A / 2)^-1 B
 
-States are pairs of conjugates z, of which one is kept. By the formula of Sherman and Morrison dA = Delta - u w^* with
-Delta diagonal, and dA^m = Delta^m - sum_{i<m} dA^i u w^* Delta^(m-1-i), so that powers up to T of u and dB come by
-doubling m. C takes the steps of dA^T, a real N x N matrix, one after another.
+States are pairs of conjugates z, of which one is kept. By the formula of Sherman and Morrison dA =
+Delta - u w^* with Delta diagonal, and dA^m = Delta^m - sum_{i<m} dA^i u w^* Delta^(m-1-i), so that
+powers up to T of u and dB come by doubling m. C takes the steps of dA^T, a real N x N matrix, one
+after another.
 
 Letters: B batch, L length, D channels, N state width, K kernels: 1, or 2 both ways.
-Reference: Gu, Goel and Ré 2022, S4, Eq. 3 to 5 and Theorem 1. Departure: the authors get the kernel from its generating
-function, whose C belongs to one length; here C is that of the recurrence, for any length.
+Reference: Gu, Goel and Ré 2022, S4, Eq. 3 to 5 and Theorem 1. Departure: the authors get the kernel
+from its generating function, whose C belongs to one length; here C is that of the recurrence, for
+any length.
 """
 
 from __future__ import annotations
@@ -43,8 +46,10 @@ class S4(StateSpaceMixer):
         super().__init__(config, site, 2 * site.dim)
         poles, basis = hippo(config.state_dim)
         n = torch.arange(config.state_dim)
-        low_rank, enter = (_in_basis(one, basis) for one in ((n + 0.5).sqrt(), (2 * n + 1.0).sqrt()))
-        pairs, kernels = config.state_dim // 2, 1 if self.causal else 2
+        low_rank = _in_basis((n + 0.5).sqrt(), basis)
+        enter = _in_basis((2 * n + 1.0).sqrt(), basis)
+        pairs = config.state_dim // 2
+        kernels = 1 if self.causal else 2
         self.log_dt = nn.Parameter(log_time_steps((site.dim,), config.dt_min, config.dt_max))
         self.log_decay = nn.Parameter((-poles.real).log().expand(site.dim, pairs).clone())
         self.frequency = nn.Parameter(poles.imag.expand(site.dim, pairs).clone())
@@ -54,15 +59,21 @@ class S4(StateSpaceMixer):
 
     def kernel(self, length: int) -> Tensor:
         """(K, D, length)."""
-        turn, low, past, enter = (one[:, None] for one in self._discrete())
-        for _ in range(FINE.bit_length() - 1):  # now of dA^i u and dA^i dB those for i < m, and past: w^* Delta^(m-1-i)
+        turn, low, past, enter = (tensor[:, None] for tensor in self._discrete())
+        # now of dA^i u and dA^i dB those for i < m, and past: w^* Delta^(m-1-i)
+        for _ in range(FINE.bit_length() - 1):
             low, enter = (
-                torch.cat([one, turn * one - _pairs(_real(one) @ _real(past).mT @ _real(low))], 1)
-                for one in (low, enter)
+                torch.cat(
+                    [vector, turn * vector - _pairs(_real(vector) @ _real(past).mT @ _real(low))], 1
+                )
+                for vector in (low, enter)
             )
-            past, turn = torch.cat([past * turn.conj(), past], 1), turn * turn
+            past = torch.cat([past * turn.conj(), past], 1)
+            turn = turn * turn
         jump = _dense(turn[:, 0]) - _real(low).mT @ _real(past)
-        rows: Any = _Orbit.apply(_real(_weights(self.weight)).transpose(0, 1), jump, -(-length // FINE))
+        rows: Any = _Orbit.apply(
+            _real(_weights(self.weight)).transpose(0, 1), jump, -(-length // FINE)
+        )
         parts = 2 * rows.flatten(1, 2) @ _real(enter).mT  # (D, K coarse, fine)
         return parts.unflatten(1, (len(self.weight), -1)).transpose(0, 1).flatten(2)[..., :length]
 
@@ -77,7 +88,10 @@ class S4(StateSpaceMixer):
         state = discrete[0].new_zeros(len(x), *discrete[0].shape)
         for t in range(x.shape[1]):
             after = _next(x[:, t], state, *discrete)
-            state = after if keep is None else torch.where(keep[:, t, None, None], after, state)
+            if keep is None:
+                state = after
+            else:
+                state = torch.where(keep[:, t, None, None], after, state)
         return torch.view_as_real(state)
 
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,15 +99,24 @@ class S4(StateSpaceMixer):
         return 2 * _inner(_weights(self.weight)[0], after)[..., 0], torch.view_as_real(after)
 
     def _discrete(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Delta, u and w of dA = Delta - u w^*, and dB: (D, N / 2) each, by the formula of Sherman and Morrison."""
-        dt, a = wide(self.log_dt).exp()[:, None], torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
-        p, b, near = _weights(self.low_rank), _weights(self.enter), 1 / (1 - dt / 2 * a)
+        """Delta, u and w of dA = Delta - u w^*, and dB: (D, N / 2) each, by the formula of
+        Sherman and Morrison.
+        """
+        dt = wide(self.log_dt).exp()[:, None]
+        a = torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
+        p = _weights(self.low_rank)
+        b = _weights(self.enter)
+        near = 1 / (1 - dt / 2 * a)
         low = near * p
         past = near.conj() * p * (2 * dt / (1 + dt * _inner(p, low)))
-        return (1 + dt / 2 * a) * near, low, past, dt * near * b - low * (dt / 2 * _inner(past, b))
+        turn = (1 + dt / 2 * a) * near
+        enter = dt * near * b - low * (dt / 2 * _inner(past, b))
+        return turn, low, past, enter
 
 
-def _next(x: Tensor, state: Tensor, turn: Tensor, low: Tensor, past: Tensor, enter: Tensor) -> Tensor:
+def _next(
+    x: Tensor, state: Tensor, turn: Tensor, low: Tensor, past: Tensor, enter: Tensor
+) -> Tensor:
     """The state (B, D, N / 2) after x (B, D)."""
     return turn * state - low * _inner(past, state) + enter * x[..., None]
 
@@ -114,11 +137,14 @@ class _Orbit(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         orbit, step = ctx.saved_tensors
-        back = step.mT.contiguous()  # few rows times a transposed matrix would take five times as long
+        # few rows times a transposed matrix would take five times as long
+        back = step.mT.contiguous()
         every = list(grads[0].unbind(2))
         for i in reversed(range(1, len(every))):
             every[i - 1] = torch.baddbmm(every[i - 1], every[i], back)
-        before, after = (x.flatten(1, 2) for x in (orbit[:, :, :-1], torch.stack(every, 2)[:, :, 1:]))
+        before, after = (
+            x.flatten(1, 2) for x in (orbit[:, :, :-1], torch.stack(every, 2)[:, :, 1:])
+        )
         return every[0], before.mT @ after, None
 
 
@@ -145,7 +171,8 @@ def _inner(x: Tensor, y: Tensor) -> Tensor:
 def _dense(x: Tensor) -> Tensor:
     """The real matrix (D, N, N) that multiplies pairs by x (D, N / 2)."""
     blocks = torch.stack([x.real, -x.imag, x.imag, x.real], 1).unflatten(1, (2, 2))
-    return torch.diag_embed(blocks).permute(0, 3, 1, 4, 2).reshape(len(x), 2 * x.shape[1], -1)
+    pairs = torch.diag_embed(blocks).permute(0, 3, 1, 4, 2)
+    return pairs.reshape(len(x), 2 * x.shape[1], -1)
 
 
 def _in_basis(vector: Tensor, basis: Tensor) -> Tensor:

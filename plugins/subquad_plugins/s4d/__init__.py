@@ -14,10 +14,18 @@ class TimeStepConfig(MixerConfig):
     """Time steps that are drawn at the start."""
 
     dt_min: float = param(
-        1e-3, meaning="shortest time step drawn at the start", ge=1e-6, le=1, search=Range(1e-4, 1e-2, log=True)
+        1e-3,
+        meaning="shortest time step drawn at the start",
+        ge=1e-6,
+        le=1,
+        search=Range(1e-4, 1e-2, log=True),
     )
     dt_max: float = param(
-        1e-1, meaning="longest time step drawn at the start", ge=1e-6, le=10, search=Range(1e-2, 1, log=True)
+        1e-1,
+        meaning="longest time step drawn at the start",
+        ge=1e-6,
+        le=10,
+        search=Range(1e-2, 1, log=True),
     )
 
     @model_validator(mode="after")
@@ -41,13 +49,16 @@ class StateSpaceConfig(TimeStepConfig):
     )
     bidirectional: bool = param(
         True,
-        meaning="also from the future, with weights of its own, unless causal is asked for; false: always causal",
+        meaning="also from the future, with weights of its own, unless causal is asked "
+        "for; false: always causal",
         search=(True, False),
     )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
-        return facts if self.bidirectional else replace(facts, causal="always")
+        if self.bidirectional:
+            return facts
+        return replace(facts, causal="always")
 
 
 class Config(StateSpaceConfig):
@@ -65,7 +76,11 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.s4d.mixer:S4D",
     summary="S4D: a diagonal state space model, as a long convolution",
-    paper="Gu et al. 2022, On the Parameterization and Initialization of Diagonal State Space Models",
+    paper="Gu et al. 2022, On the Parameterization and "
+    "Initialization of Diagonal State Space Models",
     facts=Facts(causal="optional", padding_invariant=True, complexity="L log L", leak=1e-12),
-    variants={"bilinear": {"start": "inv", "discretization": "bilinear"}, "past": {"bidirectional": False}},
+    variants={
+        "bilinear": {"start": "inv", "discretization": "bilinear"},
+        "past": {"bidirectional": False},
+    },
 )

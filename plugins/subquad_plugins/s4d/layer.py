@@ -1,6 +1,8 @@
-"""The layer around a linear state space model: out = gate(gelu(y + D x)), with y the model's output.
+"""The layer around a linear state space model: out = gate(gelu(y + D x)), with y the model's
+output.
 
-Everything inside the model is computed in fp32 at least, also under autocast. Padding enters as zeros.
+Everything inside the model is computed in fp32 at least, also under autocast. Padding enters as
+zeros.
 
 Letters: B batch, L length, D channels, N state width.
 """
@@ -21,7 +23,9 @@ from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.s4d import StateSpaceConfig
 
 SLOW = ParameterRule(lr_scale=0.1, weight_decay=False)
-"""For what sets the time scales of a state space: the authors train these at 1e-3 beside 1e-2, without decay."""
+"""For what sets the time scales of a state space: the authors train these at 1e-3 beside 1e-2,
+without decay.
+"""
 
 
 class StateSpaceMixer(TokenMixer):
@@ -48,7 +52,9 @@ class StateSpaceMixer(TokenMixer):
 
     @abstractmethod
     def start(self, x: Tensor, keep: Tensor | None) -> Tensor:
-        """The state after the real tokens of each sample, with the batch first; x as for `mix`, real tokens first."""
+        """The state after the real tokens of each sample, with the batch first; x as for `mix`,
+        real tokens first.
+        """
 
     @abstractmethod
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +79,8 @@ class StateSpaceMixer(TokenMixer):
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         with torch.autocast(x.device.type, enabled=False):
             real = _real(x, keep)
-            y, state = self.mix(real), self.start(real, keep)
+            y = self.mix(real)
+            state = self.start(real, keep)
         return self._finished(y, x), {"state": state}
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
@@ -87,7 +94,9 @@ class StateSpaceMixer(TokenMixer):
 
 def _real(x: Tensor, keep: Tensor | None) -> Tensor:
     x = wide(x)
-    return x if keep is None else x.masked_fill(~keep[..., None], 0.0)
+    if keep is None:
+        return x
+    return x.masked_fill(~keep[..., None], 0.0)
 
 
 def log_time_steps(shape: tuple[int, ...], low: float, high: float) -> Tensor:
@@ -97,7 +106,9 @@ def log_time_steps(shape: tuple[int, ...], low: float, high: float) -> Tensor:
 
 
 def hippo(width: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (width / 2,) with positive frequency of the normal part of HiPPO-LegS, and eigenvectors."""
+    """Eigenvalues (width / 2,) with positive frequency of the normal part of HiPPO-LegS, and
+    eigenvectors.
+    """
     root = torch.sqrt(2 * torch.arange(width, dtype=torch.float64) + 1)
     skew = torch.outer(root, root).triu(1) / 2
     values, vectors = torch.linalg.eigh(-1j * (skew - skew.T))

@@ -3,10 +3,12 @@
     zoh:      dA = exp(dt A),                    dB = (dA - 1) / A
     bilinear: dA = (1 + dt A / 2) / (1 - dt A / 2),  dB = dt / (1 - dt A / 2)
 
-A = -exp(a) + i w. B is 1: C stands for both. Both ways, a second kernel with its own C acts from the next token on.
+A = -exp(a) + i w. B is 1: C stands for both. Both ways, a second kernel with its own C acts from
+the next token on.
 
 Letters: B batch, L length, D channels, N pairs of conjugate states, K kernels: 1, or 2 both ways.
-Reference: Gu et al. 2022, S4D, Eq. 3, 6, 9 and 10; two kernels and the gated linear unit as in the authors' code.
+Reference: Gu et al. 2022, S4D, Eq. 3, 6, 9 and 10; two kernels and the gated linear unit as in the
+authors' code.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class S4D(StateSpaceMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__(config, site, 2 * site.dim)
         self.discretization = config.discretization
-        pairs, kernels = config.state_dim // 2, 1 if self.causal else 2
+        pairs = config.state_dim // 2
+        kernels = 1 if self.causal else 2
         self.log_dt = nn.Parameter(log_time_steps((site.dim,), config.dt_min, config.dt_max))
         self.log_decay = nn.Parameter(torch.full((site.dim, pairs), math.log(0.5)))
         self.frequency = nn.Parameter(_frequencies(config).expand(site.dim, pairs).clone())
@@ -63,14 +66,20 @@ class S4D(StateSpaceMixer):
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
         """log dA, (D, N), and C dB, (K, D, N)."""
-        dt, a = wide(self.log_dt).exp()[:, None], torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
+        dt = wide(self.log_dt).exp()[:, None]
+        a = torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
         weight = torch.view_as_complex(wide(self.weight))
         if self.discretization == "zoh":
             return dt * a, weight * torch.expm1(dt * a) / a
-        return torch.log((1 + dt * a / 2) / (1 - dt * a / 2)), weight * dt / (1 - dt * a / 2)
+        ahead = 1 + dt * a / 2
+        behind = 1 - dt * a / 2
+        return torch.log(ahead / behind), weight * dt / behind
 
 
 def _frequencies(config: Config) -> Tensor:
     """The imaginary parts of A at the start, (N,)."""
-    n, width = torch.arange(config.state_dim // 2), config.state_dim
-    return math.pi * n if config.start == "lin" else width / math.pi * (width / (2 * n + 1) - 1)
+    n = torch.arange(config.state_dim // 2)
+    width = config.state_dim
+    if config.start == "lin":
+        return math.pi * n
+    return width / math.pi * (width / (2 * n + 1) - 1)

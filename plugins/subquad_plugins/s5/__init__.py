@@ -11,12 +11,21 @@ from subquad_plugins.s4d import StateSpaceConfig
 class Config(StateSpaceConfig):
     """Parameters of S5."""
 
-    blocks: int = param(1, meaning="blocks of HiPPO states at the start", symbol="J", ge=1, le=256, search=(1, 2, 4, 8))
+    blocks: int = param(
+        1,
+        meaning="blocks of HiPPO states at the start",
+        symbol="J",
+        ge=1,
+        le=256,
+        search=(1, 2, 4, 8),
+    )
 
     @model_validator(mode="after")
     def _blocks_hold_pairs(self) -> Config:
         if self.state_dim % (2 * self.blocks):
-            raise ValueError(f"state_dim {self.state_dim} is not made of {self.blocks} blocks of pairs")
+            raise ValueError(
+                f"state_dim {self.state_dim} is not made of {self.blocks} blocks of pairs"
+            )
         return self
 
 

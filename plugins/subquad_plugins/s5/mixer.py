@@ -1,10 +1,13 @@
-"""S5: h_t = exp(dt L) h_{t-1} + (exp(dt L) - 1) / L B x_t, y_t = 2 Re C h_t, with L diagonal and complex.
+"""S5: h_t = exp(dt L) h_{t-1} + (exp(dt L) - 1) / L B x_t, y_t = 2 Re C h_t, with L diagonal and
+complex.
 
-L = -exp(a) + i w. Both ways, the same states also run from the end, with a C of their own. Scans are in fp32 at least.
+L = -exp(a) + i w. Both ways, the same states also run from the end, with a C of their own. Scans
+are in fp32 at least.
 
 Letters: B batch, L length, D channels, P pairs of conjugate states, K directions.
-Reference: Smith et al. 2023, S5, Eq. 4 to 6, Section 3.3 and Appendix B.1, D.5 (directions). Departure: real parts of L
-are below 0 by construction, where the authors' code leaves them free or clips them.
+Reference: Smith et al. 2023, S5, Eq. 4 to 6, Section 3.3 and Appendix B.1, D.5 (directions).
+Departure: real parts of L are below 0 by construction, where the authors' code leaves them free or
+clips them.
 """
 
 from __future__ import annotations
@@ -33,12 +36,17 @@ class S5(StateSpaceMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__(config, site, site.dim)
         poles, basis = hippo(config.state_dim // config.blocks)
-        pairs, directions = config.state_dim // 2, 1 if self.causal else 2
+        pairs = config.state_dim // 2
+        directions = 1 if self.causal else 2
         self.log_dt = nn.Parameter(log_time_steps((pairs,), config.dt_min, config.dt_max))
         self.log_decay = nn.Parameter((-poles.real).log().repeat(config.blocks))
         self.frequency = nn.Parameter(poles.imag.repeat(config.blocks))
-        self.enter = nn.Parameter(_in_basis(torch.randn(config.state_dim, site.dim) * site.dim**-0.5, basis))
-        self.leave = nn.Parameter(torch.randn(directions, site.dim, pairs, 2) * config.state_dim**-0.5)
+        self.enter = nn.Parameter(
+            _in_basis(torch.randn(config.state_dim, site.dim) * site.dim**-0.5, basis)
+        )
+        self.leave = nn.Parameter(
+            torch.randn(directions, site.dim, pairs, 2) * config.state_dim**-0.5
+        )
 
     def gate(self, hidden: Tensor) -> Tensor:
         """The paper's weighted sigmoid gated unit."""
@@ -46,13 +54,18 @@ class S5(StateSpaceMixer):
 
     def mix(self, x: Tensor) -> Tensor:
         forwards = self._left(self._states(x), 0)
-        return forwards if self.causal else forwards + self._left(self._states(x.flip(1)).flip(1), 1)
+        if self.causal:
+            return forwards
+        return forwards + self._left(self._states(x.flip(1)).flip(1), 1)
 
     def start(self, x: Tensor, keep: Tensor | None) -> Tensor:
         states = torch.view_as_real(self._states(x))
-        last = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
-        found = states[torch.arange(len(x), device=x.device), (last - 1).clamp_min(0)]
-        return found.masked_fill((last == 0)[:, None, None], 0.0)
+        if keep is None:
+            last = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            last = keep.sum(1)
+        state = states[torch.arange(len(x), device=x.device), (last - 1).clamp_min(0)]
+        return state.masked_fill((last == 0)[:, None, None], 0.0)
 
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         decay, weights = self._discrete()
@@ -68,17 +81,24 @@ class S5(StateSpaceMixer):
         """exp(dt L), (P,), and (exp(dt L) - 1) / L B, (P, D)."""
         poles = torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
         exponent = wide(self.log_dt).exp() * poles
-        return exponent.exp(), (torch.expm1(exponent) / poles)[:, None] * torch.view_as_complex(wide(self.enter))
+        return exponent.exp(), (torch.expm1(exponent) / poles)[:, None] * torch.view_as_complex(
+            wide(self.enter)
+        )
 
     def _left(self, states: Tensor, direction: int) -> Tensor:
         """2 Re C h, (.., D), as one product of real numbers."""
         real, imaginary = wide(self.leave[direction]).unbind(-1)
-        return F.linear(torch.view_as_real(states).flatten(-2), 2 * torch.stack([real, -imaginary], -1).flatten(1))
+        return F.linear(
+            torch.view_as_real(states).flatten(-2),
+            2 * torch.stack([real, -imaginary], -1).flatten(1),
+        )
 
 
 def _complex_linear(x: Tensor, weights: Tensor) -> Tensor:
     """Real x (.., D) times complex weights (P, D), as one product of real numbers."""
-    return torch.view_as_complex(F.linear(x, torch.view_as_real(weights).mT.flatten(0, 1)).unflatten(-1, (-1, 2)))
+    return torch.view_as_complex(
+        F.linear(x, torch.view_as_real(weights).mT.flatten(0, 1)).unflatten(-1, (-1, 2))
+    )
 
 
 def _in_basis(weights: Tensor, basis: Tensor) -> Tensor:

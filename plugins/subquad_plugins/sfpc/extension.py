@@ -1,11 +1,14 @@
-"""Sequences continued beyond their ends, so that an operator with a boundary becomes a plain convolution.
+"""Sequences continued beyond their ends, so that an operator with a boundary becomes a plain
+convolution.
 
-A Laplacian with a boundary acts on a sequence as the Laplacian of the whole line acts on the sequence mirrored at its
-ends (neumann), mirrored with the other sign around a zero (dirichlet), or repeated (periodic); likewise its powers.
-Each sample has its own end: real tokens are moved to the front first, and padding never takes part.
+A Laplacian with a boundary acts on a sequence as the Laplacian of the whole line acts on the
+sequence mirrored at its ends (neumann), mirrored with the other sign around a zero (dirichlet), or
+repeated (periodic); likewise its powers. Each sample has its own end: real tokens are moved to the
+front first, and padding never takes part.
 
 Letters: B batch, L length, D width, n a sample's number of real tokens.
-Reference: Strang 1999, The Discrete Cosine Transform, on boundary conditions and symmetric extension.
+Reference: Strang 1999, The Discrete Cosine Transform, on boundary conditions and symmetric
+extension.
 """
 
 from __future__ import annotations
@@ -54,16 +57,20 @@ def extend(x: Tensor, before: int, after: int, matrix: str, keep: Tensor | None 
         outside = torch.cat([positions[:before], positions[before + length :]])
         source, sign = source_of(outside, torch.full_like(outside, length), matrix)
         edges = x.index_select(1, source)
-        edges = edges if sign is None else edges * sign[:, None].to(x.dtype)
+        if sign is not None:
+            edges = edges * sign[:, None].to(x.dtype)
         return torch.cat([edges[:, :before], x, edges[:, before:]], 1)
     positions = torch.arange(-before, length + after, device=x.device).expand(x.shape[0], -1)
     source, sign = source_of(positions, keep.sum(1, keepdim=True), matrix)
     extended = places.take_tokens(x, source)
-    return extended if sign is None else extended * sign[..., None].to(x.dtype)
+    if sign is None:
+        return extended
+    return extended * sign[..., None].to(x.dtype)
 
 
 def source_of(position: Tensor, n: Tensor, matrix: str) -> tuple[Tensor, Tensor | None]:
-    """Which of the tokens 0..n-1 stands at a position of the continued sequence, and its sign (None: always +).
+    """Which of the tokens 0..n-1 stands at a position of the continued sequence, and its sign
+    (None: always +).
 
     Args:
         position: whole numbers, below 0 and above n - 1 too.

@@ -1,12 +1,16 @@
-"""p(T) x as one convolution, for every operator but the circulant, with a closed-form backward pass.
+"""p(T) x as one convolution, for every operator but the circulant, with a closed-form backward
+pass.
 
-The sequence is continued beyond its ends (`extension.py`) and correlated with the taps of the polynomial. The backward
-pass is the same again: a Laplacian is symmetric, so p(T) is its own adjoint, and the adjoint of a shift shifts back.
-It keeps the input alone, whatever the order. Operation "sfpc.fir": the reference is plain torch, "closed-form" has that
-backward pass, "triton" also reads the sequence in its place and in its own number format (`kernel.py`). To be timed
-beside them: "recurrence", the loop of K applications of T, and "conv1d", the depthwise convolution of torch alone.
+The sequence is continued beyond its ends (`extension.py`) and correlated with the taps of the
+polynomial. The backward pass is the same again: a Laplacian is symmetric, so p(T) is its own
+adjoint, and the adjoint of a shift shifts back. It keeps the input alone, whatever the order.
+Operation "sfpc.fir": the reference is plain torch, "closed-form" has that backward pass, "triton"
+also reads the sequence in its place and in its own number format (`kernel.py`). To be timed beside
+them: "recurrence", the loop of K applications of T, and "conv1d", the depthwise convolution of
+torch alone.
 
-Letters: B batch, L length, D width, K order, a coefficients (D, K+1): Chebyshev for a Laplacian, else powers.
+Letters: B batch, L length, D width, K order, a coefficients (D, K+1): Chebyshev for a Laplacian,
+else powers.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.numerics.kernels import FORMATS, fitting_mask, kernels_run
+from subquad_plugins.numerics.launching import FORMATS, fitting_mask, kernels_run
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.sfpc import MOST_TAPS
 from subquad_plugins.sfpc.basis import steps_of
@@ -36,8 +40,8 @@ def fir(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None = None, fft: bool
         x: (B, L, D), of any number format; computed in fp32 at least.
         a: (D, K+1), float32 or float64.
         matrix: neumann, dirichlet, periodic, shift or cyclic.
-        keep: (B, L) bool, True = real token. The operator of each sample is that of its real tokens in their order;
-            the shift alone takes padding as zeros.
+        keep: (B, L) bool, True = real token. The operator of each sample is that of its real tokens
+            in their order; the shift alone takes padding as zeros.
         fft: correlate by FFT.
 
     Returns:
@@ -46,12 +50,12 @@ def fir(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None = None, fft: bool
     return _FIR(x, a, matrix, keep, fft)
 
 
-def _plain(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+def _reference(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
     extended = _extended(wide(x), *_reach(a, matrix), matrix, keep)
     return _returned(correlate(extended, _taps(a, matrix), fft), matrix, keep).to(x.dtype)
 
 
-_FIR = Operation("sfpc.fir", reference=_plain)
+_FIR = Operation("sfpc.fir", reference=_reference)
 
 
 def _fits(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> bool:
@@ -81,7 +85,9 @@ def _closed_form(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bo
 def _loop(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
     basis = "monomial" if matrix in SHIFTS else "chebyshev"
     steps = steps_of(basis, a.shape[1] - 1, 0.0, 0.0)
-    return recurrence(wide(x), a, steps, matrix, keep=keep, rescaled=matrix not in SHIFTS).to(x.dtype)
+    return recurrence(wide(x), a, steps, matrix, keep=keep, rescaled=matrix not in SHIFTS).to(
+        x.dtype
+    )
 
 
 @_FIR.implementation("conv1d", chosen=False)
@@ -95,13 +101,16 @@ class _Fir(torch.autograd.Function):
     """By "conv", "fft" or "triton"; p(T) itself or its adjoint."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, by: str, adjoint: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, by: str, adjoint: bool
+    ) -> Tensor:
         ctx.save_for_backward(x, a, keep)
         ctx.how = matrix, by, adjoint
         taps = _taps(a, matrix)
         before, after = _reach(a, matrix)
         if adjoint and matrix in SHIFTS:
-            taps, before, after = taps.flip(1), after, before
+            taps = taps.flip(1)
+            before, after = after, before
         if by == "triton":
             from subquad_plugins.sfpc.kernel import correlate_continued
 
@@ -114,23 +123,40 @@ class _Fir(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, a, keep = ctx.saved_tensors
         matrix, by, adjoint = ctx.how
-        # A caller may start the backward pass under autocast, which would convolve in half precision.
+        # A caller may start the backward pass under autocast, which would convolve in half
+        # precision.
         with torch.autocast(x.device.type, enabled=False):
-            to_x = _Fir.apply(grad, a, matrix, keep, by, not adjoint) if ctx.needs_input_grad[0] else None
-            to_a = _to_coefficients(grad, x, a, keep, *ctx.how) if ctx.needs_input_grad[1] else None
+            if ctx.needs_input_grad[0]:
+                to_x = _Fir.apply(grad, a, matrix, keep, by, not adjoint)
+            else:
+                to_x = None
+            if ctx.needs_input_grad[1]:
+                to_a = _to_coefficients(grad, x, a, keep, *ctx.how)
+            else:
+                to_a = None
         return to_x, to_a, None, None, None, None
 
 
 def _to_coefficients(
     grad: Tensor, x: Tensor, a: Tensor, keep: Tensor | None, matrix: str, by: str, adjoint: bool
 ) -> Tensor:
-    """Gradient of a_k: the product of the output's gradient with the k-th polynomial of T, times x."""
-    given, taken = (grad, x) if adjoint else (x, grad)
-    (before, after), taken = _reach(a, matrix), _arrived(taken, matrix, keep)
+    """Gradient of a_k: the product of the output's gradient with the k-th polynomial of T, times
+    x.
+    """
+    if adjoint:
+        given = grad
+        taken = x
+    else:
+        given = x
+        taken = grad
+    before, after = _reach(a, matrix)
+    taken = _arrived(taken, matrix, keep)
     if by == "triton":
         from subquad_plugins.sfpc.kernel import sums_continued
 
-        sums = sums_continued(_arrived(given, matrix, keep), taken, before + after + 1, before, matrix, keep)
+        sums = sums_continued(
+            _arrived(given, matrix, keep), taken, before + after + 1, before, matrix, keep
+        )
     else:
         sums = lagged_sums(_extended(given, before, after, matrix, keep), taken, by == "fft")
     return _coefficients(sums, matrix)
@@ -167,10 +193,14 @@ def _arrived(x: Tensor, matrix: str, keep: Tensor | None) -> Tensor:
     """Tokens where the operator wants them, zeros in the place of padding."""
     if keep is None:
         return x
-    return x.masked_fill(~keep[..., None], 0.0) if matrix == "shift" else to_front(x, keep)
+    if matrix == "shift":
+        return x.masked_fill(~keep[..., None], 0.0)
+    return to_front(x, keep)
 
 
 def _returned(y: Tensor, matrix: str, keep: Tensor | None) -> Tensor:
     if keep is None:
         return y
-    return y.masked_fill(~keep[..., None], 0.0) if matrix == "shift" else put_back(y, keep)
+    if matrix == "shift":
+        return y.masked_fill(~keep[..., None], 0.0)
+    return put_back(y, keep)

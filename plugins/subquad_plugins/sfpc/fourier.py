@@ -1,11 +1,12 @@
-"""p(T) x in the basis of T's eigenvectors: Fourier, cosine and sine transforms, all of them real FFTs.
+"""p(T) x in the basis of T's eigenvectors: Fourier, cosine and sine transforms, all of them real
+FFTs.
 
-For sequences without padding, of lengths that suit FFTs; `fir.py` does the others. The circulant is always done here,
-its kernel being as long as the sequence.
+For sequences without padding, of lengths that suit FFTs; `fir.py` does the others. The circulant is
+always done here, its kernel being as long as the sequence.
 
 Letters: B batch, L length, D width, K order, F = L // 2 + 1 frequencies.
-Reference: Hussain et al. 2025, Corollary 5.1, for the circulant; Makhoul 1980, A Fast Cosine Transform in One and Two
-Dimensions, for the cosine transform by one FFT.
+Reference: Hussain et al. 2025, Corollary 5.1, for the circulant; Makhoul 1980, A Fast Cosine
+Transform in One and Two Dimensions, for the cosine transform by one FFT.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from subquad_plugins.numerics.lengths import fast_length
 
 
 def suits(matrix: str, length: int) -> bool:
-    """Whether FFTs are quick at the length that `transformed` needs: with a large prime factor they take ten times.
+    """Whether FFTs are quick at the length that `transformed` needs: with a large prime factor they
+    take ten times.
 
     Quick is a length, odd or even, with no prime factor above 5. The shift's is chosen to be.
     """
@@ -57,7 +59,8 @@ def transformed(x: Tensor, a: Tensor, matrix: str) -> Tensor:
 
 
 def circulant(x: Tensor, c: Tensor, column: Tensor) -> Tensor:
-    """sum_k c_k C^k x, with C_ij = column[(i - j) mod L]: x's spectrum times p of C's eigenvalues, the column's.
+    """sum_k c_k C^k x, with C_ij = column[(i - j) mod L]: x's spectrum times p of C's eigenvalues,
+    the column's.
 
     Args:
         x: (B, L, D).
@@ -90,13 +93,17 @@ def spectral_product(x: Tensor, response: Tensor, size: int) -> Tensor:
 
 
 class _SpectralProduct(torch.autograd.Function):
-    """Autograd's own backward pass of a real FFT is a complex one of the full length; this one is real."""
+    """Autograd's own backward pass of a real FFT is a complex one of the full length; this one
+    is real.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, response: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(x, response)
         ctx.size = size
-        return torch.fft.irfft(torch.fft.rfft(x, size, dim=1) * response, size, dim=1)[:, : x.shape[1]]
+        return torch.fft.irfft(torch.fft.rfft(x, size, dim=1) * response, size, dim=1)[
+            :, : x.shape[1]
+        ]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -114,30 +121,38 @@ class _SpectralProduct(torch.autograd.Function):
 
 
 def _multiplicity(size: int, like: Tensor) -> Tensor:
-    """How often each frequency of a real FFT stands in the complex one: twice, but for the first and the middle one."""
+    """How often each frequency of a real FFT stands in the complex one: twice, but for the first
+    and the middle one.
+    """
     frequency = torch.arange(size // 2 + 1, device=like.device)
     once = (frequency == 0) | (2 * frequency == size)
     return 2 - once.to(like.dtype)
 
 
 def _response(a: Tensor, period: int) -> Tensor:
-    """sum_k a_k exp(-2 pi i j k / period), (period // 2 + 1, D) complex; its real part is sum_k a_k cos(...)."""
-    folded = F.pad(a, (0, -a.shape[1] % period)).unflatten(1, (-1, period)).sum(1)
+    """sum_k a_k exp(-2 pi i j k / period), (period // 2 + 1, D) complex; its real part is sum_k
+    a_k cos(...).
+    """
+    padded = F.pad(a, (0, -a.shape[1] % period))
+    folded = padded.unflatten(1, (-1, period)).sum(1)
     return torch.fft.rfft(folded, dim=1).T
 
 
 def _cosine(x: Tensor, a: Tensor) -> Tensor:
-    """Neumann: p(2 cos(pi j / L) - 2) times the DCT-II, by one real FFT each way of the even tokens, then the odd.
+    """Neumann: p(2 cos(pi j / L) - 2) times the DCT-II, by one real FFT each way of the even
+    tokens, then the odd.
 
-    With V that FFT, the cosine transform is X_j = Re W_j and X_{L-j} = -Im W_j, where W_j = exp(-pi i j / (2 L)) V_j.
-    Scaling X_j by p_j is V_j -> (p_j + p_{L-j}) / 2 V_j + (p_j - p_{L-j}) / 2 exp(pi i j / L) conj(V_j).
+    With V that FFT, the cosine transform is X_j = Re W_j and X_{L-j} = -Im W_j, where W_j = exp(-pi
+    i j / (2 L)) V_j. Scaling X_j by p_j is V_j -> (p_j + p_{L-j}) / 2 V_j + (p_j - p_{L-j}) / 2
+    exp(pi i j / L) conj(V_j).
     """
     length = x.shape[1]
     place = torch.arange(length, device=x.device)
     order = torch.cat([place[::2], place[1::2].flip(0)])
     values = _response(a, 2 * length).real
     half = length // 2 + 1
-    here, there = values[:half], values.flip(0)[:half]
+    here = values[:half]
+    there = values.flip(0)[:half]
     angle = math.pi / length * torch.arange(half, device=x.device, dtype=torch.float64)[:, None]
     turn = torch.complex(angle.cos().to(x.dtype), angle.sin().to(x.dtype))
     spectrum = torch.fft.rfft(x.index_select(1, order), dim=1)
@@ -146,7 +161,9 @@ def _cosine(x: Tensor, a: Tensor) -> Tensor:
 
 
 def _sine(x: Tensor, a: Tensor) -> Tensor:
-    """Dirichlet: p(2 cos(pi j / (L + 1)) - 2) times the DST-I, the FFT of the sequence mirrored with the other sign."""
+    """Dirichlet: p(2 cos(pi j / (L + 1)) - 2) times the DST-I, the FFT of the sequence mirrored
+    with the other sign.
+    """
     length = x.shape[1]
     zero = torch.zeros_like(x[:, :1])
     odd = torch.cat([zero, x, zero, -x.flip(1)], 1)

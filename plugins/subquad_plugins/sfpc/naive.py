@@ -1,7 +1,9 @@
-"""SFPC written as the paper states it, with the L x L matrices T and p(T): the oracle of the fast forms.
+"""SFPC written as the paper states it, with the L x L matrices T and p(T): the oracle of the fast
+forms.
 
 Letters: B batch, L length, D model width, K order, G groups of channels.
-Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X with p_k = sum_i c_i T^i; the layer around it is ours.
+Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X with p_k = sum_i c_i T^i; the layer
+around it is ours.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def dense_operator(matrix: str, length: int, column: Tensor | None = None) -> Te
     return laplacian
 
 
-def polynomials(operator: Tensor, basis: str, order: int, a: float = 0.0, b: float = 0.0) -> list[Tensor]:
+def polynomials(
+    operator: Tensor, basis: str, order: int, a: float = 0.0, b: float = 0.0
+) -> list[Tensor]:
     """P_0(T), .., P_K(T), each (L, L)."""
     eye = torch.eye(len(operator), dtype=operator.dtype)
     if basis == "monomial":
@@ -49,18 +53,22 @@ def polynomials(operator: Tensor, basis: str, order: int, a: float = 0.0, b: flo
     t = operator / 2 + eye
     if basis == "monomial_rescaled":
         return [torch.linalg.matrix_power(t, k) for k in range(order + 1)]
-    found = [torch.zeros_like(t), eye]
+    matrices = [torch.zeros_like(t), eye]
     steps = jacobi_steps(order, a, b)
     for k in range(1, order + 1):
         if basis == "chebyshev":
-            found.append(t if k == 1 else 2 * t @ found[-1] - found[-2])
+            matrices.append(t if k == 1 else 2 * t @ matrices[-1] - matrices[-2])
         else:
             step = steps[k - 1]
-            found.append(step.slope * t @ found[-1] + step.shift * found[-1] - step.back * found[-2])
-    return found[1:]
+            matrices.append(
+                step.slope * t @ matrices[-1] + step.shift * matrices[-1] - step.back * matrices[-2]
+            )
+    return matrices[1:]
 
 
-def sfpc(x: Tensor, coefficients: Tensor, operator: Tensor, basis: str, a: float = 0.0, b: float = 0.0) -> Tensor:
+def sfpc(
+    x: Tensor, coefficients: Tensor, operator: Tensor, basis: str, a: float = 0.0, b: float = 0.0
+) -> Tensor:
     """p(T) x.
 
     Args:
@@ -71,7 +79,10 @@ def sfpc(x: Tensor, coefficients: Tensor, operator: Tensor, basis: str, a: float
         a: Jacobi a.
         b: Jacobi b.
     """
-    grouped = coefficients if coefficients.dim() == 2 else coefficients[None]
+    if coefficients.dim() == 2:
+        grouped = coefficients
+    else:
+        grouped = coefficients[None]
     basis_matrices = polynomials(operator, basis, grouped.shape[1] - 1, a, b)
     columns = []
     for d in range(x.shape[1]):
@@ -81,36 +92,60 @@ def sfpc(x: Tensor, coefficients: Tensor, operator: Tensor, basis: str, a: float
     return torch.stack(columns, 1)
 
 
-def mixer(x: Tensor, weights: Mapping[str, Tensor], config: Config, keep: Tensor | None = None) -> Tensor:
-    """The whole mixer, (B, L, D) to (B, L, D), sample by sample; zero before the output projection at padding."""
+def mixer(
+    x: Tensor, weights: Mapping[str, Tensor], config: Config, keep: Tensor | None = None
+) -> Tensor:
+    """The whole mixer, (B, L, D) to (B, L, D), sample by sample; zero before the output
+    projection at padding.
+    """
     value = _project(x, weights, "value")
     outputs = []
     for index, tokens in enumerate(value):
-        real = torch.ones(len(tokens), dtype=torch.bool) if keep is None else keep[index]
+        if keep is None:
+            real = torch.ones(len(tokens), dtype=torch.bool)
+        else:
+            real = keep[index]
         outputs.append(_sample(tokens, real, weights, config))
     mixed = torch.stack(outputs)
     if config.gate != "none":
         gate = _project(x, weights, "gate")
-        mixed = mixed * (torch.sigmoid(gate) if config.gate == "sigmoid" else gate * torch.sigmoid(gate))
+        mixed = mixed * (
+            torch.sigmoid(gate) if config.gate == "sigmoid" else gate * torch.sigmoid(gate)
+        )
     return _project(mixed, weights, "out")
 
 
 def _sample(tokens: Tensor, real: Tensor, weights: Mapping[str, Tensor], config: Config) -> Tensor:
-    """p(T) of one sample: T of its real tokens, but for the shift and the circulant, which see zeros at padding."""
-    where = real if config.operator in ("laplacian", "cyclic") else torch.ones_like(real)
+    """p(T) of one sample: T of its real tokens, but for the shift and the circulant, which see
+    zeros at padding.
+    """
+    if config.operator in ("laplacian", "cyclic"):
+        where = real
+    else:
+        where = torch.ones_like(real)
     chosen = (tokens * real[:, None])[where]
     if not len(chosen):
         return tokens * 0
-    column = _column(weights, config, len(chosen)) if config.operator == "circulant" else None
+    if config.operator == "circulant":
+        column = _column(weights, config, len(chosen))
+    else:
+        column = None
     operator = dense_operator(config.matrix, len(chosen), column)
     mixed = sfpc(
-        chosen, weights["polynomial.coefficients"], operator, config.polynomials, config.jacobi_a, config.jacobi_b
+        chosen,
+        weights["polynomial.coefficients"],
+        operator,
+        config.polynomials,
+        config.jacobi_a,
+        config.jacobi_b,
     )
     return torch.zeros_like(tokens).index_put((where.nonzero()[:, 0],), mixed) * real[:, None]
 
 
 def _column(weights: Mapping[str, Tensor], config: Config, length: int) -> Tensor:
-    """The circulant's first column: learned and held to a sum of magnitudes of 1, given, or a decay that sums to 1."""
+    """The circulant's first column: learned and held to a sum of magnitudes of 1, given, or a
+    decay that sums to 1.
+    """
     if config.first_column == "decay":
         decay = torch.exp(-torch.arange(length, dtype=torch.float64) / config.decay_length)
         return decay / decay.sum()
@@ -121,4 +156,6 @@ def _column(weights: Mapping[str, Tensor], config: Config, length: int) -> Tenso
 
 
 def _project(x: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] if f"{name}.weight" in weights else x
+    if f"{name}.weight" in weights:
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+    return x

@@ -38,23 +38,24 @@ def sfpc(
 ) -> Tensor:
     """p(T) x along the sequence, with p = sum_k c_k P_k.
 
-    P_k is T^k (`monomial`) or, with t = T / 2 + I, t^k (`monomial_rescaled`), T_k(t) (`chebyshev`) or
-    P_k^(a,b)(t) (`jacobi`, standard, unnormalised). Shifts and circulants take powers only.
+    P_k is T^k (`monomial`) or, with t = T / 2 + I, t^k (`monomial_rescaled`), T_k(t) (`chebyshev`)
+    or P_k^(a,b)(t) (`jacobi`, standard, unnormalised). Shifts and circulants take powers only.
 
     Args:
         x: (B, L, D), float32 or float64.
-        coefficients: (K+1,) for all channels, or (G, K+1) for G equal groups of neighbouring channels.
-        operator: laplacian (tridiagonal 1, -2, 1), shift (S_ij = 1 where i = j + 1), cyclic (the same, around the
-            end) or circulant (C_ij = f[(i - j) mod L]).
+        coefficients: (K+1,) for all channels, or (G, K+1) for G equal groups of neighbouring
+            channels.
+        operator: laplacian (tridiagonal 1, -2, 1), shift (S_ij = 1 where i = j + 1), cyclic (the
+            same, around the end) or circulant (C_ij = f[(i - j) mod L]).
         basis: see above; auto: chebyshev for a Laplacian, else monomial.
         boundary: of the Laplacian: neumann (-1 in the corners), dirichlet (-2) or periodic.
         jacobi_a: a.
         jacobi_b: b.
         column: (L,), f, the circulant's first column.
-        keep: (B, L) bool, True = real token. T is that of each sample's real tokens in their order; the shift and the
-            circulant take padding as zeros instead.
-        evaluation: auto, reference (Horner, Clenshaw), conv or fft. Equal to rounding; of a Laplacian's monomial
-            in float64 alone, other formats take auto and reference.
+        keep: (B, L) bool, True = real token. T is that of each sample's real tokens in their order;
+            the shift and the circulant take padding as zeros instead.
+        evaluation: auto, reference (Horner, Clenshaw), conv or fft. Equal to rounding; of a
+            Laplacian's monomial in float64 alone, other formats take auto and reference.
 
     Returns:
         (B, L, D), zero at padding.
@@ -64,11 +65,15 @@ def sfpc(
 
     Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X.
     """
-    basis = default_basis(operator) if basis == "auto" else basis
-    evaluation = quickest(operator, coefficients.shape[-1] - 1, basis) if evaluation == "auto" else evaluation
+    if basis == "auto":
+        basis = default_basis(operator)
+    if evaluation == "auto":
+        evaluation = quickest(operator, coefficients.shape[-1] - 1, basis)
     _refuse(operator, basis, boundary, evaluation, column, x)
     order = coefficients.shape[-1] - 1
-    way = way_of(operator, basis, evaluation, order, boundary=boundary, jacobi_a=jacobi_a, jacobi_b=jacobi_b)
+    way = way_of(
+        operator, basis, evaluation, order, boundary=boundary, jacobi_a=jacobi_a, jacobi_b=jacobi_b
+    )
     return applied(x, coefficients, way, column, keep)
 
 
@@ -76,7 +81,8 @@ def sfpc(
 class Way:
     """How p(T) is computed: what follows from names and order alone.
 
-    Plain values, no tensors: cast to half precision with a model, `conversion` would lose its digits.
+    Plain values, no tensors: cast to half precision with a model, `conversion` would lose its
+    digits.
     """
 
     matrix: str
@@ -88,7 +94,9 @@ class Way:
     rescaled: bool
     """Whether the polynomials are in T / 2 + I rather than T."""
     conversion: np.ndarray | None
-    """(K+1, K+1), to Chebyshev coefficients, where the evaluation wants them and they are not given."""
+    """(K+1, K+1), to Chebyshev coefficients, where the evaluation wants them and they are not
+    given.
+    """
 
 
 def way_of(
@@ -102,7 +110,8 @@ def way_of(
     jacobi_b: float = 0.0,
 ) -> Way:
     """The way for names as `sfpc` takes them, but none of them auto."""
-    laplacian, quick = operator == "laplacian", evaluation != "reference"
+    laplacian = operator == "laplacian"
+    quick = evaluation != "reference"
     return Way(
         matrix=boundary if laplacian else operator,
         evaluation=evaluation,
@@ -115,7 +124,11 @@ def way_of(
 
 
 def applied(
-    x: Tensor, coefficients: Tensor, way: Way, column: Tensor | None = None, keep: Tensor | None = None
+    x: Tensor,
+    coefficients: Tensor,
+    way: Way,
+    column: Tensor | None = None,
+    keep: Tensor | None = None,
 ) -> Tensor:
     """p(T) x by the way given, (B, L, D), zero at padding; arguments as of `sfpc`."""
     if not x.shape[1]:
@@ -129,7 +142,12 @@ def applied(
 
 
 def convolved(
-    x: Tensor, a: Tensor, matrix: str, evaluation: str, column: Tensor | None = None, keep: Tensor | None = None
+    x: Tensor,
+    a: Tensor,
+    matrix: str,
+    evaluation: str,
+    column: Tensor | None = None,
+    keep: Tensor | None = None,
 ) -> Tensor:
     """p(T) x by the quick ways.
 
@@ -145,7 +163,9 @@ def convolved(
         (B, L, D), zero at padding.
     """
     whole = keep is None or matrix == "shift"
-    if matrix != "circulant" and (evaluation == "conv" or not whole or not suits(matrix, x.shape[1])):
+    if matrix != "circulant" and (
+        evaluation == "conv" or not whole or not suits(matrix, x.shape[1])
+    ):
         return fir(x, a, matrix, keep, fft=evaluation == "fft")
     x = wide(x)
     if keep is not None:
@@ -155,14 +175,21 @@ def convolved(
         y = circulant(x, a, column)
     else:
         y = transformed(x, a, matrix)
-    return y if keep is None else y.masked_fill(~keep[..., None], 0.0)
+    if keep is None:
+        return y
+    return y.masked_fill(~keep[..., None], 0.0)
 
 
 def per_channel(coefficients: Tensor, dim: int) -> Tensor:
     """(K+1,) or (G, K+1) as (D, K+1)."""
-    grouped = coefficients if coefficients.dim() == 2 else coefficients[None]
+    if coefficients.dim() == 2:
+        grouped = coefficients
+    else:
+        grouped = coefficients[None]
     if dim % len(grouped):
-        raise PluginError(f"sfpc: {len(grouped)} rows of coefficients do not divide {dim} channels evenly")
+        raise PluginError(
+            f"sfpc: {len(grouped)} rows of coefficients do not divide {dim} channels evenly"
+        )
     return grouped.repeat_interleave(dim // len(grouped), 0)
 
 
@@ -178,24 +205,36 @@ def on_chebyshev(coefficients: Tensor, conversion: np.ndarray) -> Tensor:
     Returns:
         (G, K+1) float64.
     """
-    return coefficients.double() @ torch.as_tensor(conversion, dtype=torch.float64, device=coefficients.device)
+    return coefficients.double() @ torch.as_tensor(
+        conversion, dtype=torch.float64, device=coefficients.device
+    )
 
 
-def _refuse(operator: str, basis: str, boundary: str, evaluation: str, column: Tensor | None, x: Tensor) -> None:
+def _refuse(
+    operator: str, basis: str, boundary: str, evaluation: str, column: Tensor | None, x: Tensor
+) -> None:
     if operator not in OPERATORS:
         raise PluginError(f"sfpc: operator {operator}: choose {', '.join(OPERATORS)}")
     if boundary not in BOUNDARIES:
         raise PluginError(f"sfpc: boundary {boundary}: choose {', '.join(BOUNDARIES)}")
     if operator != "laplacian" and basis != "monomial":
-        raise PluginError(f"sfpc: basis {basis} with operator {operator}, which takes powers only: use monomial")
+        raise PluginError(
+            f"sfpc: basis {basis} with operator {operator}, which takes powers only: use monomial"
+        )
     if evaluation in ("conv", "fft") and cancels(operator, basis) and x.dtype != torch.float64:
         raise PluginError(
-            f"sfpc: evaluation {evaluation} with basis monomial: the taps of T^k cancel from parts as large as 4^k; "
+            f"sfpc: evaluation {evaluation} with basis monomial: the taps of T^k "
+            "cancel from parts as large as 4^k; "
             "use reference, float64, or basis chebyshev"
         )
     if operator == "circulant":
         if column is None or column.shape != x.shape[1:2]:
-            given = "none" if column is None else f"one of shape {tuple(column.shape)}"
-            raise PluginError(f"sfpc: {x.shape[1]} tokens need a column of {x.shape[1]} values, got {given}")
+            if column is None:
+                given = "none"
+            else:
+                given = f"one of shape {tuple(column.shape)}"
+            raise PluginError(
+                f"sfpc: {x.shape[1]} tokens need a column of {x.shape[1]} values, got {given}"
+            )
         if evaluation == "conv":
             raise PluginError("sfpc: evaluation conv with operator circulant: use fft or reference")

@@ -1,6 +1,8 @@
-"""p(T) x by Horner's and Clenshaw's schemes, the paper's linear-time form: K applications of T, one after the other.
+"""p(T) x by Horner's and Clenshaw's schemes, the paper's linear-time form: K applications of T, one
+after the other.
 
-Reference: Hussain et al. 2025, Lemma 5.1 and Theorem 5.1, Horner's scheme; Clenshaw's for the bases other than powers.
+Reference: Hussain et al. 2025, Lemma 5.1 and Theorem 5.1, Horner's scheme; Clenshaw's for the bases
+other than powers.
 Letters: B batch, L length, D width, K order, c coefficients (D, K+1) or (1, K+1).
 """
 
@@ -44,24 +46,35 @@ def recurrence(
     """
     compact = keep is not None and matrix not in ("shift", "circulant")
     if keep is not None:
-        x = to_front(x, keep) if compact else x.masked_fill(~keep[..., None], 0.0)
+        if compact:
+            x = to_front(x, keep)
+        else:
+            x = x.masked_fill(~keep[..., None], 0.0)
     apply = operator(matrix, column, keep if compact else None)
-    variable = (lambda v: apply(v) / 2 + v) if rescaled else apply
+
+    def variable(v: Tensor) -> Tensor:
+        return apply(v) / 2 + v if rescaled else apply(v)
+
     y = clenshaw(x, c, steps, variable)
     if keep is None:
         return y
-    return put_back(y, keep) if compact else y.masked_fill(~keep[..., None], 0.0)
+    if compact:
+        return put_back(y, keep)
+    return y.masked_fill(~keep[..., None], 0.0)
 
 
 def clenshaw(x: Tensor, c: Tensor, steps: Steps, apply: Operator) -> Tensor:
-    """b_k = c_k x + (slope_{k+1} T + shift_{k+1}) b_{k+1} - back_{k+2} b_{k+2}, down to b_0 = p(T) x.
+    """b_k = c_k x + (slope_{k+1} T + shift_{k+1}) b_{k+1} - back_{k+2} b_{k+2}, down to b_0 = p(T)
+    x.
 
     For powers (slope 1, shift 0, back 0) this is Horner's scheme.
     """
-    newer, older = c[:, -1] * x, None
+    newer = c[:, -1] * x
+    older = None
     for k in range(len(steps) - 1, -1, -1):
         value = c[:, k] * x + steps[k].slope * apply(newer)
-        value = value + steps[k].shift * newer if steps[k].shift else value
+        if steps[k].shift:
+            value = value + steps[k].shift * newer
         if older is not None and steps[k + 1].back:
             value = value - steps[k + 1].back * older
         newer, older = value, newer

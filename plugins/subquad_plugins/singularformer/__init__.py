@@ -1,4 +1,6 @@
-"""Singularformer: learned singular vectors pack the sequence, attention mixes, and others unpack it. Light half."""
+"""Singularformer: learned singular vectors pack the sequence, attention mixes, and others unpack
+it. Light half.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ class Config(PackSettings):
     """Parameters of Singularformer's attention."""
 
     ortho_weight: float = param(
-        1e-2, meaning="weight of the orthogonality loss; 0: not computed", ge=0, search=(0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+        1e-2,
+        meaning="weight of the orthogonality loss; 0: not computed",
+        ge=0,
+        search=(0.0, 1e-4, 1e-3, 1e-2, 1e-1),
     )
 
 
@@ -18,7 +23,8 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.singularformer.mixer:Singularformer",
     summary="Singularformer: packed by learned singular vectors, mixed by attention, unpacked",
-    paper="Wu et al. 2023, Singularformer: learning to decompose self-attention to linearize the complexity",
+    paper="Wu et al. 2023, Singularformer: learning to decompose self-attention to "
+    "linearize the complexity",
     facts=Facts(padding_invariant=True, permutation_equivariant=True, complexity="L"),
     variants={"few": {"rank": 5}, "no loss": {"rank": 5, "ortho_weight": 0.0}},
 )

@@ -30,32 +30,46 @@ class Singularformer(TokenMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.num_heads = site.num_heads
-        self.loss_weights = {"ortho": config.ortho_weight} if config.ortho_weight else {}
+        if config.ortho_weight:
+            self.loss_weights = {"ortho": config.ortho_weight}
+        else:
+            self.loss_weights = {}
         self.scores = nn.Linear(site.dim, config.rank)
-        self.query, self.key = nn.Linear(site.dim, site.dim), nn.Linear(site.dim, site.dim)
-        self.value, self.out = nn.Linear(site.dim, site.dim), nn.Linear(site.dim, site.dim)
+        self.query = nn.Linear(site.dim, site.dim)
+        self.key = nn.Linear(site.dim, site.dim)
+        self.value = nn.Linear(site.dim, site.dim)
+        self.out = nn.Linear(site.dim, site.dim)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
         scores = wide(self.scores(x))
-        keep = torch.ones_like(x[..., 0], dtype=torch.bool) if keep is None else keep
+        if keep is None:
+            keep = torch.ones_like(x[..., 0], dtype=torch.bool)
         # In a sample without real tokens all count, as a softmax of none is NaN.
-        pack = scores.masked_fill(~(keep | ~keep.any(1, keepdim=True))[..., None], -torch.inf).softmax(1).mT
+        pack = (
+            scores.masked_fill(~(keep | ~keep.any(1, keepdim=True))[..., None], -torch.inf)
+            .softmax(1)
+            .mT
+        )
         unpack = scores.softmax(-1)
         packed = (pack @ x.to(pack.dtype)).to(x.dtype)
         q, k, v = (
-            one(packed).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for one in (self.query, self.key, self.value)
+            project(packed).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
         )
         weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
         mixed = self.out((weights.to(v.dtype) @ v).transpose(1, 2).flatten(2))
         out = (unpack @ mixed.to(unpack.dtype)).to(mixed.dtype)
         if not self.loss_weights:
             return MixerOutput(out)
-        return MixerOutput(out, {"ortho": _loss(pack, unpack.masked_fill(~keep[..., None], 0), weights)})
+        return MixerOutput(
+            out, {"ortho": _loss(pack, unpack.masked_fill(~keep[..., None], 0), weights)}
+        )
 
 
 def _loss(pack: Tensor, unpack: Tensor, weights: Tensor) -> Tensor:
-    """Off-diagonal means, (B,): squares of P P^T and U^T U, and the packed tokens' attention itself."""
+    """Off-diagonal means, (B,): squares of P P^T and U^T U, and the packed tokens' attention
+    itself.
+    """
     squares = (pack @ pack.mT).square() + (unpack.mT @ unpack).square() + weights.mean(1)
     apart = 1 - torch.eye(squares.shape[-1], dtype=squares.dtype, device=squares.device)
     return (squares * apart).mean((1, 2))

@@ -1,4 +1,6 @@
-"""SOFT: attention by a Gaussian of distances, without softmax, through packed tokens. Light half."""
+"""SOFT: attention by a Gaussian of distances, without softmax, through packed tokens. Light
+half.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,19 @@ class Config(LandmarkConfig):
 
     num_landmarks: int = param(
         64,
-        meaning="landmarks of the longest sequence; a shorter one has fewer, each of as many tokens",
+        meaning="landmarks of the longest sequence; a shorter "
+        "one has fewer, each of as many tokens",
         symbol="m",
         ge=1,
         search=(16, 32, 64, 128),
     )
-    iterations: int = param(20, meaning="steps of the inverse by Newton's iteration", ge=1, le=64, search=(6, 10, 20))
-    ridge: float = param(0.01, meaning="added to the diagonal of the matrix that is inverted", ge=1e-4, le=1)
+    ridge: float = param(
+        0.01, meaning="added to the diagonal of the matrix that is inverted", ge=1e-4, le=1
+    )
     conv_kernel: int = param(
         3,
-        meaning="width, an odd number, of each head's convolution of the values that is added; 0: none",
+        meaning="width, an odd number, of each head's convolution "
+        "of the values that is added; 0: none",
         ge=0,
         search=(0, 3, 9),
     )
@@ -32,5 +37,8 @@ PLUGIN = MixerPlugin(
     summary="SOFT: Gaussian attention without softmax, through landmarks",
     paper="Lu et al. 2021, SOFT: softmax-free transformer with linear complexity",
     facts=Facts(padding_invariant=True, max_length="site", complexity="L"),
-    variants={"few": {"num_landmarks": 5}, "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0}},
+    variants={
+        "few": {"num_landmarks": 5},
+        "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0},
+    },
 )

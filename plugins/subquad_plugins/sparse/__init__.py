@@ -13,11 +13,15 @@ class Config(AttentionConfig):
 
     pattern: Literal["fixed", "strided"] = param(
         "fixed",
-        meaning="far tokens that are seen: the last of each block, or those at a multiple of `block` from the query",
+        meaning="far tokens that are seen: the last of each block, or those at a multiple "
+        "of `block` from the query",
         search=("fixed", "strided"),
     )
     block: int | None = param(
-        None, meaning="tokens of a block, the stride; null: what is cheapest for the longest sequence", symbol="l", ge=1
+        None,
+        meaning="tokens of a block, the stride; null: what is cheapest for the longest sequence",
+        symbol="l",
+        ge=1,
     )
     summary: int = param(
         8,
@@ -31,18 +35,23 @@ class Config(AttentionConfig):
     def check(self, site: Site) -> None:
         super().check(site)
         if self.pattern == "fixed" and self.block and self.summary > self.block:
-            raise ValueError(f"summary {self.summary} is more than a block has: use {self.block} or less")
+            raise ValueError(
+                f"summary {self.summary} is more than a block has: use {self.block} or less"
+            )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
-        return replace(facts, complexity="L^2") if self.block else facts
+        if self.block:
+            return replace(facts, complexity="L^2")
+        return facts
 
 
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.sparse.core:Sparse",
     summary="Sparse Transformer: blocks or a window, and regularly placed tokens that are far",
-    paper="Child, Gray, Radford, Sutskever 2019, Generating long sequences with sparse transformers",
+    paper="Child, Gray, Radford, Sutskever 2019, Generating "
+    "long sequences with sparse transformers",
     facts=Facts(causal="optional", padding_invariant=True, complexity="L^1.5"),
     variants={
         "strided": {"pattern": "strided"},

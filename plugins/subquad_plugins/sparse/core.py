@@ -1,10 +1,11 @@
-"""Attention of a Sparse Transformer: one softmax over near tokens and over regularly placed ones that are far.
+"""Attention of a Sparse Transformer: one softmax over near tokens and over regularly placed ones
+that are far.
 
-Departures from the paper: both parts of a pattern are merged in every head, its second choice of three; a core that is
-not causal sees later tokens by the same rule.
+Departures from the paper: both parts of a pattern are merged in every head, its second choice of
+three; a core that is not causal sees later tokens by the same rule.
 
-Letters: B batch, H heads, L length, E head width, N blocks, l tokens of a block, S near keys, K far keys, G groups of
-queries that share far keys.
+Letters: B batch, H heads, L length, E head width, N blocks, l tokens of a block, S near keys, K far
+keys, G groups of queries that share far keys.
 Reference: Child et al. 2019, sections 4.2 and 4.3.
 """
 
@@ -37,9 +38,14 @@ class Sparse(KeyCacheCore):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         if not (config.block or site.max_len):
-            raise PluginError("sparse: the length of the longest sequence is not known; give `block`")
-        self.strided, self.summary, self.causal = config.pattern == "strided", config.summary, site.causal
-        # Where near and far keys are equally many; a fixed pattern has `summary` far keys for each block.
+            raise PluginError(
+                "sparse: the length of the longest sequence is not known; give `block`"
+            )
+        self.strided = config.pattern == "strided"
+        self.summary = config.summary
+        self.causal = site.causal
+        # Where near and far keys are equally many; a fixed pattern has `summary` far keys for each
+        # block.
         cheapest = math.ceil(math.sqrt(site.max_len * (1 if self.strided else self.summary)))
         self.block = config.block or (cheapest if self.strided else max(cheapest, self.summary))
 
@@ -56,25 +62,43 @@ class Sparse(KeyCacheCore):
         return key % self.block >= self.block - self.summary
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        seen = self.near(query, key) | self.far(query, key)
-        return seen & (key <= query) if self.causal else seen
+        visible = self.near(query, key) | self.far(query, key)
+        if self.causal:
+            return visible & (key <= query)
+        return visible
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_keep: Tensor | None = None,
+        key_keep: Tensor | None = None,
     ) -> Tensor:
         return among_real("sparse", self._attend, q, k, v, key_keep)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         """As `forward`; each sample's real tokens are its first ones, (B,) many."""
-        length, size = q.shape[2], min(self.block, q.shape[2])
+        length = q.shape[2]
+        size = min(self.block, q.shape[2])
         q = q * q.shape[-1] ** -0.5
         q, k, v = (F.pad(x, (0, 0, 0, -length % size)).unflatten(2, (-1, size)) for x in (q, k, v))
         numbers = torch.arange(q.shape[2] * size, device=q.device).view(-1, size)
-        query, ends = numbers[..., None], lengths[:, None, None, None]
-        near, far = self._around(numbers), self._far_tokens(numbers)
-        beside = self.sees(query, near) & self.near(query, near) & (near >= 0) & ((near < ends) | (near == query))
+        query = numbers[..., None]
+        ends = lengths[:, None, None, None]
+        near = self._around(numbers)
+        far = self._far_tokens(numbers)
+        beside = (
+            self.sees(query, near)
+            & self.near(query, near)
+            & (near >= 0)
+            & ((near < ends) | (near == query))
+        )
         beyond = self.sees(query, far) & ~self.near(query, far) & (far < ends)
-        scores = torch.cat([q @ self._beside(k).mT, self._ungrouped(self._grouped(q) @ self._beyond(k).mT, q)], -1)
+        scores = torch.cat(
+            [q @ self._beside(k).mT, self._ungrouped(self._grouped(q) @ self._beyond(k).mT, q)], -1
+        )
         allowed = torch.cat([beside, beyond], -1)[:, None]
         weights = scores.masked_fill_(~allowed, -torch.inf).softmax(-1)
         here, there = weights.split([near.shape[-1], far.shape[-1]], -1)
@@ -82,13 +106,22 @@ class Sparse(KeyCacheCore):
         return out.flatten(2, 3)[:, :, :length]
 
     def _around(self, numbers: Tensor) -> Tensor:
-        """(N, 1, S), numbers of the tokens that may be near any of a block; some lie beyond the sequence."""
+        """(N, 1, S), numbers of the tokens that may be near any of a block; some lie beyond the
+        sequence.
+        """
         size = numbers.shape[1]
-        before, after = (size, 0 if self.causal else size) if self.strided else (0, 0)
+        if self.strided:
+            before = size
+            after = 0 if self.causal else size
+        else:
+            before = 0
+            after = 0
         return numbers[:, :1, None] + torch.arange(-before, size + after, device=numbers.device)
 
     def _beside(self, x: Tensor) -> Tensor:
-        """These tokens of each block, (B, H, N, l, E) to (B, H, N, S, E); zeros beyond the sequence."""
+        """These tokens of each block, (B, H, N, l, E) to (B, H, N, S, E); zeros beyond the
+        sequence.
+        """
         if not self.strided:
             return x
         after = 0 if self.causal else 1
@@ -97,15 +130,23 @@ class Sparse(KeyCacheCore):
 
     def _far_tokens(self, numbers: Tensor) -> Tensor:
         """(1, G, K), numbers of the tokens that a group of queries may see at any distance."""
-        return numbers.mT[None] if self.strided else numbers[:, -self.summary :].reshape(1, 1, -1)
+        if self.strided:
+            return numbers.mT[None]
+        return numbers[:, -self.summary :].reshape(1, 1, -1)
 
     def _beyond(self, x: Tensor) -> Tensor:
         """These tokens of each group, (B, H, N, l, E) to (B, H, G, K, E)."""
         return self._grouped(x if self.strided else x[:, :, :, -self.summary :])
 
     def _grouped(self, x: Tensor) -> Tensor:
-        """(B, H, N, l, ..) to (B, H, G, queries of a group, ..): a stride's phases are groups, or all are one."""
-        return x.transpose(2, 3) if self.strided else x.flatten(2, 3)[:, :, None]
+        """(B, H, N, l, ..) to (B, H, G, queries of a group, ..): a stride's phases are groups,
+        or all are one.
+        """
+        if self.strided:
+            return x.transpose(2, 3)
+        return x.flatten(2, 3)[:, :, None]
 
     def _ungrouped(self, x: Tensor, like: Tensor) -> Tensor:
-        return x.transpose(2, 3) if self.strided else x[:, :, 0].unflatten(2, like.shape[2:4])
+        if self.strided:
+            return x.transpose(2, 3)
+        return x[:, :, 0].unflatten(2, like.shape[2:4])

@@ -9,17 +9,24 @@ from subquad_plugins.language_modeling import TokenConfig
 class Config(TokenConfig):
     """Parameters of summarization."""
 
-    beam_width: int = param(4, meaning="beams of the search; 1: the likeliest token is written each time", ge=1)
+    beam_width: int = param(
+        4, meaning="beams of the search; 1: the likeliest token is written each time", ge=1
+    )
     length_penalty: float = param(
-        1.0, meaning="a text scores sum of log p / length^this; above 0 it favours long texts", ge=-10, le=10
+        1.0,
+        meaning="a text scores sum of log p / length^this; above 0 it favours long texts",
+        ge=-10,
+        le=10,
     )
 
 
 PLUGIN = TaskPlugin(
     config=Config,
     build="subquad_plugins.summarization.task:Summarization",
-    summary="teacher forcing; beam search, ROUGE with intervals, diversity and repetition on the test split",
-    paper="Lin 2004, ROUGE: a package for automatic evaluation of summaries; Koehn 2004 (intervals)",
+    summary="teacher forcing; beam search, ROUGE with intervals, "
+    "diversity and repetition on the test split",
+    paper="Lin 2004, ROUGE: a package for automatic "
+    "evaluation of summaries; Koehn 2004 (intervals)",
     targets=("sequence",),
     reports={
         "rougeL": Metric(label="ROUGE-L", unit="points"),

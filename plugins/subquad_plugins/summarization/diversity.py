@@ -1,4 +1,5 @@
-"""Whether texts are texts, which ROUGE does not ask: n-grams that differ, that come again, and length.
+"""Whether texts are texts, which ROUGE does not ask: n-grams that differ, that come again, and
+length.
 
 Words are those of rouge-score, without a stemmer.
 """
@@ -39,10 +40,13 @@ def distinct(texts: Sequence[Words], length: int) -> float:
 
     0 where there are none. It falls with the number of texts, so only the same documents compare.
 
-    Reference: Li et al. 2016, A diversity-promoting objective function for neural conversation models.
+    Reference: Li et al. 2016, A diversity-promoting objective function for neural conversation
+    models.
     """
     grams = [gram for text in texts for gram in _grams(text, length)]
-    return len(set(grams)) / len(grams) if grams else 0.0
+    if grams:
+        return len(set(grams)) / len(grams)
+    return 0.0
 
 
 def repetition(texts: Sequence[Words], length: int = REPEATED) -> float:
@@ -53,7 +57,9 @@ def repetition(texts: Sequence[Words], length: int = REPEATED) -> float:
     Reference: Welleck et al. 2020, Neural text generation with unlikelihood training.
     """
     shares = [1 - distinct([text], length) for text in texts if len(text) >= length]
-    return sum(shares) / len(texts) if texts else 0.0
+    if texts:
+        return sum(shares) / len(texts)
+    return 0.0
 
 
 def length_ratio(texts: Sequence[Words], targets: Sequence[Words]) -> float:
@@ -66,18 +72,21 @@ def degenerate(texts: Sequence[Words], targets: Sequence[Words]) -> list[str]:
     shortest, longest = LENGTH_RATIOS
     ratio = length_ratio(texts, targets)
     (_, alike), *_ = Counter(map(tuple, texts)).most_common(1) or [((), 0)]
-    found = {
-        f"more than {100 * MOST_ALIKE:.0f} % of them are the same text": (alike > max(1, MOST_ALIKE * len(texts))),
-        f"more than {100 * MOST_REPETITION:.0f} % of a text's {REPEATED}-grams are repeated in it": (
-            repetition(texts) > MOST_REPETITION
+    signs = {
+        f"more than {100 * MOST_ALIKE:.0f} % of them are the same text": (
+            alike > max(1, MOST_ALIKE * len(texts))
         ),
+        (
+            f"more than {100 * MOST_REPETITION:.0f} % of a "
+            f"text's {REPEATED}-grams are repeated in it"
+        ): (repetition(texts) > MOST_REPETITION),
         f"distinct-2 is below {100 * LEAST_DISTINCT:.0f} % of the targets'": (
             distinct(texts, 2) < LEAST_DISTINCT * distinct(targets, 2)
         ),
         "they are less than a fifth as long as the targets": ratio < shortest,
         "they are more than five times as long as the targets": ratio > longest,
     }
-    return [reason for reason, holds in found.items() if holds]
+    return [reason for reason, holds in signs.items() if holds]
 
 
 def _grams(text: Words, length: int) -> Iterator[tuple[str, ...]]:

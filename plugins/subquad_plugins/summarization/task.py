@@ -1,4 +1,5 @@
-"""Cross entropy of another text's tokens; in the final evaluation texts are written and compared with the references.
+"""Cross entropy of another text's tokens; in the final evaluation texts are written and compared
+with the references.
 
 Letters: B batch, T written tokens, R tokens of the reference.
 """
@@ -14,7 +15,7 @@ from torch import Tensor
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad.nn import Backbone, Batch, Example
-from subquad_plugins.language_modeling.search import beam_search
+from subquad_plugins.language_modeling.beam_search import beam_search
 from subquad_plugins.language_modeling.task import TokenTask, writing
 from subquad_plugins.summarization import Config
 from subquad_plugins.summarization.diversity import (
@@ -25,14 +26,15 @@ from subquad_plugins.summarization.diversity import (
     repetition,
     words_of,
 )
-from subquad_plugins.summarization.rouge import ROUGE, mean_intervals, rouge
+from subquad_plugins.summarization.rouge import ROUGE, SCORES, mean_intervals, rouge
 
 _EXAMPLES = 3
 """Documents whose texts a report shows: the first ones of the split."""
 
 
 class Summarization(TokenTask):
-    """ROUGE is taken of what is written, so it costs a search for each document: the final evaluation alone has it.
+    """ROUGE is taken of what is written, so it costs a search for each document: the final
+    evaluation alone has it.
 
     Args:
         config: see `Config`.
@@ -47,45 +49,52 @@ class Summarization(TokenTask):
         super().__init__(config, spec)
         self._beams = {"width": config.beam_width, "length_penalty": config.length_penalty}
         if spec.text is None or "reference" not in spec.arrays:
-            raise DataError("task summarization needs reference texts, which this data set does not give")
+            raise DataError(
+                "task summarization needs reference texts, which this data set does not give"
+            )
         self._text = spec.text
         if (longest := spec.lengths["target"]) < self.rules.max_new_tokens:
             raise ConfigError(
-                f"task.params.max_new_tokens: got {self.rules.max_new_tokens}, the model learns {longest} tokens"
+                f"task.params.max_new_tokens: got {self.rules.max_new_tokens}, the "
+                f"model learns {longest} tokens"
             )
         if find_spec("rouge_score") is None:
             raise ConfigError("task summarization needs rouge-score: pip install 'subquad[text]'")
 
-    def evaluate(self, model: Backbone, batch: Batch, *, final: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def evaluate(
+        self, model: Backbone, batch: Batch, *, final: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """At the end the arrays over documents also have ROUGE and the texts it is taken of.
 
-        `rouge1`, `rouge2` and `rougeL`, F1 as float64 in [0, 1]; `text` (B, T) and `reference` (B, R),
-        token ids.
+        `rouge1`, `rouge2` and `rougeL`, F1 as float64 in [0, 1], and with `_precision` and
+        `_recall` what it is made of; `text` (B, T) and `reference` (B, R), token ids.
         """
         sums, rows = super().evaluate(model, batch, final=final)
         if final:
             texts = {"text": self.decode(model, batch)["text"], "reference": batch["reference"]}
             scores = rouge(*(self._texts(ids) for ids in texts.values()))
-            rows |= dict(zip(ROUGE, torch.from_numpy(scores).unbind(1), strict=True))
+            rows |= dict(zip(SCORES, torch.from_numpy(scores).unbind(1), strict=True))
             rows |= {name: ids.to(self._kept_as) for name, ids in texts.items()}
         return sums, rows
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
-        """Also the mean of each ROUGE, its interval, and how much the texts differ and repeat.
+        """Also the mean of each ROUGE, its precision, recall and interval, and how much the texts
+        differ and repeat.
 
         `rougeL_low` and `rougeL_high` are the ends of the 95 % bootstrap interval of `rougeL`.
         """
-        found = super().rescore(kept)
-        scores = torch.stack([kept[name] for name in ROUGE], 1).numpy()
+        metrics = super().rescore(kept)
+        scores = torch.stack([kept[name] for name in SCORES], 1).numpy()
         if not ((scores >= 0) & (scores <= 1)).all():
             raise ValueError("ROUGE must lie in [0, 1]")
-        low, high = mean_intervals(scores)
+        for place, name in enumerate(SCORES):
+            metrics[name] = float(scores[:, place].mean())
+        low, high = mean_intervals(torch.stack([kept[name] for name in ROUGE], 1).numpy())
         for place, name in enumerate(ROUGE):
-            found[name] = float(scores[:, place].mean())
-            found[f"{name}_low"] = float(low[place])
-            found[f"{name}_high"] = float(high[place])
+            metrics[f"{name}_low"] = float(low[place])
+            metrics[f"{name}_high"] = float(high[place])
         texts, targets = self._words(kept)
-        return found | {
+        return metrics | {
             "distinct1": distinct(texts, 1),
             "distinct2": distinct(texts, 2),
             "repetition": repetition(texts),
@@ -95,7 +104,9 @@ class Summarization(TokenTask):
     def remarks(self, kept: Mapping[str, Tensor]) -> list[str]:
         """That texts are degenerate, and why."""
         reasons = degenerate(*self._words(kept))
-        return [f"texts are degenerate: {'; '.join(reasons)}"] if reasons else []
+        if reasons:
+            return [f"texts are degenerate: {'; '.join(reasons)}"]
+        return []
 
     def examples(self, kept: Mapping[str, Tensor]) -> list[Example]:
         """The first documents' summaries."""

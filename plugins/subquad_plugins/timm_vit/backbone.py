@@ -1,6 +1,7 @@
 """A vision transformer of timm whose blocks mix tokens by the experiment's mixers.
 
-Patches, positions, prefix tokens, feed-forward parts, pooling and head are timm's own modules, under timm's names.
+Patches, positions, prefix tokens, feed-forward parts, pooling and head are timm's own modules,
+under timm's names.
 
 Letters: B batch, C channels, H and W height and width, L tokens with the prefix, D model width.
 """
@@ -41,7 +42,8 @@ _OWN = "vit."
 
 
 class Layer(nn.Module):
-    """A block of timm with another mixer: (B, L, D) to (B, L, D), and what the mixer returned besides.
+    """A block of timm with another mixer: (B, L, D) to (B, L, D), and what the mixer returned
+    besides.
 
     Args:
         block: gives all its parts but the attention.
@@ -51,8 +53,12 @@ class Layer(nn.Module):
     def __init__(self, block: Block, mixer: TokenMixer):
         super().__init__()
         self.mixer = mixer
-        self.norm1, self.ls1, self.drop_path1 = block.norm1, block.ls1, block.drop_path1
-        self.norm2, self.ls2, self.drop_path2 = block.norm2, block.ls2, block.drop_path2
+        self.norm1 = block.norm1
+        self.ls1 = block.ls1
+        self.drop_path1 = block.drop_path1
+        self.norm2 = block.norm2
+        self.ls2 = block.ls2
+        self.drop_path2 = block.drop_path2
         self.mlp = block.mlp
 
     @property
@@ -60,7 +66,9 @@ class Layer(nn.Module):
         """As `EncoderLayer.mixers`."""
         return [self.mixer]
 
-    def forward(self, x: Tensor, keep: Tensor | None = None, carry: Any = None) -> tuple[Tensor, MixerOutput]:
+    def forward(
+        self, x: Tensor, keep: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, MixerOutput]:
         result = mixed(self.mixer, self.norm1(x), keep=keep, carry=carry)
         x = x + self.drop_path1(self.ls1(result.out))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x)))), result
@@ -69,15 +77,16 @@ class Layer(nn.Module):
 class VisionTransformer(Backbone):
     """A vision transformer of timm around any token mixer.
 
-    The projections around an attention core start as timm's do (normal, deviation 0.02, no bias); a mixer without a
-    core starts as it does everywhere.
+    The projections around an attention core start as timm's do (normal, deviation 0.02, no bias); a
+    mixer without a core starts as it does everywhere.
 
     Args:
         config: see `Config`.
         context: data description, head width and how mixers are built.
 
     Raises:
-        ConfigError: the model is none of timm's vision transformers, or its parameters do not fit it or the images.
+        ConfigError: the model is none of timm's vision transformers, or its parameters do not fit
+            it or the images.
     """
 
     scale: Tensor
@@ -94,7 +103,12 @@ class VisionTransformer(Backbone):
         ]
         for layer in layers:
             if isinstance(layer.mixer, AttentionMixer):
-                for part in (layer.mixer.query, layer.mixer.key, layer.mixer.value, layer.mixer.out):
+                for part in (
+                    layer.mixer.query,
+                    layer.mixer.key,
+                    layer.mixer.value,
+                    layer.mixer.out,
+                ):
                     init_weights_vit_timm(part)
         self.vit.blocks = nn.ModuleList(layers)
         self.layer_decay = config.layer_decay
@@ -119,27 +133,38 @@ class VisionTransformer(Backbone):
     def forward(self, batch: Batch) -> ModelOutput:
         """`inputs` (B, C, H, W), pixels of 0..255 in any type, to outputs (B, num_outputs)."""
         vit = self.vit
-        x = vit.patch_embed(torch.addcmul(self.shift, batch["inputs"].to(self.scale.dtype), self.scale))
-        x, results = run_layers(list(self.blocks), vit.norm_pre(vit.patch_drop(vit._pos_embed(x))), None)
+        x = vit.patch_embed(
+            torch.addcmul(self.shift, batch["inputs"].to(self.scale.dtype), self.scale)
+        )
+        x, results = run_layers(
+            list(self.blocks), vit.norm_pre(vit.patch_drop(vit._pos_embed(x))), None
+        )
         return ModelOutput(vit.forward_head(vit.norm(x)), *gather_losses(self.mixers, results))
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        """As timm has them: no decay of vectors, positions and prefix tokens; learning rates by `layer_decay`."""
+        """As timm has them: no decay of vectors, positions and prefix tokens; learning rates by
+        `layer_decay`.
+        """
         from timm.optim import param_groups_layer_decay  # pyright: ignore[reportPrivateImportUsage]
 
         names = {parameter: name for name, parameter in self.named_parameters()}
         apart = self.vit.no_weight_decay()
-        groups = param_groups_layer_decay(self.vit, 1.0, apart, layer_decay=self.layer_decay)  # 1.0: any but 0
+        # 1.0: any but 0
+        groups = param_groups_layer_decay(self.vit, 1.0, apart, layer_decay=self.layer_decay)
         return {
-            names[parameter]: ParameterRule(lr_scale=group["lr_scale"], weight_decay=bool(group["weight_decay"]))
+            names[parameter]: ParameterRule(
+                lr_scale=group["lr_scale"], weight_decay=bool(group["weight_decay"])
+            )
             for group in groups
             for parameter in group["params"]
         }
 
     def import_weights(self, tensors: Mapping[str, Tensor]) -> Imported:
-        """Weights of timm, of another run, or of what else timm reads; positions and patches are resampled as it does.
+        """Weights of timm, of another run, or of what else timm reads; positions and patches are
+        resampled as it does.
 
-        Fused projections are split. A model without their biases gets zeros, so that it computes the same.
+        Fused projections are split. A model without their biases gets zeros, so that it computes
+        the same.
         """
         from timm.models.vision_transformer import checkpoint_filter_fn
 
@@ -156,15 +181,24 @@ def _created(config: Config, context: BackboneContext) -> Any:
     """The model as timm builds it, for the data set's images and the task's outputs.
 
     Raises:
-        ConfigError: it is no vision transformer whose attention can be replaced, or its parameters do not fit.
+        ConfigError: it is no vision transformer whose attention can be replaced, or its parameters
+            do not fit.
     """
     import timm
 
     known = timm.list_models(module=list(_MODULES))
-    name, lengths = config.model, context.spec.lengths
+    name = config.model
+    lengths = context.spec.lengths
     if name.partition(".")[0] not in known:
-        raise ConfigError(f"backbone.params.model: timm has no vision transformer {name!r}{did_you_mean(name, known)}")
-    given = {key: value for key, value in config.model_dump(include=set(_OF_TIMM)).items() if value is not None}
+        raise ConfigError(
+            "backbone.params.model: timm has no vision transformer "
+            f"{name!r}{did_you_mean(name, known)}"
+        )
+    given = {
+        key: value
+        for key, value in config.model_dump(include=set(_OF_TIMM)).items()
+        if value is not None
+    }
     try:
         model = timm.create_model(
             name,
@@ -192,14 +226,20 @@ _OF_TIMM = {
 
 
 def _check(name: str, model: Any, lengths: Mapping[str, int]) -> None:
-    """Refuse a model whose attention has parts that a mixer does not replace, and images that its patches cut off."""
+    """Refuse a model whose attention has parts that a mixer does not replace, and images that
+    its patches cut off.
+    """
     if not all(_is_plain(block, model.embed_dim) for block in model.blocks):
-        raise ConfigError(f"backbone.params.model: the attention of {name} has parts that no mixer replaces")
-    height, width = lengths["height"], lengths["width"]
+        raise ConfigError(
+            f"backbone.params.model: the attention of {name} has parts that no mixer replaces"
+        )
+    height = lengths["height"]
+    width = lengths["width"]
     patch = model.patch_embed.patch_size
     if height % patch[0] or width % patch[1]:
         raise ConfigError(
-            f"backbone: images of {height} x {width} pixels cannot be cut into patches of {patch[0]} x {patch[1]}: "
+            f"backbone: images of {height} x {width} pixels cannot be cut into "
+            f"patches of {patch[0]} x {patch[1]}: "
             "change backbone.params.patch_size, or the size of the images"
         )
 
@@ -212,7 +252,11 @@ def _is_plain(block: Any, dim: int) -> bool:
     attn = getattr(block, "attn", None)
     if type(block) is not Block or type(attn) is not Attention:
         return False
-    return attn.attn_dim == dim and attn.gate is None and {type(attn.norm), type(attn.q_norm)} == {nn.Identity}
+    return (
+        attn.attn_dim == dim
+        and attn.gate is None
+        and {type(attn.norm), type(attn.q_norm)} == {nn.Identity}
+    )
 
 
 def _sites(model: Any, seed: int) -> list[Site]:
@@ -238,7 +282,8 @@ def _of_channels(name: str, config: Config, model: Any, channels: int) -> tuple[
     values = getattr(config, name) or model.pretrained_cfg[name]
     if len(values) != channels:
         raise ConfigError(
-            f"backbone.params.{name}: {len(values)} values for images of {channels} channels: give {channels}"
+            f"backbone.params.{name}: {len(values)} values for images of "
+            f"{channels} channels: give {channels}"
         )
     return values
 

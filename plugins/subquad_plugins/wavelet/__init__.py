@@ -1,8 +1,8 @@
 """Wavelet mixing: every scale of the sequence with a weight of its own. Light half.
 
 `naive.py` has the mathematics, docs/reference/mixers/wavelet.md the choices.
-Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
-arXiv 2111.15473v2 (MDFWA), Sec. 3.3: its wavelet branch alone.
+Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with
+Multi-Modal Fusion, arXiv 2111.15473v2 (MDFWA), Sec. 3.3: its wavelet branch alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ Mode = Literal[
     "periodization",
 ]
 WAVELETS = ("auto", "haar", "db2", "db4", "db8", "sym4", "coif1", "bior2.2")
-EXTRAPOLATING, MAX_EXTRAPOLATED_LEVEL = ("smooth", "antireflect"), 4
-"""Modes that go on along a line beyond the ends. Their coefficients grow from level to level where the sequence is
-short against the filter, and fp32 loses the sequence in them."""
+EXTRAPOLATING = ("smooth", "antireflect")
+MAX_EXTRAPOLATED_LEVEL = 4
+"""Modes that go on along a line beyond the ends. Their coefficients grow from level to level
+where the sequence is short against the filter, and fp32 loses the sequence in them.
+"""
 MAX_REACH = 1 << 12
-"""How far the one-sided transform may look back, in tokens: so many are kept for decoding, for each sample."""
+"""How far the one-sided transform may look back, in tokens: so many are kept for decoding, for
+each sample.
+"""
 
 
 class WaveletConfig(MixerConfig):
@@ -39,11 +43,17 @@ class WaveletConfig(MixerConfig):
 
     wavelet: str = param(
         "auto",
-        meaning="discrete wavelet by PyWavelets' name, orthogonal or biorthogonal; auto: db4, or haar with atrous",
+        meaning="discrete wavelet by PyWavelets' name, orthogonal or biorthogonal; auto: "
+        "db4, or haar with atrous",
         search=WAVELETS,
     )
     level: int = param(
-        4, meaning="number of scales, the same at every length", symbol="J", ge=1, le=12, search=range(2, 7)
+        4,
+        meaning="number of scales, the same at every length",
+        symbol="J",
+        ge=1,
+        le=12,
+        search=range(2, 7),
     )
     mode: Mode = param(
         "periodization",
@@ -57,7 +67,8 @@ class WaveletConfig(MixerConfig):
     )
     include_approx: bool = param(
         True,
-        meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
+        meaning="weigh the approximation (slowest scale, with the mean) too; false: it is "
+        "dropped, as in the paper",
         search=(True, False),
     )
 
@@ -72,7 +83,8 @@ class WaveletConfig(MixerConfig):
     def _can_work_somewhere(self) -> WaveletConfig:
         if self.scale_weights == "adaptive" and self.bands == 1:
             raise ValueError(
-                "level 1 with include_approx false leaves one band, and nothing to learn with scale_weights adaptive: "
+                "level 1 with include_approx false leaves one band, and nothing to "
+                "learn with scale_weights adaptive: "
                 "use a higher level, include_approx true or scale_weights fixed"
             )
         if self.mode in EXTRAPOLATING and self.level > MAX_EXTRAPOLATED_LEVEL:
@@ -82,8 +94,8 @@ class WaveletConfig(MixerConfig):
             )
         if self.encoder_only() and self.decoder_only():
             raise ValueError(
-                f"{self.encoder_only()[0]} works only where the mixer is not causal, and {self.decoder_only()[0]} "
-                "only where it is: leave one at its default"
+                f"{self.encoder_only()[0]} works only where the mixer is not causal, and "
+                f"{self.decoder_only()[0]} only where it is: leave one at its default"
             )
         return self
 
@@ -95,30 +107,47 @@ class WaveletConfig(MixerConfig):
     def narrow(self, facts: Facts) -> Facts:
         if self.encoder_only():
             facts = replace(facts, causal="never")
-        return replace(facts, causal="always") if self.decoder_only() else facts
+        if self.decoder_only():
+            return replace(facts, causal="always")
+        return facts
 
     def check(self, site: Site) -> None:
         if site.causal:
             self.refuse_long_reach()
         elif self._alike() in self.decoder_only():
             raise ValueError(
-                f"{self._alike()} weighs all bands alike, which gives back the input where the mixer is not causal: "
+                f"{self._alike()} weighs all bands alike, which gives back the "
+                "input where the mixer is not causal: "
                 "set include_approx to false, or scale_weights to adaptive"
             )
-        wrong = self.encoder_only() if site.causal else self.decoder_only()
+        if site.causal:
+            wrong = self.encoder_only()
+        else:
+            wrong = self.decoder_only()
         if wrong:
             where = "not causal" if site.causal else "causal"
-            raise ValueError(f"{wrong[0]} works only where the mixer is {where}: leave it at its default")
+            raise ValueError(
+                f"{wrong[0]} works only where the mixer is {where}: leave it at its default"
+            )
 
     def encoder_only(self) -> list[str]:
         """What works only where the mixer is not causal."""
         # A causal mixer has zeros before the start and nothing to say about the other end.
-        mode = [] if self.mode == "periodization" else ["mode"]
-        return mode if self._span() <= MAX_REACH else [*mode, f"wavelet {self.wavelet} with level {self.level}"]
+        if self.mode == "periodization":
+            mode = []
+        else:
+            mode = ["mode"]
+        if self._span() <= MAX_REACH:
+            return mode
+        return [*mode, f"wavelet {self.wavelet} with level {self.level}"]
 
     def decoder_only(self) -> list[str]:
-        """What works only where the mixer is causal: bands weighed alike add up to the input if they are decimated."""
-        return [self._alike()] if self.scale_weights == "fixed" and self.include_approx else []
+        """What works only where the mixer is causal: bands weighed alike add up to the input if
+        they are decimated.
+        """
+        if self.scale_weights == "fixed" and self.include_approx:
+            return [self._alike()]
+        return []
 
     def _alike(self) -> str:
         return "scale_weights fixed with include_approx true"
@@ -130,11 +159,14 @@ class WaveletConfig(MixerConfig):
         return "haar" if atrous else "db4"
 
     def refuse_long_reach(self) -> None:
-        """Raise ValueError where the one-sided transform would look back, and remember, further than is sensible."""
+        """Raise ValueError where the one-sided transform would look back, and remember, further
+        than is sensible.
+        """
         if self._span() > MAX_REACH:
             raise ValueError(
-                f"wavelet {self.filter_name(True)} with level {self.level} looks back {self._span()} tokens where "
-                f"one-sided, more than {MAX_REACH}: use a lower level or a shorter wavelet"
+                f"wavelet {self.filter_name(True)} with level {self.level} "
+                f"looks back {self._span()} tokens where one-sided, more "
+                f"than {MAX_REACH}: use a lower level or a shorter wavelet"
             )
 
     def _span(self) -> int:
@@ -150,8 +182,8 @@ class Config(WaveletConfig):
     mode: Mode = inherited(WaveletConfig, "mode", when={"transform": ("dwt",)})
     transform: Literal["dwt", "atrous"] = param(
         "dwt",
-        meaning="dwt: coefficients weighted, then transformed back; atrous: undecimated and one-sided, always where "
-        "causal",
+        meaning="dwt: coefficients weighted, then transformed back; "
+        "atrous: undecimated and one-sided, always where causal",
     )
 
     @model_validator(mode="after")
@@ -161,15 +193,17 @@ class Config(WaveletConfig):
         return self
 
     def decoder_only(self) -> list[str]:
-        return [] if self.transform == "atrous" else super().decoder_only()
+        if self.transform == "atrous":
+            return []
+        return super().decoder_only()
 
 
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.wavelet.mixer:Wavelet",
     summary="wavelet mixing: each scale of the sequence with a learned weight",
-    paper="Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion, "
-    "arXiv 2111.15473v2",
+    paper="Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer "
+    "with Multi-Modal Fusion, arXiv 2111.15473v2",
     facts=Facts(causal="optional", padding_invariant=True, complexity="L"),
     variants={
         "haar-symmetric": {"wavelet": "haar", "mode": "symmetric"},

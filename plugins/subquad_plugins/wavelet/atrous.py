@@ -1,10 +1,12 @@
-"""The undecimated wavelet transform with one-sided filters (a trous), on (B, L, D) as it lies in memory.
+"""The undecimated wavelet transform with one-sided filters (a trous), on (B, L, D) as it lies in
+memory.
 
-a_j[t] = sum_i g_i a_{j-1}[t - 2^{j-1} i] / sqrt(2), the details with h for g; a_0 = x, and zeros before the start. No
-output sees a later token, not by a bit, and a sequence that starts later gives the same numbers later.
+a_j[t] = sum_i g_i a_{j-1}[t - 2^{j-1} i] / sqrt(2), the details with h for g; a_0 = x, and zeros
+before the start. No output sees a later token, not by a bit, and a sequence that starts later gives
+the same numbers later.
 
-Dividing by sqrt(2) (the scaling of the maximal-overlap transform) keeps the size of the approximations from level to
-level; `pywt.swt` does not divide, and is centred.
+Dividing by sqrt(2) (the scaling of the maximal-overlap transform) keeps the size of the
+approximations from level to level; `pywt.swt` does not divide, and is centred.
 
 Letters: B batch, L length, D width, F filter length, J levels, S tokens remembered.
 Reference: Percival and Walden 2000, Wavelet Methods for Time Series Analysis, chapter 5.
@@ -24,7 +26,9 @@ from subquad_plugins.wavelet.filters import FilterBank, Taps
 from subquad_plugins.wavelet.linear import linear_map
 
 Memory = list[Tensor]
-"""Of each level the last (F - 1) 2^{j-1} inputs, (B, S, D), zeros before the start; (F - 1)(2^J - 1) in all."""
+"""Of each level the last (F - 1) 2^{j-1} inputs, (B, S, D), zeros before the start; (F - 1)(2^J
+- 1) in all.
+"""
 
 
 def atrous(x: Tensor, wavelet: str | FilterBank, level: int = 1) -> list[Tensor]:
@@ -32,27 +36,33 @@ def atrous(x: Tensor, wavelet: str | FilterBank, level: int = 1) -> list[Tensor]
 
     Args:
         x: (B, L, D), float32 or float64, L >= 1.
-        wavelet: PyWavelets' name of a discrete wavelet, or its filters; those of the transform are used.
+        wavelet: PyWavelets' name of a discrete wavelet, or its filters; those of the transform are
+            used.
         level: J.
 
     Returns:
         [a_J, d_J, ..., d_1], each (B, L, D).
     """
-    bands, x = [], x
+    bands = []
+    x = x
     for spacing, low, high in _levels(as_bank(wavelet), level):
         x, detail = _lagged(x, low, high, spacing)
         bands.append(detail)
     return [x, *reversed(bands)]
 
 
-def atrous_mix(x: Tensor, weights: Tensor, wavelet: str | FilterBank, *, include_approx: bool = True) -> Tensor:
+def atrous_mix(
+    x: Tensor, weights: Tensor, wavelet: str | FilterBank, *, include_approx: bool = True
+) -> Tensor:
     """sum_j alpha_j d_j + alpha_A a_J with the bands of `atrous`.
 
     Args:
         x: (B, L, D), float32 or float64.
-        weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the approximation last.
+        weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the
+            approximation last.
         wavelet: as for `atrous`.
-        include_approx: whether the last weight is the approximation's; without it that band is dropped.
+        include_approx: whether the last weight is the approximation's; without it that band is
+            dropped.
 
     Returns:
         (B, L, D).
@@ -61,7 +71,9 @@ def atrous_mix(x: Tensor, weights: Tensor, wavelet: str | FilterBank, *, include
 
 
 def weighted_sum(bands: list[Tensor], weights: Tensor, include_approx: bool) -> Tensor:
-    """sum_j alpha_j d_j, and alpha_A a_J where it is included, of [a_J, d_J, ..., d_1]; weights d_1 first."""
+    """sum_j alpha_j d_j, and alpha_A a_J where it is included, of [a_J, d_J, ..., d_1]; weights
+    d_1 first.
+    """
     approximation, *details = bands
     finest_first = [*reversed(details), *([approximation] if include_approx else [])]
     total = finest_first[0] * weights[0]
@@ -79,7 +91,8 @@ def remember(x: Tensor, wavelet: str | FilterBank, level: int, lengths: Tensor) 
         level: J.
         lengths: (B,), at most L.
     """
-    bank, memory = as_bank(wavelet), []
+    bank = as_bank(wavelet)
+    memory = []
     for spacing, low, high in _levels(bank, level):
         memory.append(last_tokens(x, lengths, (len(bank) - 1) * spacing))
         x, _ = _lagged(x, low, high, spacing)
@@ -87,15 +100,19 @@ def remember(x: Tensor, wavelet: str | FilterBank, level: int, lengths: Tensor) 
 
 
 def last_tokens(x: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """The `count` tokens before position `lengths` of each sample, zeros before the start, (B, count, D)."""
+    """The `count` tokens before position `lengths` of each sample, zeros before the start, (B,
+    count, D).
+    """
     if not x.shape[1]:
         return x.new_zeros(len(x), count, x.shape[2])
     place = lengths[:, None] - count + torch.arange(count, device=x.device)
-    found = take_rows(x, place.clamp_min(0))
-    return found.masked_fill((place < 0)[..., None], 0.0)
+    rows = take_rows(x, place.clamp_min(0))
+    return rows.masked_fill((place < 0)[..., None], 0.0)
 
 
-def atrous_step(x: Tensor, memory: Memory, wavelet: str | FilterBank) -> tuple[list[Tensor], Memory]:
+def atrous_step(
+    x: Tensor, memory: Memory, wavelet: str | FilterBank
+) -> tuple[list[Tensor], Memory]:
     """`atrous` at the next token only.
 
     Args:
@@ -106,8 +123,11 @@ def atrous_step(x: Tensor, memory: Memory, wavelet: str | FilterBank) -> tuple[l
     Returns:
         [a_J, d_J, ..., d_1], each (B, D), and the new memory.
     """
-    bands, grown = [], []
-    for past, (spacing, low, high) in zip(memory, _levels(as_bank(wavelet), len(memory)), strict=True):
+    bands = []
+    grown = []
+    for past, (spacing, low, high) in zip(
+        memory, _levels(as_bank(wavelet), len(memory)), strict=True
+    ):
         window = torch.cat([past, x[:, None]], 1)
         grown.append(window[:, 1:])
         detail = _at_last(window, high, spacing)
@@ -118,7 +138,8 @@ def atrous_step(x: Tensor, memory: Memory, wavelet: str | FilterBank) -> tuple[l
 
 def _levels(bank: FilterBank, level: int) -> Iterator[tuple[int, Taps, Taps]]:
     """Spacing 2^{j-1} and the two filters over sqrt(2), for each level."""
-    low, high = (tuple(tap / math.sqrt(2) for tap in taps) for taps in (bank.dec_low, bank.dec_high))
+    low = tuple(tap / math.sqrt(2) for tap in bank.dec_low)
+    high = tuple(tap / math.sqrt(2) for tap in bank.dec_high)
     for j in range(level):
         yield 2**j, low, high
 
@@ -144,7 +165,8 @@ def _lagged(x: Tensor, low: Taps, high: Taps, spacing: int) -> tuple[Tensor, Ten
 
 def _past(x: Tensor, taps: Taps, spacing: int) -> Tensor:
     """y_t = sum_i taps_i x_{t - i spacing}."""
-    length, out = x.shape[1], x * taps[0]
+    length = x.shape[1]
+    out = x * taps[0]
     for lag, tap in _lags(taps, spacing, length):
         out[:, lag:].add_(x[:, : length - lag], alpha=tap)
     return out
@@ -152,7 +174,8 @@ def _past(x: Tensor, taps: Taps, spacing: int) -> Tensor:
 
 def _future(x: Tensor, taps: Taps, spacing: int) -> Tensor:
     """y_t = sum_i taps_i x_{t + i spacing}: the transpose of `_past`."""
-    length, out = x.shape[1], x * taps[0]
+    length = x.shape[1]
+    out = x * taps[0]
     for lag, tap in _lags(taps, spacing, length):
         out[:, : length - lag].add_(x[:, lag:], alpha=tap)
     return out

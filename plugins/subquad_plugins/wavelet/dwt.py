@@ -1,11 +1,14 @@
-"""The discrete wavelet transform along the tokens and its inverse, on (B, L, D) as it lies in memory.
+"""The discrete wavelet transform along the tokens and its inverse, on (B, L, D) as it lies in
+memory.
 
-A level is a handful of shifted multiply-adds over whole rows of channels: no transposes and no convolutions, so
-TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every length and level. Operation "wavelet.mix":
-to be timed beside it, "conv1d" is the usual code, strided convolutions of each channel by itself.
+A level is a handful of shifted multiply-adds over whole rows of channels: no transposes and no
+convolutions, so TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every
+length and level. Operation "wavelet.mix": to be timed beside it, "conv1d" is the usual code,
+strided convolutions of each channel by itself.
 
 Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
-Reference: Mallat 1989, A Theory for Multiresolution Signal Decomposition; conventions of PyWavelets.
+Reference: Mallat 1989, A Theory for Multiresolution Signal Decomposition; conventions of
+PyWavelets.
 """
 
 from __future__ import annotations
@@ -22,9 +25,14 @@ from subquad_plugins.wavelet.linear import linear_map
 
 
 def dwt(
-    x: Tensor, wavelet: str | FilterBank, mode: str = "periodization", level: int = 1, lengths: Tensor | None = None
+    x: Tensor,
+    wavelet: str | FilterBank,
+    mode: str = "periodization",
+    level: int = 1,
+    lengths: Tensor | None = None,
 ) -> list[Tensor]:
-    """Wavelet coefficients of each channel: a_k = sum_i g_i x~_{2k+1-i}, d_k = sum_i h_i x~_{2k+1-i}, J times.
+    """Wavelet coefficients of each channel: a_k = sum_i g_i x~_{2k+1-i}, d_k = sum_i h_i
+    x~_{2k+1-i}, J times.
 
     Args:
         x: (B, L, D), float32 or float64, L >= 1; x~ is x continued beyond its ends.
@@ -34,7 +42,8 @@ def dwt(
         lengths: (B,) tokens of each sample, which stand first; all L where None.
 
     Returns:
-        [a_J, d_J, ..., d_1], each (B, K, D). With lengths, a sample's coefficients stand first; the rest means nothing.
+        [a_J, d_J, ..., d_1], each (B, K, D). With lengths, a sample's coefficients stand first; the
+        rest means nothing.
 
     Reference: `pywt.wavedec`.
     """
@@ -43,7 +52,9 @@ def dwt(
     for _ in range(level):
         low, high = _analyse(x, bank, mode, lengths)
         details.append(high)
-        x, lengths = low, None if lengths is None else _coefficients(lengths, bank, mode)
+        x = low
+        if lengths is not None:
+            lengths = _coefficients(lengths, bank, mode)
     return [x, *reversed(details)]
 
 
@@ -74,7 +85,9 @@ def idwt(
     for detail, count in zip(details, tokens, strict=True):
         x = x[:, : detail.shape[1]]  # one too many where the level above had an odd number
         x = _synthesise(x, detail, bank, mode, count)
-    return x if length is None else x[:, :length]
+    if length is None:
+        return x
+    return x[:, :length]
 
 
 def wavelet_mix(
@@ -92,10 +105,12 @@ def wavelet_mix(
 
     Args:
         x: (B, L, D), float32 or float64.
-        weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the approximation last.
+        weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the
+            approximation last.
         wavelet: as for `dwt`.
         mode: as for `dwt`.
-        include_approx: whether the last weight is the approximation's; without it that band is dropped.
+        include_approx: whether the last weight is the approximation's; without it that band is
+            dropped.
         lengths: as for `dwt`.
 
     Returns:
@@ -107,12 +122,22 @@ def wavelet_mix(
 
 
 def _shifts(
-    x: Tensor, weights: Tensor, bank: FilterBank, mode: str, include_approx: bool, lengths: Tensor | None
+    x: Tensor,
+    weights: Tensor,
+    bank: FilterBank,
+    mode: str,
+    include_approx: bool,
+    lengths: Tensor | None,
 ) -> Tensor:
     level = len(weights) - include_approx
     approximation, *details = dwt(x, bank, mode, level, lengths)
-    weighted = [detail * weight for detail, weight in zip(details, weights[:level].flip(0), strict=True)]
-    kept = approximation * weights[level] if include_approx else torch.zeros_like(approximation)
+    weighted = [
+        detail * weight for detail, weight in zip(details, weights[:level].flip(0), strict=True)
+    ]
+    if include_approx:
+        kept = approximation * weights[level]
+    else:
+        kept = torch.zeros_like(approximation)
     return idwt([kept, *weighted], bank, mode, x.shape[1], lengths)
 
 
@@ -121,10 +146,18 @@ _MIX = Operation("wavelet.mix", reference=_shifts)
 
 @_MIX.implementation("conv1d", chosen=False, when=lambda x, *_: x.shape[1] > 1)
 def _conv1d(
-    x: Tensor, weights: Tensor, bank: FilterBank, mode: str, include_approx: bool, lengths: Tensor | None
+    x: Tensor,
+    weights: Tensor,
+    bank: FilterBank,
+    mode: str,
+    include_approx: bool,
+    lengths: Tensor | None,
 ) -> Tensor:
-    """Each channel of each sample as a sequence of its own. A single token has details by rounding errors alone."""
-    width, channels = len(bank), x.shape[2]
+    """Each channel of each sample as a sequence of its own. A single token has details by
+    rounding errors alone.
+    """
+    width = len(bank)
+    channels = x.shape[2]
     taps = x.new_tensor([[bank.dec_low[::-1]], [bank.dec_high[::-1]]])
     back = x.new_tensor([[bank.rec_low], [bank.rec_high]])
     level = len(weights) - include_approx
@@ -135,62 +168,86 @@ def _conv1d(
         before, after = _window(low.shape[1], width, mode)[1:]
         around = _continued(low, counts, before, after, mode)
         bands = torch.nn.functional.conv1d(around.mT, taps, stride=2)
-        counts = None if counts is None else _coefficients(counts, bank, mode)
+        if counts is not None:
+            counts = _coefficients(counts, bank, mode)
         sides.append((bands[:, 1:], low.shape[1], counts))
         low = bands[:, :1].mT
-    low = low * weights[level] if include_approx else torch.zeros_like(low)
+    if include_approx:
+        low = low * weights[level]
+    else:
+        low = torch.zeros_like(low)
     more, outside, start = _inverse_window(width, mode)
-    for weight, (high, length, counts) in zip(weights[:level].flip(0), reversed(sides), strict=True):
+    upwards = zip(weights[:level].flip(0), reversed(sides), strict=True)
+    for weight, (high, length, counts) in upwards:
         bands = torch.cat([low[:, : high.shape[2]], high.mT * weight], 2)
         bands = _continued(bands, counts, more, more, outside)
-        low = torch.nn.functional.conv_transpose1d(bands.mT, back, stride=2)[..., start : start + length].mT
+        tokens = torch.nn.functional.conv_transpose1d(bands.mT, back, stride=2)
+        low = tokens[..., start : start + length].mT
     return low[..., 0].unflatten(0, (-1, channels)).transpose(1, 2)
 
 
 def as_bank(wavelet: str | FilterBank) -> FilterBank:
     """The filters of a wavelet that is given by name or by its filters."""
-    return filter_bank(wavelet) if isinstance(wavelet, str) else wavelet
+    if isinstance(wavelet, str):
+        return filter_bank(wavelet)
+    return wavelet
 
 
 def _coefficients(tokens: Tensor, bank: FilterBank, mode: str) -> Tensor:
     """How many coefficients a level makes of so many tokens."""
-    return (tokens + 1) // 2 if mode == "periodization" else (tokens + len(bank) - 1) // 2
+    if mode == "periodization":
+        return (tokens + 1) // 2
+    return (tokens + len(bank) - 1) // 2
 
 
-def _lengths_by_level(lengths: Tensor | None, level: int, bank: FilterBank, mode: str) -> list[Tensor | None]:
+def _lengths_by_level(
+    lengths: Tensor | None, level: int, bank: FilterBank, mode: str
+) -> list[Tensor | None]:
     """How many coefficients each sample has at level J, ..., 1."""
     counts: list[Tensor | None] = []
     for _ in range(level):
-        lengths = None if lengths is None else _coefficients(lengths, bank, mode)
+        if lengths is not None:
+            lengths = _coefficients(lengths, bank, mode)
         counts.insert(0, lengths)
     return counts
 
 
 def _window(length: int, width: int, mode: str) -> tuple[int, int, int]:
-    """Coefficients that a level makes of `length` tokens, and how many tokens it needs before and after them."""
+    """Coefficients that a level makes of `length` tokens, and how many tokens it needs before
+    and after them.
+    """
     if mode == "periodization":
-        count, before = (length + 1) // 2, width // 2 - 1
+        count = (length + 1) // 2
+        before = width // 2 - 1
     else:
-        count, before = (length + width - 1) // 2, width - 2
+        count = (length + width - 1) // 2
+        before = width - 2
     return count, before, 2 * count + width - 2 - before - length
 
 
 def _inverse_window(width: int, mode: str) -> tuple[int, str, int]:
-    """Coefficients that the inverse needs at either end, how they go on there, and where its tokens then begin."""
+    """Coefficients that the inverse needs at either end, how they go on there, and where its
+    tokens then begin.
+    """
     if mode == "periodization":
         return width // 4, "periodic", width // 2 - 1 + 2 * (width // 4)
     return 0, "zero", width - 2
 
 
 def _continued(x: Tensor, lengths: Tensor | None, before: int, after: int, mode: str) -> Tensor:
-    return extend(x, before, after, mode) if lengths is None else extend_each(x, lengths, before, after, mode)
+    if lengths is None:
+        return extend(x, before, after, mode)
+    return extend_each(x, lengths, before, after, mode)
 
 
-def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+def _analyse(
+    x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """One level: approximation and details, (B, K, D) each."""
     count, before, after = _window(x.shape[1], len(bank), mode)
     x = _continued(x, lengths, before, after, mode)
-    low, high = bank.dec_low[::-1], bank.dec_high[::-1]
+    low = bank.dec_low[::-1]
+    high = bank.dec_high[::-1]
 
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         return _down(x, low, count), _down(x, high, count)
@@ -201,14 +258,21 @@ def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> 
     return linear_map(forward, transpose, x)
 
 
-def _synthesise(low: Tensor, high: Tensor, bank: FilterBank, mode: str, counts: Tensor | None) -> Tensor:
+def _synthesise(
+    low: Tensor, high: Tensor, bank: FilterBank, mode: str, counts: Tensor | None
+) -> Tensor:
     """One level back: (B, K, D) twice to (B, 2K, D) with periodization, else (B, 2K - F + 2, D)."""
-    width, count = len(bank), low.shape[1]
+    width = len(bank)
+    count = low.shape[1]
     more, outside, start = _inverse_window(width, mode)
-    length = 2 * count if mode == "periodization" else 2 * count - width + 2
-    low, high = (_continued(one, counts, more, more, outside) for one in (low, high))
+    if mode == "periodization":
+        length = 2 * count
+    else:
+        length = 2 * count - width + 2
+    low, high = (_continued(band, counts, more, more, outside) for band in (low, high))
     taps = bank.rec_low, bank.rec_high
-    count, end = count + 2 * more, 2 * (count + 2 * more) + width - 2
+    count += 2 * more
+    end = 2 * count + width - 2
 
     def forward(low: Tensor, high: Tensor) -> Tensor:
         return _up((low, high), taps)[:, start : start + length]
@@ -230,9 +294,13 @@ def _down(x: Tensor, taps: Taps, count: int) -> Tensor:
 
 
 def _up(sequences: tuple[Tensor, Tensor], taps: tuple[Taps, Taps]) -> Tensor:
-    """The transpose of `_down`, summed over both sequences: y_m = sum_k taps_{m-2k} x_k, (B, 2 K + F - 2, D)."""
+    """The transpose of `_down`, summed over both sequences: y_m = sum_k taps_{m-2k} x_k, (B, 2 K
+    + F - 2, D).
+    """
     count = sequences[0].shape[1]
-    out = sequences[0].new_zeros(sequences[0].shape[0], 2 * count + len(taps[0]) - 2, sequences[0].shape[2])
+    out = sequences[0].new_zeros(
+        sequences[0].shape[0], 2 * count + len(taps[0]) - 2, sequences[0].shape[2]
+    )
     for x, filter_taps in zip(sequences, taps, strict=True):
         for i, tap in enumerate(filter_taps):
             if tap:

@@ -1,9 +1,11 @@
-"""How a finite sequence goes on before its first and after its last token: the nine modes of PyWavelets.
+"""How a finite sequence goes on before its first and after its last token: the nine modes of
+PyWavelets.
 
-Every mode takes each token outside from tokens inside: x~_p = scale x_i + first x_0 + last x_{n-1}, where i, scale,
-first and last depend on the position p, the length n and the mode only (`source`).
+Every mode takes each token outside from tokens inside: x~_p = scale x_i + first x_0 + last x_{n-1},
+where i, scale, first and last depend on the position p, the length n and the mode only (`source`).
 
-Letters: B batch, N length of the array, n length of a sequence, D width, p position (below 0: before the sequence).
+Letters: B batch, N length of the array, n length of a sequence, D width, p position (below 0:
+before the sequence).
 Reference: PyWavelets, "Signal extension modes".
 """
 
@@ -38,7 +40,8 @@ def source(mode: str, p: Any, n: Any) -> Source:
         p: any whole number, or a tensor of them.
         n: length, or a tensor of lengths that broadcasts with p.
     """
-    before, after = p < 0, p >= n
+    before = p < 0
+    after = p >= n
     inside = 1 - 1 * before - 1 * after
     if mode == "zero":
         return Source(p * inside, inside)
@@ -56,14 +59,18 @@ def source(mode: str, p: Any, n: Any) -> Source:
     if mode in ("symmetric", "antisymmetric"):
         turn = p % (2 * n)
         back = 1 * (turn >= n)
-        return Source(turn + back * (2 * n - 1 - 2 * turn), 1 if mode == "symmetric" else 1 - 2 * back)
+        return Source(
+            turn + back * (2 * n - 1 - 2 * turn), 1 if mode == "symmetric" else 1 - 2 * back
+        )
     period = 2 * n - 2 + (n == 1) * 1
-    turn, lap = p % period, p // period
+    turn = p % period
+    lap = p // period
     back = 1 * (turn >= n)
     index = turn + back * (period - 2 * turn)
     if mode == "reflect":
         return Source(index, 1)
-    return Source(index, 1 - 2 * back, -2 * lap, 2 * lap + 2 * back)  # antireflect: turned about the outermost token
+    # antireflect: turned about the outermost token
+    return Source(index, 1 - 2 * back, -2 * lap, 2 * lap + 2 * back)
 
 
 def extend(x: Tensor, before: int, after: int, mode: str) -> Tensor:
@@ -95,21 +102,23 @@ def extend(x: Tensor, before: int, after: int, mode: str) -> Tensor:
 
 
 def extend_each(x: Tensor, lengths: Tensor, before: int, after: int, mode: str) -> Tensor:
-    """`extend` for sequences of different lengths that begin at the array's start; what follows them is not read.
+    """`extend` for sequences of different lengths that begin at the array's start; what follows
+    them is not read.
 
     Args:
         x: (B, N, D).
         lengths: (B,), at most N; a sequence of length 0 is taken for one of length 1.
 
     Returns:
-        (B, before + N + after, D): sample b's tokens at `before` .. `before + lengths[b]`, and their extension on both
-        sides up to the array's ends.
+        (B, before + N + after, D): sample b's tokens at `before` .. `before + lengths[b]`, and
+        their extension on both sides up to the array's ends.
     """
     n = lengths.clamp_min(1)[:, None]
     p = torch.arange(-before, x.shape[1] + after, device=x.device)[None]
     index, scale, first, last = source(mode, p, n)
     out = take_rows(x, index)
-    out = out * scale[..., None] if isinstance(scale, Tensor) else out
+    if isinstance(scale, Tensor):
+        out = out * scale[..., None]
     if isinstance(first, Tensor):
         out = out + first[..., None] * x[:, :1] + last[..., None] * take_rows(x, n - 1)
     return out
@@ -117,7 +126,9 @@ def extend_each(x: Tensor, lengths: Tensor, before: int, after: int, mode: str) 
 
 @dataclass(frozen=True)
 class _Run:
-    """Positions at .. at + count of the extended array: tokens start, start + step, ... of x, with their factors."""
+    """Positions at .. at + count of the extended array: tokens start, start + step, ... of x,
+    with their factors.
+    """
 
     at: int
     count: int
@@ -139,7 +150,10 @@ def _runs(mode: str, n: int, before: int, after: int) -> tuple[_Run, ...]:
 def _gather_runs(places: list[tuple[int, Source]]) -> Iterator[_Run]:
     while places:
         at, (index, *factors) = places[0]
-        step = places[1][1].index - index if len(places) > 1 else 1
+        if len(places) > 1:
+            step = places[1][1].index - index
+        else:
+            step = 1
         step = step if step in (-1, 0, 1) else 1
         count = 1
         while count < len(places) and places[count][1] == (index + count * step, *factors):
@@ -177,8 +191,12 @@ def _fold(grad: Tensor, runs: tuple[_Run, ...], before: int, length: int) -> Ten
             out[:, -1:].add_(part.sum(1, keepdim=True), alpha=run.last)
         if run.step == 0:
             part = part.sum(1, keepdim=True)
-        part = part.flip(1) if run.step == -1 else part
-        low = run.start if run.step != -1 else run.start - run.count + 1
+        if run.step == -1:
+            part = part.flip(1)
+        if run.step != -1:
+            low = run.start
+        else:
+            low = run.start - run.count + 1
         out[:, low : low + part.shape[1]].add_(part, alpha=run.scale)
     return out
 

@@ -21,7 +21,8 @@ class FilterBank:
 
     Attributes:
         name: as PyWavelets calls it.
-        dec_low: g of the transform, in the order of PyWavelets: coefficient k is sum_i g_i x_{2k+1-i}.
+        dec_low: g of the transform, in the order of PyWavelets: coefficient k is sum_i g_i
+            x_{2k+1-i}.
         dec_high: h of the transform.
         rec_low: g of the inverse.
         rec_high: h of the inverse.
@@ -48,15 +49,18 @@ def filter_bank(name: str) -> FilterBank:
     known = pywt.wavelist(kind="discrete")
     if name not in known:
         raise ValueError(
-            f"there is no discrete wavelet {name!r}{did_you_mean(name, known)}; there is haar, db1 to db38, sym2 to "
-            "sym20, coif1 to coif17, dmey, bior1.1 to bior6.8 and rbio1.1 to rbio6.8"
+            f"there is no discrete wavelet {name!r}{did_you_mean(name, known)}; "
+            "there is haar, db1 to db38, sym2 to sym20, coif1 to coif17, dmey, "
+            "bior1.1 to bior6.8 and rbio1.1 to rbio6.8"
         )
-    filters = (tuple(float(tap) for tap in taps) for taps in pywt.Wavelet(name).filter_bank)
+    filters = [tuple(map(float, taps)) for taps in pywt.Wavelet(name).filter_bank]
     return FilterBank(name, *filters)
 
 
 def _library() -> Any:
-    """PyWavelets, whose names type checkers cannot see; imported only once a wavelet is asked for."""
+    """PyWavelets, whose names type checkers cannot see; imported only once a wavelet is asked
+    for.
+    """
     return import_module("pywt")
 
 

@@ -1,6 +1,7 @@
 """A linear map given together with its transpose, which is its backward pass.
 
-Written out by hand a transpose costs as much as the map; autograd's takes one full-size array for each slice.
+Written out by hand a transpose costs as much as the map; autograd's takes one full-size array for
+each slice.
 """
 
 from __future__ import annotations
@@ -34,5 +35,5 @@ class _LinearMap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         forward, transpose = ctx.maps
-        found = linear_map(transpose, forward, *grads)
-        return None, None, *(found if isinstance(found, tuple) else (found,))
+        gradients = linear_map(transpose, forward, *grads)
+        return None, None, *(gradients if isinstance(gradients, tuple) else (gradients,))

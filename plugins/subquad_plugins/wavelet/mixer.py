@@ -1,13 +1,17 @@
-"""Wavelet mixing as a token mixer, and the branch that MDFWA shares: bands, their weights, projection.
+"""Wavelet mixing as a token mixer, and the branch that MDFWA shares: bands, their weights,
+projection.
 
-X~ = IDWT({alpha_j d_j}) P^T, or X~ = (sum_j alpha_j d_j) P^T with undecimated one-sided bands, which is causal.
+X~ = IDWT({alpha_j d_j}) P^T, or X~ = (sum_j alpha_j d_j) P^T with undecimated one-sided bands,
+which is causal.
 
-The transform runs in fp32 at least, also under autocast. A padded sample is transformed at its own length: its real
-tokens are moved to the front, the extension begins behind the last of them, and the result is moved back.
+The transform runs in fp32 at least, also under autocast. A padded sample is transformed at its own
+length: its real tokens are moved to the front, the extension begins behind the last of them, and
+the result is moved back.
 
 Letters: B batch, L length, D model width, J levels.
-Reference: MDFWA, Sec. 3.3 and 5.2. Departures: the paper's P of shape d x JM and its claimed product do not fit
-together; P is d x d and acts after the inverse transform, which the paper mentions.
+Reference: MDFWA, Sec. 3.3 and 5.2. Departures: the paper's P of shape d x JM and its claimed
+product do not fit together; P is d x d and acts after the inverse transform, which the paper
+mentions.
 """
 
 from __future__ import annotations
@@ -41,14 +45,24 @@ class WaveletBranch(nn.Module):
     def __init__(self, config: WaveletConfig, *, atrous: bool, include_approx: bool):
         super().__init__()
         self.bank = filter_bank(config.filter_name(atrous))
-        self.level, self.mode, self.atrous, self.include_approx = config.level, config.mode, atrous, include_approx
+        self.level = config.level
+        self.mode = config.mode
+        self.atrous = atrous
+        self.include_approx = include_approx
         bands = config.level + include_approx
-        self.scale_logits = nn.Parameter(torch.zeros(bands)) if config.scale_weights == "adaptive" else None
+        if config.scale_weights == "adaptive":
+            self.scale_logits = nn.Parameter(torch.zeros(bands))
+        else:
+            self.scale_logits = None
 
     def weights(self, x: Tensor) -> Tensor:
-        """alpha, (J,) or (J+1,), the finest details first and the approximation last, in the dtype of `x`."""
+        """alpha, (J,) or (J+1,), the finest details first and the approximation last, in the
+        dtype of `x`.
+        """
         if self.scale_logits is None:
-            return x.new_full((self.level + self.include_approx,), 1 / (self.level + self.include_approx))
+            return x.new_full(
+                (self.level + self.include_approx,), 1 / (self.level + self.include_approx)
+            )
         return torch.softmax(self.scale_logits.to(x.dtype), 0)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -68,11 +82,15 @@ class WaveletBranch(nn.Module):
         return take_tokens(mixed, places.rank).masked_fill(~keep[..., None], 0.0)
 
     def _mix(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Of each sample the first `lengths` tokens, (B,); behind them the one-sided transform needs no end."""
+        """Of each sample the first `lengths` tokens, (B,); behind them the one-sided transform
+        needs no end.
+        """
         weights = self.weights(x)
         if self.atrous:
             return atrous_mix(x, weights, self.bank, include_approx=self.include_approx)
-        return wavelet_mix(x, weights, self.bank, self.mode, include_approx=self.include_approx, lengths=lengths)
+        return wavelet_mix(
+            x, weights, self.bank, self.mode, include_approx=self.include_approx, lengths=lengths
+        )
 
     def remember(self, x: Tensor, lengths: Tensor) -> list[Tensor]:
         """What `step` needs after the first `lengths` tokens, (B,), of x, (B, L, D)."""
@@ -96,7 +114,9 @@ class Wavelet(TokenMixer):
         super().__init__()
         self.causal = site.causal
         self.bands = WaveletBranch(
-            config, atrous=site.causal or config.transform == "atrous", include_approx=config.include_approx
+            config,
+            atrous=site.causal or config.transform == "atrous",
+            include_approx=config.include_approx,
         )
         self.project = nn.Linear(site.dim, site.dim, bias=False)
 
@@ -110,7 +130,10 @@ class Wavelet(TokenMixer):
         return self.causal
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        if keep is None:
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
+        else:
+            lengths = keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             memory = self.bands.remember(wide(x), lengths)
         return self(x, keep=keep), memory

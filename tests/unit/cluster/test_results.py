@@ -34,7 +34,9 @@ def archive(*files: tuple[str, bytes], mode: int = 0o100644) -> bytes:
 
 
 def fetched(data: bytes, into: Path, job: str = JOB, **more: str) -> list[Path]:
-    return unpack(job, [data[start : start + 1000] for start in range(0, len(data), 1000)], into, **more)
+    return unpack(
+        job, [data[start : start + 1000] for start in range(0, len(data), 1000)], into, **more
+    )
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -46,7 +48,12 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def into(tmp_path: Path) -> Path:
     """Where a user fetches to, with what others have there."""
-    own = {".git/config": b"git", "my_plugin.py": b"mine", ".env": b"env", f"{TOP}-other/result.json": b"{}"}
+    own = {
+        ".git/config": b"git",
+        "my_plugin.py": b"mine",
+        ".env": b"env",
+        f"{TOP}-other/result.json": b"{}",
+    }
     for name, data in own.items():
         path = tmp_path / "here" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,18 +74,31 @@ def refused(data: bytes, into: Path, match: str, **more: str) -> None:
 def test_a_true_run_is_equal_and_others_are_left_alone(into, tmp_path):
     before = content(into)
     run = tmp_path / "head" / TOP
-    for name in ("result.json", "cells/a/metrics.jsonl", "source/1-mine.py", "checkpoints/step-00000001/x", ".lock"):
+    for name in (
+        "result.json",
+        "cells/a/metrics.jsonl",
+        "source/1-mine.py",
+        "checkpoints/step-00000001/x",
+        ".lock",
+    ):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_bytes(name.encode() * 5000)
     (run / "link").symlink_to("/etc/passwd")
     log = tmp_path / "head" / "job.log"
-    code = "import sys, pathlib, subquad.ray.results as it; it.leave_results(sys.argv[1], [pathlib.Path(sys.argv[2])])"
+    code = (
+        "import sys, pathlib, subquad.ray.results as it; it.leave_results(sys.argv[1], "
+        "[pathlib.Path(sys.argv[2])])"
+    )
     with log.open("wb") as stream:
-        subprocess.run([sys.executable, "-c", code, JOB, TOP], cwd=tmp_path / "head", stdout=stream, check=True)
+        subprocess.run(
+            [sys.executable, "-c", code, JOB, TOP], cwd=tmp_path / "head", stdout=stream, check=True
+        )
     data = log.with_name(results_name(JOB)).read_bytes()
     for _ in range(2):  # the second time into the folder of the first
         assert fetched(data, into) == [into / TOP]
-        sent = {f"{TOP}/{name}" for name in ("result.json", "cells/a/metrics.jsonl", "source/1-mine.py")}
+        sent = {
+            f"{TOP}/{name}" for name in ("result.json", "cells/a/metrics.jsonl", "source/1-mine.py")
+        }
         assert content(into).keys() == before.keys() | sent
         assert all(content(into)[name] == (tmp_path / "head" / name).read_bytes() for name in sent)
     assert before.items() <= content(into).items()
@@ -158,7 +178,11 @@ def test_sizes_are_looked_at_before_anything_is_unpacked(into, monkeypatch):
     monkeypatch.setattr(results, "SMALL", 2**16)
     refused(archive((f"{TOP}/zeros", bytes(2**20))), into, "more than 100 times as much")
     monkeypatch.setattr(results, "MOST_BYTES", 2**16)
-    refused(archive((f"{TOP}/random", os.urandom(2**17))), into, "are 1 files with 131,072 bytes; allowed")
+    refused(
+        archive((f"{TOP}/random", os.urandom(2**17))),
+        into,
+        "are 1 files with 131,072 bytes; allowed",
+    )
     monkeypatch.setattr(results, "MOST_PACKED", 2**16)
     refused(archive((f"{TOP}/random", os.urandom(2**17))), into, "more than 65,536 bytes, packed")
     monkeypatch.setattr(results, "MOST_FILES", 2)
@@ -203,7 +227,8 @@ def test_two_files_with_one_name_are_refused(into):
 
 def test_names_of_a_bucket_stay_below_their_folder(bucket, tmp_path):
     from subquad.storage import fetched as fetched_data
-    from subquad.storage import listing, place_at
+    from subquad.storage import listing
+    from subquad.stores import place_at
 
     for key in ("data//home/u/.bashrc", "data/../up", "data/./here", "data/a\x1b[2J"):
         bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"canary")
@@ -212,7 +237,9 @@ def test_names_of_a_bucket_stay_below_their_folder(bucket, tmp_path):
         with pytest.raises(Exception, match="no name of a file below a folder"):
             fetched_data(f"s3://{bucket.name}/data", tmp_path / "root")
         bucket.client.delete_object(Bucket=bucket.name, Key=key)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".lock")
+    ]
 
 
 def test_below(tmp_path):

@@ -1,4 +1,6 @@
-"""The cost of a training step: by hand for small models, and that of the certificate's counter for every mixer."""
+"""The cost of a training step: by hand for small models, and that of the certificate's counter
+for every mixer.
+"""
 
 import dataclasses
 
@@ -26,7 +28,8 @@ def test_a_linear_model_by_hand():
     cost = step_cost(model, lambda one: model(one["inputs"]).sum(), example, batch)
     tokens = batch * L
     assert cost.parameters == D * C + C
-    # Forward: a product and a sum. Backward: the weight's gradient, one product, and the bias's, a sum.
+    # Forward: a product and a sum. Backward: the weight's gradient, one product, and the bias's, a
+    # sum.
     assert cost.flops_per_step == 2 * tokens * D * C + tokens * C + 2 * tokens * D * C + tokens * C
     assert cost.uncounted == ()
 
@@ -41,8 +44,12 @@ def test_work_on_weights_alone_comes_once_whatever_the_batch():
             return x * self.rate.exp().sum()
 
     model = Filter()
-    found = {n: step_cost(model, lambda one: model(one["inputs"]).sum(), example, n).flops_per_step for n in (1, 2, 64)}
-    # Forward: exp and its sum, and the product and its sum. Backward: the product and its sum, and exp's.
+    found = {
+        n: step_cost(model, lambda one: model(one["inputs"]).sum(), example, n).flops_per_step
+        for n in (1, 2, 64)
+    }
+    # Forward: exp and its sum, and the product and its sum. Backward: the product and its sum, and
+    # exp's.
     assert found == {n: 200 + 2 * n * L * D + 2 * n * L * D + 100 for n in found}
 
 
@@ -56,7 +63,10 @@ def mystery(x: Tensor) -> Tensor:
     [
         (lambda x: x + mystery(x.detach()), "subquad_tests::riddle"),
         (lambda x: x + torch.from_numpy(x.detach().numpy()), "Tensor.numpy"),
-        (lambda x: x.cuda_kernel(), "AttributeError: 'Tensor' object has no attribute 'cuda_kernel'"),
+        (
+            lambda x: x.cuda_kernel(),
+            "AttributeError: 'Tensor' object has no attribute 'cuda_kernel'",
+        ),
     ],
 )
 def test_what_cannot_be_counted_is_named_and_no_number_given(broken, named):
@@ -71,13 +81,25 @@ PARAMS = {"cur": {"num_indices": 8}, "megacur": {"num_indices": 8}}
 
 @pytest.mark.parametrize(
     "name",
-    ["identity", "softmax", "agf", "fourier", "causal_fourier", "cur", "mega", "megacur", "mdfwa", "wavelet", "sfpc"],
+    [
+        "identity",
+        "softmax",
+        "agf",
+        "fourier",
+        "causal_fourier",
+        "cur",
+        "mega",
+        "megacur",
+        "mdfwa",
+        "wavelet",
+        "sfpc",
+    ],
 )
 def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     params = ", ".join(f"{key}: {value}" for key, value in PARAMS.get(name, {}).items())
-    (run,) = load_study(
-        "quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]
-    ).runs
+    mixer = f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]"
+    data = "matrix.dataset=[JapaneseVowels]"
+    (run,) = load_study("quickstart", [mixer, data, "matrix.seed=[0]"]).runs
     found = build_dataset(dataclasses.replace(run, data_root=tmp_path)).describe()
     spec = dataclasses.replace(found, lengths={**found.lengths, "length": 96})
     cost = training_cost(run, spec)

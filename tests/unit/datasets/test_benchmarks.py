@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from subquad.report.published import published_tables
+from subquad.reports.published import published_tables
 from subquad_datasets.image import Config as ImageConfig
 from subquad_datasets.image.dataset import Image
 from subquad_datasets.listops import Config as ListOpsConfig

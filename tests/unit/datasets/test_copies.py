@@ -1,4 +1,6 @@
-"""Exact copies between TRAIN, validation and TEST: counted, kept on one side of a cut, refused where they are most."""
+"""Exact copies between TRAIN, validation and TEST: counted, kept on one side of a cut, refused
+where they are most.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.data import ArraySplit, Dataset, DataSpec, SplitName, TestKey, check_copies, stratified_validation
+from subquad.data import (
+    ArraySplit,
+    Dataset,
+    DataSpec,
+    SplitName,
+    check_copies,
+    stratified_validation,
+)
 from subquad.drivers.preflight import check_parts
 from subquad.engine.result import Seal
 from subquad.errors import DataError
@@ -25,7 +34,6 @@ from subquad_datasets.retrieval.dataset import Retrieval
 from subquad_datasets.text.dataset import Text
 from subquad_datasets.uea.dataset import UeaDataset
 
-KEY = TestKey("any", "test of copies")
 MOST = r"^dataset: 4 of 4 TEST samples are exact copies of training samples; use other files"
 PAIRS = ("one\ttwo", "three\tfour", "five\tsix", "seven\teight")
 
@@ -40,7 +48,9 @@ class Numbers(Dataset):
 
     def load(self, name: SplitName) -> ArraySplit:
         values = np.array(self.parts[name], dtype=np.float32)
-        return ArraySplit({"inputs": values[:, None, None], "keep": values[:, None] >= 0, "labels": values % 2})
+        return ArraySplit(
+            {"inputs": values[:, None, None], "keep": values[:, None] >= 0, "labels": values % 2}
+        )
 
 
 def numbers(**parts: list[int]) -> Numbers:
@@ -64,19 +74,27 @@ def series(folder: Path) -> Dataset:
 def texts(folder: Path) -> Dataset:
     for split, order in (("train", 1), ("test", -1)):
         for name in ("neg", "pos"):
-            (folder / f"{split}_{name}.jsonl").write_text("".join(f'{{"text": "{name}{n}"}}\n' for n in "ab"[::order]))
+            (folder / f"{split}_{name}.jsonl").write_text(
+                "".join(f'{{"text": "{name}{n}"}}\n' for n in "ab"[::order])
+            )
     return Text(text.Config(path=str(folder), max_len=4, validation_fraction=0.5), folder / "root")
 
 
 def pairs(folder: Path) -> Dataset:
     for split, rows in (("train", PAIRS), ("eval", ("nine\tten",)), ("test", PAIRS[::-1])):
-        lines = [f"{n % 2}.0\ta\tb\t{row}\n" for n, row in enumerate(rows)]  # the labels of TEST are others
+        # the labels of TEST are others
+        lines = [f"{n % 2}.0\ta\tb\t{row}\n" for n, row in enumerate(rows)]
         (folder / f"new_aan_pairs.{split}.tsv").write_text("".join(lines))
     return Retrieval(retrieval.Config(path=str(folder), max_len=4), folder / "root")
 
 
 def expressions(folder: Path) -> Dataset:
-    rows = ["( ( [MAX 1 ) 2 ] )\t2\n", "( ( [MIN 1 ) 2 ] )\t1\n", "( ( [SM 1 ) 2 ] )\t3\n", "( ( [MED 1 ) 1 ] )\t1\n"]
+    rows = [
+        "( ( [MAX 1 ) 2 ] )\t2\n",
+        "( ( [MIN 1 ) 2 ] )\t1\n",
+        "( ( [SM 1 ) 2 ] )\t3\n",
+        "( ( [MED 1 ) 1 ] )\t1\n",
+    ]
     for split, own in (("train", rows), ("val", ["( ( [MAX 7 ) 2 ] )\t7\n"]), ("test", rows[::-1])):
         (folder / f"basic_{split}.tsv").write_text("Source\tTarget\n" + "".join(own))
     return ListOps(listops.Config(path=str(folder)), folder / "root")
@@ -88,12 +106,16 @@ def images(folder: Path) -> Dataset:
         for number, name in enumerate("ab"):
             (folder / split / name).mkdir(parents=True)
             for place, value in enumerate((0, 100)[::order]):
-                pillow.new("RGB", (4, 4), (value, 80 * number, 9)).save(folder / split / name / f"{place}.png")
+                pillow.new("RGB", (4, 4), (value, 80 * number, 9)).save(
+                    folder / split / name / f"{place}.png"
+                )
     return Image(image.Config(path=str(folder), side=4, validation_fraction=0.5), folder / "root")
 
 
 @pytest.mark.parametrize("write", [series, texts, pairs, expressions, images])
-def test_train_again_in_another_order_is_refused_before_training(tmp_path: Path, write: Callable[[Path], Dataset]):
+def test_train_again_in_another_order_is_refused_before_training(
+    tmp_path: Path, write: Callable[[Path], Dataset]
+):
     dataset = write(tmp_path)
     dataset.prepare()
     with pytest.raises(DataError, match=MOST):
@@ -112,29 +134,40 @@ def test_copies_are_counted_whatever_their_order_and_label():
 
 
 def test_a_sealed_test_file_of_another_size_is_looked_at_when_it_opens(tmp_path: Path):
-    dataset = ts_files(tmp_path, ["1,2:up", "3,4:up", "5,6:down", "7,8:down"], ["3,4:up", "1,2:up", "99,9:down"])
+    dataset = ts_files(
+        tmp_path, ["1,2:up", "3,4:up", "5,6:down", "7,8:down"], ["3,4:up", "1,2:up", "99,9:down"]
+    )
     assert dataset.prepared_test() is None
     experiment = SimpleNamespace(protocol="fixed")
-    run: Any = SimpleNamespace(dataset_label="Toy", digest="", experiment=experiment, folder=tmp_path)
+    run: Any = SimpleNamespace(
+        dataset_label="Toy", digest="", experiment=experiment, folder=tmp_path
+    )
     seal = Seal(dataset, run, 1, [tmp_path / "ledger"])
     with pytest.raises(DataError, match="2 of 3 TEST samples are exact copies of training samples"):
         seal.open("final evaluation")
     assert (tmp_path / "ledger").read_text().count("\n") == 1
 
 
-def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(tmp_path: Path, monkeypatch):
+def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(
+    tmp_path: Path, monkeypatch
+):
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
     (tmp_path / "one.yaml").write_text(
-        "dataset: {name: copy, params: {length: 2, num_values: 3}}\ntask: classification\nmixer: identity\n"
+        "dataset: {name: copy, params: {length: 2, num_values: 3}}\ntask: "
+        "classification\nmixer: identity\n"
         "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}\n"
         "train: {steps: 1, batch_size: 8, lr: 1e-3}\n"
     )
-    with pytest.raises(DataError, match=r"512 of 512 validation samples are exact .* or generate longer sequences$"):
+    with pytest.raises(
+        DataError, match=r"512 of 512 validation samples are exact .* or generate longer sequences$"
+    ):
         check_parts(load_study(str(tmp_path / "one.yaml")))
 
 
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=40), st.integers(0, 5), st.data())
-def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(classes: list[int], seed: int, data: st.DataObject):
+def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(
+    classes: list[int], seed: int, data: st.DataObject
+):
     labels = np.array([*classes, 0, 0, 0, 1, 1, 1, 2, 2, 2])
     alone = np.arange(len(labels)) * 7
     plain, same = (stratified_validation(labels, 0.4, seed, one) for one in (None, alone))

@@ -9,28 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from splits import batch
 
-from subquad.data import TestKey
-from subquad.errors import DataError
 from subquad_datasets.copy import PLUGIN, Config
 from subquad_datasets.copy.dataset import Copy
 
 
 def copy(**params) -> Copy:
-    return Copy(Config(**{"train_size": 60, "validation_size": 20, "test_size": 30, **params}), Path("unused"))
-
-
-def everything(dataset: Copy, name) -> dict[str, np.ndarray]:
-    split = dataset.split(name, TestKey("copy", "test of the data set") if name == "test" else None)
-    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
+    return Copy(
+        Config(**{"train_size": 60, "validation_size": 20, "test_size": 30, **params}),
+        Path("unused"),
+    )
 
 
 @settings(deadline=None, max_examples=30)
-@given(length=st.integers(2, 40), num_values=st.integers(2, 9), seed=st.integers(0, 2**32 - 1), data=st.data())
+@given(
+    length=st.integers(2, 40),
+    num_values=st.integers(2, 9),
+    seed=st.integers(0, 2**32 - 1),
+    data=st.data(),
+)
 def test_the_label_is_the_token_at_the_position(length, num_values, seed, data):
     position = data.draw(st.integers(0, length - 2))
     dataset = copy(length=length, position=position, num_values=num_values, seed=seed)
-    spec, rows = dataset.describe(), everything(dataset, "train")
+    spec, rows = dataset.describe(), batch(dataset, "train")
     assert rows["inputs"].shape == (60, length) == (60, spec.max_len)
     assert np.array_equal(rows["inputs"][:, position] - 1, rows["labels"])
     assert rows["inputs"].min() >= 1
@@ -39,27 +41,18 @@ def test_the_label_is_the_token_at_the_position(length, num_values, seed, data):
 
 
 def test_the_token_that_is_read_says_nothing_about_the_label():
-    """Every pair of last token and label is about equally frequent: 64 cells of 1,000 draws each, 6 deviations wide."""
-    rows = everything(copy(train_size=64_000), "train")
+    """Every pair of last token and label is about equally frequent: 64 cells of 1,000 draws
+    each, 6 deviations wide.
+    """
+    rows = batch(copy(train_size=64_000), "train")
     cells = np.histogram2d(rows["inputs"][:, -1], rows["labels"], bins=(8, 8))[0]
     assert np.abs(cells - 1000).max() < 6 * 1000**0.5
 
 
-def test_larger_splits_only_append_rows():
-    few, many = copy(validation_size=5, test_size=5), copy(validation_size=50, test_size=50)
-    assert np.array_equal(everything(few, "train")["inputs"], everything(many, "train")["inputs"])
-    assert np.array_equal(everything(few, "test")["inputs"], everything(many, "test")["inputs"][:5])
-
-
-def test_the_test_split_is_sealed_and_shares_no_sequence_with_training():
-    with pytest.raises(DataError, match="the test split is sealed"):
-        copy().split("test")
-    training = {tuple(row) for row in everything(copy(), "trainval")["inputs"]}
-    assert not training & {tuple(row) for row in everything(copy(), "test")["inputs"]}
-
-
 def test_the_position_that_is_read_cannot_be_copied():
-    with pytest.raises(ValidationError, match="position 16 must lie before the last place: 0 to 15 with length 17"):
+    with pytest.raises(
+        ValidationError, match="position 16 must lie before the last place: 0 to 15 with length 17"
+    ):
         Config(position=16)
 
 

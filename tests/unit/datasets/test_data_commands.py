@@ -1,4 +1,6 @@
-"""`subquad data list|prepare|show`: what lies prepared, preparing without training, descriptions and pictures."""
+"""`subquad data list|prepare|show`: what lies prepared, preparing without training, descriptions
+and pictures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import load_study
 from subquad.plugin import Config
 from subquad_datasets.commands import data_command
-from subquad_datasets.shown import described, draw_samples, prepared_folders
+from subquad_datasets.shown import described, draw_samples, length_quantiles, prepared_folders
 
 
 @pytest.fixture
@@ -66,13 +68,19 @@ def drawn(spec: DataSpec, labels: np.ndarray, folder: Path) -> tuple[int, int]:
 
 KINDS = [
     (DataSpec.images(8, 8, num_classes=2, class_names=("a$", "b")), np.array([0, 1, -1, 0, 1, 0])),
-    (DataSpec.images(8, 8, 1, target="values", values={"age": (1.0, 2.0)}), np.full((6, 1), 3.0, np.float32)),
+    (
+        DataSpec.images(8, 8, 1, target="values", values={"age": (1.0, 2.0)}),
+        np.full((6, 1), 3.0, np.float32),
+    ),
     (
         DataSpec.series(5, 2, target="multilabel", num_classes=2, class_names=("a", "b")),
         np.eye(2, dtype=np.float32)[[0] * 6],
     ),
     (DataSpec.tokens(7, 9, num_classes=2, class_names=("a", "b")), np.zeros(6, np.int64)),
-    (DataSpec.tokens(7, 9, target="next-token", text=lambda ids: "$x\x1b" * len(ids)), np.zeros((6, 7), np.int64)),
+    (
+        DataSpec.tokens(7, 9, target="next-token", text=lambda ids: "$x\x1b" * len(ids)),
+        np.zeros((6, 7), np.int64),
+    ),
 ]
 
 
@@ -94,7 +102,9 @@ def test_a_description_is_plain_and_leaves_out_what_is_empty():
 
 def test_show_describes_and_draws_a_data_set(root: Path, pets: str, tmp_path: Path):
     given = ["image-folder", pets, "dataset.params.size=16", "dataset.params.mixup=1.0"]
-    found = json.loads(call("show", *given, "--out", str(tmp_path), "--json", "--samples", "4").stdout)
+    found = json.loads(
+        call("show", *given, "--out", str(tmp_path), "--json", "--samples", "4").stdout
+    )
     assert list(found) == ["pets"]
     assert found["pets"]["sizes"] == {"train": 10, "validation": 2, "trainval": 12}
     assert Path(found["pets"]["picture"]).read_bytes().startswith(b"\x89PNG")
@@ -102,25 +112,58 @@ def test_show_describes_and_draws_a_data_set(root: Path, pets: str, tmp_path: Pa
     assert '  class_names: ["cat", "dog"]\n' in text
 
 
+def test_names_of_classes_are_printed_with_their_letters(root: Path, tmp_path: Path):
+    rows = "".join(f"s{n};{n};{('läuft', 'Füße')[n % 2]}\r\n" for n in range(20))
+    (tmp_path / "own.csv").write_text(f"id;x;label\r\n{rows}", "utf-16")
+    given = ("table", f"dataset.params.path={tmp_path}/own.csv", "dataset.params.test_fraction=0.3")
+    text = call("show", *given, "--out", str(tmp_path)).stdout
+    assert '\n  class_names: ["Füße", "läuft"]\n' in text
+    assert "own.csv: CSV in UTF-16, separated by semicolons, 20 rows of 20 series" in text
+
+
+def test_show_says_quantiles_of_the_lengths_of_training_samples(root: Path, tmp_path: Path):
+    given = ["uea", "dataset.params.problem=JapaneseVowels", "--out", str(tmp_path)]
+    found = json.loads(call("show", *given, "--json").stdout)["JapaneseVowels"]
+    split = subquad.datasets("uea", given[1:2])["JapaneseVowels"].split("train")
+    lengths = split.lengths()
+    assert lengths is not None
+    ordered = sorted(lengths.tolist())
+    said = found["training_lengths"]
+    assert list(said) == ["min", "10 %", "50 %", "90 %", "99 %", "max"]
+    assert (said["min"], said["max"]) == (ordered[0], ordered[-1])
+    assert said["50 %"] == ordered[(len(ordered) + 1) // 2 - 1]
+    assert "  training_lengths: {" in call("show", *given).stdout
+
+
+def test_equal_or_unknown_lengths_have_no_quantiles(root: Path, pets: str):
+    (pictures,) = subquad.datasets("image-folder", [pets, "dataset.params.size=16"]).values()
+    assert length_quantiles(pictures) == {}
+    (equal,) = subquad.datasets("uea", ["dataset.params.problem=BasicMotions"]).values()
+    assert length_quantiles(equal) == {}
+
+
 def test_prepared_data_are_listed_and_damage_is_told(root: Path, pets: str):
     assert "0 data sets" in call("list").stdout
-    assert call("prepare", "image-folder", pets).stdout == "pets: train 10, validation 2, trainval 12\n"
+    assert (
+        call("prepare", "image-folder", pets).stdout
+        == "pets: train 10, validation 2, trainval 12\n"
+    )
     found = json.loads(call("list", "--json").stdout)
-    assert [(one["about"]["pictures"], one["fault"]) for one in found] == [(12, ""), (12, "")]
+    assert [(line["about"]["pictures"], line["fault"]) for line in found] == [(12, ""), (12, "")]
     assert "2 data sets" in call("list").stdout
     file = root / found[0]["folder"] / "digests.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert [one["fault"] for one in prepared_folders(root, sums=True)].count(
+    assert [folder["fault"] for folder in prepared_folders(root, sums=True)].count(
         "digests.npy: changed since it was written"
     ) == 1
     (root / found[1]["folder"] / "manifest.json").write_text("{}")
-    assert any("missing or damaged" in one["fault"] for one in prepared_folders(root))
+    assert any("missing or damaged" in folder["fault"] for folder in prepared_folders(root))
 
 
 def test_data_sets_of_a_recipe_and_of_a_name(root: Path):
-    assert list(subquad.datasets("quickstart")) == ["JapaneseVowels"]
+    assert list(subquad.datasets("quickstart")) == ["JapaneseVowels", "recall"]
     found = subquad.datasets("copy", ["dataset.params.train_size=20"])
     assert found["copy"].describe().sizes["train"] == 20
 
@@ -128,13 +171,27 @@ def test_data_sets_of_a_recipe_and_of_a_name(root: Path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("prepare", "copy", "train.lr=1"), ConfigError, "copy is a data set, which has dataset.params.KEY=VALUE only"),
-        (("prepare", "copy", "dataset.params.train_sze=1"), ConfigError, "train_sze.*did you mean 'train_size'"),
+        (
+            ("prepare", "copy", "train.lr=1"),
+            ConfigError,
+            "copy is a data set, which has dataset.params.KEY=VALUE only",
+        ),
+        (
+            ("prepare", "copy", "dataset.params.train_sze=1"),
+            ConfigError,
+            "train_sze.*did you mean 'train_size'",
+        ),
         (("prepare", "quickstrt"), UserError, "quickstart"),
-        (("show", "image-folder", "dataset.params.path=/nowhere"), DataError, "/nowhere is not a folder"),
+        (
+            ("show", "image-folder", "dataset.params.path=/nowhere"),
+            DataError,
+            "/nowhere is not a folder",
+        ),
     ],
 )
-def test_mistakes_are_told(root: Path, arguments: tuple[str, ...], error: type[Exception], message: str):
+def test_mistakes_are_told(
+    root: Path, arguments: tuple[str, ...], error: type[Exception], message: str
+):
     with pytest.raises(error, match=message):
         call(*arguments)
 
@@ -147,7 +204,10 @@ def test_settings_alone_are_no_target(root: Path):
 
 def test_a_name_that_nothing_has_gets_the_nearest(tmp_path):
     done = cli(["data", "show", "imagnet"], tmp_path, check=2)
-    assert done.stderr == "subquad: 'imagnet': no such recipe, file or data set; did you mean 'imagenet'?\n"
+    assert (
+        done.stderr
+        == "subquad: 'imagnet': no such recipe, file or data set; did you mean 'imagenet'?\n"
+    )
 
 
 OWN = """
@@ -162,13 +222,19 @@ train: {epochs: 1, batch_size: 4, lr: 1.0e-3}
 
 def test_show_refuses_what_training_refuses(root: Path, pets: str, tmp_path: Path):
     folder = Path(pets.partition("=")[2])
-    text = OWN.replace("DATA", "image-folder").replace("PATH", str(folder)).replace("MORE", "size: 8")
+    text = (
+        OWN.replace("DATA", "image-folder").replace("PATH", str(folder)).replace("MORE", "size: 8")
+    )
     encoder = "{name: encoder, params: {num_layers: 1, dim: 8, num_heads: 1}}"
-    text = text.replace(encoder, "{name: timm-vit, params: {model: deit_tiny_patch16_224, patch_size: 4, depth: 1}}")
+    text = text.replace(
+        encoder, "{name: timm-vit, params: {model: deit_tiny_patch16_224, patch_size: 4, depth: 1}}"
+    )
     (tmp_path / "own.yaml").write_text(text)
     picture = next((folder / "train").glob("*/*.png"))
     picture.write_bytes(picture.read_bytes()[:60])
-    with pytest.raises(DataError, match=rf"1 of \d+ samples cannot be read, the last .*{picture.name}"):
+    with pytest.raises(
+        DataError, match=rf"1 of \d+ samples cannot be read, the last .*{picture.name}"
+    ):
         call("show", str(tmp_path / "own.yaml"), "--out", str(tmp_path))
     shown = call("show", str(tmp_path / "own.yaml"), "train.max_bad=0.5", "--out", str(tmp_path))
     assert f"pictures that cannot be read: 1 of 12 ({picture})" in shown.stdout
@@ -183,7 +249,10 @@ def test_a_test_file_that_cannot_be_read_is_refused_before_training(root: Path, 
     text = OWN.replace("DATA", "table").replace("PATH", str(folder)).replace("MORE", "time: t")
     (tmp_path / "own.yaml").write_text(text)
     message = r"test\.csv:3: column 't': 'soon' is text"
-    for target in (["table", f"dataset.params.path={folder}", "dataset.params.time=t"], [str(tmp_path / "own.yaml")]):
+    for target in (
+        ["table", f"dataset.params.path={folder}", "dataset.params.time=t"],
+        [str(tmp_path / "own.yaml")],
+    ):
         with pytest.raises(DataError, match=message):
             call("show", *target, "--out", str(tmp_path))
     with pytest.raises(DataError, match=message):

@@ -1,4 +1,6 @@
-"""Pictures from bytes: all decoders agree, and what cannot be read has one exception with its reason."""
+"""Pictures from bytes: all decoders agree, and what cannot be read has one exception with its
+reason.
+"""
 
 import io
 import struct
@@ -14,7 +16,7 @@ from subquad.errors import DataError
 from subquad_datasets import decode as module
 from subquad_datasets.decode import Decoder, UnreadableImage, check_decoder, decode
 
-DECODERS = [one for one in get_args(Decoder) if one == "pillow" or find_spec(one)]
+DECODERS = [arg for arg in get_args(Decoder) if arg == "pillow" or find_spec(arg)]
 COLOURS = Image.fromarray(np.random.default_rng(0).integers(0, 256, (41, 53, 3), np.uint8))
 
 
@@ -22,6 +24,10 @@ def encoded(image: Image.Image = COLOURS, kind: str = "JPEG", **options) -> byte
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     return stream.getvalue()
+
+
+GIF = encoded(kind="GIF")
+WEBP = encoded(kind="WEBP", save_all=True, append_images=[COLOURS.rotate(180)])
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -34,6 +40,24 @@ def png_header(width: int, height: int) -> bytes:
         + struct.pack(">I", zlib.crc32(chunk))
         + encoded(kind="PNG")[33:]
     )
+
+
+def gif_header(width: int, height: int) -> bytes:
+    """A small GIF that says its screen were so large."""
+    return GIF[:6] + struct.pack("<HH", width, height) + GIF[10:]
+
+
+def gif_frame(width: int, height: int) -> bytes:
+    """A small GIF that says its first picture were so large."""
+    place = GIF.index(b"," + struct.pack("<HHHH", 0, 0, *COLOURS.size)) + 5
+    return GIF[:place] + struct.pack("<HH", width, height) + GIF[place + 4 :]
+
+
+def webp_header(width: int, height: int) -> bytes:
+    """A small WebP that says its canvas were so large."""
+    place = WEBP.index(b"VP8X") + 12
+    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return WEBP[:place] + size + WEBP[place + 6 :]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -49,6 +73,12 @@ def png_header(width: int, height: int) -> bytes:
         encoded(COLOURS.convert("P"), "PNG"),
         encoded(COLOURS.convert("RGBA"), "PNG"),
         encoded(COLOURS.convert("1"), "PNG"),
+        encoded(COLOURS.convert("P"), "PNG", transparency=3),
+        encoded(kind="GIF"),
+        encoded(COLOURS.convert("L"), "GIF"),
+        encoded(COLOURS.convert("P"), "GIF", transparency=3),
+        encoded(kind="WEBP"),
+        encoded(COLOURS.convert("RGBA"), "WEBP", lossless=True),
     ],
 )
 def test_every_decoder_gives_pillows_pixels(decoder, data):
@@ -56,6 +86,16 @@ def test_every_decoder_gives_pillows_pixels(decoder, data):
     assert pixels.shape == (41, 53, 3)
     assert pixels.dtype == np.uint8
     assert np.array_equal(pixels, np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_the_first_of_several_pictures_is_taken(kind):
+    first, second = COLOURS, COLOURS.rotate(180)
+    options = {"lossless": True} if kind == "WEBP" else {}
+    several = encoded(first, kind, save_all=True, append_images=[second, first], **options)
+    with Image.open(io.BytesIO(several)) as image:
+        assert image.n_frames == 3
+    assert np.array_equal(decode(several), decode(encoded(first, kind, **options)))
 
 
 def test_orientation_is_ignored():
@@ -68,15 +108,25 @@ def test_orientation_is_ignored():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no JPEG or PNG"),
-        (b"\xff\xd8" + bytes(500) + b"\xff\xd9", "no JPEG or PNG"),
-        (encoded(kind="GIF"), "no JPEG or PNG"),
+        (b"", "no JPEG, PNG, GIF or WebP"),
+        (b"\xff\xd8" + bytes(500) + b"\xff\xd9", "no JPEG, PNG, GIF or WebP"),
+        *((encoded(kind=kind), "no JPEG, PNG, GIF or WebP") for kind in ("BMP", "TIFF", "PPM")),
+        (encoded(kind="GIF")[:-200], "cannot be decoded"),
+        (encoded(kind="WEBP")[:-200], "cannot be decoded"),
+        (gif_header(10_000, 10_000), "10000 x 10000 pixels, more than 89,478,485"),
+        (gif_header(60_000, 60_000), r"cannot be decoded \(Image size .* exceeds limit"),
+        (gif_frame(10_000, 10_000), "10000 x 10000 pixels, more than 89,478,485"),
+        (webp_header(16_000, 16_000), r"cannot be decoded \(Image size .* exceeds limit"),
+        (webp_header(10_000, 10_000), "10000 x 10000 pixels, more than 89|cannot be decoded"),
         (encoded()[:-200], "cut off: a JPEG without its end"),
         (encoded(kind="PNG")[:-200], "cannot be decoded"),
-        (encoded(Image.fromarray(np.full((5, 5), 60_000, np.uint16)), "PNG"), "more than 8 bits a channel"),
+        (
+            encoded(Image.fromarray(np.full((5, 5), 60_000, np.uint16)), "PNG"),
+            r"more than 8 bits a channel .*; save it with 8",
+        ),
         (png_header(30_000, 30_000), r"cannot be decoded \(Image size .* exceeds limit"),
         (png_header(10_000, 10_000), "10000 x 10000 pixels, more than 89,478,485"),
-        (png_header(0, 0), "no JPEG or PNG|cannot be decoded"),
+        (png_header(0, 0), "no JPEG, PNG|cannot be decoded"),
     ],
 )
 def test_what_cannot_be_read_has_a_reason(decoder, data, reason):
@@ -93,5 +143,7 @@ def test_the_largest_picture_can_be_set():
 def test_a_decoder_that_is_missing_is_named(monkeypatch):
     check_decoder("pillow")
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "simplejpeg" else True)
-    with pytest.raises(DataError, match=r"^pictures need simplejpeg.*pip install 'subquad\[jpeg\]'$"):
+    with pytest.raises(
+        DataError, match=r"^pictures need simplejpeg.*pip install 'subquad\[jpeg\]'$"
+    ):
         check_decoder("simplejpeg")

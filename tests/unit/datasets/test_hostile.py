@@ -1,4 +1,6 @@
-"""Data of somebody who wishes us ill: each file ends in one line, before it takes the memory that it asks for."""
+"""Data of somebody who wishes us ill: each file ends in one line, before it takes the memory
+that it asks for.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def little_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def packed_zeros(pieces: int, pack: Callable[[bytes], bytes] = gzip.compress, byte: bytes = b"\0") -> bytes:
+def packed_zeros(
+    pieces: int, pack: Callable[[bytes], bytes] = gzip.compress, byte: bytes = b"\0"
+) -> bytes:
     """16 MiB of a byte for each piece, packed: such files may follow one another."""
     return pack(byte * (16 << 20)) * pieces
 
@@ -86,7 +90,9 @@ def npz(x: bytes) -> bytes:
 
 def parquet(column: object) -> bytes:
     stream = io.BytesIO()
-    files.write_table(pa.table({"id": column, "a": column}), stream, compression="zstd", store_schema=False)
+    files.write_table(
+        pa.table({"id": column, "a": column}), stream, compression="zstd", store_schema=False
+    )
     return stream.getvalue()
 
 
@@ -145,26 +151,57 @@ LONG = b"x" * (33 << 20)
         ),
         (
             "lra-text",
-            {**TEXTS, "train_a.jsonl": b"{" + b",".join(b'"%d":1' % (i // 2) for i in range(200_000)) + b"}\n"},
+            {
+                **TEXTS,
+                "train_a.jsonl": b"{"
+                + b",".join(b'"%d":1' % (i // 2) for i in range(200_000))
+                + b"}\n",
+            },
             "train_a.jsonl:1: not JSON: '0' is there twice",
         ),
-        ("lra-text", {"train/a/1.txt": LONG, "train/b/1.txt": b"b"}, "1.txt: bytes: 34,603,008, at most"),
-        ("lra-retrieval", {"train.tsv": LONG, "eval.tsv": b"", "test.tsv": b""}, f"train.tsv:1: {LINE}"),
-        ("lra-listops", {f"basic_{part}.tsv": LONG for part in ("train", "val", "test")}, f"basic_train.tsv:1: {LINE}"),
-        ("pubmed-rct", {"train.txt": LONG, "dev.txt": b"", "test.txt": b""}, f"train.txt:1: {LINE}"),
+        (
+            "lra-text",
+            {"train/a/1.txt": LONG, "train/b/1.txt": b"b"},
+            "1.txt: bytes: 34,603,008, at most",
+        ),
+        (
+            "lra-retrieval",
+            {"train.tsv": LONG, "eval.tsv": b"", "test.tsv": b""},
+            f"train.tsv:1: {LINE}",
+        ),
+        (
+            "lra-listops",
+            {f"basic_{part}.tsv": LONG for part in ("train", "val", "test")},
+            f"basic_train.tsv:1: {LINE}",
+        ),
+        (
+            "pubmed-rct",
+            {"train.txt": LONG, "dev.txt": b"", "test.txt": b""},
+            f"train.txt:1: {LINE}",
+        ),
         (
             "pubmed-summarization",
             {f"{part}.jsonl": LONG for part in ("train", "val", "test")},
             f"train.jsonl:1: {LINE}",
         ),
-        ("text-files", {"train.csv": b"text,label\n" + LONG, "test.csv": b"text,label\na,b\n"}, f"train.csv:2: {LINE}"),
+        (
+            "text-files",
+            {"train.csv": b"text,label\n" + LONG, "test.csv": b"text,label\na,b\n"},
+            f"train.csv:2: {LINE}",
+        ),
         ("table", {"train.csv": LONG, "test.csv": LONG}, f"train.csv:1: {LINE}"),
-        ("table", {"train.csv": b"a" + b",a" * 200_000, "test.csv": b"a"}, "train.csv: columns: 200,000, at most"),
+        (
+            "table",
+            {"train.csv": b"a" + b",a" * 200_000, "test.csv": b"a"},
+            "train.csv: columns: 200,000, at most",
+        ),
         ("uea", {"A_TRAIN.ts": TS + LONG, "A_TEST.ts": TS}, f"A_TRAIN.ts:5: {LINE}"),
         (
             "uea",
             {
-                "A_TRAIN.ts": TS.replace(b"@data", b"@equalLength true\n@seriesLength " + b"9" * 5000 + b"\n@data"),
+                "A_TRAIN.ts": TS.replace(
+                    b"@data", b"@equalLength true\n@seriesLength " + b"9" * 5000 + b"\n@data"
+                ),
                 "A_TEST.ts": TS,
             },
             "A_TRAIN.ts:5: @seriesLength must be a positive whole number",
@@ -188,7 +225,7 @@ def test_lines_and_texts_have_a_limit(capsys, data, name, files, said):
 
 def settings_of(name: str, path: str) -> list[str]:
     own = {"uea": ["problem=A"], "table": ["id=id", "channels=[a]"], "lra-image": ["side=32"]}
-    return [f"dataset.params.{one}" for one in (f"path={path}", *own.get(name, []))]
+    return [f"dataset.params.{setting}" for setting in (f"path={path}", *own.get(name, []))]
 
 
 def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
@@ -223,14 +260,18 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
 def test_what_is_unpacked_has_a_limit(capsys, data, name, file, byte, ending):
     pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
     content = packed_zeros(128, pack, byte)
-    told = refused(capsys, name, *settings_of(name, files_in(data, packed_in(name, file + ending, content))))
+    told = refused(
+        capsys, name, *settings_of(name, files_in(data, packed_in(name, file + ending, content)))
+    )
     assert f"{file}{ending}:1: {LINE}" in told or f"{file}{ending}: bytes unpacked: " in told
 
 
 def test_a_packed_table_has_the_limit_too(capsys, data):
     content = gzip.compress(b"id,a\n") + packed_zeros(64, byte=b"\n")
     assert "train.csv.gz: bytes unpacked: " in refused(
-        capsys, "table", *settings_of("table", files_in(data, packed_in("table", "train.csv.gz", content)))
+        capsys,
+        "table",
+        *settings_of("table", files_in(data, packed_in("table", "train.csv.gz", content))),
     )
 
 
@@ -240,7 +281,9 @@ def nested(depth: int) -> bytes:
 
 
 def doubled(times: int, empty: bytes = b")", join: bytes = b"\x86") -> bytes:
-    """A pickle of a dictionary whose key is a tuple of twice the same tuple of twice the same ..."""
+    """A pickle of a dictionary whose key is a tuple of twice the same tuple of twice the same
+    ...
+    """
     steps = b"".join(b"q%ch%c%b" % (n, n, join) for n in range(times))
     return b"\x80\x02}" + empty + steps + b"Ns."
 
@@ -251,26 +294,48 @@ def doubled(times: int, empty: bytes = b")", join: bytes = b"\x86") -> bytes:
         (nested(200_000), "batches.meta: lists and tuples in one another: 101, at most 100"),
         (doubled(60), "batches.meta: values: "),
         (b"\x80\x02" + b"N0" * 1_100_000 + b"}.", "batches.meta: steps of the pickle: 2,000,001"),
-        (b"\x80\x02}X\x05\x00\x00\x00label]" + b"](" * 150 + b"e" * 150 + b"s.", "batches.meta: lists and tuples"),
+        (
+            b"\x80\x02}X\x05\x00\x00\x00label]" + b"](" * 150 + b"e" * 150 + b"s.",
+            "batches.meta: lists and tuples",
+        ),
         (b"\x80\x02\x8a\xff" + b"\x7f" * 10, "batches.meta: not a readable pickle"),
-        (b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40) + b"x.", "batches.meta: not a readable pickle"),
+        (
+            b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40) + b"x.",
+            "batches.meta: not a readable pickle",
+        ),
         (b"\x80\x02(((u.", "batches.meta: not a readable pickle"),
     ],
     ids=shown,
 )
 def test_pickles_are_looked_at_before_anything_is_built(capsys, data, meta, said):
-    path = files_in(data, {"batches.meta": meta, **{f"data_batch_{n}": meta for n in range(1, 6)}, "test_batch": meta})
+    path = files_in(
+        data,
+        {
+            "batches.meta": meta,
+            **{f"data_batch_{n}": meta for n in range(1, 6)},
+            "test_batch": meta,
+        },
+    )
     assert said in refused(capsys, "lra-image", *settings_of("lra-image", path))
 
 
 def test_a_label_that_is_no_number_is_not_shown(capsys, data):
     meta = pickle.dumps({"label_names": ["a", "b"]}, protocol=2)
     lists = b"]" + b"".join(b"q%c0(h%ch%cl" % (n, n, n) for n in range(100, 118))
-    batch = pickle.dumps({"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3).replace(b"K\x07", lists)
+    batch = pickle.dumps(
+        {"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3
+    ).replace(b"K\x07", lists)
     path = files_in(
-        data, {"batches.meta": meta, **{f"data_batch_{n}": batch for n in range(1, 6)}, "test_batch": batch}
+        data,
+        {
+            "batches.meta": meta,
+            **{f"data_batch_{n}": batch for n in range(1, 6)},
+            "test_batch": batch,
+        },
     )
-    assert "data_batch_1: label list of image 0" in refused(capsys, "lra-image", *settings_of("lra-image", path))
+    assert "data_batch_1: label list of image 0" in refused(
+        capsys, "lra-image", *settings_of("lra-image", path)
+    )
 
 
 ENDED = bytes(1024)
@@ -280,18 +345,39 @@ GZIPPED_GB = packed_zeros(64)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (gzip.compress(header("train/a/1.png", 6 << 30)) + packed_zeros(384), "bytes unpacked: 6,4"),
+        (
+            gzip.compress(header("train/a/1.png", 6 << 30)) + packed_zeros(384),
+            "bytes unpacked: 6,4",
+        ),
         (
             gzip.compress(header("x", 1 << 30, tarfile.XHDTYPE)) + GZIPPED_GB,
             "bytes of a name in the tar: 1,073,741,824",
         ),
-        (gzip.compress(header("x", 1 << 30, tarfile.XGLTYPE)) + GZIPPED_GB, "bytes of a name in the tar"),
-        (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGNAME)) + GZIPPED_GB, "bytes of a name in the tar"),
-        (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGLINK)) + GZIPPED_GB, "bytes of a name in the tar"),
-        (gzip.compress(header("a" * 90, 0) * 30_000) * 16, "files in the tar: 200,001, at most 200,000"),
-        ((header("x", 1, tarfile.GNUTYPE_LONGNAME) + b"a".ljust(512, b"\0")) * 5000 + ENDED, "too many headers"),
+        (
+            gzip.compress(header("x", 1 << 30, tarfile.XGLTYPE)) + GZIPPED_GB,
+            "bytes of a name in the tar",
+        ),
+        (
+            gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGNAME)) + GZIPPED_GB,
+            "bytes of a name in the tar",
+        ),
+        (
+            gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGLINK)) + GZIPPED_GB,
+            "bytes of a name in the tar",
+        ),
+        (
+            gzip.compress(header("a" * 90, 0) * 30_000) * 16,
+            "files in the tar: 200,001, at most 200,000",
+        ),
+        (
+            (header("x", 1, tarfile.GNUTYPE_LONGNAME) + b"a".ljust(512, b"\0")) * 5000 + ENDED,
+            "too many headers",
+        ),
         (pax(size="-1024") + header("b", 0) + ENDED, "not a readable tar"),
-        (pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + b"9\n" * 256 + ENDED, "a file with holes"),
+        (
+            pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + b"9\n" * 256 + ENDED,
+            "a file with holes",
+        ),
         (header("x", 0, tarfile.GNUTYPE_SPARSE) + ENDED, "a file with holes"),
         (header("train/a/1.png", 300 << 20) + ENDED, "not a readable tar, or cut off"),
     ],
@@ -308,11 +394,17 @@ def test_tars_are_judged_by_their_headers(capsys, data, content, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (header("x", 64 << 20, tarfile.XHDTYPE) + bytes(64 << 20) + ENDED, "bytes of a name in the tar: 67,108,864"),
+        (
+            header("x", 64 << 20, tarfile.XHDTYPE) + bytes(64 << 20) + ENDED,
+            "bytes of a name in the tar: 67,108,864",
+        ),
         (header("a.jpg", 1 << 40) + ENDED, "a.jpg: bytes: 1,099,511,627,776, at most 268,435,456"),
         (header("a.cls", 1 << 40) + ENDED, "a.cls: bytes: 1,099,511,627,776, at most 268,435,456"),
         (header("a.jpg", 0, tarfile.GNUTYPE_SPARSE) + ENDED, "a file with holes"),
-        (pax(size="-1024") + header("b", 0) + ENDED, "not a readable tar: 'a.jpg' lies where another"),
+        (
+            pax(size="-1024") + header("b", 0) + ENDED,
+            "not a readable tar: 'a.jpg' lies where another",
+        ),
         (header("k" * 90 + ".jpg", 0) + ENDED, "has no label"),
     ],
     ids=shown,
@@ -327,7 +419,14 @@ def test_tars_in_a_tar_end_where_they_end(capsys, data):
     data.mkdir()
     inner = b"".join(header(f"{n}.tar", 0) for n in range(500))
     (data / "a.tar").write_bytes(header("x.tar", 512) + inner + ENDED)
-    told = refused(capsys, str(data / "a.tar"), str(data / "out"), "--split", "train", command=("data", "shard"))
+    told = refused(
+        capsys,
+        str(data / "a.tar"),
+        str(data / "out"),
+        "--split",
+        "train",
+        command=("data", "shard"),
+    )
     assert "a.tar: " in told
 
 
@@ -366,7 +465,9 @@ def test_every_field_of_an_index_is_checked(capsys, data, head, rows, said):
     content = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\n" + rows
     index = content + sha256(content).digest()
     files_in(data, {"a.tar": bytes(2048), "a.tar.index": index, "classes.txt": b"x\ny\n"})
-    settings = [f"dataset.params.{one}" for one in (f"path={data}", "train=a.tar", "test=a.tar")]
+    settings = [
+        f"dataset.params.{setting}" for setting in (f"path={data}", "train=a.tar", "test=a.tar")
+    ]
     told = refused(capsys, "imagenet", *settings)
     assert "a.tar.index: " in told
     assert said in told
@@ -386,7 +487,10 @@ HUGE = npy((10**12, 3))
         (npz(npy("(" * 3000 + ")" * 3000)), "no readable array"),
         (npz(npy("-" * 9000 + "1")), "no readable array"),
         (npz(npy((64, 1 << 20), "|u1", bytes(64 << 20))), "bytes unpacked: 67,1"),
-        (zipped({"x.npy": b"", "y.npy": b""}).replace(b"y.npy", b"x.npy"), "an array is there twice"),
+        (
+            zipped({"x.npy": b"", "y.npy": b""}).replace(b"y.npy", b"x.npy"),
+            "an array is there twice",
+        ),
         (zipped({"x.npy": npy((2, 3), "<f4", bytes(24))})[:-30], "no readable .npz file"),
     ],
     ids=shown,
@@ -406,7 +510,9 @@ def test_overlapping_members_of_an_archive_are_refused(capsys, data):
     entries = b"".join(entry.replace(b"00000", b"%05d" % n) for n in range(1000))
     tail = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1000, 1000, len(entries), start, 0)
     assert end > start
-    path = files_in(data, dict.fromkeys(("train.npz", "test.npz"), content[:start] + entries + tail))
+    path = files_in(
+        data, dict.fromkeys(("train.npz", "test.npz"), content[:start] + entries + tail)
+    )
     assert "lie over one another" in refused(capsys, "table", f"dataset.params.path={path}")
 
 
@@ -435,13 +541,20 @@ def test_a_long_text_does_not_make_all_others_as_long(capsys, data):
 @pytest.mark.parametrize(
     ("picture", "said"),
     [
-        (jpeg(0, 0).replace(b"\xff\xda", b"\xff\xda" * 101, 1), "101 passes over its pixels, at most 100"),
         (
-            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II5B", 60_000, 60_000, 8, 2, 0, 0, 0) + bytes(99),
+            jpeg(0, 0).replace(b"\xff\xda", b"\xff\xda" * 101, 1),
+            "101 passes over its pixels, at most 100",
+        ),
+        (
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+            + struct.pack(">II5B", 60_000, 60_000, 8, 2, 0, 0, 0)
+            + bytes(99),
             "cannot be|no JPEG",
         ),
         (
-            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II5B", 10_000, 10_000, 8, 2, 0, 0, 0) + bytes(99),
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+            + struct.pack(">II5B", 10_000, 10_000, 8, 2, 0, 0, 0)
+            + bytes(99),
             "cannot be|no JPEG|pixels",
         ),
     ],

@@ -1,4 +1,6 @@
-"""Packed columns: what goes in comes out, padded and cut; damage is named; splits travel to other processes."""
+"""Packed columns: what goes in comes out, padded and cut; damage is named; splits travel to
+other processes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def fetch(split: PackedSplit, *indices: int) -> dict[str, np.ndarray]:
 
 
 def padded(rows: list[np.ndarray], max_len: int, shift: int) -> np.ndarray:
-    return np.array([[*(row[:max_len].astype(int) + shift), *[0] * (max_len - len(row))] for row in rows])
+    return np.array(
+        [[*(row[:max_len].astype(int) + shift), *[0] * (max_len - len(row))] for row in rows]
+    )
 
 
 @pytest.mark.parametrize("max_len", [1, 4, 5, 600])  # 600: more than there are tokens
@@ -40,7 +44,11 @@ def test_batches_are_padded_and_cut_to_max_len(folder, max_len, shift):
     assert np.array_equal(batch["inputs"], padded(picked, max_len, shift))
     assert np.array_equal(batch["keep"].sum(1), [min(len(row), max_len) for row in picked])
     assert np.array_equal(batch["labels"], [300, 7, 0, 300])
-    assert [batch[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
+    assert [batch[key].dtype for key in ("inputs", "keep", "labels")] == [
+        np.int64,
+        np.bool_,
+        np.int64,
+    ]
     assert len(split) == 4
     assert split.uncut_lengths.tolist() == [3, 0, 1, 5]
 
@@ -66,7 +74,9 @@ def test_writing_in_pieces_is_the_same_as_row_by_row(folder):
         writer.extend(bytes([1, 2, 3]), np.array([3, 0]), np.array([7, 0]))
         writer.extend(np.array([4, 5, 6, 7, 8, 255]), np.array([1, 5]), np.array([1, 300]))
     for part in ("tokens", "offsets", "labels"):
-        assert (folder / f"pieces.{part}.npy").read_bytes() == (folder / f"train.{part}.npy").read_bytes()
+        assert (folder / f"pieces.{part}.npy").read_bytes() == (
+            folder / f"train.{part}.npy"
+        ).read_bytes()
 
 
 def test_a_file_of_many_tokens_is_an_ordinary_npy(tmp_path):
@@ -91,7 +101,9 @@ def test_a_subset_of_a_subset(folder):
     assert PackedSplit(folder, "train", 4).lengths().tolist() == [3, 0, 1, 4]
     assert PackedSplit(folder, "train", 4).subset(np.array([3, 1])).lengths().tolist() == [4, 0]
     assert part.column.tokens[part.starts].tolist() == [1, 5]
-    assert np.array_equal(fetch(part, 0, 1)["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
+    batch = fetch(part, 0, 1)
+    assert np.array_equal(batch["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
+    assert batch["labels"].tolist() == [7, 300]
 
 
 def test_a_pickled_split_is_small_and_maps_the_files_itself(tmp_path):
@@ -101,7 +113,9 @@ def test_a_pickled_split_is_small_and_maps_the_files_itself(tmp_path):
     assert len(pickled) < 1000
     again = pickle.loads(pickled)  # noqa: S301
     assert isinstance(again.column.tokens.base, np.memmap)
-    assert all(np.array_equal(value, fetch(again, 1)[key]) for key, value in fetch(split, 1).items())
+    assert all(
+        np.array_equal(value, fetch(again, 1)[key]) for key, value in fetch(split, 1).items()
+    )
 
 
 def test_nothing_can_be_written_through_a_split(folder):
@@ -117,7 +131,9 @@ def test_damage_is_named(folder, part, damage):
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else b"")
-    with pytest.raises(DataError, match=rf"train\.{part}\.npy: missing or damaged \(.*\); prepare the data again"):
+    with pytest.raises(
+        DataError, match=rf"train\.{part}\.npy: missing or damaged \(.*\); prepare the data again"
+    ):
         PackedSplit(folder, "train", 5)
 
 

@@ -13,7 +13,13 @@ import pytest
 
 from subquad.errors import DataError
 from subquad_datasets import prepared
-from subquad_datasets.prepared import check_prepared, fault_of, prepare_once, prepared_name, read_manifest
+from subquad_datasets.prepared import (
+    check_prepared,
+    fault_of,
+    prepare_once,
+    prepared_name,
+    read_manifest,
+)
 
 KEY = {"what": "squares", "count": 5}
 
@@ -71,7 +77,10 @@ def test_a_second_call_finds_what_the_first_one_made(tmp_path):
     assert made == prepare_once(tmp_path, KEY, refuse) == tmp_path / prepared_name(KEY)
     manifest = check_prepared(made, sums=True)
     assert (manifest.key, manifest.facts) == (KEY, {"count": 2, "notes": ["made by hand"]})
-    assert {name: file["size"] for name, file in manifest.files.items()} == {"first.txt": 4, "sub/second.txt": 5}
+    assert {name: file["size"] for name, file in manifest.files.items()} == {
+        "first.txt": 4,
+        "sub/second.txt": 5,
+    }
 
 
 def test_another_key_is_another_folder_and_the_order_of_keys_does_not_matter(tmp_path):
@@ -147,7 +156,9 @@ def test_a_change_that_keeps_size_and_time_is_found_when_sums_are_asked_for(tmp_
     victim.write_text("hulf")
     os.utime(victim, ns=(stamp, stamp))
     check_prepared(made)
-    with pytest.raises(DataError, match=r"first\.txt: changed since it was written; prepare the data again"):
+    with pytest.raises(
+        DataError, match=r"first\.txt: changed since it was written; prepare the data again"
+    ):
         check_prepared(made, sums=True)
 
 
@@ -162,5 +173,7 @@ def test_sums_are_taken_once_after_a_copy(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_data_is_said_to_be_so(tmp_path):
-    with pytest.raises(DataError, match=r"manifest\.json: missing or damaged; prepare the data again"):
+    with pytest.raises(
+        DataError, match=r"manifest\.json: missing or damaged; prepare the data again"
+    ):
         read_manifest(tmp_path)

@@ -1,4 +1,6 @@
-"""Tokenizers: texts come back, pieces are the bytes they stand for, what is learnt is kept under the text's hash."""
+"""Tokenizers: texts come back, pieces are the bytes they stand for, what is learnt is kept under
+the text's hash.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from subquad_datasets.tokenizer import (
 )
 
 LINES = ["the cat sat on the mat .\n", "\n", "the dög sat on the log .\n"] * 3
-TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), min_size=1, max_size=4)
+TEXTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30), min_size=1, max_size=4
+)
 
 
 @cache
@@ -59,7 +63,10 @@ def test_sizes_and_ids():
     assert {bytes([value]) for value in range(256)} <= set(pairs().pieces)
     assert b" the" in pairs().pieces
     assert pairs().text([0, END_TOKEN]) == ""
-    assert (ByteTokenizer().dtype, WordTokenizer(json.dumps(["a"] * 70_000)).dtype) == (np.uint16, np.uint32)
+    assert (ByteTokenizer().dtype, WordTokenizer(json.dumps(["a"] * 70_000)).dtype) == (
+        np.uint16,
+        np.uint32,
+    )
 
 
 def test_words_are_those_of_wikitext():
@@ -128,7 +135,8 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(
-        DataError, match=r"bpe needs the library tokenizers: pip install 'subquad\[text\]', or use byte"
+        DataError,
+        match=r"bpe needs the library tokenizers: pip install 'subquad\[text\]', or use byte",
     ):
         TokenizerChoice("bpe").fit(lambda: iter(LINES), tmp_path)
     assert not [path for path in (tmp_path / "tokenizers").iterdir() if path.is_dir()]

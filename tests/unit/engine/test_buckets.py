@@ -1,4 +1,6 @@
-"""Batches of like length: the order is a pure function, every sample comes once an epoch, and only padding is cut."""
+"""Batches of like length: the order is a pure function, every sample comes once an epoch, and
+only padding is cut.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,42 @@ lengths_of = st.lists(st.integers(1, 50), min_size=1, max_size=200)
 
 
 def plan(lengths, batch_size, pool, seed=3):
-    return Buckets(len(lengths), PlanSettings(batch_size, seed, steps=10**6, bucket_batches=pool), np.array(lengths))
+    return Buckets(
+        len(lengths),
+        PlanSettings(batch_size, seed, steps=10**6, bucket_batches=pool),
+        np.array(lengths),
+    )
 
 
 def split(lengths, max_len=6):
     keep = np.arange(max_len) < np.array(lengths)[:, None]
-    return ArraySplit({"inputs": keep.astype(np.int64), "keep": keep, "labels": np.arange(len(lengths))})
+    return ArraySplit(
+        {"inputs": keep.astype(np.int64), "keep": keep, "labels": np.arange(len(lengths))}
+    )
 
 
-@given(lengths_of, st.integers(1, 20), st.integers(1, 5), st.integers(0, 2**32 - 1), st.integers(0, 1000))
-def test_an_epoch_has_each_sample_once_and_is_a_pure_function(lengths, batch_size, pool, seed, epoch):
+@given(
+    lengths_of,
+    st.integers(1, 20),
+    st.integers(1, 5),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 1000),
+)
+def test_an_epoch_has_each_sample_once_and_is_a_pure_function(
+    lengths, batch_size, pool, seed, epoch
+):
     one = plan(lengths, batch_size, pool, seed)
     steps = range(epoch * one.steps_per_epoch, (epoch + 1) * one.steps_per_epoch)
     batches = [one.batch(step)[1] for step in steps]
-    assert [len(batch) for batch in batches] == [len(one.batch(step % one.steps_per_epoch)[1]) for step in steps]
+    assert [len(batch) for batch in batches] == [
+        len(one.batch(step % one.steps_per_epoch)[1]) for step in steps
+    ]
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     again = plan(lengths, batch_size, pool, seed)
-    assert all(np.array_equal(again.batch(step)[1], batch) for step, batch in zip(steps, batches, strict=True))
+    assert all(
+        np.array_equal(again.batch(step)[1], batch)
+        for step, batch in zip(steps, batches, strict=True)
+    )
 
 
 @given(lengths_of, st.integers(1, 20), st.integers(1, 5))
@@ -47,7 +68,9 @@ def test_a_batch_holds_neighbours_in_length_of_one_pool(lengths, batch_size, poo
     for start in range(0, whole, pool * batch_size):
         members = order[start : min(start + pool * batch_size, whole)]
         members = members[np.argsort(known[members], kind="stable")]
-        expected += [tuple(members[at : at + batch_size]) for at in range(0, len(members), batch_size)]
+        expected += [
+            tuple(members[at : at + batch_size]) for at in range(0, len(members), batch_size)
+        ]
     batches = [tuple(one.batch(step)[1]) for step in range(one.steps_per_epoch)]
     assert sorted(batches[: len(expected)]) == sorted(expected)
     assert batches[len(expected) :] == ([tuple(order[whole:])] if whole < len(lengths) else [])
@@ -67,11 +90,21 @@ def test_batches_come_in_random_order_of_length():
     assert longest[:100] != longest[100:]
 
 
-@given(lengths_of, st.integers(1, 20), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 6)), st.integers(0, 30))
+@given(
+    lengths_of,
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 6)),
+    st.integers(0, 30),
+)
 def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, world, micro, step):
     one = plan(lengths, batch_size, 3)
     _, indices = one.batch(step)
-    wanted = [each for rank in range(world) for each in _training_requests(one, one.batch(step), rank, world, micro)]
+    wanted = [
+        each
+        for rank in range(world)
+        for each in _training_requests(one, one.batch(step), rank, world, micro)
+    ]
     assert {each.length for each in wanted} == {max(lengths[index] for index in indices)}
     assert np.array_equal(np.concatenate([each.indices for each in wanted if each.real]), indices)
 
@@ -82,9 +115,9 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
     by_rank = [list(_sorted_requests(known, rank, world, batch_size)) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     for passes in zip(*by_rank, strict=True):
-        assert len({one.length for one in passes}) == 1
-        assert max(max(known[one.indices]) for one in passes) == passes[0].length
-        assert all(len(one.indices) <= batch_size for one in passes)
+        assert len({pass_.length for pass_ in passes}) == 1
+        assert max(max(known[pass_.indices]) for pass_ in passes) == passes[0].length
+        assert all(len(pass_.indices) <= batch_size for pass_ in passes)
     asked = np.array([one.length for one in by_rank[0]])
     assert (np.diff(asked) <= 0).all()
     seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
@@ -93,7 +126,9 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
 
 def test_without_buckets_nothing_is_trimmed():
     plan = Permutation(10, PlanSettings(4, 0, steps=6))
-    assert {one.length for one in _training_requests(plan, plan.batch(0), 0, 1, None)} == {None}
+    assert {request.length for request in _training_requests(plan, plan.batch(0), 0, 1, None)} == {
+        None
+    }
 
 
 def test_only_padding_is_cut():
@@ -105,12 +140,17 @@ def test_only_padding_is_cut():
     }  # fmt: skip
     assert cut["inputs"].sum() == batch["inputs"].sum()
     assert cut["inputs"].flags["C_CONTIGUOUS"]
-    assert all(np.array_equal(values, batch[name]) for name, values in _trimmed(batch, UNTRIMMED, PAIRS).items())
+    assert all(
+        np.array_equal(values, batch[name])
+        for name, values in _trimmed(batch, UNTRIMMED, PAIRS).items()
+    )
 
 
 @pytest.mark.parametrize("name", ["keep", "keep_b"])
 def test_a_real_token_is_never_cut(name):
-    with pytest.raises(DataError, match=f"gives a length of 3, but {name} has real tokens beyond it"):
+    with pytest.raises(
+        DataError, match=f"gives a length of 3, but {name} has real tokens beyond it"
+    ):
         _trimmed({name: np.array([[True, True, True, True]])}, 3, PAIRS)
 
 
@@ -139,7 +179,11 @@ class Unknown(Split):
     [
         (SPEC, Unknown(), "needs the samples' lengths, which this data set does not give"),
         (SPEC, ArraySplit({"inputs": np.zeros((3, 6))}), "needs the samples' lengths"),
-        (SPEC, split([6, 6, 0]), "has no effect with this data set, whose training sequences all have 6 tokens"),
+        (
+            SPEC,
+            split([6, 6, 0]),
+            "has no effect with this data set, whose training sequences all have 6 tokens",
+        ),
         (
             DataSpec.tokens(max_len=6, vocab_size=9, equal_length=True),
             split([2, 3]),
@@ -165,8 +209,14 @@ def test_other_data_are_bucketed():
 
 
 def test_every_array_with_the_axis_is_cut_whatever_its_name_and_place():
-    arrays = {"video": Array(("height", "length")), "real": Array(("length",), "bool"), "other": Array(("height",))}
-    batch = {name: np.ones((2, *(5 for _ in one.axes)), one.dtype) for name, one in arrays.items()}
+    arrays = {
+        "video": Array(("height", "length")),
+        "real": Array(("length",), "bool"),
+        "other": Array(("height",)),
+    }
+    batch = {
+        name: np.ones((2, *(5 for _ in array.axes)), array.dtype) for name, array in arrays.items()
+    }
     batch["real"][:, 3:] = False
     batch["extra"] = np.ones((2, 5))
     shapes = {name: values.shape for name, values in _trimmed(batch, 3, arrays).items()}

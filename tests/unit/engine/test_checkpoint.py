@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from subquad import integrity
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import (
     Checkpoint,
@@ -18,19 +19,31 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, DiskError
-from subquad.integrity import checkpoint_folder, steps_of
-from subquad.runs import json_text, parse_object
+from subquad.integrity import checkpoint_folder, look, steps_of, sum_at
+from subquad.runs import CHECKPOINTS, json_text, parse_object
 
-FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
+FILES = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "rng.safetensors",
+    "state.json",
+    "manifest.json",
+)
 
 
 def put(root, step: int, value: float = 1.0, best: int = 0, digest: str = "one") -> None:
     """Write a checkpoint whose best one is that of step `best`, its own where 0."""
     checkpoint = Checkpoint(
         {"layer.weight": torch.full((3, 4), value), "count": torch.tensor(7)},
-        {"layer.weight/exp_avg": torch.full((3, 4), value / 2), "layer.weight/step": torch.tensor(3.0)},
+        {
+            "layer.weight/exp_avg": torch.full((3, 4), value / 2),
+            "layer.weight/step": torch.tensor(3.0),
+        },
         {"0/torch": torch.arange(16, dtype=torch.uint8)},
-        {"progress": {"step": step, "loss": float("nan"), "best": {"step": best or step}}, "digest": digest},
+        {
+            "progress": {"step": step, "loss": float("nan"), "best": {"step": best or step}},
+            "digest": digest,
+        },
     )
     write(root, step, checkpoint)
 
@@ -79,7 +92,9 @@ def test_those_whose_best_one_is_bad_are_passed_over(tmp_path):
     put(tmp_path, 2, 2.0, digest="of another experiment")
     told: list[str] = []
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 2.0
-    assert told == [f"passed over a bad checkpoint: {tmp_path}/step-00000002: belongs to another experiment"]
+    assert told == [
+        f"passed over a bad checkpoint: {tmp_path}/step-00000002: belongs to another experiment"
+    ]
     (checkpoint_folder(tmp_path, 2) / "model.safetensors").unlink()
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 1.0
 
@@ -115,7 +130,9 @@ def test_all_damaged_is_an_error_that_lists_each(tmp_path):
     for step in (1, 2):
         put(tmp_path, step)
         (checkpoint_folder(tmp_path, step) / "state.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"):
+    with pytest.raises(
+        CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"
+    ):
         newest_good(tmp_path, lambda text: None)
 
 
@@ -156,6 +173,20 @@ def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     assert list(steps_of(tmp_path)) == [28]
 
 
+def test_one_that_its_run_removes_while_it_is_looked_at_is_no_damage(tmp_path, monkeypatch):
+    root = tmp_path / CHECKPOINTS
+    put(root, 5)
+    put(root, 10)
+
+    def removed_before(path):
+        prune(root, 10, 1, [])
+        return sum_at(path)
+
+    monkeypatch.setattr(integrity, "sum_at", removed_before)
+    looked = look(tmp_path)
+    assert (looked.faults, looked.checkpoints) == ((), 1)
+
+
 def test_newest_is_by_step_not_by_time(tmp_path):
     put(tmp_path, 20, 20.0)
     put(tmp_path, 3, 3.0)
@@ -179,14 +210,21 @@ KILLED = """
 import sys, pathlib, torch
 from subquad.engine.checkpoint import Checkpoint, write
 value = lambda x: Checkpoint(
-    {"w": torch.full((50,), x)}, {}, {"0/torch": torch.zeros(4, dtype=torch.uint8)}, {"progress": {"step": int(x)}}
+    {"w": torch.full((50,), x)},
+    {},
+    {"0/torch": torch.zeros(4, dtype=torch.uint8)},
+    {"progress": {"step": int(x)}},
 )
 root = pathlib.Path(sys.argv[1])
 write(root, 1, value(1.0))
 write(root, 2, value(2.0))
 """
 # Passings of the points while the first checkpoint is written; the counts below hit the second one.
-POINTS = [("save.model.safetensors", 2), ("save.optimizer.safetensors", 2), ("save.rng.safetensors", 2)]
+POINTS = [
+    ("save.model.safetensors", 2),
+    ("save.optimizer.safetensors", 2),
+    ("save.rng.safetensors", 2),
+]
 POINTS += [("save.state.json", 2), ("save.manifest", 2), ("save.done", 2)]
 POINTS += [("save.half", number) for number in (6, 7, 8, 9, 10)]
 

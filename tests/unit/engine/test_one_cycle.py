@@ -1,4 +1,6 @@
-"""The one-cycle schedule against torch's OneCycleLR as the Long Range Arena code runs it, momentum cycling included."""
+"""The one-cycle schedule against torch's OneCycleLR as the Long Range Arena code runs it,
+momentum cycling included.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ PUBLISHED = {
 
 def settings(steps: int, warmup: int, lr: float = LR) -> Train:
     return Train(
-        epochs=None, steps=steps, warmup_steps=warmup, schedule="one-cycle", optimizer="adamw", lr=lr, eps=1e-6
+        epochs=None,
+        steps=steps,
+        warmup_steps=warmup,
+        schedule="one-cycle",
+        optimizer="adamw",
+        lr=lr,
+        eps=1e-6,
     )
 
 
@@ -32,13 +40,21 @@ def published_optimizer(parameters: Any, lr: float = LR) -> torch.optim.AdamW:
     return torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0)
 
 
-def published_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup: int, lr: float = LR) -> OneCycleLR:
-    """As the authors call it: `cycle_momentum`, `div_factor` and `final_div_factor` stay at torch's defaults."""
-    return OneCycleLR(optimizer, max_lr=lr, pct_start=warmup / steps, anneal_strategy="linear", total_steps=steps)
+def published_schedule(
+    optimizer: torch.optim.Optimizer, steps: int, warmup: int, lr: float = LR
+) -> OneCycleLR:
+    """As the authors call it: `cycle_momentum`, `div_factor` and `final_div_factor` stay at
+    torch's defaults.
+    """
+    return OneCycleLR(
+        optimizer, max_lr=lr, pct_start=warmup / steps, anneal_strategy="linear", total_steps=steps
+    )
 
 
 def torch_rates(steps: int, warmup: int, places: list[int]) -> list[Rates]:
-    """Rate and beta1 of torch's scheduler after so many steps; its formula depends on the count alone."""
+    """Rate and beta1 of torch's scheduler after so many steps; its formula depends on the count
+    alone.
+    """
     optimizer = published_optimizer([torch.nn.Parameter(torch.zeros(1))])
     scheduler = published_schedule(optimizer, steps, warmup)
     scheduler._get_lr_called_within_step = True
@@ -54,7 +70,12 @@ def torch_rates(steps: int, warmup: int, places: list[int]) -> list[Rates]:
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_every_published_schedule_equals_torch(task):
     steps, warmup = PUBLISHED[task]
-    turns = [place for turn in (0, warmup, steps) for place in range(turn - 3, turn + 4) if 0 <= place < steps]
+    turns = [
+        place
+        for turn in (0, warmup, steps)
+        for place in range(turn - 3, turn + 4)
+        if 0 <= place < steps
+    ]
     places = sorted({*range(0, steps, 97), *turns})
     schedule = build_schedule(settings(steps, warmup), steps)
     for place, expected in zip(places, torch_rates(steps, warmup, places), strict=True):
@@ -65,12 +86,16 @@ def test_every_published_schedule_equals_torch(task):
 
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_start_peak_and_end(task):
-    """From lr / 25 up to lr at step warm-up - 1, down to lr / 25 / 1e4; beta1 from 0.95 to 0.85 and back."""
+    """From lr / 25 up to lr at step warm-up - 1, down to lr / 25 / 1e4; beta1 from 0.95 to 0.85
+    and back.
+    """
     steps, warmup = PUBLISHED[task]
     schedule = build_schedule(settings(steps, warmup), steps)
     first, peak, last = (schedule(place) for place in (0, warmup - 1, steps - 1))
     assert (first.lr, peak.lr, last.lr) == pytest.approx((4e-6, 1e-4, 4e-10), rel=1e-9)
-    assert (first.momentum, peak.momentum, last.momentum) == pytest.approx((0.95, 0.85, 0.95), rel=1e-12)
+    assert (first.momentum, peak.momentum, last.momentum) == pytest.approx(
+        (0.95, 0.85, 0.95), rel=1e-12
+    )
 
 
 def test_a_whole_run_gives_the_weights_of_the_published_loop():
@@ -88,7 +113,10 @@ def test_a_whole_run_gives_the_weights_of_the_published_loop():
         scheduler.step()
 
     train = settings(steps, warmup, lr)
-    optimizer, schedule = build_optimizer(train, torch.nn.ParameterList([ours])), build_schedule(train, steps)
+    optimizer, schedule = (
+        build_optimizer(train, torch.nn.ParameterList([ours])),
+        build_schedule(train, steps),
+    )
     for done, target in enumerate(targets):
         optimizer.zero_grad()
         (ours - target).square().sum().backward()

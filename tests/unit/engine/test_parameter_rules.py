@@ -38,7 +38,9 @@ class PacedCore(AttentionCore):
 
 
 def train(**more) -> Train:
-    return Train.model_validate({"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.1, "beta1": 0.0, **more})
+    return Train.model_validate(
+        {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.1, "beta1": 0.0, **more}
+    )
 
 
 def optimizer_of(model: nn.Module, **more):
@@ -46,7 +48,9 @@ def optimizer_of(model: nn.Module, **more):
 
 
 def test_rules_are_found_wherever_a_mixer_stands():
-    model = nn.Sequential(Paced(), nn.ModuleDict({"deep": AttentionMixer(PacedCore(), Site(dim=4))}))
+    model = nn.Sequential(
+        Paced(), nn.ModuleDict({"deep": AttentionMixer(PacedCore(), Site(dim=4))})
+    )
     named = {parameter: name for name, parameter in model.named_parameters()}
     found = {named[parameter]: rule for parameter, rule in _parameter_rules(model).items()}
     assert found == {"0.pole": SLOW, "1.deep.core.scale": ParameterRule(weight_decay=False)}

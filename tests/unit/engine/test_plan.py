@@ -23,12 +23,15 @@ def test_an_epoch_is_a_permutation_and_a_pure_function(size, seed, epoch):
 
 def test_a_batch_larger_than_the_split_is_told():
     told = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
-    assert told == ["train.batch_size: 16 asked, but there are 12 training samples, so no batch is larger"]
+    assert told == [
+        "train.batch_size: 16 asked, but there are 12 training samples, so no batch is larger"
+    ]
     assert Permutation(16, PlanSettings(16, 0, epochs=1)).notes() == []
 
 
 def test_the_order_is_pinned():
-    # Philox streams are stable over NumPy versions; a change here would break exact resume of older runs.
+    # Philox streams are stable over NumPy versions; a change here would break exact resume of older
+    # runs.
     assert _epoch_order(10, 0, 0).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7]
 
 
@@ -41,7 +44,9 @@ def test_seeds_and_epochs_give_other_orders():
 def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, micro, step):
     plan = Permutation(size, PlanSettings(batch_size, 3, steps=100))
     _, indices = plan.batch(step)
-    by_rank = [_training_requests(plan, plan.batch(step), rank, world, micro) for rank in range(world)]
+    by_rank = [
+        _training_requests(plan, plan.batch(step), rank, world, micro) for rank in range(world)
+    ]
     assert len({len(one) for one in by_rank}) == 1
     real = [one.indices for rank in by_rank for one in rank if one.real]
     assert np.array_equal(np.concatenate(real), indices)
@@ -75,7 +80,9 @@ def test_evaluation_sees_each_sample_once(size, world, batch_size):
 def test_the_order_does_not_depend_on_the_number_of_ranks(world):
     plan = Permutation(37, PlanSettings(8, 5, steps=10))
     for step in range(10):
-        ranks = [_training_requests(plan, plan.batch(step), rank, world, None) for rank in range(world)]
+        ranks = [
+            _training_requests(plan, plan.batch(step), rank, world, None) for rank in range(world)
+        ]
         joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
         assert np.array_equal(joined, plan.batch(step)[1])
 
@@ -87,9 +94,12 @@ def test_samples_that_belong_together_are_not_parted(count, world_size, micro_ba
     plan = Permutation(count, PlanSettings(count, 0, steps=1))
     order = plan.batch(0)[1].tolist()
     pairs = [order[start : start + 2] for start in range(0, count, 2)]
-    ranks = [_training_requests(plan, plan.batch(0), rank, world_size, micro_batch, 2) for rank in range(world_size)]
+    ranks = [
+        _training_requests(plan, plan.batch(0), rank, world_size, micro_batch, 2)
+        for rank in range(world_size)
+    ]
     real = [request.indices.tolist() for requests in ranks for request in requests if request.real]
-    assert [one for indices in real for one in indices] == order
+    assert [index for indices in real for index in indices] == order
     for indices in real:
         assert [indices[start : start + 2] for start in range(0, len(indices), 2)] == [
             pair for pair in pairs if pair[0] in indices
@@ -99,6 +109,10 @@ def test_samples_that_belong_together_are_not_parted(count, world_size, micro_ba
 
 def test_epochs_without_end_take_no_time_to_count():
     assert Permutation(64, PlanSettings(16, 0, epochs=10**12)).total_steps == 4 * 10**12
-    budget = TokenBudget(64, PlanSettings(16, 0, epochs=10**12, bucket_batches=1), lengths=np.ones(64, int), tokens=8)
-    with pytest.raises(ConfigError, match=r"train\.epochs: got 1000000000000: .* at most; give train\.steps"):
+    budget = TokenBudget(
+        64, PlanSettings(16, 0, epochs=10**12, bucket_batches=1), lengths=np.ones(64, int), tokens=8
+    )
+    with pytest.raises(
+        ConfigError, match=r"train\.epochs: got 1000000000000: .* at most; give train\.steps"
+    ):
         _ = budget.total_steps

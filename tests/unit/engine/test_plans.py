@@ -1,4 +1,6 @@
-"""What every plan promises, and what token budgets and shard windows add; splits choose among them."""
+"""What every plan promises, and what token budgets and shard windows add; splits choose among
+them.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_ranks_share_one_batch(kind, count, world, step):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_seeds_and_epochs_differ(kind):
-    epochs = {tuple(make(kind, 90, seed=seed).cut(epoch)[0]) for seed in range(3) for epoch in range(3)}
+    epochs = {
+        tuple(make(kind, 90, seed=seed).cut(epoch)[0]) for seed in range(3) for epoch in range(3)
+    }
     assert len(epochs) == 9
 
 
@@ -113,12 +117,18 @@ def test_a_batch_keeps_to_its_budget_padding_included(count, tokens, seed):
     lengths = lengths_of(count, seed)
     plan = TokenBudget(count, PlanSettings(8, 0, epochs=1, bucket_batches=4), lengths, tokens)
     batches = [plan.batch(step)[1] for step in range(plan.total_steps)]
-    assert all(len(one) * lengths[one].max() == len(one) * plan.length(one) <= tokens for one in batches)
+    assert all(
+        len(batch) * lengths[batch].max() == len(batch) * plan.length(batch) <= tokens
+        for batch in batches
+    )
 
 
 def test_a_budget_is_used():
     plan = TokenBudget(400, PlanSettings(50, 0, epochs=1, bucket_batches=8), lengths_of(400), 500)
-    filled = [len(one) * plan.length(one) for one in (plan.batch(step)[1] for step in range(plan.total_steps))]
+    filled = [
+        len(one) * plan.length(one)
+        for one in (plan.batch(step)[1] for step in range(plan.total_steps))
+    ]
     assert np.median(filled) > 450
 
 
@@ -146,9 +156,18 @@ def test_shards_are_read_one_after_another():
     ("make_it", "message"),
     [
         (lambda: TokenBudget(3, PlanSettings(2, 0), np.ones(3), 4), "train.bucket_batches: got 0"),
-        (lambda: TokenBudget(2, PlanSettings(2, 0, bucket_batches=1), np.array([3, 9]), 8), "samples of 3 to 9"),
-        (lambda: TokenBudget(2, PlanSettings(2, 0, bucket_batches=1), np.array([0, 2]), 8), "samples of 0 to 2"),
-        (lambda: ShardWindow(5, PlanSettings(2, 0), (2, 2), 3), "shards of 4 samples for a split of 5"),
+        (
+            lambda: TokenBudget(2, PlanSettings(2, 0, bucket_batches=1), np.array([3, 9]), 8),
+            "samples of 3 to 9",
+        ),
+        (
+            lambda: TokenBudget(2, PlanSettings(2, 0, bucket_batches=1), np.array([0, 2]), 8),
+            "samples of 0 to 2",
+        ),
+        (
+            lambda: ShardWindow(5, PlanSettings(2, 0), (2, 2), 3),
+            "shards of 4 samples for a split of 5",
+        ),
         (lambda: ShardWindow(4, PlanSettings(2, 0), (2, 2), 0), "a window of 0 samples"),
     ],
 )
@@ -167,5 +186,7 @@ def test_a_split_chooses_its_plan():
     assert type(ArraySplit({"keep": keep}).plan(settings)) is Permutation
     assert type(ArraySplit({"keep": keep}).plan(pooled)) is Buckets
     assert type(Shards({"keep": keep}).plan(settings)) is ShardWindow
-    with pytest.raises(ConfigError, match="got 2, needs the samples' lengths, which this data set does not give"):
+    with pytest.raises(
+        ConfigError, match="got 2, needs the samples' lengths, which this data set does not give"
+    ):
         ArraySplit({"inputs": keep}).plan(pooled)

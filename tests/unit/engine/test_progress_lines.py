@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,30 +10,33 @@ from typing import Any
 from rich.console import Console
 
 from subquad.drivers.progress import Display
-from subquad.runs import METRICS, Place, Record
+from subquad.records import Place, Record, metrics_file
+from subquad.runs import ATTEMPTS, append_line
 
 
-def write(run: Path, steps: range, attempt: int, keep: int = 0) -> None:
-    path = run / METRICS
-    before = path.read_text().splitlines(keepends=True)[:keep] if path.exists() else []
-    new = [Record(kind="train", step=step, epoch=0, seconds=0, time=attempt, attempt=attempt) for step in steps]
-    path.write_text("".join([*before, *(one.line() for one in new)]))
+def write(run: Path, steps: range, attempt: int) -> None:
+    with metrics_file(run, attempt).open("a") as stream:
+        for step in steps:
+            record = Record(
+                kind="train", step=step, epoch=0, seconds=0, time=attempt, attempt=attempt
+            )
+            stream.write(record.line())
 
 
-def test_of_a_file_that_was_cut_only_the_later_attempt_is_new(tmp_path: Path):
+def test_each_record_of_each_attempt_is_shown_once(tmp_path: Path):
     display, run = Display(Console(quiet=True)), tmp_path
     display._places[run] = Place()
     found: list[Any] = []
 
     def look() -> list[tuple[int, int]]:
-        return [(one.attempt, one.step) for one in display._new(run)]
+        return [(record.attempt, record.step) for record in display._new(run)]
 
     assert look() == []
     write(run, range(1, 4), attempt=1)
     found += look()
-    write(run, range(4, 6), attempt=1, keep=3)
+    write(run, range(4, 6), attempt=1)
     found += look()
-    write(run, range(3, 5), attempt=2, keep=2)
+    write(run, range(3, 5), attempt=2)
     found += look()
     assert found == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4)]
     assert look() == []
@@ -42,6 +46,25 @@ def test_what_was_there_before_is_not_shown_again(tmp_path: Path):
     write(tmp_path, range(1, 4), attempt=1)
     display = Display(Console(quiet=True))
     with display.showing([SimpleNamespace(folder=tmp_path, label="a", result=None)]):  # type: ignore[list-item]
-        write(tmp_path, range(4, 5), attempt=1, keep=3)
+        write(tmp_path, range(4, 5), attempt=1)
     assert display._new(tmp_path) == []
-    assert display._places[tmp_path].lines == 4
+    assert display._places[tmp_path].read["metrics.jsonl"][1] == 4
+
+
+def test_each_run_that_goes_has_a_bar_with_its_place(tmp_path: Path):
+    console = Console(width=200, force_terminal=True, file=StringIO())
+    goal = SimpleNamespace(shown=lambda name: SimpleNamespace(text=str))
+    runs = list[Any]()
+    for label in ("a", "b", "c"):
+        folder = tmp_path / label
+        folder.mkdir()
+        runs.append(SimpleNamespace(folder=folder, label=label, result=None, launch="", goal=goal))
+    display = Display(console)
+    with display.showing(runs):
+        for number, run in enumerate(runs[:2]):
+            append_line(run.folder / ATTEMPTS, {"host": f"node{number}", "pid": number})
+            write(run.folder, range(1, 4), attempt=1)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a  node0:0" in shown
+    assert "b  node1:1" in shown
+    assert "c  " not in shown

@@ -1,4 +1,6 @@
-"""Guesses without a model: kept where they are accuracies, noted where they are not, never at the cost of a run."""
+"""Guesses without a model: kept where they are accuracies, noted where they are not, never at
+the cost of a run.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +46,27 @@ def test_a_data_set_without_guesses_has_none():
 
 
 def test_accuracies_are_kept_and_are_plain_json():
-    found, notes = _reference_scores(GOAL, Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
+    found, notes = _reference_scores(
+        GOAL, Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT
+    )
     assert json.loads(json.dumps(found)) == {"accuracy": {"majority": 0.25, "all": 1.0}}
     assert notes == []
 
 
 def test_other_metrics_are_kept_by_their_names():
-    given = {"lead-3": {"rougeL": 0.2, "rouge1": math.inf, "loss": 10**400}, "unigram": {"perplexity": 900}}
+    given = {
+        "lead-3": {"rougeL": 0.2, "rouge1": math.inf, "loss": 10**400},
+        "unigram": {"perplexity": 900},
+    }
     found, notes = _reference_scores(GOAL, Guessing(given), SPLIT)
     assert found == {"rougeL": {"lead-3": 0.2}, "perplexity": {"unigram": 900.0}}
     assert notes[0] == "reference score 'lead-3' left out: inf is no rouge1"
     assert notes[1].endswith("0 is no loss") or notes[1].endswith("…")
 
 
-@pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
+@pytest.mark.parametrize(
+    "value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str
+)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
     found, (note,) = _reference_scores(GOAL, Guessing({"majority": 0.5, "odd": value}), SPLIT)
     assert found == {"accuracy": {"majority": 0.5}}

@@ -1,4 +1,6 @@
-"""A run records its source revision, and nothing that the folder's git configuration names is run for it."""
+"""A run records its source revision, and nothing that the folder's git configuration names is
+run for it.
+"""
 
 import os
 import subprocess
@@ -10,8 +12,12 @@ from subquad.engine.revision import revision
 
 
 def git(*arguments: str) -> str:
-    identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    done = subprocess.run(["git", *arguments], env={**os.environ, **identity}, check=True, capture_output=True)
+    identity = {
+        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(
+        ["git", *arguments], env={**os.environ, **identity}, check=True, capture_output=True
+    )
     return done.stdout.decode().strip()
 
 

@@ -57,5 +57,10 @@ def test_rates_reach_every_group(name):
 
 
 def test_frozen_parameters_are_left_out():
-    free, frozen = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1), requires_grad=False)
-    assert build_optimizer(settings(), torch.nn.ParameterList([free, frozen])).param_groups[0]["params"] == [free]
+    free, frozen = (
+        torch.nn.Parameter(torch.ones(1)),
+        torch.nn.Parameter(torch.ones(1), requires_grad=False),
+    )
+    assert build_optimizer(settings(), torch.nn.ParameterList([free, frozen])).param_groups[0][
+        "params"
+    ] == [free]

@@ -1,4 +1,6 @@
-"""Files of `torch.save` that a model starts from: how they are wrapped, and what is refused without being run."""
+"""Files of `torch.save` that a model starts from: how they are wrapped, and what is refused
+without being run.
+"""
 
 import argparse
 import pickle
@@ -56,11 +58,14 @@ def test_other_objects_are_refused_and_not_run(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(
-        ConfigError, match=r"w.pth: not a file of torch.save that holds weights alone; save the model's"
+        ConfigError,
+        match=r"w.pth: not a file of torch.save that holds weights alone; save the model's",
     ):
         started(tmp_path / "w.pth")
     (tmp_path / "w.pth").write_bytes(pickle.dumps(content))
-    with pytest.raises(ConfigError, match=r"w.pth: not a file of torch.save that holds weights alone"):
+    with pytest.raises(
+        ConfigError, match=r"w.pth: not a file of torch.save that holds weights alone"
+    ):
         started(tmp_path / "w.pth")
     assert not (tmp_path / "was-run").exists()
 
@@ -79,17 +84,22 @@ def test_a_file_without_tensors_is_refused(tmp_path):
         started(tmp_path / "w.pt")
     (tmp_path / "w.bin").touch()
     with pytest.raises(
-        ConfigError, match=r"w.bin: must be a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
+        ConfigError,
+        match=r"w.bin: must be a run's folder, a .safetensors, .pth or .pt file, or timm:NAME",
     ):
         started(tmp_path / "w.bin")
 
 
-@pytest.mark.parametrize("name", ["local-dir:{0}", "hf-hub:a/b", "hf_hub:a/b", "file:{0}", "../{0}", "s3:a", "a b", ""])
+@pytest.mark.parametrize(
+    "name", ["local-dir:{0}", "hf-hub:a/b", "hf_hub:a/b", "file:{0}", "../{0}", "s3:a", "a b", ""]
+)
 def test_a_folder_or_a_repository_of_timm_is_not_unpickled(name, tmp_path, monkeypatch):
     """What timm reads there it may unpickle, at the lowest version that is asked for."""
     monkeypatch.chdir(tmp_path)
     torch.save(Runs(), tmp_path / "pytorch_model.bin")
-    (tmp_path / "config.json").write_text('{"architecture": "vit_tiny_patch16_224", "num_classes": 3}')
+    (tmp_path / "config.json").write_text(
+        '{"architecture": "vit_tiny_patch16_224", "num_classes": 3}'
+    )
     (tmp_path / "small.yaml").write_text(SMALL)
     run = load_study("small.yaml", [f"init.from='timm:{name.format(tmp_path)}'"]).runs[0]
     with pytest.raises(ConfigError, match="must be a model's name alone"):

@@ -26,7 +26,8 @@ from subquad.engine.tensors import (
 from subquad.errors import CheckpointError
 from subquad.experiment.schema import Train
 from subquad.plan import Permutation, PlanSettings
-from subquad.runs import ATTEMPTS, METRICS, Record, append_line, read_records
+from subquad.records import Record, metrics_files, read_records
+from subquad.runs import ATTEMPTS, METRICS, append_line
 
 
 def test_the_scaler_backs_off_grows_and_knows_its_floor():
@@ -46,34 +47,54 @@ def test_the_scaler_backs_off_grows_and_knows_its_floor():
     assert scaler.scale == 2.0**10
 
 
-def test_the_log_is_cut_back_and_torn_lines_are_dropped(tmp_path):
+def test_each_attempt_has_its_file_and_its_steps_take_the_place_of_earlier_ones(tmp_path):
     plan = Permutation(100, PlanSettings(10, 0, epochs=1))
-    log = MetricsLog(tmp_path, 0, 1, plan)
+    log = MetricsLog(tmp_path, 1, plan)
     for step in range(1, 6):
-        log.add("train", Progress(step=step, seconds=1.0), {"loss": float("inf") if step == 2 else 1.0})
+        log.add(
+            "train", Progress(step=step, seconds=1.0), {"loss": float("inf") if step == 2 else 1.0}
+        )
     log.close()
     with (tmp_path / METRICS).open("a") as stream:
         stream.write('{"kind": "tra')
-    assert len(list(read_records(tmp_path))) == 5
-    again = MetricsLog(tmp_path, 3, 2, plan)
+    first = (tmp_path / METRICS).read_bytes()
+    assert len(read_records(tmp_path)) == 5
+    again = MetricsLog(tmp_path, 2, plan)
     again.add("event", Progress(step=3, seconds=1.0), text="resumed")
+    assert [record.step for record in read_records(tmp_path)] == [1, 2, 3, 4, 5, 3]
+    again.add("train", Progress(step=4, seconds=1.0), {"loss": 2.0})
     again.close()
-    records = list(read_records(tmp_path))
-    assert [one.step for one in records] == [1, 2, 3, 3]
-    assert [one.epoch for one in records] == [0.1, 0.2, 0.3, 0.3]
-    assert [one.attempt for one in records] == [1, 1, 1, 2]
+    records = read_records(tmp_path)
+    assert [record.step for record in records] == [1, 2, 3, 3, 4]
+    assert [record.epoch for record in records] == [0.1, 0.2, 0.3, 0.3, 0.4]
+    assert [record.attempt for record in records] == [1, 1, 1, 2, 2]
     assert records[1].metrics["loss"] == float("inf")
-    for line in (tmp_path / METRICS).read_text().splitlines():
+    assert (tmp_path / METRICS).read_bytes() == first
+    for line in (tmp_path / "metrics-2.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
 
 
+def test_files_of_a_strange_folder_with_nearly_such_names_are_left(tmp_path):
+    for name in ("metrics-01.jsonl", "metrics-1.jsonl", "metrics-\u0663.jsonl", "metrics-x.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    assert metrics_files(tmp_path) == []
+    names = ["metrics.jsonl", "metrics-2.jsonl", "metrics-10.jsonl"]
+    for name in reversed(names):
+        (tmp_path / name).touch()
+    assert [path.name for path in metrics_files(tmp_path)] == names
+
+
 def test_records_survive_a_round_trip():
-    record = Record(kind="eval", step=1, epoch=0.5, seconds=2.0, time=3.0, split="test", metrics={"a": 0.25})
+    record = Record(
+        kind="eval", step=1, epoch=0.5, seconds=2.0, time=3.0, split="test", metrics={"a": 0.25}
+    )
     assert Record.parse(record.line()) == record
 
 
 def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
-    for number, (step, launch) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
+    for number, (step, launch) in enumerate(
+        [(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1
+    ):
         append_line(tmp_path / ATTEMPTS, vars(Attempt(number, step, launch, 1, 1)))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
@@ -139,11 +160,16 @@ def test_model_and_optimizer_go_on_bit_for_bit(name):
     load_optimizer(other_optimizer, optimizer_tensors(optimizer))
     advance(model, optimizer)
     advance(other, other_optimizer)
-    assert all(torch.equal(one, model_tensors(other)[key]) for key, one in model_tensors(model).items())
+    assert all(
+        torch.equal(tensor, model_tensors(other)[key])
+        for key, tensor in model_tensors(model).items()
+    )
 
 
 def test_another_model_is_refused_by_name():
-    with pytest.raises(CheckpointError, match=r"holds another model: embed\.weight, .* and 1 more differ"):
+    with pytest.raises(
+        CheckpointError, match=r"holds another model: embed\.weight, .* and 1 more differ"
+    ):
         load_model(Tied(), {})
 
 
@@ -161,7 +187,12 @@ def test_nan_is_never_best():
 
 def test_of_equal_evaluations_the_one_with_the_lower_loss_is_best():
     def found(accuracy, loss, step):
-        return {"step": step, "epoch": step, "split": "validation", "metrics": {"accuracy": accuracy, "loss": loss}}
+        return {
+            "step": step,
+            "epoch": step,
+            "split": "validation",
+            "metrics": {"accuracy": accuracy, "loss": loss},
+        }
 
     progress = Progress()
     assert progress.evaluated(found(0.5, 1.0, 1), "accuracy", "max")
@@ -173,10 +204,21 @@ def test_of_equal_evaluations_the_one_with_the_lower_loss_is_best():
 
 
 def test_what_a_newer_version_added_is_passed_over(tmp_path):
-    record = Record(kind="eval", step=3, epoch=1.0, seconds=2.0, time=0.0, metrics={"loss": math.nan, "accuracy": 0.5})
+    record = Record(
+        kind="eval",
+        step=3,
+        epoch=1.0,
+        seconds=2.0,
+        time=0.0,
+        metrics={"loss": math.nan, "accuracy": 0.5},
+    )
     append_line(tmp_path / METRICS, {**vars(record), "colour": "blue"})
     append_line(tmp_path / ATTEMPTS, {**vars(Attempt(4, 2, "one", 1, 1)), "colour": "blue"})
     (found,) = read_records(tmp_path)
-    assert (found.step, found.metrics["accuracy"], math.isnan(found.metrics["loss"])) == (3, 0.5, True)
+    assert (found.step, found.metrics["accuracy"], math.isnan(found.metrics["loss"])) == (
+        3,
+        0.5,
+        True,
+    )
     assert attempts.read(tmp_path) == [Attempt(4, 2, "one", 1, 1)]
     assert _progress({"step": 7, "colour": "blue"}) == Progress(step=7)

@@ -13,13 +13,19 @@ from subquad.drivers.system import _gpu_metrics, system_metrics
 
 def test_values_are_those_of_this_process_and_its_machine():
     values = system_metrics()
-    assert set(values) >= {"cpu_utilization_percentage", "system_memory_usage_megabytes", "process_memory_megabytes"}
+    assert set(values) >= {
+        "cpu_utilization_percentage",
+        "system_memory_usage_megabytes",
+        "process_memory_megabytes",
+    }
     assert all(math.isfinite(value) and value >= 0 for value in values.values())
     assert 1 < values["process_memory_megabytes"] < values["system_memory_usage_megabytes"] * 10
 
 
 def test_a_gpu_that_training_has_not_touched_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))
+    )
     assert _gpu_metrics() == {}
     monkeypatch.delitem(sys.modules, "torch")
     assert _gpu_metrics() == {}

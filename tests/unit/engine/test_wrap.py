@@ -1,4 +1,6 @@
-"""What the engine does to a model before it trains: computing blocks again, replicas, shards. No number changes."""
+"""What the engine does to a model before it trains: computing blocks again, replicas, shards. No
+number changes.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_computing_blocks_again_changes_no_number_and_keeps_less(kind):
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
 def test_compiled_blocks_are_computed_again_too(monkeypatch):
     """In one graph for each block, or the compiler would refuse."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
+    monkeypatch.setattr(
+        torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True)
+    )
     model, batch = models()[1]
     expected = trained(model, model, batch, 10.0)
     again, _ = models()[1]
@@ -65,7 +69,9 @@ def test_compiled_blocks_are_computed_again_too(monkeypatch):
 
 @pytest.mark.ci
 def test_two_processes_score_train_and_write_as_one_does():
-    """DDP and FSDP2: losses of three steps, the weights after them, and the tokens that are then written."""
+    """DDP and FSDP2: losses of three steps, the weights after them, and the tokens that are then
+    written.
+    """
     expected = []
     for model, batch in models():
         losses = trained(model, model, batch, 4.0)
@@ -78,11 +84,15 @@ def test_two_processes_score_train_and_write_as_one_does():
 @pytest.mark.extended
 @pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize(
-    ("mixer", "params"), [("mdfwa", {}), ("mdfwa", {"frequencies": "learned"}), ("softmax", {})], ids=str
+    ("mixer", "params"),
+    [("mdfwa", {}), ("mdfwa", {"frequencies": "learned"}), ("softmax", {})],
+    ids=str,
 )
 def test_a_long_document_trains_within_24_gb(mixer, params, recompute):
     """`pytest -s` shows the figures of docs/measurements.md."""
-    multiprocessing.spawn(train_long_document, (mixer, params, recompute, 8.0 if recompute else 24.0), nprocs=1)
+    multiprocessing.spawn(
+        train_long_document, (mixer, params, recompute, 8.0 if recompute else 24.0), nprocs=1
+    )
 
 
 class _Partial(Backbone):
@@ -96,7 +106,9 @@ class _Partial(Backbone):
 
     def forward(self, batch):
         self.calls += 1
-        return ModelOutput(sum(block(batch["inputs"][:, 0]) for block in self.blocks[: 1 if self.idle else 2]))
+        return ModelOutput(
+            sum(block(batch["inputs"][:, 0]) for block in self.blocks[: 1 if self.idle else 2])
+        )
 
 
 @pytest.mark.parametrize("idle", [True, False])
@@ -105,7 +117,7 @@ def test_a_trial_step_finds_weights_without_a_gradient_and_leaves_nothing(small_
     parts = replace(small_parts, model=model, bare_model=model)
     assert _tried(parts, model) is not idle
     assert model.calls == 0
-    assert all(one.grad is None for one in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.fixture
@@ -113,4 +125,6 @@ def small_parts():
     spec = DataSpec.series(4, 3, num_classes=2)
     run = SimpleNamespace(experiment=SimpleNamespace(train=Train(batch_size=4)))
     task = Classification(ClassificationConfig(), spec)
-    return ModelParts(run=run, group=Group(), task=task, model=nn.Identity(), bare_model=nn.Identity())
+    return ModelParts(
+        run=run, group=Group(), task=task, model=nn.Identity(), bare_model=nn.Identity()
+    )

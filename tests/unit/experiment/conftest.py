@@ -1,4 +1,6 @@
-"""A small experiment that uses built-in plugins, fake plugins for what no built-in shows, and a check of refusals."""
+"""A small experiment that uses built-in plugins, fake plugins for what no built-in shows, and a
+check of refusals.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,9 @@ class Corpora(DatasetConfig):
     cut: int = param(8, meaning="longest text", ge=1)
     folder: str | None = param(None, meaning="where the data are", path=True)
 
-    def label(self) -> str:
-        return f"{self.corpus}-{self.cut:d}"
+    @staticmethod
+    def label(corpus: str, cut: int) -> str:
+        return f"{corpus}-{cut:d}"
 
 
 class Block(MixerConfig):
@@ -68,7 +71,9 @@ class Block(MixerConfig):
 
     def check(self, site: Site) -> None:
         if site.head_dim % self.block:
-            raise ValueError(f"block {self.block} does not divide the head width {site.head_dim}: use 4")
+            raise ValueError(
+                f"block {self.block} does not divide the head width {site.head_dim}: use 4"
+            )
 
 
 class Broken(MixerConfig):
@@ -91,17 +96,31 @@ def _found(kind: Any, name: str) -> Found:
 
 _COMMON: dict[str, Any] = {"build": "fakes:Nothing", "summary": "a fake"}
 FAKES = {
-    ("dataset", "words"): DatasetPlugin(config=Empty, inputs="tokens", targets=("class",), **_COMMON),
-    ("dataset", "files"): DatasetPlugin(config=Files, inputs="series", targets=("class",), **_COMMON),
-    ("dataset", "stories"): DatasetPlugin(config=Empty, inputs="series", targets=("sequence",), **_COMMON),
-    ("dataset", "letters"): DatasetPlugin(config=Empty, inputs="tokens", targets=("sequence",), **_COMMON),
-    ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), reports={"rouge": Metric()}, **_COMMON),
+    ("dataset", "words"): DatasetPlugin(
+        config=Empty, inputs="tokens", targets=("class",), **_COMMON
+    ),
+    ("dataset", "files"): DatasetPlugin(
+        config=Files, inputs="series", targets=("class",), **_COMMON
+    ),
+    ("dataset", "stories"): DatasetPlugin(
+        config=Empty, inputs="series", targets=("sequence",), **_COMMON
+    ),
+    ("dataset", "letters"): DatasetPlugin(
+        config=Empty, inputs="tokens", targets=("sequence",), **_COMMON
+    ),
+    ("task", "summarisation"): TaskPlugin(
+        config=Empty, targets=("sequence",), reports={"rouge": Metric()}, **_COMMON
+    ),
     ("task", "any"): TaskPlugin(
         config=Empty, targets=("class", "sequence"), reports={"loss": Metric(mode="min")}, **_COMMON
     ),
     ("dataset", "any"): DatasetPlugin(config=Empty, inputs="series", targets=("class",), **_COMMON),
-    ("dataset", "corpora"): DatasetPlugin(config=Corpora, inputs="series", targets=("class",), **_COMMON),
-    ("backbone", "series-only"): BackbonePlugin(config=Plain, inputs=("series",), targets=("class",), **_COMMON),
+    ("dataset", "corpora"): DatasetPlugin(
+        config=Corpora, inputs="series", targets=("class",), **_COMMON
+    ),
+    ("backbone", "series-only"): BackbonePlugin(
+        config=Plain, inputs=("series",), targets=("class",), **_COMMON
+    ),
     ("backbone", "decoder"): BackbonePlugin(
         config=Plain, inputs=("series",), targets=("class",), causal=True, **_COMMON
     ),

@@ -1,4 +1,6 @@
-"""Canonical text, digest and differences: one experiment has one text, and only what matters is hashed."""
+"""Canonical text, digest and differences: one experiment has one text, and only what matters is
+hashed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from subquad.experiment import check, differences, digest, dump, load_study
+from subquad.experiment import checked_run, differences, digest, dump, load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.trust import training
@@ -22,13 +24,32 @@ LEAF = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXT
     | st.sampled_from(
-        ["010", "1e-3", "no", "null", "~", "1:30", ".inf", "true", "- a", "a: b", "#x", "=", "<<", "", " "]
+        [
+            "010",
+            "1e-3",
+            "no",
+            "null",
+            "~",
+            "1:30",
+            ".inf",
+            "true",
+            "- a",
+            "a: b",
+            "#x",
+            "=",
+            "<<",
+            "",
+            " ",
+        ]
     )
 )
 TREE = st.dictionaries(
     TEXT.filter(bool),
     st.recursive(
-        LEAF, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT.filter(bool), inner, max_size=3)
+        LEAF,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(TEXT.filter(bool), inner, max_size=3)
+        ),
     ),
     max_size=5,
 )
@@ -65,14 +86,14 @@ def test_the_keys_keep_the_schemas_order(loaded, base_text):
     text = loaded("tracking: {uri: x}\n" + base_text).text
     tops = [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")]
     assert tops == [
-        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "mixers", "init", "train", "resources",
-        "tracking",
+        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "mixers", "init",
+        "train", "resources", "tracking",
     ]  # fmt: skip
 
 
 def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
     once = loaded(base_text).runs[0]
-    assert check(once.experiment) == once
+    assert checked_run(once.experiment) == once
 
 
 @pytest.mark.parametrize(
@@ -95,14 +116,17 @@ def test_what_decides_them_is(loaded, base_text, override, keys):
 
 
 def test_another_mixer_differs_in_all_its_parameters(loaded, base_text):
-    found = differences(experiment(loaded(base_text)), experiment(loaded(base_text, "mixer=identity")))
+    found = differences(
+        experiment(loaded(base_text)), experiment(loaded(base_text, "mixer=identity"))
+    )
     assert found[0] == "mixer.name"
     assert "mixer.params.order" in found
 
 
 def test_the_digest_does_not_depend_on_how_the_file_is_written(loaded, base_text):
-    shuffled = "train: {lr: 0.0010, batch_size: 16}\nmixer: {params: {order: 4}, name: agf}\n" + "".join(
-        line for line in base_text.splitlines(keepends=True)[:4]
+    shuffled = (
+        "train: {lr: 0.0010, batch_size: 16}\nmixer: {params: {order: 4}, name: agf}\n"
+        + "".join(line for line in base_text.splitlines(keepends=True)[:4])
     )
     assert digest(experiment(loaded(shuffled))) == digest(experiment(loaded(base_text)))
 
@@ -110,18 +134,23 @@ def test_the_digest_does_not_depend_on_how_the_file_is_written(loaded, base_text
 def test_the_digest_is_pinned(loaded):
     text = "dataset: any\ntask: any\nbackbone: series-only\nmixer: block\ntrain: {steps: 5}\n"
     train = {
-        "batch_size": 16, "beta1": 0.9, "beta2": 0.999, "bucket_batches": 0, "clip_norm": None, "compile": False,
-        "ema_decay": None, "epochs": None, "eps": 1e-08, "eval_every_epochs": 1, "eval_every_steps": None,
-        "kernels": {}, "lr": 0.001, "min_lr_ratio": 0.0, "optimizer": "adamw", "patience": None, "precision": "fp32",
-        "schedule": "constant", "seed": 0, "steps": 5, "sync_every": 1, "tf32": False, "warmup_steps": 0,
+        "batch_size": 16, "beta1": 0.9, "beta2": 0.999, "bucket_batches": 0, "clip_norm": None,
+        "compile": False, "ema_decay": None, "epochs": None, "eps": 1e-08, "eval_every_epochs": 1,
+        "eval_every_steps": None, "kernels": {}, "lr": 0.001, "min_lr_ratio": 0.0,
+        "optimizer": "adamw", "patience": None, "precision": "fp32", "schedule": "constant",
+        "seed": 0, "steps": 5, "tf32": False, "warmup_steps": 0,
         "weight_decay": 0.0,
     }  # fmt: skip
     said = {f"train.{key}": value for key, value in train.items()} | {
-        "format": 1, "protocol": "honest", "dataset.name": "any", "dataset.params": {}, "task.name": "any",
-        "task.params": {}, "backbone.name": "series-only", "backbone.params.dim": 64, "backbone.params.num_heads": 4,
-        "mixer.name": "block", "mixer.params.block": 8, "mixer.params.window": [1, 2], "mixers": [], "init": None,
+        "format": 1, "protocol": "honest", "dataset.name": "any", "dataset.params": {},
+        "task.name": "any", "task.params": {}, "backbone.name": "series-only",
+        "backbone.params.dim": 64, "backbone.params.num_heads": 4, "mixer.name": "block",
+        "mixer.params.block": 8, "mixer.params.window": [1, 2], "mixers": [], "init": None,
     }  # fmt: skip
-    assert digest(experiment(loaded(text))) == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    assert (
+        digest(experiment(loaded(text)))
+        == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    )
 
 
 @pytest.mark.ci
@@ -140,7 +169,8 @@ def test_a_mixers_file_counts_by_its_content_not_its_place(tmp_path):
 
 
 WITH_FILE = (
-    "dataset: {name: uea, params: {problem: ERing}}\ntask: classification\nbackbone: encoder\nmixer: ./mix.py:Mean\n"
+    "dataset: {name: uea, params: {problem: ERing}}\ntask: classification\nbackbone: "
+    "encoder\nmixer: ./mix.py:Mean\n"
 )
 MIXER = '''
 from subquad.nn import TokenMixer

@@ -1,4 +1,6 @@
-"""Which settings decide numbers is declared at each field; digests, differences and rows follow, for every field."""
+"""Which settings decide numbers is declared at each field; digests, differences and rows follow,
+for every field.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from subquad.experiment import differences, digest
-from subquad.experiment.refusals import models_below
 from subquad.experiment.schema import Experiment, decides_numbers, free_settings
 from subquad.experiment.settings import KeyPath, dotted, get
 from subquad.experiment.strict_yaml import to_yaml
-from subquad.report.rows import make_rows
-from subquad.report.run import reported_runs
+from subquad.registry.parameters import models_below
+from subquad.reports.reading import reported_runs
+from subquad.reports.rows import make_rows
 
 BASE: dict[str, Any] = {
     "dataset": {"name": "uea", "params": {"problem": "ERing"}},
@@ -29,12 +31,18 @@ BASE: dict[str, Any] = {
     "train": {"schedule": "linear"},
     "resources": {"workers": 2},
 }
-BY_STEPS = BASE | {"train": {"steps": 10, "epochs": None, "eval_every_steps": 5, "eval_every_epochs": None}}
+BY_STEPS = BASE | {
+    "train": {"steps": 10, "epochs": None, "eval_every_steps": 5, "eval_every_epochs": None}
+}
 OTHERS = [True, False, 0, 1, 2, 0.5, "x", [1], {"x": "y"}, None]
-"""Values of which one at least is another one that a setting may have, where it has no names of its own."""
+"""Values of which one at least is another one that a setting may have, where it has no names of
+its own.
+"""
 
 
-def settings_of(model: type[BaseModel] = Experiment, above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+def settings_of(
+    model: type[BaseModel] = Experiment, above: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any]]:
     """Every setting of the schema with its type, those of an entry of `mixers` too."""
     for name, field in model.model_fields.items():
         here = (*above, name)
@@ -58,7 +66,9 @@ def laid(data: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
 
 
 def two_that_differ_in(path: KeyPath) -> tuple[Experiment, Experiment] | None:
-    """Two experiments that differ in one setting alone; None where the schema knows one value only."""
+    """Two experiments that differ in one setting alone; None where the schema knows one value
+    only.
+    """
     for base in map(Experiment.model_validate, (BASE, BY_STEPS)):
         data = base.model_dump(mode="json")
         for value in (*get_args(SETTINGS[path]), *OTHERS):
@@ -81,7 +91,9 @@ def rows_of(folder: Path, pair: tuple[Experiment, Experiment]) -> int:
 def test_every_setting_is_met():
     assert [path for path in SETTINGS if two_that_differ_in(path) is None] == ONE_VALUE
     assert set(free_settings()) < set(map(dotted, SETTINGS))
-    assert {"train.lr", "train.patience", "mixers[0].role", "init.from"} < set(map(dotted, SETTINGS))
+    assert {"train.lr", "train.patience", "mixers[0].role", "init.from"} < set(
+        map(dotted, SETTINGS)
+    )
 
 
 @pytest.mark.parametrize("path", [path for path in SETTINGS if path not in ONE_VALUE], ids=dotted)
@@ -117,7 +129,14 @@ def test_what_is_known_to_decide_nothing(key):
 
 @pytest.mark.parametrize(
     "key",
-    ["protocol", "train.seed", "train.precision", "train.kernels", "train.patience", "train.sync_every", "unknown"],
+    [
+        "protocol",
+        "train.seed",
+        "train.precision",
+        "train.kernels",
+        "train.patience",
+        "unknown",
+    ],
 )
 def test_what_is_known_to_decide(key):
     assert decides_numbers(key)

@@ -1,4 +1,6 @@
-"""docs/reference/experiments.md says what is so: its files load, and its refusals are the true ones."""
+"""docs/reference/experiments.md says what is so: its files load, and its refusals are the true
+ones.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def test_all_examples_are_found():
     assert (len(CONSOLE), len(ROWS)) == (10, 9)
 
 
-def test_the_study_with_labelled_cases_is_what_the_text_says(tmp_path):
+def test_the_study_of_one_setting_at_a_time_is_what_the_text_says(tmp_path):
     (tmp_path / "exp.yaml").write_text(CASES, encoding="utf-8")
     labels = [cell.label for cell in load_study("exp.yaml", cwd=tmp_path).runs]
     assert labels[:4] == [
@@ -61,7 +63,10 @@ def test_refused_lines(tmp_path, line, said):
 def test_the_files_load(tmp_path):
     (tmp_path / "exp.yaml").write_text(FILE)
     (tmp_path / "study.yaml").write_text(STUDY)
-    commands = [shlex.split(one) for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)]
+    commands = [
+        shlex.split(one)
+        for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)
+    ]
     assert len(commands) == 3
     for target, *overrides in commands:
         assert load_study(target, overrides, cwd=tmp_path).runs
@@ -69,16 +74,26 @@ def test_the_files_load(tmp_path):
     assert len(plan.runs) == 15
     assert plan.runs[-1].label == "Heartbeat-softmax-seed2"
     assert plan.runs[9].experiment.train.batch_size == 32
-    small = load_study("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3", "matrix.seed=[0]"], cwd=tmp_path)
+    small = load_study(
+        "study.yaml",
+        ["matrix.dataset.Heartbeat.params.split_seed=3", "matrix.seed=[0]"],
+        cwd=tmp_path,
+    )
     assert [cell.experiment.dataset.params["split_seed"] for cell in small.runs] == [0, 0, 0, 3, 3]
     (tmp_path / "mine.yaml").write_text(EXTENDS)
-    assert [cell.label for cell in load_study("mine.yaml", cwd=tmp_path).runs] == ["agf-seed0", "identity-seed0"]
+    assert [cell.label for cell in load_study("mine.yaml", cwd=tmp_path).runs] == [
+        f"{data}-{mixer}-seed0"
+        for data in ("JapaneseVowels", "recall")
+        for mixer in ("agf", "identity")
+    ]
 
 
 HOW_TO = (DOCS_FOLDER / "how-to" / "change-one-setting.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", re.findall(r"^subquad train (.*?)(?:\s+#.*)?$", HOW_TO, re.MULTILINE))
+@pytest.mark.parametrize(
+    "command", re.findall(r"^subquad train (.*?)(?:\s+#.*)?$", HOW_TO, re.MULTILINE)
+)
 def test_the_commands_of_the_how_to_load(tmp_path, command):
     target, *overrides = shlex.split(command)
     assert load_study(target, overrides, cwd=tmp_path).runs
@@ -86,7 +101,7 @@ def test_the_commands_of_the_how_to_load(tmp_path, command):
 
 def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
     for number, (text, count) in enumerate(
-        zip(re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL), (8, 8), strict=True)
+        zip(re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL), (8, 16), strict=True)
     ):
         (tmp_path / f"{number}.yaml").write_text(text)
         assert len(load_study(f"{number}.yaml", cwd=tmp_path).runs) == count
@@ -97,10 +112,14 @@ def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
 def test_loading_imports_nothing_heavy(tmp_path):
     (tmp_path / "exp.yaml").write_text(FILE)
     code = (
-        "import sys; from subquad.experiment import load_study as load; load('exp.yaml'); load('quickstart'); "
-        "print([name for name in ('torch', 'ray', 'mlflow', 'sktime', 'matplotlib') if name in sys.modules])"
+        "import sys; from subquad.experiment import load_study as load; "
+        "load('exp.yaml'); load('quickstart'); "
+        "print([name for name in ('torch', 'ray', 'mlflow', 'sktime', "
+        "'matplotlib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 

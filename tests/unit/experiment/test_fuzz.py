@@ -1,4 +1,6 @@
-"""Random files and overrides: a plan or a one-line refusal, never another exception; and a plan's text loads again."""
+"""Random files and overrides: a plan or a one-line refusal, never another exception; and a
+plan's text loads again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import pytest
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.experiment import load_study
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.refusals import _schema_at, known_keys
+from subquad.experiment.key_names import known_keys
+from subquad.experiment.refusals import _schema_at
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
@@ -22,25 +25,31 @@ dataset: {name: uea, params: {problem: ERing, path: data}}
 backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
 train: {epochs: 20, batch_size: 16}
 matrix:
-  mixer: [agf, {name: softmax, label: soft}]
+  mixer: [agf, {name: softmax, label: soft, when: {seed: 1}}]
+  change: [base, {label: low, when: [{seed: 0}, {mixer: agf}], set: {train.lr: 0.1}}]
   seed: [0, 1]
 cases:
   - when: {mixer: agf, seed: 1}
     set: {mixer.params.order: 2, train.lr: 0.5}
-exclude:
-  - {mixer: soft, seed: 0}
 """
 ODD = [
-    "", "~", "0", "-1", "1e-3", "1e308", "-1e308", "9223372036854775807", "-9223372036854775808", "0.5", "010", ".nan",
-    ".inf", "true", "no", "null", "x", "'1'", "[]", "{}", "[1, 2]", "[[[[]]]]", "{a: 1}", "{name: agf}", "&a x", "*a",
-    "!!python/object:os.system x", "${HOME}", "../../x", "/etc/passwd", "\\", '"\\u0000"', '"\\ud800"', "é", "🙂",
-    "a: b", "- x", "|\n  x", "1:30", "agf", "softmax", "uea", "encoder", "./f.py:X", "a:b", ":", "subquad:agf", "con",
-    "paper", "fixed", "4294967296", "x" * 300, "'\t'", '"\\e[31m"', "\u202e", "[.nan]", "1_000", "%", "@", "`", "#",
+    "", "~", "0", "-1", "1e-3", "1e308", "-1e308", "9223372036854775807", "-9223372036854775808",
+    "0.5", "010", ".nan", ".inf", "true", "no", "null", "x", "'1'", "[]", "{}", "[1, 2]",
+    "[[[[]]]]", "{a: 1}", "{name: agf}", "&a x", "*a", "!!python/object:os.system x", "${HOME}",
+    "../../x", "/etc/passwd", "\\", '"\\u0000"', '"\\ud800"', "é", "🙂", "a: b", "- x", "|\n  x",
+    "1:30", "agf", "softmax", "uea", "encoder", "./f.py:X", "a:b", ":", "subquad:agf", "con",
+    "paper", "fixed", "4294967296", "x" * 300, "'\t'", '"\\e[31m"', "\u202e", "[.nan]", "1_000",
+    "%", "@", "`", "#",
 ]  # fmt: skip
 CHARACTERS = "\n\t :-[]{}&*!|>'\"%@`#,?~\\0159abcxyz._=\x00\x1b\x85\ufeff\u2028é"
 
 
-NAMES: dict[Kind, str] = {"mixer": "agf", "backbone": "encoder", "dataset": "uea", "task": "classification"}
+NAMES: dict[Kind, str] = {
+    "mixer": "agf",
+    "backbone": "encoder",
+    "dataset": "uea",
+    "task": "classification",
+}
 CONFIGS = {kind: resolve(kind, name).plugin.config for kind, name in NAMES.items()}
 
 
@@ -83,7 +92,11 @@ def shuffled_lines(rng, text):
 
 def odd_value(rng, text):
     path = rng.choice(KEYS)
-    lines = ["".join(f"{'  ' * depth}{key}:\n" for depth, key in enumerate(path)).rstrip("\n") + " " + rng.choice(ODD)]
+    lines = [
+        "".join(f"{'  ' * depth}{key}:\n" for depth, key in enumerate(path)).rstrip("\n")
+        + " "
+        + rng.choice(ODD)
+    ]
     kept = [line for line in text.splitlines() if not line.startswith(path[0])]
     return "\n".join([*kept, *lines, ""]).encode("utf-8")
 
@@ -107,7 +120,15 @@ def random_value(rng, depth):
         return [random_value(rng, depth + 1) for _ in range(rng.randrange(3))]
     if choice == 8:
         return {rng.choice(["name", "params", "lr", "x", "when"]): random_value(rng, depth + 1)}
-    return [None, True, rng.randint(-(2**63), 2**63 - 1), rng.randint(0, 64), rng.uniform(-2, 2), "x", "agf"][choice]
+    return [
+        None,
+        True,
+        rng.randint(-(2**63), 2**63 - 1),
+        rng.randint(0, 64),
+        rng.uniform(-2, 2),
+        "x",
+        "agf",
+    ][choice]
 
 
 def plausible(rng, text):
@@ -124,14 +145,29 @@ def plausible(rng, text):
 
 
 def typed_value(rng, path, before):
-    schema = _schema_at(Experiment, path) or _schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
+    schema = (
+        _schema_at(Experiment, path) or _schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
+    )
     option = rng.choice(schema.get("anyOf", [schema]))
-    numbers = {"integer": [1, 2, 4], "number": [0.5, 1, 0.0], "boolean": [True, False], "null": [None]}
+    numbers = {
+        "integer": [1, 2, 4],
+        "number": [0.5, 1, 0.0],
+        "boolean": [True, False],
+        "null": [None],
+    }
     return rng.choice(option.get("enum") or numbers.get(option.get("type"), [before]))
 
 
 def random_overrides(rng):
-    heads = [dotted(path) for path in KEYS] + ["matrix.seed", "matrix.mixer", "matrix", "cases", "exclude", "", "a.b"]
+    heads = [dotted(path) for path in KEYS] + [
+        "matrix.seed",
+        "matrix.mixer",
+        "matrix",
+        "cases",
+        "matrix.change",
+        "",
+        "a.b",
+    ]
     return [f"{rng.choice(heads)}={rng.choice(ODD)}" for _ in range(rng.choice([0, 0, 0, 0, 1, 2]))]
 
 

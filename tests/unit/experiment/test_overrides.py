@@ -11,7 +11,9 @@ def experiment(plan):
 
 
 def test_a_number_a_name_and_a_mapping(loaded, base_text):
-    made = experiment(loaded(base_text, "train.lr=3e-4", "mixer.params.order=5", "tracking={enabled: false}"))
+    made = experiment(
+        loaded(base_text, "train.lr=3e-4", "mixer.params.order=5", "tracking={uri: off}")
+    )
     assert (made.train.lr, made.mixer.params["order"], made.tracking.enabled) == (3e-4, 5, False)
     assert made.train.epochs == 20
 
@@ -25,7 +27,7 @@ def test_another_mixer_drops_the_parameters(loaded, base_text):
     made = experiment(loaded(base_text, "mixer=softmax"))
     assert (made.mixer.name, made.mixer.params) == (
         "softmax",
-        {"bias": True, "qk_norm": "none", "rotary": False, "dropout": 0.0},
+        {"bias": True, "qk_norm": "none", "rotary": False, "dropout": 0.0, "kernel": "fused"},
     )
 
 
@@ -57,14 +59,19 @@ def test_all_parameters_at_once_replace_all(loaded, base_text):
         ("epochs: 20", ("train.steps=7", "train.epochs=null"), None, 7),
     ],
 )
-def test_giving_one_of_a_pair_switches_the_other_off(loaded, base_text, line, overrides, epochs, steps):
+def test_giving_one_of_a_pair_switches_the_other_off(
+    loaded, base_text, line, overrides, epochs, steps
+):
     train = experiment(loaded(base_text.replace("epochs: 20", line), *overrides)).train
     assert (train.epochs, train.steps) == (epochs, steps)
 
 
 def test_giving_both_of_a_pair_is_refused(refused, base_text):
     text = base_text.replace("epochs: 20", "epochs: 20\n  steps: 7")
-    assert refused(text) == "exp.yaml:7: train: give train.epochs or train.steps, and null for the other"
+    assert (
+        refused(text)
+        == "exp.yaml:7: train: give train.epochs or train.steps, and null for the other"
+    )
 
 
 def test_evaluations_by_steps_switch_those_by_epochs_off(loaded, base_text):
@@ -77,7 +84,11 @@ def test_evaluations_by_steps_switch_those_by_epochs_off(loaded, base_text):
     [
         (("train.lr",), "override 'train.lr': no '=', write key=value, as in train.lr=3e-4"),
         (("=3",), "override '=3': '' is not a key, write key=value, as in train.lr=3e-4"),
-        (("train..lr=3",), "override 'train..lr=3': 'train..lr' is not a key, write key=value, as in train.lr=3e-4"),
+        (
+            ("train..lr=3",),
+            "override 'train..lr=3': 'train..lr' is not a key, write key=value, as "
+            "in train.lr=3e-4",
+        ),
         (("train.lr=1", "train.lr=2"), "override 'train.lr=2': train.lr: given twice"),
         (
             ("train.lr.x=1",),

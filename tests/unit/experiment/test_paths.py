@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from subquad.experiment import check, load_study
+from subquad.experiment import checked_run, load_study
 from subquad.experiment.settings import absolute
 
 TEXT = """\
@@ -67,13 +67,19 @@ def test_a_path_in_a_file_starts_from_the_file(tmp_path, file, fakes):
     ],
 )
 def test_a_path_in_an_override_starts_from_the_working_directory(tmp_path, file, fakes, override):
-    assert folder(load_study(file, [override], cwd=tmp_path, resolve=fakes)) == str(tmp_path / "here")
+    assert folder(load_study(file, [override], cwd=tmp_path, resolve=fakes)) == str(
+        tmp_path / "here"
+    )
 
 
 def test_a_path_in_python_starts_from_the_base(tmp_path, file, fakes):
     made = load_study(file, cwd=tmp_path, resolve=fakes).runs[0].experiment
-    plain = made.model_copy(update={"dataset": made.dataset.model_copy(update={"params": {"folder": "x"}})})
-    assert check(plain, base=tmp_path, resolve=fakes).experiment.dataset.params["folder"] == str(tmp_path / "x")
+    plain = made.model_copy(
+        update={"dataset": made.dataset.model_copy(update={"params": {"folder": "x"}})}
+    )
+    assert checked_run(plain, base=tmp_path, resolve=fakes).experiment.dataset.params[
+        "folder"
+    ] == str(tmp_path / "x")
 
 
 def test_a_path_on_an_axis_keeps_its_label_in_the_canonical_text(tmp_path, file, fakes):
@@ -82,7 +88,9 @@ def test_a_path_on_an_axis_keeps_its_label_in_the_canonical_text(tmp_path, file,
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "study.yaml").write_text(plan.text)
     again = load_study("study.yaml", cwd=tmp_path / "elsewhere", resolve=fakes)
-    assert [replace(run, axes={}) for run in again.runs] == [replace(run, axes={}) for run in plan.runs]
+    assert [replace(run, axes={}) for run in again.runs] == [
+        replace(run, axes={}) for run in plan.runs
+    ]
     assert [cell.label for cell in again.runs] == ["a", "b_c"]
 
 
@@ -91,3 +99,14 @@ def test_a_mixers_file_that_is_not_there(tmp_path, file, refused):
     assert message.startswith(
         f"exp.yaml:4: mixer.name: mixer '{tmp_path}/gone.py:Mix': {tmp_path}/gone.py does not exist"
     )
+
+
+def test_the_storage_of_a_study_is_the_same_place_from_another_folder(tmp_path, loaded, fakes):
+    text = TEXT.replace("FOLDER", "x") + "resources: {storage: kept}\nmatrix: {seed: [0, 1]}\n"
+    study = loaded(text)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "study.yaml").write_text(study.text)
+    again = load_study("./study.yaml", cwd=elsewhere, resolve=fakes)
+    assert again.runs == study.runs
+    assert again.runs[0].experiment.resources.storage == str(tmp_path / "kept")

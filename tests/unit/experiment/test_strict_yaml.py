@@ -27,7 +27,9 @@ def test_an_empty_document_is_none(text):
     assert parse_yaml(text, "f.yaml").data is None
 
 
-@pytest.mark.parametrize("text", ["a: 1\r\nb: 2\r\n", "a: 1\n\n\nb: 2", "{a: 1, b: 2}", '{"a": 1, "b": 2}'])
+@pytest.mark.parametrize(
+    "text", ["a: 1\r\nb: 2\r\n", "a: 1\n\n\nb: 2", "{a: 1, b: 2}", '{"a": 1, "b": 2}']
+)
 def test_line_ends_and_flow_style(text):
     assert parse_yaml(text, "f.yaml").data == {"a": 1, "b": 2}
 
@@ -51,10 +53,14 @@ def test_keys_are_always_text():
         ("a: 1\nb: *x\n", "f.yaml:2:4: an alias (*x); write the value out"),
         ("a: &x 1\n", "f.yaml:1:4: an anchor (&x); write values out where they are used"),
         (ALIAS_BOMB, "f.yaml:1:4: an anchor (&a); write values out where they are used"),
-        ("a: !!str 1\n", "f.yaml:1:4: a tag (tag:yaml.org,2002:str); only plain values can be used"),
+        (
+            "a: !!str 1\n",
+            "f.yaml:1:4: a tag (tag:yaml.org,2002:str); only plain values can be used",
+        ),
         (
             "a: !!python/object/apply:os.system [ls]\n",
-            "f.yaml:1:4: a tag (tag:yaml.org,2002:python/object/apply:os.system); only plain values can be used",
+            "f.yaml:1:4: a tag (tag:yaml.org,2002:python/object/apply:os.system); "
+            "only plain values can be used",
         ),
         ("a: !x 1\n", "f.yaml:1:4: a tag (!x); only plain values can be used"),
         ("a: 1\n---\nb: 2\n", "f.yaml:2:1: a second document; one file is one experiment"),
@@ -65,17 +71,27 @@ def test_keys_are_always_text():
         ("a: 'x\n", "f.yaml:2:1: the text ends inside quotes or brackets"),
         ("a: [1, 2\n", "f.yaml:2:1: a list that is not closed with ']'"),
         ("a: {b: 1\n", "f.yaml:2:1: a mapping that is not closed with '}'"),
-        ("a: b: c\n", "f.yaml:1:5: a ':' too many on this line; put text that holds ': ' in quotes"),
+        (
+            "a: b: c\n",
+            "f.yaml:1:5: a ':' too many on this line; put text that holds ': ' in quotes",
+        ),
         ("a: 1\nb\nc: 2\n", "f.yaml:3:1: a key without ':'"),
-        ("a: 1\n  b: 2\n", "f.yaml:2:4: a ':' too many on this line; put text that holds ': ' in quotes"),
+        (
+            "a: 1\n  b: 2\n",
+            "f.yaml:2:4: a ':' too many on this line; put text that holds ': ' in quotes",
+        ),
         ("- a\nb: 1\n", "f.yaml:2:1: does not line up with the lines above it"),
         ("a: @x\n", "f.yaml:1:4: this character cannot begin a value here; put the text in quotes"),
         ("a: *\n", "f.yaml:1:5: a name is missing after '&', '*' or '!'; put the text in quotes"),
         ("a: ]\n", "f.yaml:1:4: a value is missing here"),
         ("{a: 1}}\n", "f.yaml:1:7: text after the end of the document"),
-        ('a: "\\q"\n', "f.yaml:1:6: a backslash in double quotes begins an escape; use single quotes, or write \\\\"),
-        ('a: "\\ud800"\n', "f.yaml:1:4: an escape in double quotes stands for no character"),
-        ('a: "\\U99999999"\n', "f.yaml:1:1: an escape in double quotes stands for no character"),
+        (
+            'a: "\\q"\n',
+            "f.yaml:1:5: a backslash in double quotes begins an escape; use single "
+            "quotes, or write \\\\",
+        ),
+        ('a: "\\ud800"\n', "f.yaml:1:7: an escape in double quotes stands for no character"),
+        ('a: "\\U99999999"\n', "f.yaml:1:7: an escape in double quotes stands for no character"),
         ("a: 1\nb: x\x00y\n", "f.yaml:2:5: control character U+0000; is this a binary file?"),
         ("a: \x1b[31m\n", "f.yaml:1:4: control character U+001B; is this a binary file?"),
     ],
@@ -126,7 +142,10 @@ def test_a_value_on_the_command_line(text, value):
     ("text", "message"),
     [
         ("[1", "override 'x=[1': a list that is not closed with ']'"),
-        ("010", "override 'x=010': 010 has a leading zero: write 10 for the number, '010' for text"),
+        (
+            "010",
+            "override 'x=010': 010 has a leading zero: write 10 for the number, '010' for text",
+        ),
         ("a\x00b", "override 'x=a\\x00b': control character U+0000; is this a binary file?"),
         ("[*a]", "override 'x=[*a]': an alias (*a); write the value out"),
         ("{a: 1, a: 2}", "override 'x={a: 1, a: 2}': key a is given twice, on lines 1 and 1"),
@@ -146,7 +165,11 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_values_used_again_count_as_all_that_they_stand_for():
     again = "a: &a {x: 1, y: [2]}\nb: {<<: *a, x: 3}\nc: *a\n"
     whole = {"x": 1, "y": [2]}
-    assert parse_yaml(again, "f.yaml", aliases=True).data == {"a": whole, "b": {"x": 3, "y": [2]}, "c": whole}
+    assert parse_yaml(again, "f.yaml", aliases=True).data == {
+        "a": whole,
+        "b": {"x": 3, "y": [2]},
+        "c": whole,
+    }
     with pytest.raises(ConfigError, match=f"more than {MAX_NODES:,} keys and values"):
         parse_yaml(BOMB, "f.yaml", aliases=True)
     with pytest.raises(ConfigError, match=r"an alias \(\*b\)"):

@@ -29,7 +29,10 @@ class FakeRecipe:
 @pytest.fixture
 def recipes(base_text):
     made = FakeRecipe("agf-vowels", "dist", base_text)
-    return lambda: {"agf-vowels": made, "agf-other": FakeRecipe("agf-other", "dist", "train: {lrr: 1}")}
+    return lambda: {
+        "agf-vowels": made,
+        "agf-other": FakeRecipe("agf-other", "dist", "train: {lrr: 1}"),
+    }
 
 
 def refusal(target, cwd, recipes=dict):
@@ -58,7 +61,8 @@ def test_an_error_in_a_recipe_names_it_and_its_line(tmp_path, recipes):
         ("zzzzzz", "'zzzzzz': no such recipe, and no such file; there is agf-vowels, agf-other"),
         (
             "plain",
-            "'plain': no such recipe, and no such file; there is agf-vowels, agf-other; for the file write ./plain",
+            "'plain': no such recipe, and no such file; there is agf-vowels, "
+            "agf-other; for the file write ./plain",
         ),
         ("exp.yml", "exp.yml: no such file; did you mean exp.yaml?"),
         ("./exq.yaml", "./exq.yaml: no such file; did you mean ./exp.yaml?"),
@@ -95,8 +99,14 @@ def test_a_pipe_does_not_block(tmp_path):
         (b"hello\n", "f.yaml:1: got 'hello', must be a mapping of settings"),
         (b"a: 1\nb: \xff\n", "f.yaml:2: not UTF-8 text (byte 0xff)"),
         (b"\xff\xfea\x00", "f.yaml: UTF-16 text; save it as UTF-8"),
-        (b"\x7fELF\x02\x01\x00\x00", "f.yaml:1:1: control character U+007F; is this a binary file?"),
-        (b"a: 1\n" * (MAX_BYTES // 4), f"f.yaml: larger than {MAX_BYTES:,} bytes, which no experiment file is"),
+        (
+            b"\x7fELF\x02\x01\x00\x00",
+            "f.yaml:1:1: control character U+007F; is this a binary file?",
+        ),
+        (
+            b"a: 1\n" * (MAX_BYTES // 4),
+            f"f.yaml: larger than {MAX_BYTES:,} bytes, which no experiment file is",
+        ),
     ],
 )
 def test_files_that_are_no_experiment(tmp_path, content, message):
@@ -110,26 +120,9 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path, base_text):
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [("my-run.yaml", "my-run"), ("my run (2).yml", "my-run-2"), ("...yaml", "experiment")]
+    ("file", "name"),
+    [("my-run.yaml", "my-run"), ("my run (2).yml", "my-run-2"), ("...yaml", "experiment")],
 )
 def test_the_name_is_the_files_where_it_says_none(tmp_path, base_text, file, name):
     (tmp_path / file).write_text(base_text.replace("name: base\n", "", 1))
     assert load_study(file, cwd=tmp_path).name == name
-
-
-@pytest.mark.parametrize(
-    ("target", "override", "advice"),
-    [
-        ("agf", "scale=smoke", "agf-smoke"),
-        ("agf", "smoke=true", "agf-smoke"),
-        ("agf-smoke", "size=smoke", "agf-smoke has no smoke, others have, such as agf-smoke"),
-        ("cur", "size=smoke", "cur has no smoke, others have, such as agf-smoke"),
-    ],
-)
-def test_a_size_is_a_recipe_of_its_own(tmp_path, base_text, target, override, advice):
-    made = {name: FakeRecipe(name, "dist", base_text) for name in ("agf", "agf-smoke", "cur")}
-    with pytest.raises(ConfigError) as caught:
-        load_study(target, [override], cwd=tmp_path, recipes=lambda: made)
-    key = override.partition("=")[0]
-    said = f"override '{override}': {key}: unknown key; a smaller size is a recipe of its own: {advice}"
-    assert str(caught.value) == said

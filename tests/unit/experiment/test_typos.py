@@ -1,4 +1,6 @@
-"""Every 1-edit typo of every key, the built-in plugins' parameters included, leads back to that key."""
+"""Every 1-edit typo of every key, the built-in plugins' parameters included, leads back to that
+key.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import string
 
 import pytest
 
-from subquad.experiment.refusals import known_keys, suggest_key
+from subquad.experiment.key_names import known_keys, suggest_key
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import dotted
 from subquad.registry import find_plugins, resolve
@@ -20,7 +22,10 @@ def every_key():
     for kind in ("dataset", "task", "backbone", "mixer"):
         for found in find_plugins(kind):
             if found.distribution == "subquad":
-                yield {**known, **known_keys(resolve(kind, found.name).plugin.config, (kind, "params"))}
+                yield {
+                    **known,
+                    **known_keys(resolve(kind, found.name).plugin.config, (kind, "params")),
+                }
 
 
 def edits(key):
@@ -71,10 +76,13 @@ def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
         (("train", "bs"), "; did you mean 'batch_size'?"),
         (("model",), "; did you mean 'backbone'?"),
         (("d_model",), "; did you mean backbone.params.dim?"),
-        (("resources", "zzzzzzzz"), "; there is workers, cpus_per_worker, gpus_per_worker, strategy, "
-         "max_failures, hang_timeout_s, wait_s, storage"),
+        (
+            ("resources", "zzzzzzzz"),
+            "; there is workers, cpus_per_worker, gpus_per_worker, strategy, "
+            "max_failures, hang_timeout_s, wait_s, storage",
+        ),
     ],
-)  # fmt: skip
+)
 def test_suggestions(path, said):
     known = known_keys(Experiment)
     known |= known_keys(resolve("dataset", "uea").plugin.config, ("dataset", "params"))
@@ -89,4 +97,6 @@ def test_typos_reach_the_user_with_their_line(refused, base_text):
     for key in keys:
         typo = key[0] + key[2] + key[1] + key[3:]
         message = refused(base_text + f"  {typo}: 1\n")
-        assert message == f"exp.yaml:10: {dotted(('train', typo))}: unknown key; did you mean {key!r}?"
+        assert (
+            message == f"exp.yaml:10: {dotted(('train', typo))}: unknown key; did you mean {key!r}?"
+        )

@@ -1,4 +1,6 @@
-"""The control experiments in small: mixers that look up by content solve them, the identity control stays at chance."""
+"""The control experiments in small: mixers that look up by content solve them, the identity
+control stays at chance.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ MIXERS = {
 
 
 def tensors(split, indices: np.ndarray) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(values) for name, values in split.fetch(indices, epoch=0, seed=0).items()}
+    return {
+        name: torch.from_numpy(values)
+        for name, values in split.fetch(indices, epoch=0, seed=0).items()
+    }
 
 
 def recall() -> Dataset:
@@ -42,8 +47,16 @@ def recall() -> Dataset:
 
 
 def mqar() -> Dataset:
-    """Two pairs, both asked for: chance is 25 %, knowing the values but not their keys gives 50 %."""
-    small: dict[str, Any] = {"length": 7, "num_pairs": 2, "num_keys": 4, "num_values": 4, "train_size": 8192}
+    """Two pairs, both asked for: chance is 25 %, knowing the values but not their keys gives 50
+    %.
+    """
+    small: dict[str, Any] = {
+        "length": 7,
+        "num_pairs": 2,
+        "num_keys": 4,
+        "num_values": 4,
+        "train_size": 8192,
+    }
     return Mqar(MqarConfig(**small), Path("unused"))
 
 
@@ -52,8 +65,12 @@ def trained_accuracy(name: str, data: Dataset, epochs: int, **params: Any) -> fl
     train, validation = data.split("train"), data.split("validation")
     task = Classification(TaskConfig(), data.describe())
     torch.manual_seed(0)
-    config = EncoderConfig(**{"dim": 64, "num_heads": 2, "ffn_dim": 128, "head": "last", "dropout": 0.0, **params})
-    context = BackboneContext(spec=data.describe(), num_outputs=task.num_outputs, make_mixer=MIXERS[name])
+    config = EncoderConfig(
+        **{"dim": 64, "num_heads": 2, "ffn_dim": 128, "head": "last", "dropout": 0.0, **params}
+    )
+    context = BackboneContext(
+        spec=data.describe(), num_outputs=task.num_outputs, make_mixer=MIXERS[name]
+    )
     model = Encoder(config, context)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     order = np.random.default_rng(0)
@@ -90,4 +107,7 @@ def test_a_mixer_that_looks_up_by_content_solves_mqar(name):
 
 @pytest.mark.ci
 def test_the_identity_control_stays_at_chance_on_mqar():
-    assert abs(trained_accuracy("identity", mqar(), epochs=3, head="each", embedding_init=0.1) - 0.25) < 0.08
+    assert (
+        abs(trained_accuracy("identity", mqar(), epochs=3, head="each", embedding_init=0.1) - 0.25)
+        < 0.08
+    )

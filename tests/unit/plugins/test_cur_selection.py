@@ -1,4 +1,6 @@
-"""Which tokens CUR selects: against the oracle, with padding anywhere, and what each selection promises."""
+"""Which tokens CUR selects: against the oracle, with padding anywhere, and what each selection
+promises.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def rows(batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     selection=st.sampled_from(SELECTIONS),
     source=st.sampled_from(["q", "k", "q+k"]),
     m=st.integers(1, 9),
-    keep=st.lists(st.lists(st.booleans(), min_size=11, max_size=11).filter(any), min_size=2, max_size=2),
+    keep=st.lists(
+        st.lists(st.booleans(), min_size=11, max_size=11).filter(any), min_size=2, max_size=2
+    ),
     first=st.booleans(),
     seed=st.integers(0, 2**33),
 )
@@ -59,7 +63,9 @@ def test_picks_are_those_of_each_sample_alone(selection, source, m, keep, first,
 def test_no_mask_is_a_mask_of_real_tokens(selection, length):
     q, k = rows(2, length)
     index, none = select_indices(q, k, 4, selection, seed=3)
-    masked, counted = select_indices(q, k, 4, selection, seed=3, keep=torch.ones(2, length, dtype=torch.bool))
+    masked, counted = select_indices(
+        q, k, 4, selection, seed=3, keep=torch.ones(2, length, dtype=torch.bool)
+    )
     assert none is None
     assert counted is not None
     assert torch.equal(masked[counted].view_as(index), index)
@@ -99,14 +105,15 @@ def test_counts_and_ends_of_regular_distances(length, m, step, full, linspace):
 @settings(deadline=None, max_examples=30)
 def test_step_and_linspace_agree_where_m_divides_the_length(m, times):
     x = torch.zeros(1, 1, m * times, 1)
-    chosen = [select_indices(x, x, m, one)[0] for one in SPACED]
-    assert all(torch.equal(one, chosen[0]) for one in chosen)
+    chosen = [select_indices(x, x, m, way)[0] for way in SPACED]
+    assert all(torch.equal(indices, chosen[0]) for indices in chosen)
 
 
 @pytest.mark.parametrize("selection", [*SCORED, "random"])
 def test_the_first_token_replaces_the_worst_pick(selection):
     q, k = rows(3, 40, seed=1)
-    q[:, :, 4] = k[:, :, 4] = -0.5 if selection == "sum" else 0.0  # token 4 is the first real one, and a poor one
+    # token 4 is the first real one, and a poor one
+    q[:, :, 4] = k[:, :, 4] = -0.5 if selection == "sum" else 0.0
     keep = torch.ones(3, 40, dtype=torch.bool)
     keep[:, :4] = False
     free, _ = select_indices(q, k, 8, selection, keep=keep, seed=1)
@@ -114,7 +121,9 @@ def test_the_first_token_replaces_the_worst_pick(selection):
     assert counted is not None
     assert counted.all()
     assert (forced[..., 0] == 4).all()
-    for before, after in zip(free.flatten(0, 1).tolist(), forced.flatten(0, 1).tolist(), strict=True):
+    for before, after in zip(
+        free.flatten(0, 1).tolist(), forced.flatten(0, 1).tolist(), strict=True
+    ):
         assert len(set(after)) == 8
         assert len(set(after) - set(before)) <= 1
 
@@ -146,9 +155,12 @@ def test_random_picks_with_a_seed_depend_on_it_the_head_and_the_number_of_tokens
 @pytest.mark.ci
 def test_random_picks_are_spread_evenly():
     x = torch.zeros(1, 1, 50, 1)
-    drawn = torch.cat([select_indices(x, x, 5, "random", seed=seed)[0].flatten() for seed in range(2000)])
+    drawn = torch.cat(
+        [select_indices(x, x, 5, "random", seed=seed)[0].flatten() for seed in range(2000)]
+    )
     counts = torch.bincount(drawn, minlength=50).double()
-    # 2000 x 5 draws of 50 tokens: 200 each; chi-square of 49 degrees of freedom is below 90 but once in 3000 cases.
+    # 2000 x 5 draws of 50 tokens: 200 each; chi-square of 49 degrees of freedom is below 90 but
+    # once in 3000 cases.
     assert ((counts - 200) ** 2 / 200).sum() < 90
 
 

@@ -1,4 +1,6 @@
-"""The decoder around every causal mixer: what it scores, that no position sees a later one, decoding, refusals."""
+"""The decoder around every causal mixer: what it scores, that no position sees a later one,
+decoding, refusals.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves, tree_map
-from writing import VOCABULARY, causal_subjects, greedy, maker, model_of, prompts, text_spec, way_name, without_caches
+from writing import (
+    VOCABULARY,
+    causal_subjects,
+    greedy,
+    maker,
+    model_of,
+    prompts,
+    text_spec,
+    way_name,
+    without_caches,
+)
 
 from subquad.cost import counting
 from subquad.data import NO_LABEL
 from subquad.errors import ConfigError, DataError
-from subquad.nn import TokenScores
+from subquad.nn import TokenScores, as_output
 
 SUBJECTS = list(causal_subjects())
 LENGTHS, STEPS = (7, 4, 1), 13
@@ -20,13 +32,15 @@ SPEC = text_spec(max(LENGTHS) + STEPS)
 
 def test_every_kind_of_causal_mixer_is_found():
     assert {"causal_fourier", "identity", "mdfwa", "mega", "sfpc", "softmax", "wavelet"} <= {
-        one.resolved.found.name for one in SUBJECTS
+        subject.resolved.found.name for subject in SUBJECTS
     }
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=way_name)
 def test_decoding_with_caches_equals_decoding_without(subject):
-    """Token for token, prompts of three lengths in one batch; and both equal the forward pass over what was written."""
+    """Token for token, prompts of three lengths in one batch; and both equal the forward pass
+    over what was written.
+    """
     batch = prompts(LENGTHS)
     model = model_of("decoder", maker(subject), SPEC, tied=False)
     cached = model.caches
@@ -41,7 +55,8 @@ def test_decoding_with_caches_equals_decoding_without(subject):
             hidden, _ = model.write(whole, None)
         expected = F.linear(hidden, *model.head_weights())[0, length - 1 :]
         assert (logits[row] - expected).abs().max() < 1e-9 * expected.abs().max()
-    assert cached or subject.resolved.found.name == "mega"  # whose moving average is cut off in one of its ways
+    # the moving average of the one is cut off in one of its ways, the other sorts by hash
+    assert cached or subject.resolved.found.name in ("mega", "reformer")
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=way_name)
@@ -52,7 +67,10 @@ def test_no_position_sees_a_later_one(subject):
         other = {**batch, "inputs": batch["inputs"].clone()}
         other["inputs"][:, place:] = (other["inputs"][:, place:] + 3) % VOCABULARY
         with torch.no_grad():
-            before, after = (model.write(one["inputs"], one["keep"])[0][:, :place] for one in (batch, other))
+            before, after = (
+                model.write(inputs["inputs"], inputs["keep"])[0][:, :place]
+                for inputs in (batch, other)
+            )
         difference = (before - after).abs().max() / before.abs().max()
         assert difference == 0 if not subject.facts.leak else difference < 100 * subject.facts.leak
 
@@ -64,7 +82,9 @@ def test_scores_are_those_of_the_logits(tied):
     assert isinstance(scores, TokenScores)
     hidden, _ = model.write(batch["inputs"], batch["keep"])
     logits = F.linear(hidden, *model.head_weights())
-    expected = F.cross_entropy(logits.transpose(1, 2), batch["labels"], ignore_index=NO_LABEL, reduction="none")
+    expected = F.cross_entropy(
+        logits.transpose(1, 2), batch["labels"], ignore_index=NO_LABEL, reduction="none"
+    )
     assert torch.allclose(scores.loss.double(), expected, atol=1e-6)
     scores.loss.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters())
@@ -98,7 +118,9 @@ def test_beams_may_reorder_the_state_of_any_mixer(cached):
 
 @pytest.mark.parametrize("name", ["softmax", "mdfwa", "sfpc", "mega"])
 def test_a_step_costs_at_most_linearly_more(name):
-    """Counted FLOPs of the step after n, 2n and 4n tokens: each doubling adds at most twice what the last one added."""
+    """Counted FLOPs of the step after n, 2n and 4n tokens: each doubling adds at most twice what
+    the last one added.
+    """
     params, counts = {"operator": "shift"} if name == "sfpc" else {}, []
     model = model_of("decoder", maker(name, **params), text_spec(513))
     for length in (128, 256, 512):
@@ -114,7 +136,9 @@ def test_a_step_costs_at_most_linearly_more(name):
 
 def test_longer_texts_than_positions_are_refused():
     model = model_of("decoder", maker("softmax"), text_spec(6))
-    with pytest.raises(DataError, match=r"^backbone: 7 positions, but the position table was built for 6$"):
+    with pytest.raises(
+        DataError, match=r"^backbone: 7 positions, but the position table was built for 6$"
+    ):
         greedy(model, prompts((4, 6)), 2)
     with pytest.raises(ConfigError, match=r"sees later positions and cannot be causal"):
         model_of("decoder", maker("agf"), text_spec(6))
@@ -123,8 +147,27 @@ def test_longer_texts_than_positions_are_refused():
 def test_the_model_of_nanogpt():
     spec = text_spec(64)
     model = model_of(
-        "decoder", maker("softmax"), spec, num_layers=4, dim=128, num_heads=4, norm="pre", activation="gelu"
+        "decoder",
+        maker("softmax"),
+        spec,
+        num_layers=4,
+        dim=128,
+        num_heads=4,
+        norm="pre",
+        activation="gelu",
     )
     attention, feed_forward = 4 * 128 * 128 + 4 * 128, 2 * 4 * 128 * 128 + 5 * 128
     expected = 4 * (attention + feed_forward + 2 * 2 * 128) + 2 * 128 + (VOCABULARY + 64) * 128
-    assert sum(one.numel() for one in model.parameters()) == expected
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected
+
+
+@pytest.mark.parametrize("mixer", ["mega", "softmax"])
+def test_without_norms_a_layer_is_plain_sums(mixer):
+    model = model_of("decoder", maker(mixer), text_spec(6), num_layers=1, norm="none")
+    (layer,) = model.writing
+    tokens = prompts((6, 6))
+    x = model.embedding(tokens["inputs"])
+    mixed = x + as_output(layer.mixer(x, keep=tokens["keep"])).out
+    expected = mixed + layer.ffn(mixed)
+    torch.testing.assert_close(layer(x, tokens["keep"])[0], expected, rtol=1e-12, atol=1e-12)
+    assert not [name for name, _ in layer.named_parameters() if "norm" in name.partition(".")[0]]

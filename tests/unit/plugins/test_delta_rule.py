@@ -1,4 +1,6 @@
-"""Recurrences with a matrix as state: chunks against the recurrence, mixers against their formulas."""
+"""Recurrences with a matrix as state: chunks against the recurrence, mixers against their
+formulas.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,20 @@ def test_chunks_are_the_recurrence_with_all_gradients(length, replaced, going):
     torch.manual_seed(length)
     q, k = torch.randn(2, 2, 3, length, 4, dtype=torch.float64)
     v, k = torch.randn(2, 3, length, 6, dtype=torch.float64), F.normalize(k, dim=-1)
-    log_decay, beta = -3 * torch.rand(2, 3, length, dtype=torch.float64), torch.rand(2, 3, length, dtype=torch.float64)
+    log_decay, beta = (
+        -3 * torch.rand(2, 3, length, dtype=torch.float64),
+        torch.rand(2, 3, length, dtype=torch.float64),
+    )
     before = torch.randn(2, 3, 4, 6, dtype=torch.float64) if going else None
-    given = [one.requires_grad_() for one in (q, k, v, log_decay, *((beta,) if replaced else ()))]
+    given = [
+        tensor.requires_grad_() for tensor in (q, k, v, log_decay, *((beta,) if replaced else ()))
+    ]
     results = []
     for rule in (delta_rule, naive_delta_rule):
         out, state = rule(q, k, v, log_decay, beta if replaced else None, before)
-        results.append((out, state, *torch.autograd.grad(out.sin().sum() + state.cos().sum(), given)))
+        results.append(
+            (out, state, *torch.autograd.grad(out.sin().sum() + state.cos().sum(), given))
+        )
     for got, expected in zip(*results, strict=True):
         close(got, expected)
 
@@ -53,11 +62,17 @@ def normed(x):
 
 def test_retnet_is_its_parallel_form():
     torch.manual_seed(0)
-    mixer, x = RetNet(RetNetConfig(), Site(dim=8, num_heads=2)).double(), torch.randn(2, 9, 8, dtype=torch.float64)
+    mixer, x = (
+        RetNet(RetNetConfig(), Site(dim=8, num_heads=2)).double(),
+        torch.randn(2, 9, 8, dtype=torch.float64),
+    )
     place = torch.arange(9.0, dtype=torch.float64)
     angle = place[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
     turn = torch.polar(torch.ones_like(angle), angle)
-    q, k = (torch.complex(*heads(one(x), 2).chunk(2, -1)) * turn for one in (mixer.query, mixer.key))
+    q, k = (
+        torch.complex(*heads(project(x), 2).chunk(2, -1)) * turn
+        for project in (mixer.query, mixer.key)
+    )
     lag = place[:, None] - place
     decay = torch.stack([(1 - 2.0**-power) ** lag for power in (5, 6)]).tril()
     mixed = ((q @ k.mH).real / 2 * decay) @ heads(mixer.value(x), 2)
@@ -71,10 +86,14 @@ def test_gated_deltanet_is_its_recurrence(decays):
     mixer = GatedDeltaNet(DeltaConfig(decay=decays), Site(dim=8, num_heads=2)).double()
     x = torch.randn(2, 9, 8, dtype=torch.float64)
     joined = torch.cat([mixer.query(x), mixer.key(x), mixer.value(x)], -1)
-    joined = F.silu(F.conv1d(F.pad(joined.mT, (3, 0)), mixer.conv.weight[:, None], groups=32).mT)
-    q, k, v = (heads(one, 2) for one in joined.split([8, 8, 16], -1))
-    q, k = F.normalize(q, dim=-1) / 2, F.normalize(k, dim=-1)
-    state, rows, one = torch.zeros(2, 2, 4, 8, dtype=torch.float64), [], torch.eye(4, dtype=torch.float64)
+    joined = F.silu(F.conv1d(F.pad(joined.mT, (3, 0)), mixer.conv.weight[:, None], groups=24).mT)
+    q, k, v = (heads(part, 2) for part in joined.split([6, 6, 12], -1))
+    q, k = F.normalize(q, dim=-1) / 3**0.5, F.normalize(k, dim=-1)
+    state, rows, one = (
+        torch.zeros(2, 2, 3, 6, dtype=torch.float64),
+        [],
+        torch.eye(3, dtype=torch.float64),
+    )
     for t in range(9):
         beta = torch.sigmoid(mixer.beta(x[:, t]))[..., None, None]
         alpha = torch.ones_like(beta)
@@ -87,12 +106,29 @@ def test_gated_deltanet_is_its_recurrence(decays):
     close(mixer(x), mixer.out(normed(torch.stack(rows, 1)).flatten(2) * F.silu(mixer.gate(x))))
 
 
+@pytest.mark.parametrize(
+    ("params", "count"), [({}, 6), ({"key_width": 1.0}, 8), ({"key_width": 1.0, "expand": 1}, 5)]
+)
+def test_the_matrices_of_gated_deltanet_are_those_of_the_published_layer(params, count):
+    """D x D matrices; heads whose width is no multiple of 4 have whole channels too."""
+    mixer = GatedDeltaNet(DeltaConfig(**params), Site(dim=16, num_heads=2))
+    names = ("query", "key", "value", "gate", "out")
+    assert sum(mixer.get_submodule(name).weight.numel() for name in names) == count * 16**2
+    assert GatedDeltaNet(DeltaConfig(), Site(dim=10, num_heads=2)).query.weight.shape == (8, 10)
+
+
 def test_time_scales_are_trained_without_decay():
     rules = GatedDeltaNet(DeltaConfig(), Site(dim=8, num_heads=2)).parameter_rules()
-    assert {name: rule.weight_decay for name, rule in rules.items()} == {"log_rate": False, "decay.bias": False}
+    assert {name: rule.weight_decay for name, rule in rules.items()} == {
+        "log_rate": False,
+        "decay.bias": False,
+    }
     assert not GatedDeltaNet(DeltaConfig(decay=False), Site(dim=8, num_heads=2)).parameter_rules()
 
 
 def test_an_odd_head_width_is_refused():
-    with pytest.raises(ValueError, match="retnet turns pairs of channels and needs an even head width, got 6 / 2 = 3"):
+    with pytest.raises(
+        ValueError,
+        match="retnet turns pairs of channels and needs an even head width, got 6 / 2 = 3",
+    ):
         RetNetConfig().check(Site(dim=6, num_heads=2))

@@ -1,11 +1,13 @@
-"""Dropout from 16 bits: rates, scale, gradients, seeds, number formats, and where torch's runs instead."""
+"""Dropout from 16 bits: rates, scale, gradients, seeds, number formats, and where torch's runs
+instead.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from subquad.testing.subject import _NoDropout
+from subquad.testing.calls import _NoDropout
 from subquad_plugins.numerics import dropout as numerics
 from subquad_plugins.numerics.dropout import Dropout, dropout
 
@@ -20,7 +22,9 @@ def test_it_drops_as_many_as_it_says_and_scales_the_others(p, dtype):
     out = dropout(torch.ones(N, dtype=dtype), p)
     dropped = round(p * 65536) / 65536
     assert out.dtype == dtype
-    assert float((out == 0).double().mean()) == pytest.approx(dropped, abs=5 * (p * (1 - p) / N) ** 0.5)
+    assert float((out == 0).double().mean()) == pytest.approx(
+        dropped, abs=5 * (p * (1 - p) / N) ** 0.5
+    )
     assert set(out.unique().tolist()) == {0.0, float(torch.tensor(1 / (1 - dropped), dtype=dtype))}
 
 

@@ -1,4 +1,6 @@
-"""The encoder-decoder around mixers of three roles: what a target position sees, decoding, modalities, refusals."""
+"""The encoder-decoder around mixers of three roles: what a target position sees, decoding,
+modalities, refusals.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,16 @@ EVERY_CROSS = list(cross_subjects())
 def fits(subject) -> bool:
     """Whether a way to build a mixer takes so short sources."""
     try:
-        subject.config.check(Site(dim=8, num_heads=2, max_len=SPEC.lengths["target"], context_len=17, role="cross"))
+        subject.config.check(
+            Site(dim=8, num_heads=2, max_len=SPEC.lengths["target"], context_len=17, role="cross")
+        )
     except ValueError:
         return False
     return True
 
 
-CAUSAL, CROSS = list(causal_subjects()), [one for one in EVERY_CROSS if fits(one)]
-ROLES = [("decoder", one) for one in CAUSAL] + [("cross", one) for one in CROSS]
+CAUSAL, CROSS = list(causal_subjects()), [subject for subject in EVERY_CROSS if fits(subject)]
+ROLES = [("decoder", subject) for subject in CAUSAL] + [("cross", subject) for subject in CROSS]
 
 
 def role_name(case) -> str:
@@ -70,14 +74,18 @@ def hidden_of(model, batch) -> Tensor:
 
 
 def test_there_are_mixers_that_see_another_sequence():
-    assert "softmax" in {one.resolved.found.name for one in CROSS}
-    assert {one.resolved.found.name for one in CROSS} == {one.resolved.found.name for one in EVERY_CROSS}
+    assert "softmax" in {subject.resolved.found.name for subject in CROSS}
+    assert {subject.resolved.found.name for subject in CROSS} == {
+        subject.resolved.found.name for subject in EVERY_CROSS
+    }
 
 
 @pytest.mark.parametrize("case", ROLES, ids=role_name)
 @torch.no_grad()
 def test_decoding_equals_teaching_token_for_token(case):
-    """With caches, without, and the forward pass that is given what was written: the same logits at each place."""
+    """With caches, without, and the forward pass that is given what was written: the same logits
+    at each place.
+    """
     role, subject = case
     batch = documents(SOURCES, TARGETS, SPEC)
     model = small(make=by_role(**{role: subject}))
@@ -93,7 +101,10 @@ def test_decoding_equals_teaching_token_for_token(case):
 @pytest.mark.parametrize("case", ROLES, ids=role_name)
 def test_a_target_position_sees_the_source_and_no_later_target(case):
     role, subject = case
-    model, batch = small(make=by_role(**{role: subject})), documents(SOURCES[:1] * 2, TARGETS[:1] * 2, SPEC)
+    model, batch = (
+        small(make=by_role(**{role: subject})),
+        documents(SOURCES[:1] * 2, TARGETS[:1] * 2, SPEC),
+    )
     leak = subject.facts.leak
     with torch.no_grad():
         before = hidden_of(model, batch)
@@ -101,22 +112,32 @@ def test_a_target_position_sees_the_source_and_no_later_target(case):
             labels = batch["labels"].clone()
             labels[:, place:] = 2 + (labels[:, place:] + 1) % (VOCABULARY - 2)
             # The label of a place is given to the next one.
-            difference = (hidden_of(model, {**batch, "labels": labels}) - before)[:, : place + 1].abs().max()
+            difference = (
+                (hidden_of(model, {**batch, "labels": labels}) - before)[:, : place + 1].abs().max()
+            )
             assert difference == 0 if not leak else difference < 100 * leak * before.abs().max()
         for place in range(SOURCES[0]):
             inputs = batch["inputs"].clone()
             inputs[:, place] = 2 + (inputs[:, place] + 1) % (VOCABULARY - 2)
-            assert (hidden_of(model, {**batch, "inputs": inputs}) - before).abs().amax(-1).min() > 1e-9
+            assert (hidden_of(model, {**batch, "inputs": inputs}) - before).abs().amax(
+                -1
+            ).min() > 1e-9
 
 
 def test_teaching_gives_cross_entropy_and_every_weight_a_gradient():
     model, batch = small(), documents(SOURCES, TARGETS, SPEC)
     scores = model(batch).outputs
     logits = F.linear(hidden_of(model, batch), *model.head_weights())
-    expected = F.cross_entropy(logits.transpose(1, 2), batch["labels"], ignore_index=NO_LABEL, reduction="none")
+    expected = F.cross_entropy(
+        logits.transpose(1, 2), batch["labels"], ignore_index=NO_LABEL, reduction="none"
+    )
     assert torch.allclose(scores.loss.double(), expected, atol=1e-6)
     scores.loss.sum().backward()
-    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters() if weight.ndim > 1)
+    assert all(
+        weight.grad is not None and weight.grad.any()
+        for weight in model.parameters()
+        if weight.ndim > 1
+    )
 
 
 def test_the_first_token_is_preceded_by_the_end_token():
@@ -136,28 +157,32 @@ def test_padding_and_what_stands_in_it_has_no_influence():
     model = small(longer, by_role("mdfwa", cross="softmax"))
     batch = documents(SOURCES, TARGETS, longer)
     expected = model(batch).outputs.loss
-    cut = {name: one[:, :4] if name.endswith("titles") else one for name, one in batch.items()}
+    cut = {
+        name: tensor[:, :4] if name.endswith("titles") else tensor for name, tensor in batch.items()
+    }
     assert torch.allclose(model(cut).outputs.loss, expected, atol=1e-6)
     dirty = {**batch, "inputs": torch.where(batch["keep"], batch["inputs"], 7)}
-    dirty["inputs_figures"] = torch.where(batch["keep_figures"][..., None], batch["inputs_figures"], 9.0)
+    dirty["inputs_figures"] = torch.where(
+        batch["keep_figures"][..., None], batch["inputs_figures"], 9.0
+    )
     assert torch.allclose(model(dirty).outputs.loss, expected, atol=1e-6)
 
 
 def test_modalities_are_read_after_the_text_before_it_or_not_at_all():
     batch = documents(SOURCES, TARGETS, SPEC)
-    parts = {one: small(modalities=one).sources.parts for one in ("after", "before", "none")}
+    parts = {kind: small(modalities=kind).sources.parts for kind in ("after", "before", "none")}
     assert parts == {
         "after": ["inputs", "inputs_figures", "inputs_titles"],
         "before": ["inputs_figures", "inputs_titles", "inputs"],
         "none": ["inputs"],
     }
-    models = {one: small(modalities=one) for one in parts}
+    models = {part: small(modalities=part) for part in parts}
     assert models["after"].sources.length == 11 + 4 + 2
     changed = {**batch, "inputs_titles": (batch["inputs_titles"] + 1) % VOCABULARY}
-    for one, model in models.items():
+    for kind, model in models.items():
         with torch.no_grad():
             difference = (model(changed).outputs.loss - model(batch).outputs.loss).abs().amax(1)
-        assert bool((difference == 0).all()) is (one == "none")
+        assert bool((difference == 0).all()) is (kind == "none")
     assert models["none"].sources.modality is None
 
 
@@ -166,7 +191,16 @@ def test_each_role_and_layer_may_have_its_own_mixer():
     seen = []
 
     def make(site):
-        seen.append((site.role, site.layer_index, site.num_layers, site.causal, site.max_len, site.context_len))
+        seen.append(
+            (
+                site.role,
+                site.layer_index,
+                site.num_layers,
+                site.causal,
+                site.max_len,
+                site.context_len,
+            )
+        )
         return by_role("softmax", self="fourier")(site)
 
     model = model_of("encoder-decoder", make, SPEC, decoder_layers=1)
@@ -200,7 +234,9 @@ def test_the_source_is_read_once_and_beams_may_reorder_state_and_memory():
 
 @torch.no_grad()
 def test_a_step_costs_at_most_linearly_more():
-    """Counted FLOPs after n, 2n and 4n tokens: a doubling adds at most twice what the last one added."""
+    """Counted FLOPs after n, 2n and 4n tokens: a doubling adds at most twice what the last one
+    added.
+    """
     spec = sequence_spec(target=49)
     model, counts = small(spec), []
     logits, state, memory = model.start(documents((11,), (2,), spec))
@@ -214,11 +250,32 @@ def test_a_step_costs_at_most_linearly_more():
 
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigError, match=r"mixer CUR offers no decode cache across two sequences"):
-        model_of("encoder-decoder", by_role(cross=maker("cur", mode="different", num_indices=4)), SPEC)
+        model_of(
+            "encoder-decoder", by_role(cross=maker("cur", mode="different", num_indices=4)), SPEC
+        )
     with pytest.raises(ConfigError, match=r"^encoder-decoder: the data set names no end_token"):
         small(replace(SPEC, end_token=0))
-    plain = replace(SPEC, arrays={name: one for name, one in SPEC.arrays.items() if not name.startswith("inputs_")})
-    with pytest.raises(ConfigError, match=r"^encoder-decoder: modalities none has no effect, .* leave it at after$"):
+    plain = replace(
+        SPEC,
+        arrays={
+            name: array for name, array in SPEC.arrays.items() if not name.startswith("inputs_")
+        },
+    )
+    with pytest.raises(
+        ConfigError, match=r"^encoder-decoder: modalities none has no effect, .* leave it at after$"
+    ):
         small(plain, modalities="none")
-    with pytest.raises(DataError, match=r"^backbone: 15 positions, but the position table was built for 14$"):
+    with pytest.raises(
+        DataError, match=r"^backbone: 15 positions, but the position table was built for 14$"
+    ):
         greedy(small(), documents(SOURCES, TARGETS, SPEC), 15)
+
+
+def test_without_norms_source_and_target_are_plain_sums():
+    model = model_of("encoder-decoder", maker("softmax"), SPEC, num_layers=1, norm="none")
+    (layer,) = model.writing
+    x, source = (torch.randn(2, length, 8, dtype=torch.float64) for length in (9, 11))
+    mixed = x + layer.mixer(x).out
+    looked = mixed + layer.cross(mixed, context=source).out
+    expected = looked + layer.ffn(looked)
+    torch.testing.assert_close(layer(x, context=source)[0], expected, rtol=1e-12, atol=1e-12)

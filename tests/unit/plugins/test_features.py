@@ -1,4 +1,6 @@
-"""Attention by features against a sum over all pairs: outputs, gradients, masks, chunks, and what is refused."""
+"""Attention by features against a sum over all pairs: outputs, gradients, masks, chunks, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,28 @@ from hypothesis import strategies as st
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore
+from subquad.nn.kernels import REFERENCE, using
 from subquad.plugin import Site
 from subquad_plugins.cosformer import Config as CosformerConfig
 from subquad_plugins.cosformer.core import Cosformer
 from subquad_plugins.efficient import Config as EfficientConfig
 from subquad_plugins.efficient.core import Efficient
-from subquad_plugins.flowformer import Config as FlowformerConfig
-from subquad_plugins.flowformer.core import Flowformer
 from subquad_plugins.linear import Config as LinearConfig
 from subquad_plugins.linear.core import Linear
 from subquad_plugins.numerics.features import causal_product
-from subquad_plugins.numerics.positive_features import orthogonal_features
+from subquad_plugins.numerics.positive_features import orthogonal_features, positive_features
 from subquad_plugins.performer import Config as PerformerConfig
 from subquad_plugins.performer.core import Performer
 
 SITE, CAUSAL = (Site(dim=8, num_heads=2, max_len=200, causal=causal) for causal in (False, True))
 
 
-def pairs(weights: torch.Tensor, v: torch.Tensor, keep: torch.Tensor, causal: bool, eps: float) -> torch.Tensor:
-    """The definition: weights of all pairs of a query and a key, (B, H, L, L), and their weighted mean of v."""
+def pairs(
+    weights: torch.Tensor, v: torch.Tensor, keep: torch.Tensor, causal: bool, eps: float
+) -> torch.Tensor:
+    """The definition: weights of all pairs of a query and a key, (B, H, L, L), and their
+    weighted mean of v.
+    """
     seen = keep[:, None, None, :].expand_as(weights)
     weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
     return weights @ v / (weights.sum(-1, keepdim=True) + eps)
@@ -60,31 +65,6 @@ def test_linear_is_a_sum_over_all_pairs(length, causal, seed):
     agree(core, q, k, v, keep, pairs(weights, v, keep, causal, 1e-6))
 
 
-@settings(max_examples=8, deadline=None)
-@given(**LENGTHS)
-def test_cosformer_weighs_by_the_cosine_of_the_distance(length, causal, seed):
-    q, k, v, keep = drawn(length, seed)
-    place = keep.cumsum(1)
-    apart = (place[:, None, :, None] - place[:, None, None, :]).double()
-    weights = q.relu() @ k.relu().mT * torch.cos(math.pi / 2 / 200 * apart)
-    core = Cosformer(CosformerConfig(), CAUSAL if causal else SITE)
-    seen = keep[:, None, None, :].expand_as(weights)
-    weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
-    agree(core, q, k, v, keep, weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-6))
-
-
-@settings(max_examples=8, deadline=None)
-@given(**LENGTHS)
-def test_efficient_has_a_softmax_over_tokens_in_each_channel(length, causal, seed):
-    """Of those so far, where it is causal."""
-    q, k, v, keep = drawn(length, seed)
-    seen = keep[:, None, :].expand(2, length, length)
-    seen = (seen.tril() if causal else seen)[:, None, ..., None]
-    shares = k[:, :, None].masked_fill(~seen, -math.inf).softmax(3).nan_to_num()  # B H L(query) L(key) E
-    expected = torch.einsum("bhie,bhije,bhjf->bhif", q.softmax(-1), shares, v)
-    agree(Efficient(EfficientConfig(), CAUSAL if causal else SITE), q, k, v, keep, expected)
-
-
 def test_efficient_is_finite_whatever_the_keys_range():
     q, k, v = torch.randn(3, 1, 1, 100, 4)
     k = k * 1000
@@ -93,47 +73,46 @@ def test_efficient_is_finite_whatever_the_keys_range():
     assert float(found.abs().max()) <= float(v.abs().max()) * 1.001
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_flow_knows_only_real_tokens(causal):
-    """Padding anywhere: as the real tokens alone, in both directions."""
-    q, k, v, keep = drawn(90, 3)
-    core, real = Flowformer(FlowformerConfig(), CAUSAL if causal else SITE), keep[0].nonzero()[:, 0]
-    alone = core(q[:1, :, real], k[:1, :, real], v[:1, :, real])
-    found = core(q, k, v, query_keep=keep, key_keep=keep)[:1, :, real]
-    torch.testing.assert_close(found, alone, rtol=1e-11, atol=1e-12)
-
-
 def agree(core: AttentionCore, q, k, v, keep: torch.Tensor, expected: torch.Tensor) -> None:
     """Outputs at real tokens, and all gradients of them."""
     found = core(q, k, v, query_keep=keep, key_keep=keep)
     real = keep[:, None, :, None]
     torch.testing.assert_close(found * real, expected * real, rtol=1e-11, atol=1e-12)
-    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * real
-    mine, theirs = (torch.autograd.grad((one * weight).sum(), (q, k, v)) for one in (found, expected))
+    weight = (
+        torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        * real
+    )
+    mine, theirs = (
+        torch.autograd.grad((output * weight).sum(), (q, k, v)) for output in (found, expected)
+    )
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_many_features_estimate_softmax_attention(causal):
-    """Of small queries and keys: the variance grows with exp of their sizes."""
-    q, k, v, keep = drawn(40, 5)
-    site = CAUSAL if causal else SITE
-    q, k, v = 0.5 * q.detach(), 0.5 * k.detach(), v.detach()
-    found = Performer(PerformerConfig(num_features=10_000), site).double()(q, k, v, query_keep=keep, key_keep=keep)
-    expected = pairs((q @ k.mT / 2).exp(), v, keep, causal, 0.0)
-    real = keep[:, None, :, None]
-    assert float(((found - expected) * real).norm() / (expected * real).norm()) < 0.03
 
 
 def test_features_of_a_block_are_orthogonal_and_belong_to_seed_and_layer():
     drawn = orthogonal_features(10, 4, 7).double()
     for block in (drawn[:4], drawn[4:8]):
-        torch.testing.assert_close(block @ block.T, torch.diag(block.square().sum(1)), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            block @ block.T, torch.diag(block.square().sum(1)), rtol=0, atol=1e-5
+        )
     cores = [
-        Performer(PerformerConfig(), Site(dim=8, seed=seed, layer_index=i)) for seed, i in ((0, 0), (0, 1), (1, 0))
+        Performer(PerformerConfig(), Site(dim=8, seed=seed, layer_index=i))
+        for seed, i in ((0, 0), (0, 1), (1, 0))
     ]
     assert len({tuple(core.projection.flatten().tolist()) for core in cores}) == 3
     assert torch.equal(cores[0].projection, Performer(PerformerConfig(), Site(dim=8)).projection)
+
+
+@pytest.mark.parametrize("implementation", ["in-place", REFERENCE])
+def test_the_largest_exponent_of_all_is_a_real_tokens(implementation):
+    x = torch.randn(2, 2, 6, 4, generator=torch.Generator().manual_seed(0))
+    x[:, :, -2:] *= 100
+    projection = orthogonal_features(8, 4, seed=1)
+    keep = torch.ones(2, 1, 6, 1, dtype=torch.bool)
+    keep[:, :, -2:] = False
+    with using({"performer.features": implementation}):
+        padded = positive_features(x, projection, "all", keep)
+        alone = positive_features(x[:, :, :-2], projection, "all", None)
+    torch.testing.assert_close(padded[:, :, :-2], alone)
 
 
 def test_features_are_drawn_anew_in_training_only():
@@ -142,7 +121,7 @@ def test_features_are_drawn_anew_in_training_only():
     for training in (True, True, True, False, False, True):
         core.train(training)(x, x, x)
         seen.append(tuple(core.projection.flatten().tolist()))
-    assert [seen.index(one) for one in seen] == [0, 1, 1, 1, 1, 5]
+    assert [seen.index(length) for length in seen] == [0, 1, 1, 1, 1, 5]
 
 
 def test_causal_sums_go_on_from_those_before():
@@ -163,7 +142,9 @@ def test_elu_features_keep_their_digits_far_below_zero():
 
 def test_a_causal_core_takes_as_many_queries_as_keys():
     q, k = torch.zeros(1, 2, 7, 4), torch.zeros(1, 2, 11, 4)
-    with pytest.raises(PluginError, match="linear: causal attention needs as many queries as keys, got 7 and 11"):
+    with pytest.raises(
+        PluginError, match="linear: causal attention needs as many queries as keys, got 7 and 11"
+    ):
         Linear(LinearConfig(), CAUSAL)(q, k, k)
 
 

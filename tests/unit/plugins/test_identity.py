@@ -19,14 +19,17 @@ def test_no_token_sees_another():
     mixer, x = Identity(Config(), SITE).double(), torch.randn(2, 5, 8, dtype=torch.float64)
     for position in range(5):
         alone = mixer(x[:, position : position + 1])
-        torch.testing.assert_close(mixer(x)[:, position : position + 1], alone, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(
+            mixer(x)[:, position : position + 1], alone, rtol=1e-13, atol=1e-13
+        )
 
 
 def test_projections_have_the_names_and_shapes_of_attention():
     attention = AttentionMixer(Softmax(SoftmaxConfig(), SITE), SITE).state_dict()
     control = Identity(Config(), SITE).state_dict()
     assert {name: value.shape for name, value in control.items()} == {
-        name: attention[name].shape for name in ("value.weight", "value.bias", "out.weight", "out.bias")
+        name: attention[name].shape
+        for name in ("value.weight", "value.bias", "out.weight", "out.bias")
     }
 
 
@@ -37,4 +40,8 @@ def test_without_projections_the_output_is_zero():
 
 
 def test_facts():
-    assert (PLUGIN.facts.causal, PLUGIN.facts.padding_invariant, PLUGIN.facts.complexity) == ("always", True, "L")
+    assert (PLUGIN.facts.causal, PLUGIN.facts.padding_invariant, PLUGIN.facts.complexity) == (
+        "always",
+        True,
+        "L",
+    )

@@ -1,4 +1,6 @@
-"""Light halves of the built-in plugins import neither torch nor a data library, and name a heavy half that exists."""
+"""Light halves of the built-in plugins import neither torch nor a data library, and name a heavy
+half that exists.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ LIGHT = [
 def test_descriptors_load_without_torch():
     code = (
         f"import sys, importlib; [importlib.import_module(name) for name in {LIGHT!r}]; "
-        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy', 'pywt', 'timm'} & set(sys.modules)))"
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy', "
+        "'pywt', 'timm'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""The Long Range Arena recipes against what was published: parameter counts, training settings, AGF's best settings.
+"""The Long Range Arena recipes against what was published: parameter counts, training settings,
+AGF's best settings.
 
 The published figures are written down here a second time, so that a slip in a recipe shows.
 """
@@ -35,8 +36,20 @@ TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 FROZEN = 2
 """The authors' AGF keeps each layer's constant coefficient as a frozen parameter; ours is none."""
 
-AGF_COUNTS = {"listops": 218_134, "text": 182_286, "retrieval": 403_470, "image": 183_318, "pathfinder": 182_286}
-SOFTMAX_COUNTS = {"listops": 209_802, "text": 173_954, "retrieval": 395_138, "image": 174_986, "pathfinder": 173_954}
+AGF_COUNTS = {
+    "listops": 218_134,
+    "text": 182_286,
+    "retrieval": 403_470,
+    "image": 183_318,
+    "pathfinder": 182_286,
+}
+SOFTMAX_COUNTS = {
+    "listops": 209_802,
+    "text": 173_954,
+    "retrieval": 395_138,
+    "image": 174_986,
+    "pathfinder": 173_954,
+}
 
 SPECS = {
     "listops": DataSpec.tokens(max_len=2048, vocab_size=17, num_classes=10),
@@ -62,7 +75,9 @@ AGF_BEST = {
     "image": {"agf-paper": (7, 0.01, 2.0, -1.0), "agf-code": (6, 0.1, 1.5, 2.0)},
     "pathfinder": {"agf-paper": (3, 1e-4, 1.5, -1.0), "agf-code": (4, 1e-4, 1.5, -1.0)},
 }
-"""Order, weight of the orthogonality loss, a, b: the paper's appendix, and the script of the released code."""
+"""Order, weight of the orthogonality loss, a, b: the paper's appendix, and the script of the
+released code.
+"""
 
 
 def agf(site: Site) -> TokenMixer:
@@ -85,13 +100,15 @@ def written(task: str) -> dict[str, Any]:
 def build(task: str, make_mixer: Any) -> Any:
     """The backbone of a recipe on the data set's description."""
     backbone, spec = written(task)["backbone"], SPECS[task]
-    kind = {"encoder": Encoder, "dual-encoder": DualEncoder}[backbone["name"].removeprefix("subquad:")]
+    kind = {"encoder": Encoder, "dual-encoder": DualEncoder}[
+        backbone["name"].removeprefix("subquad:")
+    ]
     context = BackboneContext(spec=spec, num_outputs=spec.num_classes, make_mixer=make_mixer)
     return kind(Config(**backbone["params"]), context)
 
 
 def count(model: torch.nn.Module) -> int:
-    return sum(one.numel() for one in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -115,8 +132,12 @@ def rows_of(task: str) -> dict[str, Run]:
 def cells(name: str, *overrides: str) -> dict[str, Run]:
     """The cells of a recipe by label, as the command line would run them."""
     layers, _ = read_layers(name, Path.cwd(), recipes)
-    axes = next(one.data["matrix"]["dataset"] for one in layers if "dataset" in one.data.get("matrix", {}))
-    named = {one if isinstance(one, str) else one["name"] for one in axes}
+    axes = next(
+        layer.data["matrix"]["dataset"]
+        for layer in layers
+        if "dataset" in layer.data.get("matrix", {})
+    )
+    named = {axis if isinstance(axis, str) else axis["name"] for axis in axes}
     if missing := sorted(named - {row.full_name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
     return {cell.label: cell for cell in load_study(name, overrides).runs}
@@ -126,9 +147,24 @@ def cells(name: str, *overrides: str) -> dict[str, Run]:
 def test_recipes_train_as_published(task):
     for cell in rows_of(task).values():
         train = cell.experiment.train
-        assert (train.batch_size, train.steps, train.warmup_steps, train.eval_every_steps) == SCHEDULES[task]
-        assert (train.optimizer, train.lr, train.eps, train.weight_decay) == ("adamw", 1e-4, 1e-6, 0.0)
-        assert (train.beta1, train.beta2, train.schedule, train.clip_norm) == (0.9, 0.999, "one-cycle", None)
+        assert (
+            train.batch_size,
+            train.steps,
+            train.warmup_steps,
+            train.eval_every_steps,
+        ) == SCHEDULES[task]
+        assert (train.optimizer, train.lr, train.eps, train.weight_decay) == (
+            "adamw",
+            1e-4,
+            1e-6,
+            0.0,
+        )
+        assert (train.beta1, train.beta2, train.schedule, train.clip_norm) == (
+            0.9,
+            0.999,
+            "one-cycle",
+            None,
+        )
         assert (train.epochs, train.eval_every_epochs, train.patience) == (None, None, None)
         assert cell.experiment.protocol == "honest"
 
@@ -138,7 +174,12 @@ def test_recipes_hold_the_best_published_settings_of_agf(task):
     for label, best in AGF_BEST[task].items():
         config: Any = rows_of(task)[f"{task}-{label}-seed0"].mixer_config
         assert (config.order, config.ortho_weight, config.jacobi_a, config.jacobi_b) == best
-        assert (config.basis, config.fix_identity, config.coeff_activation, config.mask_padding) == (
+        assert (
+            config.basis,
+            config.fix_identity,
+            config.coeff_activation,
+            config.mask_padding,
+        ) == (
             "jacobi",
             True,
             "tanh",
@@ -151,20 +192,34 @@ def test_the_study_of_cur_has_its_settings():
     assert len(study) == 5 * 5 * 5
     for task in TASKS:
         config: Any = study[f"{task}-cur-seed0"].mixer_config
-        assert (config.num_indices, config.selection, config.iterations, config.function) == (64, "abs", 6, "softmax")
+        assert (config.num_indices, config.selection, config.iterations, config.function) == (
+            64,
+            "abs",
+            6,
+            "softmax",
+        )
         laplace = "laplace" if task in ("image", "pathfinder") else "softmax"
         for name in ("mega", "megacur"):
             chosen: Any = study[f"{task}-{name}-seed0"].mixer_config
             assert chosen.attention == laplace
-    assert study["text-cur-seed0"].experiment.dataset.params["max_len"] == 4096
+    lengths = [study[f"{task}-cur-seed0"].experiment.dataset.params for task in TASKS[:3]]
+    assert [params["max_len"] for params in lengths] == [1024, 2048, 4096]
 
 
-@pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(("-smoke", "-small"))])
-def test_small_recipes_need_no_files_but_pictures_that_are_not_generated_shipped_or_downloaded(name):
+@pytest.mark.parametrize(
+    "name", [name for name in recipes() if name.endswith(("-smoke", "-small"))]
+)
+def test_small_recipes_need_no_files_but_pictures_that_are_not_generated_shipped_or_downloaded(
+    name,
+):
     plan = load_study(name)
     assert plan.name == name
     datasets = [cell.experiment.dataset for cell in plan.runs]
-    assert all(one.params.get("path") is None for one in datasets if one.name != "subquad:imagenet")
+    assert all(
+        dataset.params.get("path") is None
+        for dataset in datasets
+        if dataset.name != "subquad:imagenet"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))
@@ -176,7 +231,7 @@ def test_every_recipe_loads_and_says_what_it_is(name):
 def test_the_commands_of_the_documentation_load():
     text = (Path(__file__).parents[3] / "docs" / "how-to" / "lra.md").read_text(encoding="utf-8")
     commands = re.findall(r"^subquad train (.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
-    assert len(commands) == 10
+    assert len(commands) == 18
     for command in commands:
         name, *overrides = shlex.split(command)
         assert load_study(name, overrides).runs
@@ -202,9 +257,13 @@ def test_token_tables_that_do_not_suit_the_data_are_refused():
 
     tokens = DataSpec.tokens(max_len=6, vocab_size=9, num_classes=2)
     with pytest.raises(
-        ConfigError, match=r"vocab_size 8 is less than the data set's 9 tokens: use 9 or more, or null$"
+        ConfigError,
+        match=r"vocab_size 8 is less than the data set's 9 tokens: use 9 or more, or null$",
     ):
         encoder(tokens, 8)
     series = DataSpec.series(max_len=6, channels=2, num_classes=2)
-    with pytest.raises(ConfigError, match=r"vocab_size 8 has no effect with a data set of series: leave it at null$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"vocab_size 8 has no effect with a data set of series: leave it at null$",
+    ):
         encoder(series, 8)

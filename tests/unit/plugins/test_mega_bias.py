@@ -46,7 +46,11 @@ def test_gradients_of_dense_rows_and_columns_agree():
     weight = torch.randn(9, 9, dtype=torch.float64)
     grads = [
         torch.autograd.grad((made * weight).sum(), distances)[0]
-        for made in (dense_bias(distances), bias_rows(distances, every), bias_columns(distances, every))
+        for made in (
+            dense_bias(distances),
+            bias_rows(distances, every),
+            bias_columns(distances, every),
+        )
     ]
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-13)
     torch.testing.assert_close(grads[2], grads[0], rtol=0, atol=1e-13)
@@ -54,7 +58,9 @@ def test_gradients_of_dense_rows_and_columns_agree():
 
 def test_a_sequence_longer_than_the_table_is_refused():
     simple, rotary = biases()
-    with pytest.raises(PluginError, match="a sequence of 13 tokens is too long for a relative bias of 12 positions"):
+    with pytest.raises(
+        PluginError, match="a sequence of 13 tokens is too long for a relative bias of 12 positions"
+    ):
         simple.distances(13)
     assert rotary.distances(1300).shape == (2599,)
 

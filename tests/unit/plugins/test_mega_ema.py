@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensors import drawn
 
 from subquad_plugins.mega.ema import DampedEMA, ema_kernel, ema_rates, ema_step
 from subquad_plugins.mega.naive import ema
@@ -22,10 +23,6 @@ def coefficients(module: DampedEMA) -> list[torch.Tensor]:
     return [module.get_parameter(name) for name in NAMES]
 
 
-def tokens(batch=2, length=9, dim=5) -> torch.Tensor:
-    return torch.randn(batch, length, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-
-
 @pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 100])
 @pytest.mark.parametrize("ema_dim", [1, 4])
 def test_kernel_is_the_sum_of_powers(length, ema_dim):
@@ -33,7 +30,9 @@ def test_kernel_is_the_sum_of_powers(length, ema_dim):
     parts = coefficients(module)
     weight, log_decay = ema_rates(*parts[:2])
     assert torch.equal(weight, parts[0].sigmoid())
-    torch.testing.assert_close(log_decay.exp(), 1 - parts[0].sigmoid() * parts[1].sigmoid(), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        log_decay.exp(), 1 - parts[0].sigmoid() * parts[1].sigmoid(), rtol=1e-14, atol=0
+    )
     for lag in range(length):
         expected = (weight * parts[2] * parts[3] * log_decay.exp() ** lag).sum(1) / ema_dim**0.5
         torch.testing.assert_close(module.kernel(length)[:, lag], expected, rtol=1e-12, atol=1e-13)
@@ -43,51 +42,16 @@ def test_kernel_is_the_sum_of_powers(length, ema_dim):
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("truncation", [0, 1, 4, 50])
 def test_convolution_equals_the_recursion(length, bidirectional, truncation):
-    module, x = average(bidirectional=bidirectional, truncation=truncation), tokens(length=length)
+    module, x = average(bidirectional=bidirectional, truncation=truncation), drawn(2, length, 5)
     weights = {f"ema.{name}": value for name, value in module.state_dict().items()}
     expected = torch.stack([ema(sample, weights, truncation) for sample in x]) + x * module.skip
     torch.testing.assert_close(module(x), torch.nn.functional.silu(expected), rtol=0, atol=1e-12)
 
 
-def test_both_ways_the_token_itself_counts_twice():
-    module, x = average(bidirectional=True), tokens(length=6)
-    past, future = module.kernel(6).chunk(2)
-    places = torch.arange(6)
-    lags = (places[:, None] - places).clamp_min(0), (places - places[:, None]).clamp_min(0)
-    dense = past[:, lags[0]] * (places[:, None] >= places) + future[:, lags[1]] * (places >= places[:, None])
-    torch.testing.assert_close(dense[:, 2, 2], past[:, 0] + future[:, 0], rtol=0, atol=0)
-    expected = torch.nn.functional.silu(torch.einsum("dts,bsd->btd", dense, x) + x * module.skip)
-    torch.testing.assert_close(module(x), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_padding_enters_as_zeros(bidirectional):
-    module, x = average(bidirectional=bidirectional), tokens(length=9)
-    keep = torch.ones(2, 9, dtype=torch.bool)
-    keep[0, 6:], keep[1, :4] = False, False
-    out = module(x, keep)
-    torch.testing.assert_close(out[0, :6], module(x[:1, :6])[0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(out[1, 4:], module(x[1:, 4:])[0], rtol=0, atol=1e-12)
-    garbage = module(x.masked_fill(~keep[..., None], 1e6), keep)
-    assert torch.equal(garbage[keep], out[keep])
-
-
-def test_steps_from_zero_equal_the_convolution():
-    module, x = average(), tokens()
-    state, out = torch.zeros(2, 5, 3, dtype=torch.float64), module(x)
-    for t in range(9):
-        before = state.clone()
-        step, new = module.step(x[:, t], state)
-        assert torch.equal(state, before)
-        torch.testing.assert_close(step, out[:, t], rtol=0, atol=1e-12)
-        state = new
-    torch.testing.assert_close(module.start(x), state, rtol=1e-12, atol=1e-13)
-
-
 @settings(deadline=None, max_examples=15)
 @given(lengths=st.lists(st.integers(0, 150), min_size=2, max_size=2))
 def test_the_state_after_each_samples_own_length(lengths):
-    module, x = average(), tokens(length=150)
+    module, x = average(), drawn(2, 150, 5)
     keep = torch.arange(150) < torch.tensor(lengths)[:, None]
     states = module.start(x, keep)
     for sample, length in enumerate(lengths):
@@ -95,20 +59,6 @@ def test_the_state_after_each_samples_own_length(lengths):
         for t in range(length):
             _, state = ema_step(x[sample : sample + 1, t], state, *coefficients(module))
         torch.testing.assert_close(states[sample], state[0], rtol=1e-11, atol=1e-12)
-
-
-@settings(deadline=None, max_examples=15)
-@given(scale=st.floats(-3, 3), length=st.integers(1, 20))
-def test_average_is_linear(scale, length):
-    module, x, other = average(bidirectional=True), tokens(length=length), tokens(length=length).flip(0)
-    weights = {f"ema.{name}": value for name, value in module.state_dict().items()}
-    torch.testing.assert_close(
-        ema(x[0] + scale * other[0], weights), ema(x[0], weights) + scale * ema(other[0], weights), rtol=0, atol=1e-11
-    )
-    kernel = module.kernel(length)
-    with torch.no_grad():
-        module.projection.mul_(scale)
-    torch.testing.assert_close(module.kernel(length), scale * kernel, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

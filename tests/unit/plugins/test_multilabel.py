@@ -37,7 +37,9 @@ def final(outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> dict[str, fl
 def test_loss_is_the_sum_over_known_labels():
     outputs, batch = sample()
     loss, weight = task(positive_weight=3.0).loss(outputs, batch)
-    wanted = F.binary_cross_entropy_with_logits(outputs, batch["labels"], pos_weight=torch.tensor(3.0))
+    wanted = F.binary_cross_entropy_with_logits(
+        outputs, batch["labels"], pos_weight=torch.tensor(3.0)
+    )
     torch.testing.assert_close(loss / weight, wanted)
     assert float(weight) == task().weight(batch) == 200
 
@@ -46,12 +48,16 @@ def test_scores_are_those_of_scikit_learn():
     outputs, batch = sample()
     labels, named = batch["labels"].numpy(), outputs.numpy() > 0
     found = final(outputs, batch)
-    assert found["mean_average_precision"] == pytest.approx(average_precision_score(labels, outputs.numpy()), rel=1e-12)
+    assert found["mean_average_precision"] == pytest.approx(
+        average_precision_score(labels, outputs.numpy()), rel=1e-12
+    )
     assert found["macro_f1"] == pytest.approx(f1_score(labels, named, average="macro"), rel=1e-12)
     assert found["micro_f1"] == pytest.approx(f1_score(labels, named, average="micro"), rel=1e-12)
     assert found["exact_match"] == pytest.approx(accuracy_score(labels, named), rel=1e-12)
     during = task().metrics(task().sums(outputs, batch))
-    assert {name: found[name] for name in ("macro_f1", "micro_f1", "exact_match")}.items() <= during.items()
+    assert {
+        name: found[name] for name in ("macro_f1", "micro_f1", "exact_match")
+    }.items() <= during.items()
 
 
 @settings(max_examples=50, deadline=None)
@@ -74,12 +80,16 @@ def test_unknown_labels_take_no_part():
     assert outputs.grad is not None
     assert not outputs.grad[labels.isnan()].any()
     found, known = final(outputs.detach(), {"labels": labels}), ~labels[:, 1].isnan()
-    alone = final(outputs.detach()[known][:, 1:2].repeat(1, 4), {"labels": labels[known][:, 1:2].repeat(1, 4)})
+    alone = final(
+        outputs.detach()[known][:, 1:2].repeat(1, 4), {"labels": labels[known][:, 1:2].repeat(1, 4)}
+    )
     every = [average_precision(outputs.detach()[:, c], labels[:, c]) for c in range(4)]
     assert alone["mean_average_precision"] == pytest.approx(every[1])
     assert found["mean_average_precision"] == pytest.approx(np.mean(every))
     rows = [row for row in range(50) if row != 3]
-    hits = [(((outputs[row] > 0) == (labels[row] == 1)) | labels[row].isnan()).all() for row in rows]
+    hits = [
+        (((outputs[row] > 0) == (labels[row] == 1)) | labels[row].isnan()).all() for row in rows
+    ]
     assert found["exact_match"] == pytest.approx(np.mean(hits))
 
 
@@ -93,7 +103,9 @@ def test_classes_that_do_not_occur_are_left_out():
 
 
 def test_nothing_labelled_is_no_number():
-    found = task().metrics(task().sums(torch.zeros(2, 4), {"labels": torch.full((2, 4), torch.nan)}))
+    found = task().metrics(
+        task().sums(torch.zeros(2, 4), {"labels": torch.full((2, 4), torch.nan)})
+    )
     assert all(math.isnan(found[name]) for name in ("loss", "exact_match"))
     assert found["micro_f1"] == found["macro_f1"] == 0
 
@@ -103,8 +115,10 @@ def test_sums_add_up_over_batches(cuts: tuple[int, ...]):
     outputs, batch = sample()
     parts = [slice(*ends) for ends in pairwise((0, *cuts, 50))]
     found = [task().sums(outputs[part], {"labels": batch["labels"][part]}) for part in parts]
-    added = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
-    assert task().metrics(added) == pytest.approx(task().metrics(task().sums(outputs, batch)), rel=1e-6)
+    added = {name: torch.stack([sums[name] for sums in found]).sum(0) for name in found[0]}
+    assert task().metrics(added) == pytest.approx(
+        task().metrics(task().sums(outputs, batch)), rel=1e-6
+    )
 
 
 def test_the_best_is_chosen_by_the_loss_and_tables_compare_precision():
@@ -113,9 +127,13 @@ def test_the_best_is_chosen_by_the_loss_and_tables_compare_precision():
 
 
 def test_what_is_refused():
-    with pytest.raises(DataError, match="task multilabel needs a data set of several labels, this one labels class"):
+    with pytest.raises(
+        DataError, match="task multilabel needs a data set of several labels, this one labels class"
+    ):
         Multilabel(Config(), DataSpec.series(4, 1, num_classes=2))
-    with pytest.raises(PluginError, match=r"outputs of shape \(50, 3\) do not fit labels of shape \(50, 4\)"):
+    with pytest.raises(
+        PluginError, match=r"outputs of shape \(50, 3\) do not fit labels of shape \(50, 4\)"
+    ):
         task().loss(torch.zeros(50, 3), sample()[1])
     with pytest.raises(ValueError, match="the labels not 0, 1 or unknown"):
         task().rescore({"logit": torch.zeros(2, 4), "label": torch.full((2, 4), 2.0)})

@@ -1,4 +1,6 @@
-"""The published forms that speed is compared with: the same numbers as the mixers, from the same weights."""
+"""The published forms that speed is compared with: the same numbers as the mixers, from the same
+weights.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +17,10 @@ from subquad.registry import make_mixer, resolve
 FORMS = [
     ("agf", {}),
     ("agf", {"order": 5, "jacobi_a": 2.0, "jacobi_b": -1.0}),
-    ("agf", {"order": 1, "fix_identity": False, "ortho_norm": "frobenius", "sigma_map": "symmetric"}),
+    (
+        "agf",
+        {"order": 1, "fix_identity": False, "ortho_norm": "frobenius", "sigma_map": "symmetric"},
+    ),
     ("agf", {"order": 4, "basis": "chebyshev", "coeff_activation": "none", "ortho_weight": 0.0}),
     ("nystrom", {"num_landmarks": 4}),
     ("nystrom", {"num_landmarks": 8, "conv_kernel": 0, "iterations": 2}),
@@ -29,7 +34,7 @@ def both(name: str, params: dict[str, Any], length: int = 16) -> list[torch.nn.M
     assert ours.plugin.published is not None
     theirs = replace(ours, plugin=replace(ours.plugin, build=ours.plugin.published.build))
     torch.manual_seed(0)
-    mixers = [make_mixer(one, parameters(one, params), site).double() for one in (ours, theirs)]
+    mixers = [make_mixer(name, parameters(name, params), site).double() for name in (ours, theirs)]
     with torch.no_grad():
         for weight in mixers[0].parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -50,8 +55,12 @@ def test_outputs_losses_and_gradients_are_the_same(name, params, masked):
     for mixer in (ours, theirs):
         result = as_output(mixer(x, keep=keep if masked else None))
         values = [result.out, *result.losses.values()]
-        grads = torch.autograd.grad(sum(one.square().sum() for one in values), [x, *mixer.parameters()])
-        found.append(dict(zip(["x", *(key for key, _ in mixer.named_parameters())], grads, strict=True)))
+        grads = torch.autograd.grad(
+            sum(value.square().sum() for value in values), [x, *mixer.parameters()]
+        )
+        found.append(
+            dict(zip(["x", *(key for key, _ in mixer.named_parameters())], grads, strict=True))
+        )
         found[-1] |= {"out": result.out, **result.losses}
     assert set(found[0]) == set(found[1])
     for key, value in found[0].items():
@@ -64,7 +73,11 @@ def test_outputs_losses_and_gradients_are_the_same(name, params, masked):
     ("name", "params", "message"),
     [
         ("agf", {"form": "uv"}, "agf: the published form has form svd"),
-        ("nystrom", {"num_landmarks": 5}, "nystrom: the published form needs lengths that are multiples of 5"),
+        (
+            "nystrom",
+            {"num_landmarks": 5},
+            "nystrom: the published form needs lengths that are multiples of 5",
+        ),
     ],
 )
 def test_what_was_not_published_is_refused(name, params, message):

@@ -21,7 +21,9 @@ VALUES = {"wind": (10.0, 2.0), "rain": (-1.0, 0.5)}
 
 
 def task(values: dict[str, tuple[float, float]] = VALUES, **params: str) -> Regression:
-    return Regression(Config.model_validate(params), DataSpec.series(4, 1, target="values", values=values))
+    return Regression(
+        Config.model_validate(params), DataSpec.series(4, 1, target="values", values=values)
+    )
 
 
 def sample(count: int = 30, seed: int = 0) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -76,7 +78,9 @@ def test_missing_labels_take_no_part():
 def test_a_value_without_labels_or_of_one_label_is_left_out():
     outputs, batch = sample()
     none = torch.stack([batch["labels"][:, 0], torch.full((30,), torch.nan)], 1)
-    only = Regression(Config(), DataSpec.series(4, 1, target="values", values={"wind": VALUES["wind"]}))
+    only = Regression(
+        Config(), DataSpec.series(4, 1, target="values", values={"wind": VALUES["wind"]})
+    )
     found = task().metrics(task().sums(outputs, {"labels": none}))
     assert found == pytest.approx(only.metrics(only.sums(outputs[:, :1], {"labels": none[:, :1]})))
     same = torch.full((30, 2), 0.1)
@@ -87,10 +91,15 @@ def test_a_value_without_labels_or_of_one_label_is_left_out():
 @given(cut=st.integers(1, 29), seed=st.integers(0, 100))
 def test_sums_add_up_over_batches(cut: int, seed: int):
     outputs, batch = sample(seed=seed)
-    pieces = [(outputs[part], {"labels": batch["labels"][part]}) for part in (slice(cut), slice(cut, None))]
+    pieces = [
+        (outputs[part], {"labels": batch["labels"][part]})
+        for part in (slice(cut), slice(cut, None))
+    ]
     found = [task().sums(*piece) for piece in pieces]
     added = {name: found[0][name] + found[1][name] for name in found[0]}
-    assert task().metrics(added) == pytest.approx(task().metrics(task().sums(outputs, batch)), rel=1e-6)
+    assert task().metrics(added) == pytest.approx(
+        task().metrics(task().sums(outputs, batch)), rel=1e-6
+    )
 
 
 def test_answers_are_named_and_in_units_of_the_labels():
@@ -99,17 +108,28 @@ def test_answers_are_named_and_in_units_of_the_labels():
             return type("Output", (), {"outputs": torch.ones(3, 2)})
 
     answers = task().decode(Constant(), {})  # type: ignore[arg-type]
-    assert {name: one.tolist() for name, one in answers.items()} == {"wind": [12.0] * 3, "rain": [-0.5] * 3}
+    assert {name: answer.tolist() for name, answer in answers.items()} == {
+        "wind": [12.0] * 3,
+        "rain": [-0.5] * 3,
+    }
 
 
 def test_the_best_is_chosen_by_the_loss_and_tables_compare_errors():
-    assert (PLUGIN.metric, PLUGIN.mode, list(PLUGIN.tested)) == ("loss", "min", ["mae", "rmse", "r2"])
+    assert (PLUGIN.metric, PLUGIN.mode, list(PLUGIN.tested)) == (
+        "loss",
+        "min",
+        ["mae", "rmse", "r2"],
+    )
 
 
 def test_what_is_refused():
-    with pytest.raises(DataError, match="task regression needs a data set of values, this one labels class"):
+    with pytest.raises(
+        DataError, match="task regression needs a data set of values, this one labels class"
+    ):
         Regression(Config(), DataSpec.series(4, 1, num_classes=2))
-    with pytest.raises(PluginError, match=r"outputs of shape \(30, 3\) do not fit labels of shape \(30, 2\)"):
+    with pytest.raises(
+        PluginError, match=r"outputs of shape \(30, 3\) do not fit labels of shape \(30, 2\)"
+    ):
         task().loss(torch.zeros(30, 3), sample()[1])
     with pytest.raises(ValueError, match="the answers are no 2 numbers for each sample"):
         task().rescore({"predicted": torch.full((2, 2), torch.nan), "label": torch.zeros(2, 2)})

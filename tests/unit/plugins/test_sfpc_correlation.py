@@ -8,7 +8,9 @@ import torch
 from subquad_plugins.sfpc.correlation import BLOCK, SHORT, correlate, lagged_sums
 
 
-@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, SHORT - 1, SHORT, SHORT + 1, SHORT + BLOCK])
+@pytest.mark.parametrize(
+    "length", [1, BLOCK - 1, BLOCK, SHORT - 1, SHORT, SHORT + 1, SHORT + BLOCK]
+)
 @pytest.mark.parametrize("taps", [1, 6, 33])
 @pytest.mark.parametrize("fft", [False, True])
 def test_lagged_sums_are_what_differentiates_the_taps(length, taps, fft, monkeypatch):

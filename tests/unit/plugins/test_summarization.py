@@ -14,7 +14,7 @@ from subquad.errors import ConfigError, DataError
 from subquad.nn import ModelOutput, TokenScores
 from subquad_plugins.summarization import PLUGIN, Config
 from subquad_plugins.summarization.diversity import distinct, length_ratio, repetition, words_of
-from subquad_plugins.summarization.rouge import ROUGE, mean_intervals, rouge
+from subquad_plugins.summarization.rouge import ROUGE, SCORES, mean_intervals, rouge
 from subquad_plugins.summarization.task import Summarization
 
 WORDS = ("", "patients", "treated", "improved", "placebo", "")
@@ -22,12 +22,17 @@ END = 5
 
 
 def text(ids) -> str:
-    return " ".join(WORDS[one] for one in ids if one not in (0, END))
+    return " ".join(WORDS[id] for id in ids if id not in (0, END))
 
 
 def spec(**more) -> DataSpec:
     arrays = {"reference": Array(("reference",), "int64")}
-    known = {"arrays": arrays, "lengths": {"target": 4, "reference": 6}, "text": text, "end_token": END}
+    known = {
+        "arrays": arrays,
+        "lengths": {"target": 4, "reference": 6},
+        "text": text,
+        "end_token": END,
+    }
     return DataSpec.tokens(3, len(WORDS), target="sequence", **{**known, **more})
 
 
@@ -48,16 +53,25 @@ def case():
             logits[document, place, :, token] = 9.0
     labels = torch.tensor([[1, 2, END, NO_LABEL], [3, 4, 1, END]])
     reference = torch.tensor([[1, 2, 4, 0, 0, 0], [3, 4, 1, 4, 1, 2]])
-    return Scored(logits), {"inputs": torch.tensor([[0], [1]]), "labels": labels, "reference": reference}
+    return Scored(logits), {
+        "inputs": torch.tensor([[0], [1]]),
+        "labels": labels,
+        "reference": reference,
+    }
 
 
 @pytest.fixture
 def scored(monkeypatch):
-    """Without rouge-score, whose import takes seconds: unigram overlap of the texts as every one of the scores."""
+    """Without rouge-score, whose import takes seconds: unigram overlap of the texts as every one
+    of the scores.
+    """
 
     def overlap(answers, references):
-        rows = [len({*one.split()} & {*other.split()}) / 10 for one, other in zip(answers, references, strict=True)]
-        return np.repeat(np.array(rows)[:, None], 3, 1)
+        rows = [
+            len({*one.split()} & {*other.split()}) / 10
+            for one, other in zip(answers, references, strict=True)
+        ]
+        return np.repeat(np.array(rows)[:, None], len(SCORES), 1)
 
     monkeypatch.setattr("subquad_plugins.summarization.task.rouge", overlap)
 
@@ -66,25 +80,35 @@ def test_only_the_final_evaluation_writes(scored):
     model, batch = case()
     task = Summarization(Config(beam_width=2), spec())
     sums, rows = task.evaluate(model, batch, final=False)
-    assert task.metrics(sums) == pytest.approx({"loss": 0.5, "perplexity": np.exp(0.5), "token_accuracy": 1.0})
+    assert task.metrics(sums) == pytest.approx(
+        {"loss": 0.5, "perplexity": np.exp(0.5), "token_accuracy": 1.0}
+    )
     assert not rows.keys() & set(ROUGE)
     again, rows = task.evaluate(model, batch, final=True)
     assert again == sums
-    assert {name: rows[name].tolist() for name in ROUGE} == {name: [0.2, 0.1] for name in ROUGE}
-    assert all(len(one) == 2 for one in rows.values())
+    assert all(rows[name].tolist() == [0.2, 0.1] for name in SCORES)
+    assert all(len(row) == 2 for row in rows.values())
     assert rows["rougeL"].dtype == torch.float64
     assert rows["text"].tolist() == [[1, 2, END, 0], [3, 3, 3, 3]]
     assert torch.equal(rows["reference"], batch["reference"].short())
     assert task.examples(rows) == [
         ("patients treated placebo", "patients treated"),
-        ("improved placebo patients placebo patients treated", "improved improved improved improved"),
+        (
+            "improved placebo patients placebo patients treated",
+            "improved improved improved improved",
+        ),
     ]
 
 
 def test_the_summaries_are_those_of_the_search():
     model, batch = case()
-    assert Summarization(Config(), spec()).decode(model, batch)["text"].tolist() == [[1, 2, END, 0], [3, 3, 3, 3]]
-    held = Summarization(Config(no_repeat_ngram=1, max_new_tokens=2), spec()).decode(model, batch)["text"]
+    assert Summarization(Config(), spec()).decode(model, batch)["text"].tolist() == [
+        [1, 2, END, 0],
+        [3, 3, 3, 3],
+    ]
+    held = Summarization(Config(no_repeat_ngram=1, max_new_tokens=2), spec()).decode(model, batch)[
+        "text"
+    ]
     assert held.shape == (2, 2)
     assert held[1, 0] != held[1, 1]
 
@@ -92,12 +116,13 @@ def test_the_summaries_are_those_of_the_search():
 def test_rescoring_gives_means_and_intervals_and_does_not_depend_on_ranks(scored):
     task, rng = Summarization(Config(), spec()), np.random.default_rng(0)
     counts = {name: torch.full((40,), 3) for name in ("tokens", "hits")}
-    kept = {name: torch.from_numpy(rng.random(40)) for name in ("loss", *ROUGE)} | counts
+    kept = {name: torch.from_numpy(rng.random(40)) for name in ("loss", *SCORES)} | counts
     kept |= {name: torch.tensor([[1, 2, 3, 4]] * 40) for name in ("text", "reference")}
     found = task.rescore(kept)
     assert found == task.rescore({name: rows.clone() for name, rows in kept.items()})
-    for name in ROUGE:
+    for name in SCORES:
         assert found[name] == pytest.approx(float(kept[name].mean()))
+    for name in ROUGE:
         assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
     assert found["loss"] == pytest.approx(float(kept["loss"].sum()) / 120)
     with pytest.raises(ValueError, match=r"ROUGE must lie in \[0, 1\]"):
@@ -167,7 +192,9 @@ def test_refusals(monkeypatch):
     for wrong in (spec(text=None), spec(arrays={})):
         with pytest.raises(DataError, match=needs):
             Summarization(Config(), wrong)
-    with pytest.raises(ConfigError, match=r"task\.params\.max_new_tokens: got 5, the model learns 4 tokens"):
+    with pytest.raises(
+        ConfigError, match=r"task\.params\.max_new_tokens: got 5, the model learns 4 tokens"
+    ):
         Summarization(Config(max_new_tokens=5), spec())
     monkeypatch.setitem(sys.modules, "rouge_score", None)
     with pytest.raises(ConfigError, match=r"needs rouge-score: pip install 'subquad\[text\]'"):
@@ -189,11 +216,26 @@ def test_words_are_those_of_rouge_score():
 def test_rouge_is_that_of_rouge_score():
     from rouge_score.rouge_scorer import RougeScorer
 
-    answers = ["The patients improved.", "", "a b c d e f g", "Treatment, treated; treats!", "результат 5"]
-    references = ["Patients showed improvement", "reference", "g f e d c b a", "treat the treatments", "5 результат"]
+    answers = [
+        "The patients improved.",
+        "",
+        "a b c d e f g",
+        "Treatment, treated; treats!",
+        "результат 5",
+    ]
+    references = [
+        "Patients showed improvement",
+        "reference",
+        "g f e d c b a",
+        "treat the treatments",
+        "5 результат",
+    ]
     found = rouge(answers, references)
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
     for row, answer, reference in zip(found, answers, references, strict=True):
         scores = scorer.score(target=reference, prediction=answer)
-        assert row.tolist() == [scores[name].fmeasure for name in ROUGE]
-    assert rouge([], []).shape == (0, 3)
+        parts = {"_precision": "precision", "_recall": "recall", "": "fmeasure"}
+        said = [getattr(scores[name], part) for name in ROUGE for part in parts.values()]
+        assert row.tolist() == said
+        assert tuple(name + part for name in ROUGE for part in parts) == SCORES
+    assert rouge([], []).shape == (0, 9)

@@ -1,4 +1,6 @@
-"""`timm-vit` against timm's own models: outputs, weights, optimiser groups, mixers in its blocks; what it refuses."""
+"""`timm-vit` against timm's own models: outputs, weights, optimiser groups, mixers in its
+blocks; what it refuses.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,25 @@ from subquad_plugins.timm_vit import Config
 from subquad_plugins.timm_vit.backbone import VisionTransformer
 
 TINY = {"patch_size": 8, "depth": 2, "dim": 16, "num_heads": 2}
-OF_TIMM = {"patch_size": 8, "depth": 2, "embed_dim": 16, "num_heads": 2, "img_size": 32, "num_classes": 5}
+OF_TIMM = {
+    "patch_size": 8,
+    "depth": 2,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "img_size": 32,
+    "num_classes": 5,
+}
 VIT = "vit_tiny_patch16_224"
-MIXERS = sorted(one.name for one in entry_points(group="subquad.mixers") if one.dist and one.dist.name == "subquad")
+MIXERS = sorted(
+    point.name
+    for point in entry_points(group="subquad.mixers")
+    if point.dist and point.dist.name == "subquad"
+)
 
 
-def built(model: str = VIT, mixer: str = "softmax", params: Mapping[str, Any] | None = None, **config: Any):
+def built(
+    model: str = VIT, mixer: str = "softmax", params: Mapping[str, Any] | None = None, **config: Any
+):
     """A small model for images of 32 x 32, with five outputs, in evaluation mode."""
     size, channels = config.pop("size", 32), config.pop("channels", 3)
     plugin = resolve("mixer", mixer)
@@ -43,7 +58,13 @@ def built(model: str = VIT, mixer: str = "softmax", params: Mapping[str, Any] | 
 
 
 def pixels(size: int = 32, count: int = 2) -> Tensor:
-    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    return torch.randint(
+        0,
+        256,
+        (count, 3, size, size),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(1),
+    )
 
 
 def of_timm(model: str = VIT, **changed: Any):
@@ -96,11 +117,14 @@ def test_every_mixer_learns_here(mixer):
     output = model({"inputs": pixels(72)})
     loss = output.outputs.square().sum() + (0 if output.penalty is None else output.penalty.sum())
     loss.backward()
-    assert [name for name, one in model.named_parameters() if one.grad is None] == []
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 def test_drop_path_grows_to_the_last_layer():
-    rates = [getattr(block.drop_path1, "drop_prob", 0.0) for block in built(depth=3, drop_path=0.2).blocks]
+    rates = [
+        getattr(block.drop_path1, "drop_prob", 0.0)
+        for block in built(depth=3, drop_path=0.2).blocks
+    ]
     assert rates == pytest.approx([0.0, 0.1, 0.2])
 
 
@@ -112,9 +136,18 @@ def test_a_mixer_knows_its_site():
         seen.append(site)
         return make_mixer(plugin, parameters(plugin, {}), site)
 
-    context = BackboneContext(spec=DataSpec.images(32, 16, num_classes=5), num_outputs=5, make_mixer=make, seed=7)
+    context = BackboneContext(
+        spec=DataSpec.images(32, 16, num_classes=5), num_outputs=5, make_mixer=make, seed=7
+    )
     VisionTransformer(Config(model="deit_tiny_distilled_patch16_224", **TINY), context)
-    shared = {"dim": 16, "num_heads": 2, "max_len": 10, "num_layers": 2, "num_prefix_tokens": 2, "grid": (4, 2)}
+    shared = {
+        "dim": 16,
+        "num_heads": 2,
+        "max_len": 10,
+        "num_layers": 2,
+        "num_prefix_tokens": 2,
+        "grid": (4, 2),
+    }
     assert seen == [Site(layer_index=index, seed=7, **shared) for index in (0, 1)]
 
 
@@ -127,7 +160,10 @@ def test_cur_of_all_tokens_and_an_exact_inverse_is_softmax_attention():
     with torch.no_grad():
         ours.double(), own.double()
         torch.testing.assert_close(
-            ours({"inputs": pixels()}).outputs, logits_of_timm(own, pixels().double()), rtol=0, atol=1e-4
+            ours({"inputs": pixels()}).outputs,
+            logits_of_timm(own, pixels().double()),
+            rtol=0,
+            atol=1e-4,
         )
 
 
@@ -136,14 +172,20 @@ def test_cur_always_picks_the_class_token():
     for mixer in model.mixers:
         assert isinstance(mixer, AttentionMixer)
         assert mixer.core.force_first
-    without = built(mixer="cur", params={"num_indices": 4, "selection": "random"}, class_token=False, pool="avg")
+    without = built(
+        mixer="cur", params={"num_indices": 4, "selection": "random"}, class_token=False, pool="avg"
+    )
     assert not any(mixer.core.force_first for mixer in without.mixers)  # pyright: ignore
 
 
 def test_agf_takes_the_projections_that_it_shares_and_starts_its_filter_as_the_identity():
     model = built(mixer="agf")
     found = model.import_weights(of_timm().state_dict())
-    layer = [name.removeprefix("vit.blocks.0.mixer.") for name in found.used if ".blocks.0.mixer." in name]
+    layer = [
+        name.removeprefix("vit.blocks.0.mixer.")
+        for name in found.used
+        if ".blocks.0.mixer." in name
+    ]
     assert layer == ["value.weight", "value.bias", "out.weight", "out.bias"]
     assert {name.split(".mixer.")[1] for name in found.missing} == {
         *(f"{part}.{kind}" for part in ("u", "v", "sigma") for kind in ("weight", "bias")),
@@ -178,7 +220,9 @@ def test_decay_and_learning_rates_are_timms():
     assert rules["vit.head.weight"] == ParameterRule(lr_scale=1.0)
     assert rules["vit.norm.weight"] == ParameterRule(lr_scale=0.5**1, weight_decay=False)
     assert rules["vit.blocks.1.mixer.query.weight"] == ParameterRule(lr_scale=0.5)
-    assert rules["vit.blocks.0.mixer.query.bias"] == ParameterRule(lr_scale=0.25, weight_decay=False)
+    assert rules["vit.blocks.0.mixer.query.bias"] == ParameterRule(
+        lr_scale=0.25, weight_decay=False
+    )
     assert rules["vit.patch_embed.proj.weight"] == ParameterRule(lr_scale=0.125)
     for name in ("vit.pos_embed", "vit.cls_token"):
         assert rules[name] == ParameterRule(lr_scale=0.125, weight_decay=False)
@@ -196,16 +240,29 @@ def test_other_means_and_channels():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model": "vit_tiny_patch16_225"}, "no vision transformer 'vit_tiny_patch16_225'; did you mean 'vit_tiny_pa"),
+        (
+            {"model": "vit_tiny_patch16_225"},
+            "no vision transformer 'vit_tiny_patch16_225'; did you mean 'vit_tiny_pa",
+        ),
         ({"model": "resnet50"}, "backbone.params.model: timm has no vision transformer 'resnet50'"),
-        ({"model": "vit_tiny_patch16_224.x"}, r"backbone: vit_tiny_patch16_224.x: Invalid pretrained tag \(x\)"),
+        (
+            {"model": "vit_tiny_patch16_224.x"},
+            r"backbone: vit_tiny_patch16_224.x: Invalid pretrained tag \(x\)",
+        ),
         (
             {"model": "vit_dwee_patch16_reg1_gap_256"},
             "the attention of vit_dwee_patch16_reg1_gap_256 has parts that no",
         ),
-        ({"model": "beit3_base_patch16_224"}, "the attention of beit3_base_patch16_224 has parts that no mixer"),
+        (
+            {"model": "beit3_base_patch16_224"},
+            "the attention of beit3_base_patch16_224 has parts that no mixer",
+        ),
         ({"num_heads": 3}, f"backbone: {VIT}: dim should be divisible by num_heads"),
-        ({"patch_size": 5}, "images of 32 x 32 pixels cannot be cut into patches of 5 x 5: change backbone.params.pat"),
+        (
+            {"patch_size": 5},
+            "images of 32 x 32 pixels cannot be cut into patches of 5 x 5: change "
+            "backbone.params.pat",
+        ),
         ({"channels": 1}, "backbone.params.mean: 3 values for images of 1 channels: give 1"),
     ],
 )
@@ -216,7 +273,9 @@ def test_what_does_not_fit_is_refused_in_one_line(config, message):
 
 
 def test_a_pool_without_its_token_is_refused():
-    with pytest.raises(ValueError, match="class_token false leaves nothing for pool token: use pool avg or max"):
+    with pytest.raises(
+        ValueError, match="class_token false leaves nothing for pool token: use pool avg or max"
+    ):
         Config(model=VIT, class_token=False)
 
 
@@ -232,8 +291,10 @@ def test_deit_small_with_agf_trains_a_real_step():
         make_mixer=lambda site: make_mixer(*(last if site.is_last else other), site),
     )
     torch.manual_seed(0)
-    model = VisionTransformer(Config(model="deit_small_patch16_224", drop_path=0.1), context).train()
-    assert 22e6 < sum(one.numel() for one in model.parameters()) < 23e6
+    model = VisionTransformer(
+        Config(model="deit_small_patch16_224", drop_path=0.1), context
+    ).train()
+    assert 22e6 < sum(parameter.numel() for parameter in model.parameters()) < 23e6
     train = Train(lr=1e-3, weight_decay=0.05)
     optimizer, labels = build_optimizer(train, model), torch.tensor([3, 7])
     losses = []

@@ -1,7 +1,8 @@
-"""Triton kernels without a GPU: run by its interpreter, in a process of their own, and compiled for sm_90.
+"""Triton kernels without a GPU: run by its interpreter, in a process of their own, and compiled for
+sm_90.
 
-The interpreter has to be chosen before triton is imported, so `interpreted/` holds tests that pytest does not collect
-by itself.
+The interpreter has to be chosen before triton is imported, so `interpreted/` holds tests that
+pytest does not collect by itself.
 """
 
 from __future__ import annotations
@@ -26,9 +27,22 @@ PRECISIONS = [("fp32", "tf32x3"), ("bf16", "tf32"), pytest.param("fp16", "tf32",
 
 @pytest.mark.ci
 def test_kernels_equal_their_reference_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", *INTERPRETED]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "",
+        *INTERPRETED,
+    ]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2]
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -40,10 +54,20 @@ def test_sfpc_compiles_for_sm_90(number, kind):
 
     from subquad_plugins.sfpc import kernel
 
-    tensors = {"x": f"*{number}", "y": f"*{number}", "taps": "*fp32", "sums": "*fp32", "counts": "*i32"}
+    tensors = {
+        "x": f"*{number}",
+        "y": f"*{number}",
+        "taps": "*fp32",
+        "sums": "*fp32",
+        "counts": "*i32",
+    }
     shared = {"KIND": kind, "COUNTED": True}
     assert_fits(
-        **resources(kernel.correlate_kernel, tensors, {**shared, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS})
+        **resources(
+            kernel.correlate_kernel,
+            tensors,
+            {**shared, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS},
+        )
     )
     tile = {"TOKENS": kernel.SUM_TOKENS, "CHANNELS": kernel.SUM_CHANNELS, "TAPS": kernel.SUM_TAPS}
     assert_fits(**resources(kernel.sums_kernel, tensors, {**shared, **tile}))
@@ -58,16 +82,40 @@ def test_agf_compiles_for_sm_90(number, precision, width):
     from subquad_plugins.agf import kernel
     from subquad_plugins.agf.core import WIDEST_WITH_GRAMS
 
-    of_tokens = ("left", "right", "value", "logits", "out", "grad", "to_left", "to_right", "to_value", "to_logits")
-    of_sums = ("coefficients", "table", "state", "top", "total", "to_state", "to_coefficients", "inner")
+    of_tokens = (
+        "left",
+        "right",
+        "value",
+        "logits",
+        "out",
+        "grad",
+        "to_left",
+        "to_right",
+        "to_value",
+        "to_logits",
+    )
+    of_sums = (
+        "coefficients",
+        "table",
+        "state",
+        "top",
+        "total",
+        "to_state",
+        "to_coefficients",
+        "inner",
+    )
     of_grams = ("left_gram", "right_gram", "to_gram")
-    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(of_sums + of_grams, "*fp32") | {"keep": "*u8"}
+    tensors = (
+        dict.fromkeys(of_tokens, f"*{number}")
+        | dict.fromkeys(of_sums + of_grams, "*fp32")
+        | {"keep": "*u8"}
+    )
     tile = {"WIDTH": width, "FILLED": width, "TOKENS": kernel.TOKENS, "PRECISION": precision}
     grams, masked = {"GRAMS": width <= WIDEST_WITH_GRAMS}, {"MASKED": True}
     kernels = {"state": masked | grams, "out": {}, "left": grams, "right": masked | grams}
     for name, own in kernels.items():
-        one = getattr(kernel, f"{name}_kernel")
-        used = resources(one, tensors, tile | own, 8 if width >= 64 else 4)
+        kernel_function = getattr(kernel, f"{name}_kernel")
+        used = resources(kernel_function, tensors, tile | own, 8 if width >= 64 else 4)
         assert_fits(**used, most_spilled=64 if width < 128 else 2048)
 
 
@@ -80,12 +128,14 @@ def test_landmark_attention_compiles_for_sm_90(number, precision, width):
     from subquad_plugins.numerics import landmark_kernel as kernel
 
     of_tokens = ("q", "k", "v", "out", "grad", "to_q", "to_k", "to_v")
-    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(("logs", "total", "inner"), "*fp32")
+    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(
+        ("logs", "total", "inner"), "*fp32"
+    )
     tensors |= {"mask": "*u8", "scale": "fp32"}
     widths = dict.fromkeys(("WIDTH", "V_WIDTH", "FILLED", "V_FILLED"), width)
     tile = {"MASKED": True, "TILE": kernel.TILE, "PRECISION": precision} | widths
-    for one in (kernel.forward_kernel, kernel.query_kernel, kernel.key_kernel):
-        used = resources(one, tensors, tile, 8 if width >= 32 else 4)
+    for kernel_function in (kernel.forward_kernel, kernel.query_kernel, kernel.key_kernel):
+        used = resources(kernel_function, tensors, tile, 8 if width >= 32 else 4)
         assert_fits(**used, most_spilled=64 if width < 128 else 2048)
 
 
@@ -100,8 +150,8 @@ def test_mdfwa_compiles_for_sm_90(number, gated):
     of_tokens = ("spectral", "banded", "gate", "out", "grad", "to_spectral", "to_banded", "to_gate")
     tensors = dict.fromkeys(of_tokens, f"*{number}") | {"bias": "*fp32", "sums": "*fp32"}
     tile = {"GATED": gated, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS}
-    for one in (kernel.forward_kernel, kernel.backward_kernel):
-        assert_fits(**resources(one, tensors, tile))
+    for kernel_function in (kernel.forward_kernel, kernel.backward_kernel):
+        assert_fits(**resources(kernel_function, tensors, tile))
 
 
 @pytest.mark.ci
@@ -112,14 +162,28 @@ def test_chirp_compiles_for_sm_90(from_real, to_real):
 
     from subquad_plugins.fourier import kernel
 
-    tensors = {"z": "*fp32" if from_real else "*i64", "wave": "*i64", "out": "*fp32" if to_real else "*i64"}
-    tile = {"FROM_REAL": from_real, "TO_REAL": to_real, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS}
+    tensors = {
+        "z": "*fp32" if from_real else "*i64",
+        "wave": "*i64",
+        "out": "*fp32" if to_real else "*i64",
+    }
+    tile = {
+        "FROM_REAL": from_real,
+        "TO_REAL": to_real,
+        "TOKENS": kernel.TOKENS,
+        "CHANNELS": kernel.CHANNELS,
+    }
     for turned in ({"z_channel": 1, "out_token": 1}, {"z_token": 1, "out_channel": 1}):
         used = resources(kernel.chirp_kernel, tensors, {**tile, **turned})
         assert_fits(**used)
         # Read and written side by side: a tile is turned in between.
         assert used["shared"] > 0
-    assert resources(kernel.chirp_kernel, tensors, {**tile, "z_channel": 1, "out_channel": 1})["shared"] == 0
+    assert (
+        resources(kernel.chirp_kernel, tensors, {**tile, "z_channel": 1, "out_channel": 1})[
+            "shared"
+        ]
+        == 0
+    )
 
 
 @pytest.mark.ci
@@ -142,5 +206,9 @@ def test_sizes_of_one_compile_which_triton_takes_as_constants():
         ends = (*words, "_sample", "_head", "_row", "_key", "_token", "_channel")
         ones = [n for n in kernel.arg_names if n.endswith(ends) and n not in constants]
         assert len(ones) == sizes
-        others = dict.fromkeys(kernel.arg_names, "*fp32") | {"mask": "*u8", "scale": "fp32", "wave": "*i64"}
+        others = dict.fromkeys(kernel.arg_names, "*fp32") | {
+            "mask": "*u8",
+            "scale": "fp32",
+            "wave": "*i64",
+        }
         assert resources(kernel, others, constants | dict.fromkeys(ones, 1))["registers"] > 0

@@ -1,4 +1,6 @@
-"""A folder of fake installed distributions on sys.path: dist-info and modules, nothing is really installed."""
+"""A folder of fake installed distributions on sys.path: dist-info and modules, nothing is really
+installed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ LIGHT = """
 from subquad.plugin import DatasetPlugin, Config, param
 class Settings(Config):
     size: int = param(4, meaning="number of samples", ge=1)
-PLUGIN = DatasetPlugin(config=Settings, build="nowhere:Nothing", summary="a light one", targets=("t",), inputs="tokens")
+PLUGIN = DatasetPlugin(
+    config=Settings,
+    build="nowhere:Nothing",
+    summary="a light one",
+    targets=("t",),
+    inputs="tokens",
+)
 """
 
 
@@ -28,10 +36,15 @@ def install(
     files: Mapping[str, str] | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a distribution as an installer would: METADATA, entry_points.txt, `extra` metadata files and modules."""
+    """Write a distribution as an installer would: METADATA, entry_points.txt, `extra` metadata
+    files and modules.
+    """
     info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
-    sections = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items()) for group, rows in entries.items()]
+    sections = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items())
+        for group, rows in entries.items()
+    ]
     metadata = {
         "METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
         "entry_points.txt": "\n".join(sections),
@@ -65,7 +78,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def add(site: Path) -> Install:
-    """`add(distribution, entries, version=..., files=..., extra=...)` installs a fake distribution."""
+    """`add(distribution, entries, version=..., files=..., extra=...)` installs a fake
+    distribution.
+    """
 
     def one(distribution: str, entries: Mapping[str, Mapping[str, str]], **more: object) -> Path:
         return install(site, distribution, entries, **more)
@@ -75,9 +90,18 @@ def add(site: Path) -> Install:
 
 @pytest.fixture
 def add_dataset(add: Install) -> Callable[..., Path]:
-    """`add_dataset(name, code)` installs distribution `fake-<name>` offering one data set from a module with `code`."""
+    """`add_dataset(name, code)` installs distribution `fake-<name>` offering one data set from a
+    module with `code`.
+    """
 
-    def one(name: str, code: str = LIGHT, *, distribution: str = "", attribute: str = "PLUGIN", **more: object) -> Path:
+    def one(
+        name: str,
+        code: str = LIGHT,
+        *,
+        distribution: str = "",
+        attribute: str = "PLUGIN",
+        **more: object,
+    ) -> Path:
         owner = distribution or f"fake-{name}"
         module = owner.replace("-", "_") + "_module"
         entries = {"subquad.datasets": {name: f"{module}:{attribute}"}}
@@ -92,7 +116,11 @@ def add_mixer(add: Install) -> Callable[..., Path]:
 
     def one(name: str, code: str, attribute: str = "PLUGIN") -> Path:
         module = f"fake_{name}_module"
-        return add(f"fake-{name}", {"subquad.mixers": {name: f"{module}:{attribute}"}}, files={f"{module}.py": code})
+        return add(
+            f"fake-{name}",
+            {"subquad.mixers": {name: f"{module}:{attribute}"}},
+            files={f"{module}.py": code},
+        )
 
     return one
 

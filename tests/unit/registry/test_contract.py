@@ -6,7 +6,15 @@ import pytest
 
 from subquad.errors import PluginError
 from subquad.nn import Task, TokenMixer
-from subquad.plugin import Config, DatasetPlugin, Facts, Metric, MixerConfig, MixerPlugin, TaskPlugin
+from subquad.plugin import (
+    Config,
+    DatasetPlugin,
+    Facts,
+    Metric,
+    MixerConfig,
+    MixerPlugin,
+    TaskPlugin,
+)
 from subquad.registry import Found
 from subquad.registry.contract import check_class, check_plugin
 
@@ -31,8 +39,14 @@ def test_a_good_descriptor_is_returned_as_it_is():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"api": 2}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 2, this subquad has 1: upgrade subquad$"),
-        ({"api": 0}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 0, this subquad has 1: upgrade owner$"),
+        (
+            {"api": 2},
+            r"mixer 'toy' \(owner 1\.0\) needs plugin API 2, this subquad has 1: upgrade subquad$",
+        ),
+        (
+            {"api": 0},
+            r"mixer 'toy' \(owner 1\.0\) needs plugin API 0, this subquad has 1: upgrade owner$",
+        ),
         ({"api": "1"}, r"api is '1', not a whole number"),
         ({"api": True}, r"api is 'True', not a whole number"),
         ({"config": dict}, r"config is <class 'dict'>, not a subclass of subquad\.plugin\.Config"),
@@ -71,7 +85,9 @@ def test_a_thing_of_another_type(thing, message):
 
 
 def test_what_is_neither_a_descriptor_nor_a_plugins_class():
-    with pytest.raises(PluginError, match=r"toys:PLUGIN is a dict, not a TaskPlugin or a Task class$"):
+    with pytest.raises(
+        PluginError, match=r"toys:PLUGIN is a dict, not a TaskPlugin or a Task class$"
+    ):
         check_plugin(TASK, {})
     with pytest.raises(PluginError, match=r"Config is not a subclass of subquad\.nn\.Task$"):
         check_plugin(TASK, Config)
@@ -81,7 +97,9 @@ def test_a_newer_plugin_is_told_by_its_api_before_its_type():
     class FromTheFuture:
         api = 7
 
-    with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 1: upgrade subquad"):
+    with pytest.raises(
+        PluginError, match=r"needs plugin API 7, this subquad has 1: upgrade subquad"
+    ):
         check_plugin(FOUND, FromTheFuture())
 
 
@@ -144,7 +162,11 @@ class Undecorated(Task):
 @pytest.mark.parametrize(
     ("found", "cls", "message"),
     [
-        (FOUND, dict, r"dict is not a subclass of subquad\.nn\.TokenMixer or subquad\.nn\.AttentionCore"),
+        (
+            FOUND,
+            dict,
+            r"dict is not a subclass of subquad\.nn\.TokenMixer or subquad\.nn\.AttentionCore",
+        ),
         (FOUND, 3, r"3 is not a subclass of"),
         (TASK, Narrow, r"Narrow is not a subclass of subquad\.nn\.Task"),
         (DATASET, Narrow, r"Narrow is not a subclass of subquad\.data\.Dataset"),
@@ -152,14 +174,24 @@ class Undecorated(Task):
         (
             FOUND,
             Narrow,
-            r"Narrow must have forward\(x, \*, keep=None, carry=None\): got an unexpected keyword argument 'keep'",
+            r"Narrow must have forward\(x, \*, keep=None, carry=None\): got an "
+            r"unexpected keyword argument 'keep'",
         ),
         (FOUND, TooMany, r"TooMany must have forward\(x, .*: missing a required argument: 'mask'"),
         (FOUND, NotCallable, r"NotCallable must have forward\(x, .*: it is a int"),
         (FOUND, NoInit, r"NoInit has no __init__ of its own, it is built as cls\(config, site\)"),
-        (FOUND, WrongInit, r"WrongInit must be built as cls\(config, site\): too many positional arguments"),
+        (
+            FOUND,
+            WrongInit,
+            r"WrongInit must be built as cls\(config, site\): too many positional arguments",
+        ),
         (TASK, Undecorated, r"Undecorated\.num_outputs is a method, not a property"),
-        (TASK, Task, r"does not implement loss\(outputs, batch\), metrics\(sums\), the property num_outputs, sums\("),
+        (
+            TASK,
+            Task,
+            r"does not implement loss\(outputs, batch\), metrics\(sums\), the "
+            r"property num_outputs, sums\(",
+        ),
     ],
 )
 def test_a_class_that_breaks_the_contract_names_the_method(found, cls, message):
@@ -175,8 +207,14 @@ def test_a_class_that_takes_more_than_it_must_is_fine():
     ("attributes", "message"),
     [
         ({}, r"Wide2 has no class attribute Config \(a subquad\.plugin\.MixerConfig\)"),
-        ({"Config": MixerConfig}, r"Wide2 has no class attribute facts \(a subquad\.plugin\.Facts\)"),
-        ({"Config": MixerConfig, "facts": {}}, r"facts is \{\}: Input should be an instance of Facts"),
+        (
+            {"Config": MixerConfig},
+            r"Wide2 has no class attribute facts \(a subquad\.plugin\.Facts\)",
+        ),
+        (
+            {"Config": MixerConfig, "facts": {}},
+            r"facts is \{\}: Input should be an instance of Facts",
+        ),
         ({"Config": int, "facts": Facts()}, r"config is <class 'int'>, not a subclass"),
         ({"Config": MixerConfig, "facts": Facts(), "api": 9}, r"needs plugin API 9"),
         ({"Config": MixerConfig, "facts": Facts(), "summary": 3}, r"summary is 3"),

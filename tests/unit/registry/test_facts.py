@@ -40,7 +40,11 @@ def test_distribution_version_and_hash_are_recorded(add_dataset):
 def test_the_hash_follows_the_code_and_not_the_installation(add_dataset):
     info = add_dataset("toy", extra={"RECORD": RECORD})
     first = facts_of()["sha256"]
-    rows = [*RECORD.splitlines(), "../../../bin/tool,sha256=bbb,9", "__pycache__/fake_toy_module.cpython-311.pyc,,"]
+    rows = [
+        *RECORD.splitlines(),
+        "../../../bin/tool,sha256=bbb,9",
+        "__pycache__/fake_toy_module.cpython-311.pyc,,",
+    ]
     (info / "RECORD").write_text("\n".join(reversed(rows)))
     assert facts_of()["sha256"] == first
     (info / "RECORD").write_text(RECORD.replace("aaa", "ccc"))
@@ -60,12 +64,22 @@ def test_the_same_plugin_passes(add_dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "gone"}, r"^node node-7: dataset 'gone' \(fake-toy 1\.0\) is not installed here$"),
-        ({"distribution": "other"}, r"^node node-7: dataset 'toy' \(other 1\.0\) is not installed here$"),
-        ({"version": "2.0"}, r"^node node-7: dataset 'toy' \(fake-toy 2\.0\) is here in version 1\.0$"),
+        (
+            {"name": "gone"},
+            r"^node node-7: dataset 'gone' \(fake-toy 1\.0\) is not installed here$",
+        ),
+        (
+            {"distribution": "other"},
+            r"^node node-7: dataset 'toy' \(other 1\.0\) is not installed here$",
+        ),
+        (
+            {"version": "2.0"},
+            r"^node node-7: dataset 'toy' \(fake-toy 2\.0\) is here in version 1\.0$",
+        ),
         (
             {"sha256": "0" * 64},
-            r"^node node-7: dataset 'toy' \(fake-toy 1\.0\) has other files here under the same version$",
+            r"^node node-7: dataset 'toy' \(fake-toy 1\.0\) has other files here "
+            r"under the same version$",
         ),
     ],
 )
@@ -78,7 +92,9 @@ def test_a_node_that_differs_is_named_with_what_it_lacks(add_dataset, change, me
 def test_all_differences_are_told_at_once(add_dataset):
     add_dataset("toy")
     expected = [{**facts_of(), "version": "2.0"}, {**facts_of(), "name": "gone"}]
-    with pytest.raises(PluginError, match=r"is here in version 1\.0; dataset 'gone' .* is not installed here$"):
+    with pytest.raises(
+        PluginError, match=r"is here in version 1\.0; dataset 'gone' .* is not installed here$"
+    ):
         verify_same(expected)
 
 
@@ -86,7 +102,9 @@ def test_a_blocked_plugin_is_told(add_dataset, monkeypatch):
     add_dataset("toy")
     expected = facts_of()
     monkeypatch.setenv("SUBQUAD_PLUGINS", "others")
-    with pytest.raises(PluginError, match=r"'toy' \(fake-toy 1\.0\) is blocked here: not in SUBQUAD_PLUGINS=others"):
+    with pytest.raises(
+        PluginError, match=r"'toy' \(fake-toy 1\.0\) is blocked here: not in SUBQUAD_PLUGINS=others"
+    ):
         verify_same([expected])
 
 
@@ -108,7 +126,17 @@ def test_nothing_is_imported_to_compare(add_dataset):
 
 
 def test_a_mixer_in_a_file_is_not_looked_for():
-    verify_same([{"kind": "mixer", "name": "./a.py:B", "distribution": "file", "version": "x", "source": "./a.py"}])
+    verify_same(
+        [
+            {
+                "kind": "mixer",
+                "name": "./a.py:B",
+                "distribution": "file",
+                "version": "x",
+                "source": "./a.py",
+            }
+        ]
+    )
 
 
 def test_the_api_that_was_written_for_is_recorded(add_dataset):

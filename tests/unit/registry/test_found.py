@@ -17,7 +17,14 @@ def test_a_plugin_is_found_with_owner_version_and_target(add_dataset):
 
 
 def test_kinds_are_kept_apart(add):
-    add("both", {"subquad.mixers": {"one": "m:A"}, "subquad.tasks": {"two": "m:B"}, "other.group": {"three": "m:C"}})
+    add(
+        "both",
+        {
+            "subquad.mixers": {"one": "m:A"},
+            "subquad.tasks": {"two": "m:B"},
+            "other.group": {"three": "m:C"},
+        },
+    )
     assert "one" in [found.name for found in find_plugins("mixer")]
     assert "one" not in [found.name for found in find_plugins("task")]
     assert named("three") == []
@@ -43,7 +50,9 @@ def test_distribution_names_are_canonical(add):
     assert named("odd")[0].distribution == "my-odd-name" == canonical("my_odd.NAME")
 
 
-def test_the_same_distribution_twice_on_the_path_is_listed_once(add_dataset, tmp_path, site, monkeypatch):
+def test_the_same_distribution_twice_on_the_path_is_listed_once(
+    add_dataset, tmp_path, site, monkeypatch
+):
     add_dataset("toy", version="2.0")
     second = tmp_path / "second"
     info = second / "fake_toy-1.0.dist-info"
@@ -73,7 +82,9 @@ def test_unreadable_metadata_hide_no_other_plugin_and_are_reported(add, add_data
     nameless = add("nameless", {"subquad.mixers": {"ghost": "m:A"}})
     (nameless / "METADATA").unlink()
     os.utime(site, ns=(1, 1))
-    assert [found.name for found in find_plugins() if found.distribution.startswith("fake")] == ["toy"]
+    assert [found.name for found in find_plugins() if found.distribution.startswith("fake")] == [
+        "toy"
+    ]
     faults = metadata_faults()
     assert any("entry points cannot be read" in fault for fault in faults)
     assert any("nameless-1.0.dist-info: metadata cannot be read" in fault for fault in faults)

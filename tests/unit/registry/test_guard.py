@@ -24,6 +24,8 @@ def test_prints_of_python_c_and_children_go_to_stderr(capfd):
 def test_a_closed_stdout_is_no_problem():
     code = "from subquad.registry import stdout_to_stderr\nwith stdout_to_stderr(): pass"
     done = subprocess.run(
-        ["/bin/sh", "-c", '"$0" -P -c "$1" >&-', sys.executable, code], capture_output=True, text=True
+        ["/bin/sh", "-c", '"$0" -P -c "$1" >&-', sys.executable, code],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,6 @@
-"""From a name to a plugin that is loaded and checked; whatever a plugin does, it stays its own affair."""
+"""From a name to a plugin that is loaded and checked; whatever a plugin does, it stays its own
+affair.
+"""
 
 import signal
 import sys
@@ -55,9 +57,14 @@ PLUGIN = MixerPlugin(config=Config, build="fake_core_module:Core", summary="a co
 def test_a_light_descriptor_is_loaded_and_its_class_is_not(add_dataset):
     add_dataset("toy")
     resolved = resolve("dataset", "toy")
-    assert (resolved.plugin.summary, resolved.found.distribution, resolved.source) == ("a light one", "fake-toy", None)
+    assert (resolved.plugin.summary, resolved.found.distribution, resolved.source) == (
+        "a light one",
+        "fake-toy",
+        None,
+    )
     with pytest.raises(
-        PluginError, match=r"'toy' \(fake-toy 1\.0\) cannot be loaded: ModuleNotFoundError: No module named"
+        PluginError,
+        match=r"'toy' \(fake-toy 1\.0\) cannot be loaded: ModuleNotFoundError: No module named",
     ):
         build_class(resolved)
 
@@ -82,7 +89,9 @@ def test_a_light_descriptor_is_loaded_and_its_class_is_not(add_dataset):
 def test_whatever_an_import_raises_becomes_one_line(add_dataset, code, reason):
     add_dataset("bad", code, version="0.3")
     add_dataset("good")
-    with pytest.raises(PluginError, match=rf"^dataset 'bad' \(fake-bad 0\.3\) cannot be loaded: {reason}") as caught:
+    with pytest.raises(
+        PluginError, match=rf"^dataset 'bad' \(fake-bad 0\.3\) cannot be loaded: {reason}"
+    ) as caught:
         resolve("dataset", "bad")
     assert "\n" not in str(caught.value)
     assert resolve("dataset", "good").plugin.summary == "a light one"
@@ -101,8 +110,12 @@ def test_extras_and_nested_attributes_are_understood(add, light):
 
 
 def test_a_real_ctrl_c_during_an_import_goes_through(add_dataset):
-    add_dataset("slow", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**9): pass")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    add_dataset(
+        "slow",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**9): pass",
+    )
+    # a shell's background job ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             resolve("dataset", "slow")
@@ -135,7 +148,11 @@ def test_a_mixer_is_built(add_mixer):
 
 @pytest.mark.parametrize(
     ("base", "params", "bias"),
-    [("AttentionConfig", {"bias": False}, False), ("AttentionConfig", {}, True), ("MixerConfig", {}, True)],
+    [
+        ("AttentionConfig", {"bias": False}, False),
+        ("AttentionConfig", {}, True),
+        ("MixerConfig", {}, True),
+    ],
 )
 def test_a_core_is_given_its_projections(add_mixer, base, params, bias):
     add_mixer("core", CORE.format(base=base))
@@ -157,7 +174,10 @@ def test_a_core_is_given_its_projections(add_mixer, base, params, bias):
 def test_a_constructor_that_raises_names_plugin_and_cause(add_mixer, init, reason):
     add_mixer("shift", MIXER.format(init=init), "Shift")
     resolved = resolve("mixer", "shift")
-    with pytest.raises(PluginError, match=rf"mixer 'shift' \(fake-shift 1\.0\) cannot be built for layer 2: {reason}"):
+    with pytest.raises(
+        PluginError,
+        match=rf"mixer 'shift' \(fake-shift 1\.0\) cannot be built for layer 2: {reason}",
+    ):
         make_mixer(resolved, resolved.plugin.config(), Site(dim=4, layer_index=2))
 
 

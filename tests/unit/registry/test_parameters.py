@@ -15,7 +15,9 @@ class Inner(Config):
 
 
 class Outer(Config):
-    order: int = param(3, meaning="degree of\n  the filter", symbol="K", search=Range(1, 8), ge=0, le=32)
+    order: int = param(
+        3, meaning="degree of\n  the filter", symbol="K", search=Range(1, 8), ge=0, le=32
+    )
     rate: float | None = param(None, meaning="step", unit="1/s", gt=0)
     form: Literal["a", "b"] = param("a", meaning="form")
     name: str = param(meaning="a name", min_length=1, max_length=9, pattern="^[a-z]+$")
@@ -32,7 +34,18 @@ ROWS = {row.name: row for row in describe_config(Outer)}
 
 def test_order_is_the_schemas_and_nested_names_are_dotted():
     assert list(ROWS) == [
-        *("order", "rate", "form", "name", "sizes", "table", "even", "inner.depth", "maybe.depth", "tree")
+        *(
+            "order",
+            "rate",
+            "form",
+            "name",
+            "sizes",
+            "table",
+            "even",
+            "inner.depth",
+            "maybe.depth",
+            "tree",
+        )
     ]
 
 
@@ -75,5 +88,7 @@ def test_a_schema_that_holds_itself_ends():
 
 def test_the_experiment_schema_has_a_meaning_for_every_key():
     rows = describe_config(Experiment)
-    assert {"train.lr", "resources.workers", "tracking.uri", "mixer.name"} <= {row.name for row in rows}
+    assert {"train.lr", "resources.workers", "tracking.uri", "mixer.name"} <= {
+        row.name for row in rows
+    }
     assert [row.name for row in rows if not row.meaning] == []

@@ -13,7 +13,10 @@ def test_a_unique_name(add_dataset):
 
 def test_an_unknown_name_says_the_nearest_and_how_to_list(add_dataset):
     add_dataset("toyset")
-    with pytest.raises(PluginError, match=r"unknown dataset 'toyst'; did you mean 'toyset'\? \(`subquad list dataset`"):
+    with pytest.raises(
+        PluginError,
+        match=r"unknown dataset 'toyst'; did you mean 'toyset'\? \(`subquad list dataset`",
+    ):
         choose_plugin("dataset", "toyst")
 
 
@@ -33,7 +36,8 @@ def test_two_distributions_with_one_name_are_an_error_that_names_both(add_datase
     add_dataset("toy", distribution="first", version="1.0")
     add_dataset("toy", distribution="second", version="2.0")
     with pytest.raises(
-        PluginError, match=r"'toy' is offered by first 1\.0 and second 2\.0: write first:toy or second:toy"
+        PluginError,
+        match=r"'toy' is offered by first 1\.0 and second 2\.0: write first:toy or second:toy",
     ):
         choose_plugin("dataset", "toy")
     assert choose_plugin("dataset", "second:toy").version == "2.0"
@@ -43,7 +47,8 @@ def test_two_distributions_with_one_name_are_an_error_that_names_both(add_datase
 def test_a_built_in_name_cannot_be_shadowed(add):
     add("shadow", {"subquad.mixers": {"agf": "shadow:PLUGIN"}})
     with pytest.raises(
-        PluginError, match=r"'agf' is offered by shadow 1\.0 and subquad .*: write shadow:agf or subquad:agf"
+        PluginError,
+        match=r"'agf' is offered by shadow 1\.0 and subquad .*: write shadow:agf or subquad:agf",
     ):
         choose_plugin("mixer", "agf")
     assert choose_plugin("mixer", "subquad:agf").distribution == "subquad"
@@ -58,7 +63,9 @@ def test_one_distribution_that_declares_a_name_twice(add):
 
 def test_an_unknown_distribution_says_the_nearest(add_dataset):
     add_dataset("toy", distribution="first")
-    with pytest.raises(PluginError, match=r"unknown dataset 'frist:toy'; did you mean 'first:toy'\?"):
+    with pytest.raises(
+        PluginError, match=r"unknown dataset 'frist:toy'; did you mean 'first:toy'\?"
+    ):
         choose_plugin("dataset", "frist:toy")
 
 
@@ -66,7 +73,8 @@ def test_disabled_plugins_leave_the_built_in_ones(add_dataset, monkeypatch):
     add_dataset("toy")
     monkeypatch.setenv("SUBQUAD_DISABLE_PLUGINS", "1")
     with pytest.raises(
-        PluginError, match=r"'toy' \(fake-toy 1\.0\) is blocked by the environment: SUBQUAD_DISABLE_PLUGINS=1"
+        PluginError,
+        match=r"'toy' \(fake-toy 1\.0\) is blocked by the environment: SUBQUAD_DISABLE_PLUGINS=1",
     ):
         choose_plugin("dataset", "toy")
     assert choose_plugin("mixer", "agf").distribution == "subquad"
@@ -79,7 +87,8 @@ def test_the_allow_list_is_compared_in_canonical_form(add_dataset, monkeypatch):
     assert choose_plugin("dataset", "toy").distribution == "my-toys"
     assert blocked("subquad") is None
     with pytest.raises(
-        PluginError, match=r"'other' .* blocked by the environment: not in SUBQUAD_PLUGINS=my\.toys, something"
+        PluginError,
+        match=r"'other' .* blocked by the environment: not in SUBQUAD_PLUGINS=my\.toys, something",
     ):
         choose_plugin("dataset", "other")
 

@@ -55,7 +55,11 @@ def test_a_file_is_read_hashed_and_run(write, tmp_path):
     resolved = resolve("mixer", "./mine.py:Mine", base=tmp_path)
     assert resolved.plugin.summary == "My mixer."
     assert resolved.source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert (resolved.source.path, resolved.source.attribute, resolved.source.text) == ("./mine.py", "Mine", CODE)
+    assert (resolved.source.path, resolved.source.attribute, resolved.source.text) == (
+        "./mine.py",
+        "Mine",
+        CODE,
+    )
     mixer = make_mixer(resolved, resolved.plugin.config(shift=2), Site(dim=1))
     assert mixer(torch.arange(3.0).reshape(1, 3, 1)).flatten().tolist() == [1.0, 2.0, 0.0]
 
@@ -109,16 +113,32 @@ def test_windows_line_ends_and_a_byte_order_mark_survive_the_journey(write, tmp_
         (CODE, "./mine.py:Helper", r"Helper is not a subclass of subquad\.nn\.TokenMixer"),
         (CODE, "./mine.py:Facts", r"Facts is not a subclass of subquad\.nn\.TokenMixer"),
         (b"\xff\xfe", "./mine.py:Mine", r"the file is not UTF-8 \(invalid start byte at byte 0\)"),
-        ("def broken(:", "./mine.py:Mine", r"cannot be loaded: SyntaxError: invalid syntax \(mine\.py, line 1\)"),
-        ("\n1 / 0", "./mine.py:Mine", r"cannot be loaded: ZeroDivisionError: division by zero \(\./mine\.py:2\)"),
+        (
+            "def broken(:",
+            "./mine.py:Mine",
+            r"cannot be loaded: SyntaxError: invalid syntax \(mine\.py, line 1\)",
+        ),
+        (
+            "\n1 / 0",
+            "./mine.py:Mine",
+            r"cannot be loaded: ZeroDivisionError: division by zero \(\./mine\.py:2\)",
+        ),
         ("import sys; sys.exit()", "./mine.py:Mine", r"cannot be loaded: it called sys\.exit\(\)"),
-        ("import helper_beside_it", "./mine.py:Mine", r"ModuleNotFoundError: No module named 'helper_beside_it'"),
+        (
+            "import helper_beside_it",
+            "./mine.py:Mine",
+            r"ModuleNotFoundError: No module named 'helper_beside_it'",
+        ),
         (
             "a\0b",
             "./mine.py:Mine",
             r"cannot be loaded: (ValueError|SyntaxError): source code string cannot contain null",
         ),
-        (b"#" * (MAX_BYTES + 1), "./mine.py:Mine", r"has more than 1000000 bytes: not a plugin's source"),
+        (
+            b"#" * (MAX_BYTES + 1),
+            "./mine.py:Mine",
+            r"has more than 1000000 bytes: not a plugin's source",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(write, tmp_path, text, name, message):
@@ -150,20 +170,33 @@ class Waves(Dataset):
 def test_a_plugin_of_any_kind_may_be_a_file(write, tmp_path):
     write(WAVES)
     found = resolve("dataset", "./mine.py:Waves", base=tmp_path)
-    assert (found.plugin.inputs, found.plugin.targets, found.plugin.summary) == ("series", ("class",), "Some waves.")
-    with pytest.raises(PluginError, match=r"task '\./mine\.py:Waves'.*Waves is not a subclass of subquad\.nn\.Task"):
+    assert (found.plugin.inputs, found.plugin.targets, found.plugin.summary) == (
+        "series",
+        ("class",),
+        "Some waves.",
+    )
+    with pytest.raises(
+        PluginError, match=r"task '\./mine\.py:Waves'.*Waves is not a subclass of subquad\.nn\.Task"
+    ):
         resolve("task", "./mine.py:Waves", base=tmp_path)
     write(WAVES.replace(", inputs", ", output"))
-    with pytest.raises(PluginError, match=r'Waves has no class attribute inputs \(such as "series"\)'):
+    with pytest.raises(
+        PluginError, match=r'Waves has no class attribute inputs \(such as "series"\)'
+    ):
         resolve("dataset", "./mine.py:Waves", base=tmp_path)
 
 
 def test_a_descriptor_in_a_file_must_hold_the_class_itself(write, tmp_path):
-    tail = "\nfrom subquad.plugin import MixerPlugin\nPLUGIN = MixerPlugin(config=Settings, build={}, summary='s')\n"
+    tail = (
+        "\nfrom subquad.plugin import MixerPlugin\nPLUGIN = "
+        "MixerPlugin(config=Settings, build={}, summary='s')\n"
+    )
     write(CODE + tail.format("Mine"))
     assert resolve("mixer", "./mine.py:PLUGIN", base=tmp_path).plugin.summary == "s"
     write(CODE + tail.format("'other:Thing'"))
-    with pytest.raises(PluginError, match=r"in a file, build must be the class itself, not 'other:Thing'"):
+    with pytest.raises(
+        PluginError, match=r"in a file, build must be the class itself, not 'other:Thing'"
+    ):
         resolve("mixer", "./mine.py:PLUGIN", base=tmp_path)
 
 

@@ -6,20 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.errors import plain
-from subquad.registry.foreign import cause
+from subquad.errors import escaped
+from subquad.registry.faults import cause
 
 
 @given(st.text(st.characters(codec=None)))
 def test_no_character_can_steer_the_terminal(text):
-    shown = plain(text)
+    shown = escaped(text)
     assert len(shown) <= 400
-    assert not [char for char in shown if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    assert not [
+        char for char in shown if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    ]
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=399))
 def test_ordinary_text_is_unchanged(text):
-    assert plain(text) == text
+    assert escaped(text) == text
 
 
 class Mute(Exception):

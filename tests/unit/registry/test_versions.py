@@ -9,7 +9,14 @@ from subquad.registry import health
 
 @pytest.mark.parametrize(
     ("installed", "is_wrong"),
-    [("2.10.9", True), ("2.11.0", False), ("2.11", False), ("2.13.0+cpu", False), ("2.11.0rc1", True), ("10.0", False)],
+    [
+        ("2.10.9", True),
+        ("2.11.0", False),
+        ("2.11", False),
+        ("2.13.0+cpu", False),
+        ("2.11.0rc1", True),
+        ("10.0", False),
+    ],
 )
 def test_a_package_below_its_floor_is_named(monkeypatch, installed, is_wrong):
     asked = ["torch>=2.11", "ray[tune]>=2.59; extra == 'tune'", "torch>=2.11; extra == 'all'"]

@@ -1,4 +1,6 @@
-"""Run directories as training leaves them, without training: configuration, records, predictions, result."""
+"""Run directories as training leaves them, without training: configuration, records,
+predictions, result.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
 from subquad.metric import Metric
+from subquad.records import Record
 from subquad.registry import resolve
-from subquad.report import FORMATS, Report, document_of
+from subquad.reports import FORMATS, Report, document_of
 from subquad.runs import (
     ENVIRONMENT,
     EXPERIMENT,
@@ -22,13 +25,15 @@ from subquad.runs import (
     METRICS,
     PREDICTIONS,
     STUDY,
-    Record,
     write_json,
     write_result,
 )
 
 TASKS = ("classification", "language-modeling", "summarization", "regression", "multilabel")
-LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
+LABELS = {
+    "honest": "checkpoint chosen on validation; test opened once",
+    "paper": "best test accuracy over epochs",
+}
 
 
 class RunFactory:
@@ -58,7 +63,10 @@ class RunFactory:
 
     def cell(self, study: Path, **facts: Any) -> Path:
         known = {**DEFAULTS, **facts}
-        place = f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-{known['variant']}"
+        place = (
+            f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-"
+            f"{known['variant']}"
+        )
         return self.run(study / "cells" / place.replace("/", "_"), **facts)
 
 
@@ -73,12 +81,13 @@ def put(path: Path, text: str) -> None:
 
 
 DEFAULTS: dict[str, Any] = {
-    "dataset": "JapaneseVowels", "mixer": "agf", "label": None, "seed": 0, "protocol": "honest", "status": "finished",
-    "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
-    "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
-    "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
-    "reference_scores": None, "data": {}, "tested": None, "scores": {}, "kept": {},
-    "examples": [],
+    "dataset": "JapaneseVowels", "mixer": "agf", "label": None, "seed": 0, "protocol": "honest",
+    "status": "finished", "reason": None, "correct": None, "accuracy": None, "last": 0.9,
+    "macro_f1": None, "metric": "accuracy", "mode": "max", "train": {}, "backbone": {},
+    "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None, "seconds": 61.5,
+    "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
+    "reference_scores": None, "data": {}, "tested": None, "scores": {}, "kept": {}, "examples": [],
+    "gpus": 0.0, "memory": None,
 }  # fmt: skip
 
 MACHINE = {
@@ -86,7 +95,13 @@ MACHINE = {
     "platform": "Linux",
     "packages": {"subquad": "0.1.0", "torch": "2.13.0"},
     "plugins": [
-        {"kind": "mixer", "name": "agf", "distribution": "acme-mixers", "version": "1.2", "sha256": "0f3c" * 16}
+        {
+            "kind": "mixer",
+            "name": "agf",
+            "distribution": "acme-mixers",
+            "version": "1.2",
+            "sha256": "0f3c" * 16,
+        }
     ],
     "gpus": [],
     "git": {"commit": "1234567890abcdef", "dirty": True},
@@ -94,15 +109,33 @@ MACHINE = {
 
 
 def experiment(known: dict[str, Any]) -> dict[str, Any]:
-    train = {"epochs": known["epochs"], "batch_size": 16, "optimizer": "radam", "lr": 1e-3, "seed": known["seed"]}
+    train = {
+        "epochs": known["epochs"],
+        "batch_size": 16,
+        "optimizer": "radam",
+        "lr": 1e-3,
+        "seed": known["seed"],
+    }
     written = {
         "name": "quickstart",
         "protocol": known["protocol"],
-        "dataset": {"name": "uea", "params": {"problem": known["dataset"], **known["data"]}},
-        "task": {"name": "classification", "params": {}},
-        "backbone": {"name": "encoder", "params": {"num_layers": 2, "dim": 128, "num_heads": 8, **known["backbone"]}},
+        "dataset": {
+            "name": "uea",
+            "params": {
+                "problem": known["dataset"],
+                "normalize": True,
+                "max_len": None,
+                **known["data"],
+            },
+        },
+        "task": {"name": "classification", "params": {"label_smoothing": 0.0}},
+        "backbone": {
+            "name": "encoder",
+            "params": {"num_layers": 2, "dim": 128, "num_heads": 8, **known["backbone"]},
+        },
         "mixer": {"name": known["mixer"], "params": known["params"]},
         "train": {**train, **known["train"]},
+        "resources": {"gpus_per_worker": known["gpus"]},
     }
     return Experiment.model_validate(written).model_dump(mode="json")
 
@@ -115,7 +148,12 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
     last = {**evaluated, "epoch": 4.0, "metrics": {known["metric"]: known["last"]}}
     last["split"] = "test" if known["protocol"] == "paper" else "validation"
     samples = known["samples"] or (len(known["correct"]) if known["correct"] is not None else 370)
-    test = {"metrics": {**metrics, **known["scores"]}, "samples": samples, "checkpoint": "best", "step": 40}
+    test = {
+        "metrics": {**metrics, **known["scores"]},
+        "samples": samples,
+        "checkpoint": "best",
+        "step": 40,
+    }
     return {
         "format": known["format"],
         "status": known["status"],
@@ -138,6 +176,7 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "steps": 80,
         "epochs": 4.0,
         "seconds": known["seconds"],
+        "peak_memory_bytes": known["memory"],
         "best": evaluated if finished else None,
         "last": last if finished else None,
         "test": test if finished and known["test"] else None,
@@ -163,9 +202,15 @@ def tested(known: dict[str, Any]) -> dict[str, str]:
 
 def metrics_of(known: dict[str, Any]) -> dict[str, Any]:
     """As the task has them that reports a metric of the name."""
-    declared = {name: one for task in TASKS for name, one in resolve("task", task).plugin.reports.items()}
+    declared = {
+        name: report
+        for task in TASKS
+        for name, report in resolve("task", task).plugin.reports.items()
+    }
     modes = {known["metric"]: known["mode"], **tested(known)}
-    found = {name: declared.get(name, Metric(unit="%", label=name.replace("_", " "))) for name in modes}
+    found = {
+        name: declared.get(name, Metric(unit="%", label=name.replace("_", " "))) for name in modes
+    }
     return {name: asdict(replace(one, mode=modes[name])) for name, one in found.items()}
 
 
@@ -196,7 +241,12 @@ def records(known: dict[str, Any]) -> list[Record]:
     split = "test" if known["protocol"] == "paper" else "validation"
     train = [
         Record(
-            kind="train", step=step, epoch=step / 20, seconds=step, time=0.0, metrics={"loss": 2.2 / (1 + step / 20)}
+            kind="train",
+            step=step,
+            epoch=step / 20,
+            seconds=step,
+            time=0.0,
+            metrics={"loss": 2.2 / (1 + step / 20)},
         )
         for step in range(10, 81, 10)
     ]

@@ -1,4 +1,6 @@
-"""Pairs of mixers: what is compared, over what, and the verdicts; and the sentences made of them."""
+"""Pairs of mixers: what is compared, over what, and the verdicts; and the sentences made of
+them.
+"""
 
 # pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
 from __future__ import annotations
@@ -7,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from subquad.report import read_report
-from subquad.report.run import _said
+from subquad.reports import read_report
+from subquad.reports.reported_run import _said
 from subquad.runs import STUDY, read_result, write_result
 
 
@@ -31,13 +33,18 @@ def test_a_mixer_that_beats_the_control(factory):
     fill(factory, study, {"agf": [20, 22, 21], "identity": [130, 133, 128]})
     report = read_report([study], baseline="identity")
     one = only(report)
-    assert (one.first.label, one.second.label, one.verdict) == ("agf", "identity", "distinguishable")
+    assert (one.first.label, one.second.label, one.verdict) == (
+        "agf",
+        "identity",
+        "distinguishable",
+    )
     assert (one.seeds, one.basis) == (3, "test samples and seeds")
     assert one.estimate.difference == pytest.approx((391 - 63) / 1200, abs=1e-9)
     assert one.adjusted == one.estimate.p_value < 0.001
     low, high = 100 * one.estimate.low, 100 * one.estimate.high
     assert report.headlines == (
-        f"JapaneseVowels (honest): agf beats the baseline identity by 27.3 points [{low:.1f}, {high:.1f}]",
+        "JapaneseVowels (honest): agf beats the baseline identity by 27.3 points "
+        f"[{low:.1f}, {high:.1f}]",
     )
 
 
@@ -45,7 +52,9 @@ def test_a_mixer_that_falls_behind_the_control(factory):
     study = factory.study()
     fill(factory, study, {"agf": [130, 133, 128], "identity": [20, 22, 21]})
     (line,) = read_report([study], baseline="identity").headlines
-    assert line.startswith("JapaneseVowels (honest): agf falls behind the baseline identity by 27.3 points [")
+    assert line.startswith(
+        "JapaneseVowels (honest): agf falls behind the baseline identity by 27.3 points ["
+    )
 
 
 def test_equal_predictions_are_not_distinguishable(factory, answers):
@@ -54,11 +63,16 @@ def test_equal_predictions_are_not_distinguishable(factory, answers):
         for seed in range(3):
             factory.cell(study, mixer=mixer, seed=seed, correct=answers(370, 9, seed))
     report = read_report([study], baseline="identity")
-    assert [one.verdict for one in report.comparisons] == ["not distinguishable"] * 3
-    assert all(one.estimate.difference == 0 and one.estimate.low < 0 < one.estimate.high for one in report.comparisons)
+    assert [comparison.verdict for comparison in report.comparisons] == ["not distinguishable"] * 3
+    assert all(
+        comparison.estimate.difference == 0
+        and comparison.estimate.low < 0 < comparison.estimate.high
+        for comparison in report.comparisons
+    )
     assert report.headlines == (
         "JapaneseVowels (honest): agf, softmax: not distinguishable from the baseline identity, "
-        "differences of -0.6 to 0.6 points not excluded: this data set cannot tell mixers apart in this setting",
+        "differences of -0.6 to 0.6 points not excluded: this data set cannot tell "
+        "mixers apart in this setting",
     )
 
 
@@ -86,13 +100,14 @@ def test_holm_over_the_pairs_of_a_data_set(factory):
     fill(factory, among, {**wrong, "a": [20, 21, 22], "b": [21, 22, 20], "c": [22, 20, 21]})
     first = only(read_report([alone], baseline="identity"))
     same = next(
-        one
-        for one in read_report([among], baseline="identity").comparisons
-        if (one.first.label, one.second.label) == ("agf", "identity")
+        comparison
+        for comparison in read_report([among], baseline="identity").comparisons
+        if (comparison.first.label, comparison.second.label) == ("agf", "identity")
     )
     assert first.adjusted == first.estimate.p_value
     assert same.adjusted > same.estimate.p_value
-    assert same.estimate.freedom > first.estimate.freedom  # the other mixers' seeds tell how much seeds vary
+    # the other mixers' seeds tell how much seeds vary
+    assert same.estimate.freedom > first.estimate.freedom
     assert (first.verdict, same.verdict) == ("distinguishable", "not distinguishable")
 
 
@@ -104,7 +119,8 @@ def test_one_seed_gets_an_interval_but_no_verdict(factory):
     assert (one.verdict, one.basis, one.adjusted) == ("not enough seeds", "test samples", None)
     assert one.estimate.low > 0.2
     assert report.headlines[0].endswith(
-        "agf: not enough seeds to compare with the baseline identity; run more than one seed of each"
+        "agf: not enough seeds to compare with the baseline identity; run more "
+        "than one seed of each"
     )
 
 
@@ -114,7 +130,11 @@ def test_without_predictions_seeds_are_compared(factory):
         for seed, score in enumerate(scores):
             factory.cell(study, mixer=mixer, seed=seed, accuracy=score)
     one = only(read_report([study], baseline="identity"))
-    assert (one.basis, one.verdict, one.notes) == ("seeds", "distinguishable", ("no predictions were kept",))
+    assert (one.basis, one.verdict, one.notes) == (
+        "seeds",
+        "distinguishable",
+        ("no predictions were kept",),
+    )
 
 
 def test_without_predictions_one_seed_is_not_enough(factory):
@@ -149,7 +169,9 @@ def test_other_test_samples_are_not_paired(factory, answers):
     for seed in range(2):
         factory.cell(study, mixer="agf", seed=seed, correct=answers(400, 9))
         factory.cell(study, mixer="identity", seed=seed, correct=answers(399, 9))
-    assert only(read_report([study], baseline="identity")).notes == ("the test samples differ between the runs",)
+    assert only(read_report([study], baseline="identity")).notes == (
+        "the test samples differ between the runs",
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64])
@@ -161,7 +183,9 @@ def test_predictions_that_cannot_be_read(factory, answers, content: bytes):
         if mixer == "agf":
             write_result(path, read_result(path) or {})
     (note,) = only(read_report([study], baseline="identity")).notes
-    assert note.startswith("predictions.safetensors of study/cells/JapaneseVowels-agf-honest-0-x cannot be read")
+    assert note.startswith(
+        "predictions.safetensors of study/cells/JapaneseVowels-agf-honest-0-x cannot be read"
+    )
 
 
 def test_other_predictions_than_those_of_the_result_are_not_used(factory, answers):
@@ -169,15 +193,20 @@ def test_other_predictions_than_those_of_the_result_are_not_used(factory, answer
     for mixer in ("agf", "identity"):
         path = factory.cell(study, mixer=mixer, correct=answers(400, 9))
     label = np.arange(400) % 9
-    save_file({"predicted": label[::-1].copy(), "label": label[::-1].copy()}, path / "predictions.safetensors")
+    save_file(
+        {"predicted": label[::-1].copy(), "label": label[::-1].copy()},
+        path / "predictions.safetensors",
+    )
     report = read_report([study], baseline="identity")
     (note,) = only(report).notes
     assert note == (
-        "predictions.safetensors of study/cells/JapaneseVowels-identity-honest-0-x is not what the result was made of"
+        "predictions.safetensors of study/cells/JapaneseVowels-identity-honest-0-x "
+        "is not what the result was made of"
     )
     assert [row.status() for row in report.rows] == [
         "1 finished",
-        "1 not verified (predictions.safetensors has changed: its sha256 differs from its manifest)",
+        "1 not verified (predictions.safetensors has changed: its sha256 differs "
+        "from its manifest)",
     ]
 
 
@@ -193,7 +222,9 @@ def test_settings_that_differ_beside_the_mixer_are_named(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22]}, train={"lr": 1e-3}, params={"order": 4})
     fill(factory, study, {"identity": [20, 22]}, train={"lr": 3e-4})
-    assert only(read_report([study], baseline="identity")).notes == ("settings differ too: train.lr 0.001 / 0.0003",)
+    assert only(read_report([study], baseline="identity")).notes == (
+        "settings differ too: train.lr 0.001 / 0.0003",
+    )
 
 
 def test_mixers_of_some_layers_are_said_in_words():
@@ -202,14 +233,28 @@ def test_mixers_of_some_layers_are_said_in_words():
         {"name": "identity", "layers": None, "role": "cross"},
     ]
     assert _said(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
-    assert (_said([1, 2]), _said("text"), _said(None), _said([])) == ("[1, 2]", "text", "null", "[]")
+    assert (_said([1, 2]), _said("text"), _said(None), _said([])) == (
+        "[1, 2]",
+        "text",
+        "null",
+        "[]",
+    )
 
 
 def test_swept_settings_are_compared_at_the_same_value(factory):
     study = factory.study()
     for lr in (1e-3, 3e-4):
-        fill(factory, study, {"agf": [20, 22], "identity": [30, 31]}, train={"lr": lr}, variant=str(lr))
-    pairs = {(one.first.name, one.second.name) for one in read_report([study], baseline="identity").comparisons}
+        fill(
+            factory,
+            study,
+            {"agf": [20, 22], "identity": [30, 31]},
+            train={"lr": lr},
+            variant=str(lr),
+        )
+    pairs = {
+        (comparison.first.name, comparison.second.name)
+        for comparison in read_report([study], baseline="identity").comparisons
+    }
     assert ("agf (lr=0.001)", "identity (lr=0.001)") in pairs
     assert ("agf (lr=0.001)", "identity (lr=0.0003)") not in pairs
 
@@ -240,7 +285,9 @@ def test_the_baseline_is_the_one_that_the_study_names(factory):
     fill(factory, study, {"agf": [20, 22, 21], "softmax": [130, 133, 128]})
     report = read_report([study])
     assert report.baseline == "softmax"
-    assert report.headlines[0].startswith("JapaneseVowels (honest): agf beats the baseline softmax by 27.3 points")
+    assert report.headlines[0].startswith(
+        "JapaneseVowels (honest): agf beats the baseline softmax by 27.3 points"
+    )
     assert read_report([study], baseline="").headlines == ()
 
 
@@ -256,5 +303,6 @@ def test_a_control_without_scores(factory):
     fill(factory, study, {"agf": [20]})
     factory.cell(study, mixer="identity", status="failed", reason="diverged")
     assert read_report([study], baseline="identity").headlines == (
-        "JapaneseVowels (honest): the baseline identity and the other mixers have no test scores to compare",
+        "JapaneseVowels (honest): the baseline identity and the other mixers have "
+        "no test scores to compare",
     )

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from subquad.experiment import dump, load_study
-from subquad.report import document_of, print_document, read_report, write_document
-from subquad.report.charts import curve_chart
-from subquad.report.curves import Curve, _expected_range
-from subquad.report.published import printed_values, published_beside
+from subquad.reports import document_of, print_document, read_report, write_document
+from subquad.reports.charts import curve_chart
+from subquad.reports.curves import Curve, _expected_range
+from subquad.reports.published import printed_values, published_beside
 from subquad.runs import EXPERIMENT, IDENTITY, write_json, write_result
 
 ORDER = "mixer.params.order"
@@ -34,14 +34,29 @@ def vary(factory, folder, values, *, seeds=3, key="order", **facts):
 def listops(factory):
     """Orders 3, 5 and 7 on ListOps, whose published accuracies are 37.0, 38.0 and 37.3."""
     folder = factory.study()
-    vary(factory, folder, {5: 0.38, 3: 0.30, 7: 0.37}, dataset="lra-listops", published="listops", samples=2000)
+    vary(
+        factory,
+        folder,
+        {5: 0.38, 3: 0.30, 7: 0.37},
+        dataset="lra-listops",
+        published="listops",
+        samples=2000,
+    )
     return folder
 
 
 @pytest.fixture
 def star(listops, factory):
     """The same, and jacobi_a 2.0 around order 5."""
-    vary(factory, listops, {2.0: 0.36}, key="jacobi_a", dataset="lra-listops", published="listops", samples=2000)
+    vary(
+        factory,
+        listops,
+        {2.0: 0.36},
+        key="jacobi_a",
+        dataset="lra-listops",
+        published="listops",
+        samples=2000,
+    )
     return listops
 
 
@@ -51,7 +66,12 @@ def only(report) -> Curve:
 
 
 def reasons_of(curve: Curve) -> set[str]:
-    return {reason for row in curve.rows for one in published_beside(row, curve.key) for reason in one.reasons}
+    return {
+        reason
+        for row in curve.rows
+        for one in published_beside(row, curve.key)
+        for reason in one.reasons
+    }
 
 
 def test_values_in_order(listops):
@@ -66,13 +86,20 @@ def test_values_in_order(listops):
 
 def test_settings_around_one_base(star):
     report = read_report([star])
-    assert [row.name for row in report.rows] == ["agf (base)", "agf (jacobi_a=2.0)", "agf (order=3)", "agf (order=7)"]
-    assert [(one.title, [row.name for row in one.rows]) for one in report.curves] == [
+    assert [row.name for row in report.rows] == [
+        "agf (base)",
+        "agf (jacobi_a=2.0)",
+        "agf (order=3)",
+        "agf (order=7)",
+    ]
+    assert [(curve.title, [row.name for row in curve.rows]) for curve in report.curves] == [
         ("lra-listops, agf (honest): jacobi_a", ["agf (base)", "agf (jacobi_a=2.0)"]),
         ("lra-listops, agf (honest): order", ["agf (order=3)", "agf (base)", "agf (order=7)"]),
     ]
     assert report.comparisons == ()
-    assert {row.name: [one.published.reference for one in report.published(row)] for row in report.rows} == {
+    assert {
+        row.name: [one.published.reference for one in report.published(row)] for row in report.rows
+    } == {
         "agf (base)": ["wi2025agf Table 2"],
         "agf (jacobi_a=2.0)": ["wi2025agf Table 16"],
         "agf (order=3)": ["wi2025agf Table 15"],
@@ -86,7 +113,7 @@ def test_a_grid_has_a_curve_along_each_axis(factory):
         vary(factory, folder, {5: 0.38, 3: 0.36}, train={"lr": lr}, variant=f"lr{lr}")
         vary(factory, folder, {3: 0.36}, train={"lr": lr}, variant=f"order3-lr{lr}")
         vary(factory, folder, {5: 0.38}, train={"lr": lr}, variant=f"order5-lr{lr}")
-    assert [one.title.partition(": ")[2] for one in read_report([folder]).curves] == [
+    assert [curve.title.partition(": ")[2] for curve in read_report([folder]).curves] == [
         *("order at lr=0.01", "order at lr=0.1", "lr at order=3", "lr at order=5"),
     ]
 
@@ -101,7 +128,11 @@ def test_settings_that_change_together_are_no_curve(factory):
 def test_each_value_stands_beside_the_printed_one(listops):
     one = only(read_report([listops]))
     found = [beside.published for row in one.rows for beside in published_beside(row, one.key)]
-    assert [(row.model, row.value) for row in found] == [("AGF K=3", 37.0), ("AGF K=5", 38.0), ("AGF K=7", 37.3)]
+    assert [(row.model, row.value) for row in found] == [
+        ("AGF K=3", 37.0),
+        ("AGF K=5", 38.0),
+        ("AGF K=7", 37.3),
+    ]
     assert [value for value, *_ in printed_values(one.rows[0], one.key)] == [3, 4, 5, 6, 7]
 
 
@@ -134,7 +165,14 @@ def test_another_base_than_the_published_one_is_named(factory):
 )
 def test_printed_figures_are_joined_by_value(factory, key, value, benchmark, expected):
     folder = factory.study()
-    vary(factory, folder, {AGF[key]: 0.5, value: 0.4}, key=key, dataset=benchmark, published=benchmark)
+    vary(
+        factory,
+        folder,
+        {AGF[key]: 0.5, value: 0.4},
+        key=key,
+        dataset=benchmark,
+        published=benchmark,
+    )
     one = only(read_report([folder]))
     row = next(row for row in one.rows if row.runs[0].leaves[one.key] == value)
     found = [beside.published for beside in published_beside(row, one.key)]
@@ -151,19 +189,24 @@ def test_a_number_that_is_no_target_stays_none(factory):
 
 def test_pairs_of_values_are_compared_among_themselves_alone(listops, factory):
     for seed in range(3):
-        factory.cell(listops, mixer="identity", seed=seed, dataset="lra-listops", accuracy=0.2 + 0.01 * seed)
+        factory.cell(
+            listops, mixer="identity", seed=seed, dataset="lra-listops", accuracy=0.2 + 0.01 * seed
+        )
     report = read_report([listops])
-    pairs = [{one.first.name, one.second.name} for one in report.comparisons]
+    pairs = [{comparison.first.name, comparison.second.name} for comparison in report.comparisons]
     assert len(pairs) == 3
     assert all("identity" in pair for pair in pairs)
     assert len(only(report).comparisons) == 3
-    assert [one.verdict for one in only(report).comparisons].count("distinguishable") == 2
+    assert [comparison.verdict for comparison in only(report).comparisons].count(
+        "distinguishable"
+    ) == 2
 
 
 def test_the_sentence(listops):
     words = only(read_report([listops])).sentence
     assert words.startswith(
-        "means from 30.00 (3) to 38.00 (5), 8.0 points apart; seeds alone would put 3 such means 1.0 "
+        "means from 30.00 (3) to 38.00 (5), 8.0 points apart; seeds alone would "
+        "put 3 such means 1.0 "
     )
     assert "; distinguishable: 2 of 3 pairs, the largest 3 − 5: -8.0 [" in words
     assert words.endswith("; validation would choose 5, test 38.00")
@@ -173,11 +216,15 @@ def test_the_sentence_where_nothing_differs(factory):
     folder = factory.study()
     vary(factory, folder, {5: 0.38, 3: 0.379})
     words = only(read_report([folder])).sentence
-    assert "no two values are distinguishable (smallest p of 1 pair after Holm's correction: 0." in words
+    assert (
+        "no two values are distinguishable (smallest p of 1 pair after Holm's correction: 0."
+        in words
+    )
     one_seed = factory.study("other")
     vary(factory, one_seed, {5: 0.38, 3: 0.36}, seeds=1)
     assert only(read_report([one_seed])).sentence == (
-        "means from 35.00 (3) to 37.00 (5), 2.0 points apart; not enough seeds to tell values apart; "
+        "means from 35.00 (3) to 37.00 (5), 2.0 points apart; not enough seeds to "
+        "tell values apart; "
         "validation would choose 5, test 37.00"
     )
 
@@ -192,7 +239,8 @@ def test_equal_means(factory):
 
 @pytest.mark.parametrize(("count", "expected"), [(2, 1.1284), (5, 2.3259), (10, 3.0775)])
 def test_expected_range_of_normal_values(count, expected):
-    assert _expected_range(count) == pytest.approx(expected, abs=1e-3)  # tables of control charts, d2
+    # tables of control charts, d2
+    assert _expected_range(count) == pytest.approx(expected, abs=1e-3)
 
 
 def test_expected_range_against_simulation():
@@ -218,10 +266,17 @@ def test_every_format(star, tmp_path, as_text):
     report = read_report([star])
     text = as_text(report, "md")
     assert "## Varied: lra-listops, agf (honest): order" in text
-    assert "| 5 (base) | 38.00 ± 1.00 | 38.00 ± 1.00 | 3 | 38 (not comparable) | wi2025agf Table 15 |" in text
-    assert "5 (base) & 38.00 $\\pm$ 1.00 & 38.00 $\\pm$ 1.00 & 3 & 38 (not comparable)" in as_text(report, "tex")
-    records = [one for one in csv.DictReader(io.StringIO(as_text(report, "csv"))) if one["kind"] == "value"]
-    assert [(one["key"], one["value"], one["base"], one["published_value"]) for one in records[2:]] == [
+    line = "| 5 (base) | 38.00 ± 1.00 | 38.00 ± 1.00 | 3 | 38.0 (not comparable)"
+    assert f"{line} | wi2025agf Table 15 |" in text
+    line = "5 (base) & 38.00 $\\pm$ 1.00 & 38.00 $\\pm$ 1.00 & 3 & 38.0 (not comparable)"
+    assert line in as_text(report, "tex")
+    records = [
+        one for one in csv.DictReader(io.StringIO(as_text(report, "csv"))) if one["kind"] == "value"
+    ]
+    assert [
+        (record["key"], record["value"], record["base"], record["published_value"])
+        for record in records[2:]
+    ] == [
         (ORDER, "3", "False", "37.0"),
         (ORDER, "5", "True", "38.0"),
         (ORDER, "7", "False", "37.3"),
@@ -234,11 +289,13 @@ def test_every_format(star, tmp_path, as_text):
     stream = io.StringIO()
     print_document(document, Console(file=stream, width=90, color_system=None))
     shown = [" ".join(line.split()) for line in stream.getvalue().splitlines()]
-    assert "5 (base) 38.00 ± 1.00 38.00 ± 1.00 3 38 (not comparable)" in shown
+    assert "5 (base) 38.00 ± 1.00 38.00 ± 1.00 3 38.0 (not comparable)" in shown
     written = write_document(document, tmp_path / "out", ("md", "html"))
     curves = ["lra-listops-agf-honest-jacobi_a.svg", "lra-listops-agf-honest-order.svg"]
     assert [path.name for path in written] == ["report.md", "report.html", *curves]
-    assert [path.name for path in write_document(document, tmp_path / "other", ["md"])] == ["report.md"]
+    assert [path.name for path in write_document(document, tmp_path / "other", ["md"])] == [
+        "report.md"
+    ]
 
 
 def test_the_picture(star):
@@ -265,8 +322,9 @@ def test_names_are_inert(factory, tmp_path):
     xml.dom.minidom.parseString(curve_chart(report.curves[0]).drawn())
     written = write_document(document_of(report), tmp_path, ["html"])
     assert "<b>&x" not in written[0].read_text()
-    assert all(path.parent.name == "charts" and set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")
-               for path in written[1:])  # fmt: skip
+    for path in written[1:]:
+        assert path.parent.name == "charts"
+        assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")
 
 
 def test_a_setting_outside_the_mixer_and_its_alternative(factory):
@@ -283,7 +341,9 @@ def test_unfinished_runs_keep_their_place(listops):
     (run,) = listops.glob("cells/*-0-order7")
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    write_json(run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]})
+    write_json(
+        run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}
+    )
     one = only(read_report([listops]))
     row = one.rows[2]
     assert (one.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)
@@ -306,18 +366,37 @@ def test_reports_without_varied_settings_have_no_such_part(factory, as_text):
 @pytest.mark.parametrize(
     ("recipe", "task", "samples", "settings"),
     [
-        ("lra-agf-sensitivity", "listops", 2_000, {"order7": "AGF K=7", "jacobi_b-2.0": "AGF b=-2.0"}),
-        ("lra-agf-sensitivity", "image", 10_000, {"ortho_weight0.001": "AGF gamma=1e-3", "jacobi_a1.0": "AGF a=1.0"}),
+        (
+            "lra-agf-sensitivity",
+            "listops",
+            2_000,
+            {"order7": "AGF K=7", "jacobi_b-2.0": "AGF b=-2.0"},
+        ),
+        (
+            "lra-agf-sensitivity",
+            "image",
+            10_000,
+            {"ortho_weight0.001": "AGF gamma=1e-3", "jacobi_a1.0": "AGF a=1.0"},
+        ),
         ("uea-agf-sensitivity", "Heartbeat", 205, {"order9": "AGF K=9"}),
     ],
 )
 def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples, settings):
     protocol = "paper" if recipe.startswith("uea") else "honest"
-    cells = {cell.label: cell for cell in load_study(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).runs}
+    cells = {
+        cell.label: cell
+        for cell in load_study(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).runs
+    }
     folder = factory.study()
     for name in ("base", *settings):
         cell = cells[f"{task}-agf-paper-{name}-seed0"]
-        known = {"dataset": task, "protocol": protocol, "axes": cell.axes, "variant": name, "samples": samples}
+        known = {
+            "dataset": task,
+            "protocol": protocol,
+            "axes": cell.axes,
+            "variant": name,
+            "samples": samples,
+        }
         run = factory.cell(folder, label="agf", **known)
         (run / EXPERIMENT).write_text(dump(cell.experiment), encoding="utf-8")
     report = read_report([folder])

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from subquad.report import Report, document_of, print_document, read_report
+from subquad.reports import Report, document_of, print_document, read_report
 
-HOSTILE = "<script>alert(1)</script> \\input{/etc/passwd} $x^2$ 50% [a](http://b) \x1b[31mred \u202e|&_#"
+HOSTILE = (
+    "<script>alert(1)</script> \\input{/etc/passwd} $x^2$ 50% [a](http://b) \x1b[31mred \u202e|&_#"
+)
 
 
 def written(*pairs: tuple[str, str]) -> dict[str, Any]:
@@ -38,7 +40,9 @@ def terminal(report: Report, width: int = 100) -> str:
 
 
 def table_of(report: Report):
-    return next(one.table for one in document_of(report).sections if one.title == "Sample texts")
+    return next(
+        section.table for section in document_of(report).sections if section.title == "Sample texts"
+    )
 
 
 def test_each_target_stands_before_what_the_first_seed_of_each_row_wrote(report):
@@ -48,7 +52,7 @@ def test_each_target_stands_before_what_the_first_seed_of_each_row_wrote(report)
     ]  # fmt: skip
     assert [line[2] for line in lines[:2]] == ["the target one", "a good summary 0"]
     assert lines[-1][2] == "(nothing)"
-    assert table_of(report).italic == {0, 3}
+    assert list(table_of(report).italic) == [0, 3]
 
 
 def test_no_text_runs_or_steers_anything(report, as_text):
@@ -100,8 +104,10 @@ def test_rows_below_several_references_are_told_of_each(factory):
     for mixer, rouge in {"agf": 0.08, "cur": 0.18, "mega": 0.3}.items():
         summaries(study, factory, mixer, rouge, guess)
     assert read_report([study]).headlines[-1] == (
-        "pubmed (honest): above the best reference score (constant text 22.0 [21.0, 23.0]): mega; not shown to be "
-        "above it: agf, cur (scores up to it need no trained model); nor above lead-3 12.0 [11.0, 13.0]: agf"
+        "pubmed (honest): above the best reference score (constant text 22.0 "
+        "[21.0, 23.0]): mega; not shown to be "
+        "above it: agf, cur (scores up to it need no trained model); nor above "
+        "lead-3 12.0 [11.0, 13.0]: agf"
     )
 
 

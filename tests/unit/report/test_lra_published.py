@@ -9,18 +9,28 @@ from typing import Any
 import pytest
 
 from subquad.experiment import Run, dump, load_study
-from subquad.report import read_report
-from subquad.report.published import Beside, published_beside, published_tables
+from subquad.reports import read_report
+from subquad.reports.published import Beside, published_beside, published_tables
 from subquad.runs import EXPERIMENT
 
-SAMPLES = {"listops": 2_000, "text": 25_000, "retrieval": 17_437, "image": 10_000, "pathfinder": 20_000}
+SAMPLES = {
+    "listops": 2_000,
+    "text": 25_000,
+    "retrieval": 17_437,
+    "image": 10_000,
+    "pathfinder": 20_000,
+}
 OURS = {
     ("wi2025agf", "Table 2"): {"AGF": "agf", "Transformer": "softmax"},
     ("francois2025cur", "Table 1"): {
-        "Transformer": "softmax", "CURformer": "cur", "Mega": "mega", "Mega-chunk": "mega", "MegaCUR": "megacur",
+        "Transformer": "softmax", "CURformer": "cur", "Mega": "mega", "Mega-chunk": "mega-chunk",
+        "MegaCUR": "megacur",
     },
 }  # fmt: skip
-ON_TEST = "checkpoint chosen on validation, published: checkpoint chosen on the test split, which is its dev split"
+ON_TEST = (
+    "checkpoint chosen on validation, published: checkpoint chosen on the test split, "
+    "which is its dev split"
+)
 GOOGLE = "published: another network, trained as Tay et al. (2021) did"
 MEGA = "published: Mega's own networks, of 4 to 8 layers, trained as Mega"
 
@@ -55,10 +65,11 @@ def seeds(
     task: str,
     mixer: str,
     count: int = 5,
-    recipe: str = "lra-agf",
+    recipe: str = "",
     overrides: tuple[str, ...] = (),
 ) -> list[Run]:
-    """A mixer on a task, as a recipe of all tasks trains it where the command line names both."""
+    """A mixer on a task, as the recipe of its paper trains it where the command line names both."""
+    recipe = recipe or ("lra-cur" if mixer == "cur" else "lra-agf")
     chosen = cells(recipe, f"matrix.dataset=[{task}]", f"matrix.mixer=[{mixer}]", *overrides)
     return [chosen[f"{task}-{mixer}-seed{seed}"] for seed in range(count)]
 
@@ -71,7 +82,9 @@ def test_every_row_of_a_mixer_of_ours_is_found():
             for task in SAMPLES:
                 assert (source, table, model, task) in known
                 found = [
-                    row for row in shipped.find(mixer, task, "accuracy") if (row.source, row.model) == (source, model)
+                    row
+                    for row in shipped.find(mixer, task, "accuracy", mixer)
+                    if (row.source, row.model) == (source, model)
                 ]
                 assert [row.table for row in found] == [table]
                 assert shipped.conditions_of(found[0]) is not None
@@ -81,7 +94,11 @@ def test_every_row_of_a_mixer_of_ours_is_found():
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
 def test_recipes_with_the_official_data_are_comparable(factory, task, mixer):
     found = beside(factory, task, seeds(task, mixer))
-    assert found.pop("francois2025cur Transformer").reasons == (GOOGLE,) if mixer == "softmax" else True
+    assert (
+        found.pop("francois2025cur Transformer").reasons == (GOOGLE,)
+        if mixer == "softmax"
+        else True
+    )
     assert [one.verdict() for one in found.values()] == ["comparable"]
 
 
@@ -97,12 +114,20 @@ def test_text_is_comparable_where_it_selects_on_test(factory, mixer):
 
 
 def test_text_of_4k_is_another_length_for_agf_only(factory):
-    length = ("dataset.params={path: data/aclImdb, max_len: 4096, max_tokens: 4000}", "protocol=paper")
+    length = (
+        "dataset.params={path: data/aclImdb, max_len: 4096, max_tokens: 4000}",
+        "protocol=paper",
+    )
     (agf,) = beside(factory, "text", seeds("text", "agf-paper", 1, overrides=length)).values()
     assert agf.reasons == ("padded length 4096, published 1024", "bytes read 4000, published 1000")
     factory.root = factory.root / "softmax"
     softmax = beside(factory, "text", seeds("text", "softmax", 1, overrides=length))
     assert softmax["wi2025agf Transformer"].verdict() == "comparable"
+
+
+def test_lengths_that_the_cur_paper_does_not_print_are_not_comparable(factory):
+    (cur,) = beside(factory, "listops", seeds("listops", "cur", recipe="lra-agf")).values()
+    assert cur.reasons == ("padded length 2048, published 1024",)
 
 
 @pytest.mark.parametrize("mixer", ["mega", "megacur"])
@@ -131,6 +156,8 @@ def test_generated_data_are_not_comparable(factory):
 def test_settings_of_another_task_are_not_comparable(factory):
     (agf,) = beside(factory, "image", seeds("pathfinder", "agf-paper", 1)).values()
     assert agf.reasons == (
+        "pixels a side not stated, published 32",
+        "share for validation not stated, published 0.1",
         "steps 62400, published 35000",
         "warm-up steps 312, published 175",
         "steps between evaluations 312, published 175",
@@ -144,7 +171,16 @@ def test_settings_of_another_task_are_not_comparable(factory):
 def test_smoke_names_what_differs(factory, task):
     found = seeds(task, "agf-paper", 1, recipe="lra-agf-smoke")
     (agf,) = beside(factory, task, found, samples=128).values()
-    steps = {"listops": 5_000, "text": 20_000, "retrieval": 30_000, "image": 35_000, "pathfinder": 62_400}[task]
-    assert next(reason for reason in agf.reasons if reason != ON_TEST) == f"steps 24, published {steps}"
+    steps = {
+        "listops": 5_000,
+        "text": 20_000,
+        "retrieval": 30_000,
+        "image": 35_000,
+        "pathfinder": 62_400,
+    }[task]
+    assert (
+        next(reason for reason in agf.reasons if reason != ON_TEST)
+        == f"steps 24, published {steps}"
+    )
     assert "learning rate 0.001, published 0.0001" in agf.reasons
     assert f"128 test samples, published {SAMPLES[task]}" in agf.reasons

@@ -9,7 +9,7 @@ import json
 import pytest
 from rich.console import Console
 
-from subquad.report import document_of, print_document, read_report
+from subquad.reports import document_of, print_document, read_report
 
 SCORES = {
     ("A", "agf"): [0.9, 0.8],
@@ -30,7 +30,9 @@ def study(factory):
             guesses = {"one_nn": ONE_NN[dataset]} if dataset in ONE_NN else {}
             for seed, value in enumerate(values):
                 more = {"reference_scores": {**guesses, "majority": 0.1}, "samples": 100, **facts}
-                factory.cell(folder, dataset=dataset, mixer=mixer, seed=seed, accuracy=value, **more)
+                factory.cell(
+                    folder, dataset=dataset, mixer=mixer, seed=seed, accuracy=value, **more
+                )
         return folder
 
     return make
@@ -38,8 +40,13 @@ def study(factory):
 
 def means(folder):
     return [
-        (one.name, one.datasets, round(one.score.mean, 6), one.score.std and round(one.score.std, 6))
-        for one in read_report([folder]).means
+        (
+            mean.name,
+            mean.datasets,
+            round(mean.score.mean, 6),
+            mean.score.std and round(mean.score.std, 6),
+        )
+        for mean in read_report([folder]).means
     ]
 
 
@@ -92,13 +99,16 @@ def test_every_format_shows_them(study, as_text):
     shown = console.export_text()
     assert "mean test accuracy (%)" in shown
     assert any(
-        line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00", "1.50"] for line in shown.splitlines()
+        line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00", "1.50"]
+        for line in shown.splitlines()
     )
     text = as_text(report, "md")
     assert "| all 3 | agf | honest | 2 | 50.00 ± 0.00 | 1.50 |" in text
     assert "| *2 of 3, not C* | *reference: one nn* | *honest* | *–* | *50.00* | *–* |" in text
     assert "Means over data sets" in as_text(report, "html")
-    rows = [row for row in csv.DictReader(io.StringIO(as_text(report, "csv"))) if "mean" in row["kind"]]
+    rows = [
+        row for row in csv.DictReader(io.StringIO(as_text(report, "csv"))) if "mean" in row["kind"]
+    ]
     assert [rows[0][key] for key in ("datasets", "mixer", "score_count", "score_mean")] == [
         "A; B; C",
         "agf",

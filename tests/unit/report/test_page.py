@@ -13,9 +13,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from subquad.report import FORMATS, document_of, read_report
-from subquad.report.charts import LineChart, _Line, _thin, training_charts
-from subquad.runs import read_records
+from subquad.records import read_records
+from subquad.reports import FORMATS, document_of, read_report
+from subquad.reports.charts import _thin, training_charts
+from subquad.reports.drawing import Line, LineChart
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -49,8 +50,37 @@ NASTY = (
     "\x00<script>\x1b[31m",
     "\u202e<b onclick=x>",
 )
-ALLOWED = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "p", "ul", "li", "strong", "div"}
-ALLOWED |= {"table", "thead", "tbody", "tr", "th", "td", "details", "summary", "span", "dl", "dt", "dd"}
+ALLOWED = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "main",
+    "h1",
+    "h2",
+    "h3",
+    "p",
+    "ul",
+    "li",
+    "strong",
+    "div",
+}
+ALLOWED |= {
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "details",
+    "summary",
+    "span",
+    "dl",
+    "dt",
+    "dd",
+}
 ALLOWED |= {"figure", "img"}
 
 
@@ -114,18 +144,30 @@ def test_no_name_becomes_an_element_or_an_attribute(factory, plain_tags: list[st
     found = Reader(source)
     assert {tag for tag, _ in found.tags} <= ALLOWED
     attributes = [key for _, attrs in found.tags for key in attrs]
-    assert not [key for key in attributes if key.startswith("on") or key in ("href", "style", "action", "srcdoc")]
+    assert not [
+        key
+        for key in attributes
+        if key.startswith("on") or key in ("href", "style", "action", "srcdoc")
+    ]
     sources = [attrs["src"] for _, attrs in found.tags if "src" in attrs]
-    assert all(re.fullmatch(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", source or "") for source in sources)
+    assert all(
+        re.fullmatch(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", source or "")
+        for source in sources
+    )
     for source in sources:
         drawing = Reader(base64.b64decode((source or "").partition(",")[2]).decode())
-        assert not {"script", "foreignobject", "iframe", "image", "a"} & {tag for tag, _ in drawing.tags}
+        assert not {"script", "foreignobject", "iframe", "image", "a"} & {
+            tag for tag, _ in drawing.tags
+        }
         assert not [key for _, attrs in drawing.tags for key in attrs if key.startswith("on")]
     assert [tag for tag, _ in found.tags] == plain_tags
 
 
 def test_a_name_is_shown_as_it_is(factory):
-    assert "<script>alert(1)</script>" in Reader(render(factory, label="<script>alert(1)</script>")).shown
+    assert (
+        "<script>alert(1)</script>"
+        in Reader(render(factory, label="<script>alert(1)</script>")).shown
+    )
 
 
 def test_the_policy_allows_the_page_s_own_style_only(factory):
@@ -133,8 +175,9 @@ def test_the_policy_allows_the_page_s_own_style_only(factory):
     (policy,) = [attrs["content"] for tag, attrs in Reader(source).tags if attrs.get("http-equiv")]
     css = source.partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    assert (
-        policy == f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri "
+        "'none'; form-action 'none'"
     )
     assert "url(" not in css
     assert "@import" not in css
@@ -208,6 +251,19 @@ def test_the_baseline_has_a_colour_of_its_own(factory):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("seeds", "told"), [(1, 0), (3, 3), (9, 0)])
+def test_seeds_are_told_apart_where_there_are_signs_for_them(factory, seeds, told):
+    study = factory.study()
+    for mixer in ("agf", "softmax"):
+        for seed in range(seeds):
+            factory.cell(study, mixer=mixer, seed=seed)
+    for chart in training_charts(read_report([study])):
+        marks = {line.mark for line in chart.lines} - {None}
+        assert {name for _, name in marks} == {f"seed {seed}" for seed in range(told)}
+        assert len({sign for sign, _ in marks}) == told
+        assert [f"seed {seed}" in chart.drawn() for seed in range(seeds)] == [told > 0] * seeds
+
+
 def test_values_that_are_no_numbers_are_not_drawn(factory):
     run = factory.run("one")
     first, second, *others = read_records(run)
@@ -233,13 +289,13 @@ def test_long_curves_are_thinned_by_means():
 
 
 def test_a_single_evaluation_is_a_dot():
-    single = LineChart("t", "epoch", "accuracy", (_Line("a", "#000000", ((1.0, 0.5),)),)).drawn()
+    single = LineChart("t", "epoch", "accuracy", (Line("a", "#000000", ((1.0, 0.5),)),)).drawn()
     assert "<use" in single
 
 
 @pytest.mark.parametrize("name", ["$x", "$a^$", "_hidden", "\\frac", "日本語", "&<b>"])
 def test_names_are_drawn_as_they_are(name: str):
-    chart = LineChart(name, "epoch", name, (_Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
+    chart = LineChart(name, "epoch", name, (Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
     first = chart.drawn()
     assert first.count(f">{html.escape(name, quote=False)}</text>") == 3
     assert chart.drawn() == first

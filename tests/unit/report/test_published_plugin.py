@@ -1,4 +1,6 @@
-"""A published table of somebody else's: one YAML file in a package, beside the tables that are built in."""
+"""A published table of somebody else's: one YAML file in a package, beside the tables that are
+built in.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,13 @@ import json
 import pytest
 
 from subquad.cli.main import main
-from subquad.report import document_of, read_report
-from subquad.report.published import published_beside, published_faults, published_tables, source_title
+from subquad.reports import document_of, read_report
+from subquad.reports.published import (
+    published_beside,
+    published_faults,
+    published_tables,
+    source_title,
+)
 
 TABLE = """\
 # Rows of a paper on running means.
@@ -20,7 +27,8 @@ tables: {doe2026: [Table 1]}
 varied:
   running-mean:
     mixer.params.gate:
-      - {source: doe2026, table: Table 2, model: "gate=", main: {table: Table 1, model: RunningMean}}
+      - {source: doe2026, table: Table 2, model: "gate=",
+         main: {table: Table 1, model: RunningMean}}
 rows: |
   source,table,model,benchmark,metric,value,unit
   doe2026,Table 1,RunningMean,recall,accuracy,91.5,%
@@ -75,10 +83,18 @@ def test_its_own_mixer_and_the_setting_it_varies(install, factory):
     install()
     study = factory.study()
     for gate in (1.0, 2.0):
-        known = {"dataset": "recall", "mixer": "running-mean", "params": {"gate": gate}, "variant": str(gate)}
+        known = {
+            "dataset": "recall",
+            "mixer": "running-mean",
+            "params": {"gate": gate},
+            "variant": str(gate),
+        }
         factory.cell(study, **known)
     report = read_report([study])
-    assert [[(one.published.value, one.verdict()) for one in report.published(row)] for row in report.rows] == [
+    assert [
+        [(one.published.value, one.verdict()) for one in report.published(row)]
+        for row in report.rows
+    ] == [
         [(91.5, "comparable")],
         [(90.1, "comparable")],
     ]
@@ -104,7 +120,11 @@ def test_list_and_doctor_know_it(install, capsys: pytest.CaptureFixture[str]):
         ("tables: {doe2026: [Table 1]}\n", "", "tables: field required"),
         ("epochs, 4", "epochs", "conditions.0.expect.train.epochs.1: field required"),
         ("91.5", "high", "rows.0.value: input should be a valid number"),
-        ("{running-mean: [RunningMean]", "{running-mean: [RunningMean", "doe2026.yaml:4:52: a list that is not closed"),
+        (
+            "{running-mean: [RunningMean]",
+            "{running-mean: [RunningMean",
+            "doe2026.yaml:4:52: a list that is not closed",
+        ),
     ],
 )
 def test_a_broken_table_is_left_out_and_named(install, factory, capsys, good, bad, message):

@@ -1,4 +1,6 @@
-"""Mixers over data sets: tests against SciPy's, what few data sets allow, the diagram, and scores with intervals."""
+"""Mixers over data sets: tests against SciPy's, what few data sets allow, the diagram, and
+scores with intervals.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ import pytest
 from rich.console import Console
 from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
-from subquad.report import document_of, print_document, read_report, stats
-from subquad.report.charts import RankChart, score_charts
-from subquad.report.text import SPREAD_NOTE
+from subquad.reports import document_of, print_document, read_report, stats
+from subquad.reports.charts import score_charts
+from subquad.reports.drawing import RankChart
+from subquad.reports.text import SPREAD_NOTE
 
 NAMES = [f"set{letter}" for letter in "ABCDEFGHIJ"]
 
@@ -29,7 +32,9 @@ def test_signed_rank_is_the_exact_test():
     assert stats.signed_rank(np.zeros(6)).p_value == 1.0
     least = stats.signed_rank(np.array([0.1, 0.3, 0.2, 0.1 + 1e-12, 0.4]))
     assert least == stats.Chance(2 / 32, 32, True), "the least that five allow"
-    assert stats.signed_rank(np.array([0.0, 0.0, 1.0, 2.0])).p_value == 4 * 2 / 16, "zeros have a rank and no sign"
+    assert stats.signed_rank(np.array([0.0, 0.0, 1.0, 2.0])).p_value == 4 * 2 / 16, (
+        "zeros have a rank and no sign"
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -54,7 +59,9 @@ def test_signed_rank_draws_only_where_there_are_too_many_signs_to_count():
 def test_friedman_counts_where_it_can():
     alike = np.tile([1.0, 2.0, 3.0], (2, 1))
     assert stats.friedman(alike) == stats.Chance(1 / 6, 6, True)
-    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (3, 1))).p_value == pytest.approx(1 / 36, abs=1e-15)
+    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (3, 1))).p_value == pytest.approx(
+        1 / 36, abs=1e-15
+    )
     assert stats.friedman(np.full((5, 3), 2.0)).p_value == 1.0
 
 
@@ -67,7 +74,9 @@ def test_friedman_with_ties_is_the_share_of_all_arrangements(seed: int):
     squares = [(np.sum(rows, axis=0) ** 2).sum() for rows in itertools.product(*orders)]
     found = stats.friedman(ranks)
     assert found.counted
-    assert found.p_value == pytest.approx(np.mean(squares >= (ranks.sum(0) ** 2).sum() - 1e-9), abs=1e-12)
+    assert found.p_value == pytest.approx(
+        np.mean(squares >= (ranks.sum(0) ** 2).sum() - 1e-9), abs=1e-12
+    )
 
 
 def test_friedman_of_many_data_sets_is_drawn_and_near_his_chi_square():
@@ -87,7 +96,9 @@ def test_holm_rejects_what_his_steps_reject():
 
 
 def _steps(p_values: list[float], level: float) -> list[bool]:
-    """Holm, 1979: from the least p-value on, each is held against level / (hypotheses that are left)."""
+    """Holm, 1979: from the least p-value on, each is held against level / (hypotheses that are
+    left).
+    """
     rejected = [False] * len(p_values)
     for done, place in enumerate(np.argsort(p_values, kind="stable")):
         if p_values[place] * (len(p_values) - done) > level:
@@ -97,11 +108,14 @@ def _steps(p_values: list[float], level: float) -> list[bool]:
 
 
 def test_the_critical_difference_is_the_published_one():
-    # Demsar, 2006, table 5 and section 3.2.2: q is 2.569 for four classifiers, so 1.25 over 14 data sets
+    # Demsar, 2006, table 5 and section 3.2.2: q is 2.569 for four classifiers, so 1.25 over 14 data
+    # sets
     assert stats.critical_difference(4, 14) == pytest.approx(2.569 * np.sqrt(20 / 84), abs=1e-3)
     table = {2: 1.960, 3: 2.343, 5: 2.728, 7: 2.949, 10: 3.164}
     for mixers, value in table.items():
-        assert stats.critical_difference(mixers, 6) == pytest.approx(value * np.sqrt(mixers * (mixers + 1) / 36), 1e-3)
+        assert stats.critical_difference(mixers, 6) == pytest.approx(
+            value * np.sqrt(mixers * (mixers + 1) / 36), 1e-3
+        )
 
 
 @pytest.fixture
@@ -112,7 +126,9 @@ def study(factory):
             for number, mixer in enumerate(mixers):
                 for seed in range(2):
                     score = 0.9 - 0.1 * number - 0.01 * place - 0.001 * seed * (place + 1)
-                    factory.cell(folder, dataset=name, mixer=mixer, seed=seed, accuracy=score, **facts)
+                    factory.cell(
+                        folder, dataset=name, mixer=mixer, seed=seed, accuracy=score, **facts
+                    )
         return read_report([folder], baseline="identity")
 
     return make
@@ -120,15 +136,24 @@ def study(factory):
 
 def test_few_data_sets_say_what_they_allow(study):
     (one,) = study(4).rankings
-    assert (one.mixers, one.ranks, one.least) == (("agf", "softmax", "identity"), (1.0, 2.0, 3.0), (0.125, 0.375))
+    assert (one.mixers, one.ranks, (one.least_p, one.least_p_holm)) == (
+        ("agf", "softmax", "identity"),
+        (1.0, 2.0, 3.0),
+        (0.125, 0.375),
+    )
     assert one.sentence == (
-        "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p 0.005, counted over all 216 "
+        "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p "
+        "0.005, counted over all 216 "
         "arrangements; so few data sets allow no less "
-        "than 0.005); too few data sets to tell any pair of mixers apart: 4 data sets allow no p below 0.125, after "
+        "than 0.005); too few data sets to tell any pair of mixers apart: 4 data "
+        "sets allow no p below 0.125, after "
         "Holm's correction 0.375; it takes 7"
     )
     assert {(pair.wins, pair.verdict) for pair in one.pairs} == {((4, 0), "too few data sets")}
-    assert [(pair.first, pair.second) for pair in one.pairs][1:] == [("agf", "identity"), ("softmax", "identity")]
+    assert [(pair.first, pair.second) for pair in one.pairs][1:] == [
+        ("agf", "identity"),
+        ("softmax", "identity"),
+    ]
 
 
 def test_enough_data_sets_tell_mixers_apart(study):
@@ -155,7 +180,10 @@ def test_every_format_has_them_and_explains_the_spread(study, as_text):
     texts = [node.firstChild.nodeValue for node in _svg(chart).getElementsByTagName("text")]  # type: ignore[union-attr]
     assert {"agf 1.00", "softmax 2.00", "identity 3.00", f"CD {ranking.critical:.2f}"} <= set(texts)
     markdown, paper = (as_text(report, form) for form in ("md", "tex"))
-    assert "| agf − softmax | honest | 4 | 4 : 0 | 10.0 | 0.125 | 0.375 | too few data sets |" in markdown
+    assert (
+        "| agf − softmax | honest | 4 | 4 : 0 | 10.0 | 0.125 | 0.375 | too few data sets |"
+        in markdown
+    )
     assert markdown.count("±: standard deviation") == 2
     assert paper.count(r"\par{\footnotesize $\pm$: standard deviation over the seeds") == 2
     stream = io.StringIO()
@@ -164,14 +192,22 @@ def test_every_format_has_them_and_explains_the_spread(study, as_text):
     assert ranking.sentence in stream.getvalue()
     plain = document_of(report).values["rankings"][0]
     assert (plain["least_p"], plain["pairs"][0]["verdict"]) == (0.125, "too few data sets")
-    assert plain["friedman"] == {"p_value": pytest.approx(1 / 216), "arrangements": 216, "counted": True}
+    assert plain["friedman"] == {
+        "p_value": pytest.approx(1 / 216),
+        "arrangements": 216,
+        "counted": True,
+    }
 
 
 def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
     folder = factory.study()
     for seed in range(3):
         factory.cell(
-            folder, mixer="agf", seed=seed, correct=answers(370, 30, 5 * seed), reference_scores={"majority": 0.2}
+            folder,
+            mixer="agf",
+            seed=seed,
+            correct=answers(370, 30, 5 * seed),
+            reference_scores={"majority": 0.2},
         )
     factory.cell(folder, mixer="softmax", correct=answers(370, 60))
     factory.cell(folder, mixer="cur", accuracy=0.5, seed=0)
@@ -185,14 +221,20 @@ def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
         2 * 1.97 * np.sqrt(0.162 * 0.838 / 370) * 100, 0.02
     )
     assert _svg(chart).tagName == "svg"
-    long = replace(chart, bars=tuple(replace(bar, name=f"/a/{'long/' * 40}way.py:{bar.name}") for bar in chart.bars))
+    long = replace(
+        chart,
+        bars=tuple(replace(bar, name=f"/a/{'long/' * 40}way.py:{bar.name}") for bar in chart.bars),
+    )
     assert "long/way.py:agf" in long.drawn(), "the axes keep their place beside the end of the name"
 
 
 def test_a_reference_far_away_does_not_press_the_scores_together(factory, answers):
     folder = factory.study()
     for seed in range(3):
-        given = {"correct": answers(370, 30, 5 * seed), "reference_scores": {"majority": 0.2, "positions": 0.8}}
+        given = {
+            "correct": answers(370, 30, 5 * seed),
+            "reference_scores": {"majority": 0.2, "positions": 0.8},
+        }
         factory.cell(folder, mixer="agf", seed=seed, **given)
     factory.cell(folder, mixer="softmax", correct=answers(370, 60))
     (chart,) = score_charts(read_report([folder]))

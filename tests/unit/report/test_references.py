@@ -1,4 +1,6 @@
-"""Rows of guesses without a model in every format, and the sentence that holds mixers against them."""
+"""Rows of guesses without a model in every format, and the sentence that holds mixers against
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import binomtest
 
-from subquad.report import document_of, print_document, read_report
-from subquad.report.report import _lower_end
-from subquad.report.stats import wilson
+from subquad.reports import document_of, print_document, read_report
+from subquad.reports.report import _lower_end
+from subquad.reports.stats import wilson
 
 GUESSES = {"majority": 0.17, "root_operator": 0.364}
 
@@ -32,13 +34,19 @@ BEST = f"the best reference score (root operator 36.4 % {ends(0.364, 2000)})"
 
 @pytest.fixture
 def listops(factory):
-    """`listops(mixer=[scores])`: a study of runs on 2,000 test samples that recorded both guesses."""
+    """`listops(mixer=[scores])`: a study of runs on 2,000 test samples that recorded both
+    guesses.
+    """
 
     def _listops(**scores: list[float]) -> Path:
         study = factory.study()
         for mixer, values in scores.items():
             for seed, accuracy in enumerate(values):
-                facts: dict[str, Any] = {"dataset": "lra-listops", "samples": 2000, "reference_scores": GUESSES}
+                facts: dict[str, Any] = {
+                    "dataset": "lra-listops",
+                    "samples": 2000,
+                    "reference_scores": GUESSES,
+                }
                 factory.cell(study, mixer=mixer, seed=seed, accuracy=accuracy, **facts)
         return study
 
@@ -58,7 +66,9 @@ def test_the_interval_is_wilsons(drawn: tuple[int, int]):
 
 def test_markdown_has_the_rows_after_the_mixers_in_italics(listops, as_text):
     text = as_text(read_report([listops(agf=[0.37], softmax=[0.6])]), "md")
-    rows = [line for line in text.splitlines() if line.startswith(("| lra-listops", "| *lra-listops"))]
+    rows = [
+        line for line in text.splitlines() if line.startswith(("| lra-listops", "| *lra-listops"))
+    ]
     assert [row.split(" | ")[1] for row in rows[:4]] == [
         "agf",
         "softmax",
@@ -66,11 +76,15 @@ def test_markdown_has_the_rows_after_the_mixers_in_italics(listops, as_text):
         "*reference: root operator*",
     ]
     assert rows[3].startswith(
-        rf"| *lra-listops* | *reference: root operator* | *honest* | *–* | *36.40 \[{ends(0.364, 2000)[1:-1]}\]* |"
+        r"| *lra-listops* | *reference: root operator* | *honest* | *–* | *36.40 "
+        rf"\[{ends(0.364, 2000)[1:-1]}\]* |"
     )
     assert "| *n = 2,000* |" in rows[2]
     assert {row.count(" | ") for row in rows[:4]} == {rows[0].count(" | ")}
-    assert "- reference: a guess without a trained model, learned on TRAIN or not at all: accuracy" in text
+    assert (
+        "- reference: a guess without a trained model, learned on TRAIN or not at all: accuracy"
+        in text
+    )
 
 
 def test_html_marks_the_rows(listops, as_text):
@@ -86,7 +100,13 @@ def test_terminals_show_them(listops, width: int):
     report = read_report([listops(agf=[0.37, 0.38])])
     print_document(document_of(report), Console(file=stream, width=width, color_system=None))
     shown = stream.getvalue()
-    for word in ("reference: majority", "reference: root operator", "36.40", ends(0.364, 2000), BEST):
+    for word in (
+        "reference: majority",
+        "reference: root operator",
+        "36.40",
+        ends(0.364, 2000),
+        BEST,
+    ):
         assert word in shown
     assert f"36.40 {ends(0.364, 2000)}" in shown
     for less_important in ("parameters", "n = 2,000", "2 finished"):
@@ -94,7 +114,9 @@ def test_terminals_show_them(listops, width: int):
 
 
 def test_csv_separates_them_by_kind(listops, as_text):
-    records = list(csv.DictReader(io.StringIO(as_text(read_report([listops(agf=[0.37])]), "csv"), newline="")))
+    records = list(
+        csv.DictReader(io.StringIO(as_text(read_report([listops(agf=[0.37])]), "csv"), newline=""))
+    )
     assert [record["kind"] for record in records] == ["mixer", "reference", "reference"]
     root = records[2]
     assert (root["mixer"], root["samples"], root["seeds"], root["parameters"]) == (
@@ -110,14 +132,21 @@ def test_csv_separates_them_by_kind(listops, as_text):
 
 
 def test_json_has_them_in_a_list_of_their_own(listops):
-    found = json.loads(json.dumps(document_of(read_report([listops(agf=[0.37, 0.38])])).values, allow_nan=False))
+    found = json.loads(
+        json.dumps(document_of(read_report([listops(agf=[0.37, 0.38])])).values, allow_nan=False)
+    )
     assert [row["kind"] for row in found["rows"]] == ["mixer"]
     root = found["references"][1]
     low, high = wilson(0.364, 2000)
-    assert {key: root[key] for key in ("kind", "reference", "mixer", "metric", "score", "samples")} == {
-        "kind": "reference", "reference": "root_operator", "mixer": "reference: root operator", "metric": "accuracy",
-        "score": {"mean": 0.364, "low": low, "high": high}, "samples": 2000,
-    }  # fmt: skip
+    expected = {
+        "kind": "reference",
+        "reference": "root_operator",
+        "mixer": "reference: root operator",
+        "metric": "accuracy",
+        "score": {"mean": 0.364, "low": low, "high": high},
+        "samples": 2000,
+    }
+    assert {key: root[key] for key in expected} == expected
     assert len(root["runs"]) == 2
 
 
@@ -125,7 +154,12 @@ def test_rows_stand_after_those_of_their_own_data_set(listops, factory):
     study = listops(agf=[0.37])
     factory.cell(study, seed=0)  # JapaneseVowels, which recorded none
     factory.cell(
-        study, seed=0, dataset="lra-listops", protocol="fixed", samples=2000, reference_scores={"majority": 0.2}
+        study,
+        seed=0,
+        dataset="lra-listops",
+        protocol="fixed",
+        samples=2000,
+        reference_scores={"majority": 0.2},
     )
     table = document_of(read_report([study])).sections[0].table
     assert table is not None
@@ -151,7 +185,9 @@ def test_runs_without_reference_scores(listops, factory, as_text):
 
 
 def test_the_sentence_says_who_is_above_and_who_is_not(listops):
-    study = listops(agf=[0.37, 0.38, 0.375], identity=[0.36, 0.361, 0.362], softmax=[0.60, 0.61, 0.62])
+    study = listops(
+        agf=[0.37, 0.38, 0.375], identity=[0.36, 0.361, 0.362], softmax=[0.60, 0.61, 0.62]
+    )
     assert sentence(study) == (
         f"lra-listops (honest): above {BEST}: softmax; not shown to be above it: agf, identity "
         "(scores up to it need no trained model)"
@@ -160,7 +196,8 @@ def test_the_sentence_says_who_is_above_and_who_is_not(listops):
 
 def test_the_sentence_with_one_seed(listops):
     assert sentence(listops(agf=[0.37], softmax=[0.6])) == (
-        f"lra-listops (honest): not shown to be above {BEST}: agf (scores up to it need no trained model); "
+        f"lra-listops (honest): not shown to be above {BEST}: agf (scores up to it "
+        "need no trained model); "
         "not enough seeds to place above it: softmax; run more than one seed of each"
     )
 
@@ -173,7 +210,9 @@ def test_seeds_that_differ_widely_show_nothing(listops):
 def test_scores_chosen_on_the_test_split_say_so(factory):
     study = factory.study()
     for seed in range(2):
-        factory.cell(study, protocol="paper", seed=seed, accuracy=0.9, reference_scores={"majority": 0.1})
+        factory.cell(
+            study, protocol="paper", seed=seed, accuracy=0.9, reference_scores={"majority": 0.1}
+        )
     assert sentence(study).endswith("]): agf; these scores were chosen on the test split")
 
 
@@ -188,10 +227,16 @@ def test_guesses_of_other_data_sets_are_named_plainly(factory, as_text):
 def test_runs_on_other_data_have_rows_of_their_own(factory):
     study = factory.study()
     for seed, (split, score) in enumerate([(0, 0.2), (0, 0.2), (7, 0.25)]):
-        facts = {"accuracy": 0.9, "reference_scores": {"majority": score}, "data": {"split_seed": split}}
+        facts = {
+            "accuracy": 0.9,
+            "reference_scores": {"majority": score},
+            "data": {"split_seed": split},
+        }
         factory.cell(study, seed=seed, variant=str(split), **facts)
     report = read_report([study])
-    assert [(one.name, one.value, len(one.runs)) for one in report.references] == [
+    assert [
+        (reference.name, reference.value, len(reference.runs)) for reference in report.references
+    ] == [
         ("reference: majority (split_seed=0)", 0.2, 2),
         ("reference: majority (split_seed=7)", 0.25, 1),
     ]
@@ -204,7 +249,7 @@ def test_runs_that_disagree_without_a_reason_are_counted(factory):
     for seed, score in enumerate([0.2, 0.2, 0.25]):
         factory.cell(study, seed=seed, accuracy=0.9, reference_scores={"majority": score})
     report = read_report([study])
-    assert [one.which for one in report.references] == ["2 of 3 runs", "1 of 3 runs"]
+    assert [reference.which for reference in report.references] == ["2 of 3 runs", "1 of 3 runs"]
     assert "(majority (1 of 3 runs) 25.0 %" in report.headlines[-1]
 
 
@@ -227,4 +272,6 @@ def test_the_lower_end_adds_seeds_and_samples_in_squares(listops):
     (row,) = read_report([listops(agf=[0.5, 0.52, 0.54])]).rows
     of_seeds = 4.302652729911275 * 0.02 / math.sqrt(3)
     of_samples = 0.52 - wilson(0.52, 2000)[0]
-    assert _lower_end(row.score, wilson(0.52, 2000)[0]) == pytest.approx(0.52 - math.hypot(of_seeds, of_samples))
+    assert _lower_end(row.score, wilson(0.52, 2000)[0]) == pytest.approx(
+        0.52 - math.hypot(of_seeds, of_samples)
+    )

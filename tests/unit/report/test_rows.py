@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from subquad.report import read_report
+from subquad.reports import document_of, read_report
 from subquad.runs import write_result
 
 
@@ -20,7 +20,12 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
     for seed, accuracy in enumerate((0.90, 0.92, 0.97)):
         factory.cell(study, seed=seed, accuracy=accuracy, macro_f1=0.5, seconds=60.0 + seed)
     (row,) = rows_of(study)
-    assert (row.dataset, row.label, row.protocol, row.seeds) == ("JapaneseVowels", "agf", "honest", (0, 1, 2))
+    assert (row.dataset, row.label, row.protocol, row.seeds) == (
+        "JapaneseVowels",
+        "agf",
+        "honest",
+        (0, 1, 2),
+    )
     assert (row.score.mean, row.score.std, row.score.count) == (
         pytest.approx(0.93),
         pytest.approx(0.036056, abs=1e-6),
@@ -28,12 +33,23 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
     )
     assert row.besides["macro_f1"].mean == 0.5
     assert row.seconds.mean == 61.0
-    assert (row.parameters, row.flops_per_step, row.best_epochs) == (6_970_899, 1_234_000_000, (2.0, 2.0, 2.0))
+    assert (row.parameters, row.flops_per_step, row.best_epochs) == (
+        6_970_899,
+        1_234_000_000,
+        (2.0, 2.0, 2.0),
+    )
 
 
 def test_one_seed_has_no_deviation(factory):
     (row,) = read_report([factory.run("one")]).rows
     assert (row.score.std, row.score.count) == (None, 1)
+
+
+@pytest.mark.parametrize(("gpus", "shown"), [(1.0, "123"), (0.0, None)])
+def test_memory_is_told_of_gpus_and_not_of_a_process_with_its_libraries(factory, gpus, shown):
+    run = factory.run("one", gpus=gpus, memory=123_000_000)
+    table = document_of(read_report([run])).sections[0].table
+    assert dict(zip(table.columns, table.lines[0], strict=True)).get("peak MB") == shown
 
 
 def test_protocols_are_never_averaged(factory):
@@ -49,7 +65,11 @@ def test_another_varied_setting_makes_another_row_in_order_of_its_values(factory
     study = factory.study()
     for lr in (1e-2, 1e-3, 3e-3):
         factory.cell(study, train={"lr": lr}, variant=str(lr))
-    assert [row.name for row in rows_of(study)] == ["agf (lr=0.001)", "agf (lr=0.003)", "agf (lr=0.01)"]
+    assert [row.name for row in rows_of(study)] == [
+        "agf (lr=0.001)",
+        "agf (lr=0.003)",
+        "agf (lr=0.01)",
+    ]
 
 
 def test_runs_of_other_settings_are_not_taken_for_seeds(factory):
@@ -70,7 +90,9 @@ def test_workers_do_not_split_a_row_unless_the_study_varies_them(factory):
 def test_varied_workers_are_an_axis(factory):
     study = factory.study()
     for workers in (1, 2):
-        path = factory.cell(study, seed=0, variant=str(workers), axes={"resources.workers": workers})
+        path = factory.cell(
+            study, seed=0, variant=str(workers), axes={"resources.workers": workers}
+        )
         text = (path / "experiment.yaml").read_text().replace("workers: 1", f"workers: {workers}")
         (path / "experiment.yaml").write_text(text)
     assert [row.name for row in rows_of(study)] == ["agf (workers=1)", "agf (workers=2)"]
@@ -80,7 +102,10 @@ def test_a_study_names_variants_of_one_mixer(factory):
     study = factory.study()
     for order in (3, 5):
         factory.cell(study, label=f"agf-K{order}", params={"order": order}, variant=str(order))
-    assert [(row.name, row.mixer) for row in rows_of(study)] == [("agf-K3", "agf"), ("agf-K5", "agf")]
+    assert [(row.name, row.mixer) for row in rows_of(study)] == [
+        ("agf-K3", "agf"),
+        ("agf-K5", "agf"),
+    ]
 
 
 def test_another_text_of_a_mixer_file_is_another_mixer(factory):
@@ -89,7 +114,10 @@ def test_another_text_of_a_mixer_file_is_another_mixer(factory):
         path = factory.cell(study, seed=seed)
         (path / "source").mkdir()
         (path / "source" / f"{sha}-mine.py").write_text("")
-    assert [row.name for row in rows_of(study)] == ["agf (source=aaaaaaaaaaaa)", "agf (source=bbbbbbbbbbbb)"]
+    assert [row.name for row in rows_of(study)] == [
+        "agf (source=aaaaaaaaaaaa)",
+        "agf (source=bbbbbbbbbbbb)",
+    ]
 
 
 def test_the_newest_of_two_runs_of_one_seed_counts(factory):
@@ -109,15 +137,24 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
     (row,) = rows_of(study)
     assert row.seeds == (0,)
     assert row.status() == (
-        "1 finished, 1 failed (three steps in a row were not finite), 1 finished without a test score, 1 unfinished"
+        "1 finished, 1 failed (three steps in a row were not finite), 1 finished "
+        "without a test score, 1 unfinished"
     )
 
 
 def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
-    assert (row.dataset, row.mixer, row.score, row.parameters) == ("JapaneseVowels", "agf", None, None)
+    assert (row.dataset, row.mixer, row.score, row.parameters) == (
+        "JapaneseVowels",
+        "agf",
+        None,
+        None,
+    )
     assert row.status() == "1 unfinished"
-    assert row.runs[0].protocol_meaning == "checkpoint chosen on a validation part of TRAIN; test opened once"
+    assert (
+        row.runs[0].protocol_meaning
+        == "checkpoint chosen on a validation part of TRAIN; test opened once"
+    )
 
 
 def test_an_unfinished_run_has_its_siblings_names(factory):
@@ -125,7 +162,12 @@ def test_an_unfinished_run_has_its_siblings_names(factory):
     factory.cell(study, seed=0, label="agf-K4", axes={"dataset": "vowels"})
     factory.cell(study, seed=1, label="agf-K4", axes={"dataset": "vowels"}, status=None)
     (row,) = rows_of(study)
-    assert (row.dataset, row.label, row.benchmark, len(row.runs)) == ("vowels", "agf-K4", "JapaneseVowels", 2)
+    assert (row.dataset, row.label, row.benchmark, len(row.runs)) == (
+        "vowels",
+        "agf-K4",
+        "JapaneseVowels",
+        2,
+    )
 
 
 def test_a_run_without_any_names_has_its_plugins(factory):
@@ -136,7 +178,9 @@ def test_a_run_without_any_names_has_its_plugins(factory):
 
 
 def test_a_score_that_is_no_number_does_not_count(factory):
-    (row,) = read_report([factory.run("one", accuracy=None, correct=None, metric="perplexity", mode="min")]).rows
+    (row,) = read_report(
+        [factory.run("one", accuracy=None, correct=None, metric="perplexity", mode="min")]
+    ).rows
     assert row.score.mean == 0.9
     path = factory.run("two")
     text = (path / "result.json").read_text().replace('"accuracy": 0.9', '"accuracy": null')

@@ -1,4 +1,6 @@
-"""Reports of searches, at whatever point they stand: candidates, winners, pictures, the final study."""
+"""Reports of searches, at whatever point they stand: candidates, winners, pictures, the final
+study.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,19 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.report import ReportDocument, search_document, write_document
-from subquad.report.tuning import Tuning, unequal
-from subquad.runs import FINAL, METRICS, SUMMARY, WINNERS, Record, read_json, write_json, write_result, write_text
+from subquad.records import Record
+from subquad.reports import ReportDocument, search_document, write_document
+from subquad.reports.tuning import Tuning, unequal
+from subquad.runs import (
+    FINAL,
+    METRICS,
+    SUMMARY,
+    WINNERS,
+    read_json,
+    write_json,
+    write_result,
+    write_text,
+)
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
@@ -47,17 +59,27 @@ class Folder:
     def __init__(self, path: Path):
         self.path = path
 
-    def trial(self, candidate: str, number: int, status: str = "", value: float = 0.5, reason: str = "") -> None:
+    def trial(
+        self, candidate: str, number: int, status: str = "", value: float = 0.5, reason: str = ""
+    ) -> None:
         """A trial of 20 steps; without a status it runs."""
         state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
-        told = {"point": point, "settings": point, "total_steps": 20, "flops_per_step": 1000, "reason": reason}
+        told = {
+            "point": point,
+            "settings": point,
+            "total_steps": 20,
+            "flops_per_step": 1000,
+            "reason": reason,
+        }
         Trials(self.path, {}).write(Trial(candidate=candidate, number=number, state=state, **told))
         folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return
         metrics = {"accuracy": value, "loss": 1.0}
-        record = Record(kind="eval", step=20, epoch=1, seconds=2, time=0, split="validation", metrics=metrics)
+        record = Record(
+            kind="eval", step=20, epoch=1, seconds=2, time=0, split="validation", metrics=metrics
+        )
         write_text(folder / METRICS, record.line())
         write_text(folder / "attempts.jsonl", "")
         if status:
@@ -66,8 +88,8 @@ class Folder:
     def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""
         summary = read_summary(self.path)
-        for one in summary["candidates"]:
-            one["over"] = "budget used" if one["label"] in candidates else ""
+        for candidate in summary["candidates"]:
+            candidate["over"] = "budget used" if candidate["label"] in candidates else ""
         write_json(self.path / SUMMARY, summary)
 
     def picture(self, *names: str) -> None:
@@ -82,14 +104,18 @@ def search(tmp_path: Path) -> Folder:
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
     plan = load_study(str(tmp_path / "small.yaml"))
-    settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=2)
+    settings = Settings(
+        str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=2
+    )
     return Folder(write_search(plan_search(plan, settings), tmp_path))
 
 
 @pytest.fixture
 def ended(search: Folder, factory) -> Folder:
     """All trials and the final study are done."""
-    for number, (status, value) in enumerate((("finished", 0.5), ("finished", 0.75), ("pruned", 0.9))):
+    for number, (status, value) in enumerate(
+        (("finished", 0.5), ("finished", 0.75), ("pruned", 0.9))
+    ):
         search.trial("agf", number, status, value)
     search.trial("softmax", 0, "finished", 0.25)
     search.trial("softmax", 1, "failed", reason="loss <b>is</b> | infinite")
@@ -102,11 +128,14 @@ def ended(search: Folder, factory) -> Folder:
     return search
 
 
-def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folder, capsys: pytest.CaptureFixture[str]):
+def test_a_search_that_ended_has_its_candidates_and_its_final_study(
+    ended: Folder, capsys: pytest.CaptureFixture[str]
+):
     assert main(["report", str(ended.path)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].endswith(
-        "sampler tpe, pruner asha, at most 3 trials for each of 2 candidates, seed 0; selected on the validation split"
+        "sampler tpe, pruner asha, at most 3 trials for each of 2 candidates, seed "
+        "0; selected on the validation split"
     )
     assert [line.split() for line in shown if line.startswith(("agf  ", "softmax  "))] == [
         ["agf", "1", "2", "1", "0", "0", "60", "6e+04", "6.0"],
@@ -122,12 +151,23 @@ def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folde
 
 def test_what_was_not_tuned_stands_beside_the_final_table(ended: Folder):
     summary = read_summary(ended.path)
-    assert not any("not tuned" in line for one in search_document(ended.path, summary).sections for line in one.lines)
+    assert not any(
+        "not tuned" in line
+        for section in search_document(ended.path, summary).sections
+        for line in section.lines
+    )
     summary["candidates"][1]["dimensions"] = 0
-    final = next(one for one in search_document(ended.path, summary).sections if one.title == "Final study: Results")
+    final = next(
+        section
+        for section in search_document(ended.path, summary).sections
+        if section.title == "Final study: Results"
+    )
     assert final.table
     assert final.lines[0].startswith("not tuned, as nothing of space ")
-    assert " varies there: softmax (one trial each, as it stands); a space that all share, such as" in final.lines[0]
+    assert (
+        " varies there: softmax (one trial each, as it stands); a space that all share, such as"
+        in final.lines[0]
+    )
 
 
 def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
@@ -135,9 +175,9 @@ def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
     text = (ended.path / "report.md").read_text()
     assert text.startswith(f"# Search small-search/{ended.path.name}\n")
     assert (
-        "| agf | tpe | asha | 1 | 2 | 1 | 0 | 0 | 60 | 6e+04 | 6.0 | accuracy 75.00 % | trial 1: train.lr=0.002 |"
-        in text
-    )
+        "| agf | tpe | asha | 1 | 2 | 1 | 0 | 0 | 60 | 6e+04 | 6.0 | accuracy "
+        "75.00 % | trial 1: train.lr=0.002 |"
+    ) in text
     assert "loss &lt;b&gt;is&lt;/b&gt; \\| infinite" in text
     assert text.index("## Candidates") < text.index("## Final study: Results")
 
@@ -145,12 +185,20 @@ def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
 def test_a_record_for_each_candidate_and_then_the_final_study(ended: Folder):
     write_document(document_in(ended.path), ended.path, ["csv"])
     records = list(csv.DictReader(io.StringIO((ended.path / "report.csv").read_text())))
-    assert [(one["kind"], one["candidate"] or one["mixer"]) for one in records] == [
+    assert [(record["kind"], record["candidate"] or record["mixer"]) for record in records] == [
         ("search", "agf"), ("search", "softmax"), ("mixer", "agf"), ("mixer", "softmax")
     ]  # fmt: skip
     first = records[0]
-    assert (first["trials_finished"], first["trials_pruned"], first["best_value"]) == ("2", "1", "0.75")
-    assert (first["flops"], first["best_number"], first["best_point"]) == ("60000.0", "1", "train.lr=0.002")
+    assert (first["trials_finished"], first["trials_pruned"], first["best_value"]) == (
+        "2",
+        "1",
+        "0.75",
+    )
+    assert (first["flops"], first["best_number"], first["best_point"]) == (
+        "60000.0",
+        "1",
+        "train.lr=0.002",
+    )
     assert records[2]["score_mean"] == "0.9"
 
 
@@ -159,7 +207,10 @@ def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
     write_document(document_in(ended.path), ended.path, ["html"])
     text = (ended.path / "report.html").read_text()
     data = base64.b64encode(PNG).decode()
-    first, second = (f'<img src="data:image/png;base64,{data}" alt="{name}">' for name in ("best-so-far", "agf-slice"))
+    first, second = (
+        f'<img src="data:image/png;base64,{data}" alt="{name}">'
+        for name in ("best-so-far", "agf-slice")
+    )
     assert text.index(first) < text.index(second)
     assert "default-src 'none'; img-src data:; style-src 'sha256-".replace("'", "&#39;") in text
     assert "loss &lt;b&gt;is&lt;/b&gt; | infinite" in text
@@ -167,7 +218,9 @@ def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
     assert "<h2>Final study: Results</h2>" in text
 
 
-def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest.CaptureFixture[str]):
+def test_json_has_the_summary_and_the_final_report(
+    ended: Folder, capsys: pytest.CaptureFixture[str]
+):
     assert main(["report", str(ended.path), "--json", "--format", "md"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["finished"] is True
@@ -180,21 +233,27 @@ def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest
 def test_the_same_search_gives_the_same_bytes(ended: Folder, tmp_path: Path):
     report = document_in(ended.path)
     first = write_document(report, tmp_path / "one", FORMATS)
-    pairs = zip(first, write_document(document_in(ended.path), tmp_path / "two", FORMATS), strict=True)
-    for one, two in pairs:
-        assert one.read_bytes() == two.read_bytes()
+    pairs = zip(
+        first, write_document(document_in(ended.path), tmp_path / "two", FORMATS), strict=True
+    )
+    for pair, two in pairs:
+        assert pair.read_bytes() == two.read_bytes()
 
 
 def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
     settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", cost="flops")
-    search = Folder(write_search(plan_search(load_study(str(tmp_path / "small.yaml")), settings), tmp_path))
+    search = Folder(
+        write_search(plan_search(load_study(str(tmp_path / "small.yaml")), settings), tmp_path)
+    )
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
     report = document_in(search.path)
     agf, softmax = report.values["search"]["candidates"]
-    assert agf["front"] == [{"number": 1, "point": {"train.lr": 0.002}, "value": 0.75, "cost": 20_000.0}]
+    assert agf["front"] == [
+        {"number": 1, "point": {"train.lr": 0.002}, "value": 0.75, "cost": 20_000.0}
+    ]
     assert softmax["front"] == []
     write_document(report, search.path, ["md"])
     text = (search.path / "report.md").read_text()
@@ -210,7 +269,10 @@ def state_of(search: Folder) -> tuple[bool, Any]:
 
 def test_a_search_without_a_trial_is_unfinished(search: Folder, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(search.path)]) == 0
-    assert "unfinished, still running or interrupted: trials of agf, softmax" in capsys.readouterr().out.splitlines()
+    assert (
+        "unfinished, still running or interrupted: trials of agf, softmax"
+        in capsys.readouterr().out.splitlines()
+    )
     found = document_in(search.path).values
     assert (found["finished"], found["final"], found["pictures"]) == (False, None, [])
 
@@ -231,11 +293,19 @@ def test_a_final_study_that_is_not_done_is_told(search: Folder, factory):
     search.trial("agf", 0, "finished")
     search.trial("softmax", 0, "finished")
     search.over("agf", "softmax")
-    assert state_of(search) == (False, ("unfinished: all trials ended, the final study has not begun",))
+    assert state_of(search) == (
+        False,
+        ("unfinished: all trials ended, the final study has not begun",),
+    )
     write_text(search.path / FINAL / "study.yaml", "name: small\n")
     assert not document_in(search.path).values["finished"]
     factory.run(search.path / FINAL / "cells" / "agf-seed0")
-    factory.run(search.path / FINAL / "cells" / "softmax-seed0", mixer="softmax", status="failed", reason="broke")
+    factory.run(
+        search.path / FINAL / "cells" / "softmax-seed0",
+        mixer="softmax",
+        status="failed",
+        reason="broke",
+    )
     assert state_of(search) == (False, ("unfinished: 1 of 2 runs of the final study finished",))
 
 
@@ -247,10 +317,13 @@ def test_where_no_trial_finished_nothing_is_waited_for(search: Folder):
     assert not (search.path / WINNERS).exists()
 
 
-def test_a_search_beside_other_runs_is_refused(ended: Folder, factory, capsys: pytest.CaptureFixture[str]):
+def test_a_search_beside_other_runs_is_refused(
+    ended: Folder, factory, capsys: pytest.CaptureFixture[str]
+):
     assert main(["report", str(factory.run("one")), str(ended.path)]) == 2
     assert capsys.readouterr().err == (
-        f"subquad: {ended.path}: is a search, which is reported alone; beside other runs give its final study, "
+        f"subquad: {ended.path}: is a search, which is reported alone; beside "
+        "other runs give its final study, "
         f"{ended.path / 'final'}\n"
     )
 
@@ -261,7 +334,9 @@ def answers_of(right: int) -> list[bool]:
 
 @pytest.fixture
 def uneven(search: Folder, factory) -> Folder:
-    """A search that ended with two finished trials of agf, and one of softmax with FLOPs that cannot be counted."""
+    """A search that ended with two finished trials of agf, and one of softmax with FLOPs that
+    cannot be counted.
+    """
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
     search.trial("softmax", 0, "finished", 0.25)
@@ -283,11 +358,15 @@ SPENT = ("2 trials, 1 dim, 4e+04 FLOPs", "1 trial, 1 dim, FLOPs unknown")
 UNEQUAL = "unequal tuning: 2 / 1 trials, 4e+04 FLOPs / FLOPs unknown"
 
 
-def test_every_final_row_and_verdict_says_what_was_spent_on_its_settings(uneven: Folder, monkeypatch, capsys):
+def test_every_final_row_and_verdict_says_what_was_spent_on_its_settings(
+    uneven: Folder, monkeypatch, capsys
+):
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["report", str(uneven.path), "--format", "md,csv,html,tex"]) == 0
     texts = {"text": " ".join(capsys.readouterr().out.split())}
-    texts |= {form: (uneven.path / f"report.{form}").read_text() for form in ("md", "csv", "html", "tex")}
+    texts |= {
+        form: (uneven.path / f"report.{form}").read_text() for form in ("md", "csv", "html", "tex")
+    }
     for form, text in texts.items():
         for spent in SPENT if form != "text" else ():  # which breaks cells over lines
             assert spent in text, form
@@ -295,12 +374,17 @@ def test_every_final_row_and_verdict_says_what_was_spent_on_its_settings(uneven:
         assert form == "csv" or "unknown" in text
     assert "unequal budgets, trials that finished: agf 2, softmax 1" in texts["text"]
     records = list(csv.DictReader(io.StringIO(texts["csv"])))
-    rows = [one for one in records if one["kind"] == "mixer"]
-    assert [(one["tuning_trials"], one["tuning_dimensions"], one["tuning_flops"]) for one in rows] == [
+    rows = [record for record in records if record["kind"] == "mixer"]
+    assert [
+        (row["tuning_trials"], row["tuning_dimensions"], row["tuning_flops"]) for row in rows
+    ] == [
         ("2", "1", "40000.0"),
         ("1", "1", ""),
     ]
-    assert [one["flops"] for one in records if one["kind"] == "search"] == ["40000.0", "unknown"]
+    assert [record["flops"] for record in records if record["kind"] == "search"] == [
+        "40000.0",
+        "unknown",
+    ]
 
 
 def test_json_says_what_was_spent_too(uneven: Folder, capsys):
@@ -331,4 +415,7 @@ def test_equal_budgets_are_not_marked(ended: Folder, capsys):
     assert unequal(first, second) == unequal(None, None) == ""
     assert unequal(first, Tuning(12, 3, 1.2e9)) == "unequal tuning: 1e+09 FLOPs / 1.2e+09 FLOPs"
     assert unequal(first, None) == "unequal tuning: 12 trials, 3 dims, 1e+09 FLOPs / no search"
-    assert unequal(Tuning(), Tuning()) == "unequal tuning: unknown / unknown trials, FLOPs unknown / FLOPs unknown"
+    assert (
+        unequal(Tuning(), Tuning())
+        == "unequal tuning: unknown / unknown trials, FLOPs unknown / FLOPs unknown"
+    )

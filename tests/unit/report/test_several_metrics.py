@@ -1,4 +1,6 @@
-"""Tasks that select by one metric and are compared by others of the test split, where less may be better."""
+"""Tasks that select by one metric and are compared by others of the test split, where less may
+be better.
+"""
 
 # pyright: reportOptionalMemberAccess=false
 from __future__ import annotations
@@ -12,8 +14,8 @@ import numpy as np
 import pytest
 
 from subquad.metric import Metric
-from subquad.report import Report, document_of, read_report
-from subquad.report.charts import curve_chart, score_charts, training_charts
+from subquad.reports import Report, document_of, read_report
+from subquad.reports.charts import curve_chart, score_charts, training_charts
 from subquad.runs import parse_object, write_result
 
 SUMMARIES: dict[str, Any] = {
@@ -28,8 +30,17 @@ DOCUMENTS = np.random.default_rng(0).uniform(0.1, 0.3, 400)
 
 def summaries(study: Path, factory, **facts: Any) -> None:
     """`mixer=ROUGE-L` of one seed each, and the guess lead-3."""
-    scores = {"rougeL": facts["rouge"], "rouge1": 0.4, "rouge2": 0.15, "rougeL_low": 0.2, "rougeL_high": 0.26}
-    factory.cell(study, **{**SUMMARIES, "accuracy": 2.5, "scores": scores, "reference_scores": GUESS, **facts})
+    scores = {
+        "rougeL": facts["rouge"],
+        "rouge1": 0.4,
+        "rouge2": 0.15,
+        "rougeL_low": 0.2,
+        "rougeL_high": 0.26,
+    }
+    factory.cell(
+        study,
+        **{**SUMMARIES, "accuracy": 2.5, "scores": scores, "reference_scores": GUESS, **facts},
+    )
 
 
 @pytest.fixture
@@ -62,7 +73,7 @@ def test_references_of_the_compared_metric_stand_in_the_table_without_an_interva
     )  # fmt: skip
     assert "Wilson" not in as_text(report, "md")
     records = list(csv.DictReader(io.StringIO(as_text(report, "csv"), newline="")))
-    assert [(one["kind"], one["score_mean"]) for one in records] == [
+    assert [(record["kind"], record["score_mean"]) for record in records] == [
         ("mixer", "0.231"), ("mixer", "0.24"), ("reference", "0.2"),
     ]  # fmt: skip
     assert "score_low" not in records[-1]
@@ -77,10 +88,19 @@ def test_references_with_an_interval_are_what_mixers_are_held_against(factory, a
         for seed in range(2):
             ends = {"rougeL_low": rouge - 0.015, "rougeL_high": rouge + 0.015}
             scores = {"rougeL": rouge + 1e-4 * seed, **ends}
-            summaries(study, factory, mixer=mixer, seed=seed, rouge=rouge, scores=scores, reference_scores=guess)
+            summaries(
+                study,
+                factory,
+                mixer=mixer,
+                seed=seed,
+                rouge=rouge,
+                scores=scores,
+                reference_scores=guess,
+            )
     report = read_report([study])
     assert report.headlines[-1] == (
-        "pubmed (honest): above the best reference score (lead-3 20.0 [19.0, 21.0]): mdfwa; not shown to be above it: "
+        "pubmed (honest): above the best reference score (lead-3 20.0 [19.0, "
+        "21.0]): mdfwa; not shown to be above it: "
         "identity, led (scores up to it need no trained model)"
     )
     assert r"20.00 \[19.0, 21.0\]" in as_text(report, "md")
@@ -102,18 +122,26 @@ def test_curves_choose_by_the_metric_and_mode_that_select(factory):
         summaries(study, factory, accuracy=loss, rouge=rouge, train={"lr": lr}, variant=str(lr))
     (curve,) = read_report([study]).curves
     assert curve.sentence.endswith("validation would choose 0.01, test 20.00")
-    table = next(one.table for one in document_of(read_report([study])).sections if one.title.startswith("Varied"))
+    table = next(
+        section.table
+        for section in document_of(read_report([study])).sections
+        if section.title.startswith("Varied")
+    )
     assert table.columns[1:3] == ("validation loss", "test ROUGE-L")
     assert table.lines[0][1:3] == ("2.5", "30.00 [20.0, 26.0]")
     assert "validation" not in [line.name for line in curve_chart(curve).lines]
 
 
 def pair(factory, kept: Any, **facts: Any):
-    """The only comparison of two mixers with two seeds each, whose documents differ by 0.01 throughout."""
+    """The only comparison of two mixers with two seeds each, whose documents differ by 0.01
+    throughout.
+    """
     study = factory.study()
     for mixer, gain in {"identity": 0.0, "mdfwa": 0.01}.items():
         for seed in range(2):
-            scores = DOCUMENTS + gain + 1e-4 * seed + np.random.default_rng(seed).normal(0, 1e-3, 400)
+            scores = (
+                DOCUMENTS + gain + 1e-4 * seed + np.random.default_rng(seed).normal(0, 1e-3, 400)
+            )
             own = {"rouge": float(scores.mean()), "kept": kept(scores)}
             summaries(study, factory, mixer=mixer, seed=seed, **own, **facts.get(mixer, {}))
     (found,) = read_report([study], baseline="identity").comparisons
@@ -125,7 +153,8 @@ def test_documents_are_paired_by_what_each_scored(factory):
     assert (found.basis, found.notes) == ("test samples and seeds", ())
     assert found.verdict == "distinguishable"
     assert found.estimate.difference == pytest.approx(0.01, abs=2e-4)
-    assert found.estimate.high - found.estimate.low < 0.003  # unpaired, the documents' spread alone makes it 0.016
+    # unpaired, the documents' spread alone makes it 0.016
+    assert found.estimate.high - found.estimate.low < 0.003
     assert found.estimate_texts[0] == "1.0"
 
 
@@ -134,7 +163,11 @@ def test_documents_are_paired_by_what_each_scored(factory):
     [
         (lambda scores: {"rougeL": scores + 1}, {}, "does not give the rougeL in result.json"),
         (lambda scores: {"rouge1": scores}, {}, "rougeL is compared over seeds"),
-        (lambda scores: {"rougeL": scores}, {"mdfwa": {"data": {"split_seed": 7}}}, "the test samples differ"),
+        (
+            lambda scores: {"rougeL": scores},
+            {"mdfwa": {"data": {"split_seed": 7}}},
+            "the test samples differ",
+        ),
     ],
 )
 def test_documents_that_cannot_be_paired(factory, kept, facts, note: str):
@@ -145,8 +178,14 @@ def test_documents_that_cannot_be_paired(factory, kept, facts, note: str):
 
 def test_the_worst_reference_comes_first_where_less_is_better(factory):
     guesses = {"perplexity": {"unigram": 900.0, "bigram": 200.0}}
-    facts = {"metric": "perplexity", "mode": "min", "tested": {"perplexity": "min", "bits_per_byte": "min"}}
-    run = factory.run("one", accuracy=20.123, scores={"bits_per_byte": 1.23456}, reference_scores=guesses, **facts)
+    facts = {
+        "metric": "perplexity",
+        "mode": "min",
+        "tested": {"perplexity": "min", "bits_per_byte": "min"},
+    }
+    run = factory.run(
+        "one", accuracy=20.123, scores={"bits_per_byte": 1.23456}, reference_scores=guesses, **facts
+    )
     table = document_of(read_report([run])).sections[0].table
     assert [line[1] for line in table.lines] == ["agf", "reference: unigram", "reference: bigram"]
     line = dict(zip(table.columns, table.lines[0], strict=True))
@@ -157,7 +196,9 @@ def test_results_of_before_compare_what_selects(factory):
     run = factory.run("one")
     text = (run / "result.json").read_text()
     known = parse_object(text)
-    write_result(run, {key: value for key, value in known.items() if key not in ("tested", "files")})
+    write_result(
+        run, {key: value for key, value in known.items() if key not in ("tested", "files")}
+    )
     (row,) = read_report([run]).rows
     assert (row.metric, row.compared.mode, row.besides) == ("accuracy", "max", {})
 
@@ -166,4 +207,7 @@ def test_words_and_units():
     assert Metric(unit="points").points(0.0123) == "1.2"
     rouge, f1 = Metric(label="ROUGE-2", unit="points"), Metric(label="macro-F1", unit="%")
     assert (rouge.with_unit, rouge.points_word) == ("ROUGE-2", "points")
-    assert (f1.with_unit, Metric(label="bits per byte").with_unit) == ("macro-F1 (%)", "bits per byte")
+    assert (f1.with_unit, Metric(label="bits per byte").with_unit) == (
+        "macro-F1 (%)",
+        "bits per byte",
+    )

@@ -1,4 +1,6 @@
-"""Intervals: coverage and error rates by simulation, exact cases, Student and Holm against references."""
+"""Intervals: coverage and error rates by simulation, exact cases, Student and Holm against
+references.
+"""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from subquad.report import stats
+from subquad.reports import stats
 
 
 def compared(*correct: np.ndarray, resolution: float | None = None) -> stats.Estimate:
@@ -22,8 +24,12 @@ def compared(*correct: np.ndarray, resolution: float | None = None) -> stats.Est
     return stats.difference(scores[0], scores[1], stats.seed_variance(scores), resolution=finest)
 
 
-def simulate(generator: np.random.Generator, seeds: int, samples: int, levels, seed_spread: float) -> list[np.ndarray]:
-    """Two mixers' correctness, (S, N) each: sample difficulty is shared, seeds and the rest are their own."""
+def simulate(
+    generator: np.random.Generator, seeds: int, samples: int, levels, seed_spread: float
+) -> list[np.ndarray]:
+    """Two mixers' correctness, (S, N) each: sample difficulty is shared, seeds and the rest are
+    their own.
+    """
     difficulty = generator.normal(size=(1, samples))
     return [
         level
@@ -65,15 +71,20 @@ def test_one_seed_covers_only_what_samples_explain():
 
 @pytest.mark.parametrize(("mixers", "seeds"), [(2, 2), (2, 3), (5, 3)])
 def test_equal_mixers_are_told_apart_as_often_as_the_level_says(mixers: int, seeds: int):
-    """Also where each mixer has samples of its own that it finds hard, which a test over seeds alone would miss."""
+    """Also where each mixer has samples of its own that it finds hard, which a test over seeds
+    alone would miss.
+    """
     generator, found = np.random.default_rng(3), list[bool]()
     for _ in range(1500 // mixers):
         tables = simulate(generator, seeds, 200, [1.3] * mixers, 0.1)
-        own = [one ^ (generator.random((1, 200)) < 0.15) for one in tables]  # a mixer's samples, the same for all seeds
+        # a mixer's samples, the same for all seeds
+        own = [table ^ (generator.random((1, 200)) < 0.15) for table in tables]
         scores = [stats.Scores.of(one) for one in own]
         variance = stats.seed_variance(scores)
-        for one, other in combinations(scores, 2):
-            found.append(stats.difference(one, other, variance, resolution=1 / 200).p_value < 0.05)
+        for combination, other in combinations(scores, 2):
+            found.append(
+                stats.difference(combination, other, variance, resolution=1 / 200).p_value < 0.05
+            )
     assert 0.03 <= np.mean(found) <= 0.07
 
 
@@ -115,7 +126,8 @@ def test_the_noise_of_answers_counts_once():
     """Answers by chance alone: the two variances of the mean must not both hold the noise."""
     generator = np.random.default_rng(5)
     widths = [
-        np.diff([(one := compared(*(generator.random((2, 10, 500)) < 0.5))).low, one.high])[0] for _ in range(200)
+        np.diff([(one := compared(*(generator.random((2, 10, 500)) < 0.5))).low, one.high])[0]
+        for _ in range(200)
     ]
     # standard error sqrt(2 * 0.25 / (10 * 500)) = 0.01, t quantile 2.1 of 18 degrees of freedom
     assert np.mean(widths) == pytest.approx(2 * 2.1 * 0.01, rel=0.1)

@@ -14,7 +14,16 @@ from rich.console import Console
 from subquad.cli.main import main
 from subquad.markup import _neutral, in_latex, in_markdown, one_line
 from subquad.metric import Metric
-from subquad.report import Table, document_of, print_cells, print_document, read_report, text, write_document
+from subquad.reports import (
+    Table,
+    document_of,
+    print_cells,
+    print_document,
+    read_report,
+    text,
+    write_document,
+)
+from subquad.terminal import duration
 
 
 def terminal(report, width: int = 160) -> str:
@@ -27,7 +36,9 @@ def terminal(report, width: int = 160) -> str:
 def study(factory, answers):
     folder = factory.study()
     for seed in range(2):
-        factory.cell(folder, seed=seed, correct=answers(370, 9 + seed), notes=["1 test series clipped"])
+        factory.cell(
+            folder, seed=seed, correct=answers(370, 9 + seed), notes=["1 test series clipped"]
+        )
         factory.cell(folder, mixer="identity", seed=seed, correct=answers(370, 12, seed))
     factory.cell(folder, mixer="softmax", seed=0, status="failed", reason="not finite at step 40")
     return folder
@@ -38,25 +49,37 @@ def test_markdown(study, as_text):
     lines = page.splitlines()
     assert lines[0] == "# Token mixers on JapaneseVowels"
     (headline,) = [
-        line for line in lines if line.startswith("- JapaneseVowels (honest): agf: not distinguishable from ")
+        line
+        for line in lines
+        if line.startswith("- JapaneseVowels (honest): agf: not distinguishable from ")
     ]
-    first_table = [number for number, line in enumerate(lines) if line.startswith("| ") and number < 12]
+    first_table = [
+        number for number, line in enumerate(lines) if line.startswith("| ") and number < 12
+    ]
     assert lines.index(headline) > max(first_table) > lines.index("## Results")
     assert (
-        "| JapaneseVowels | agf | honest | 2 | 97.43 ± 0.19 | 97.43 ± 0.19 | 99.5 (not comparable) | 2 finished | "
+        "| JapaneseVowels | agf | honest | 2 | 97.43 ± 0.19 | 97.43 ± 0.19 | 99.5 "
+        "(not comparable) | 2 finished | "
         "6,970,899 | 1.0 min | 1.23 G | 2 |"
     ) in lines
     assert any("1 failed (not finite at step 40)" in line for line in lines)
     assert "- honest: checkpoint chosen on validation; test opened once" in lines
     assert "- JapaneseVowels: 1 test series clipped (agf)" in lines
-    widths = {line.count(" | ") for line in lines if line.startswith("| JapaneseVowels | agf | honest | 2 ")}
+    widths = {
+        line.count(" | ")
+        for line in lines
+        if line.startswith("| JapaneseVowels | agf | honest | 2 ")
+    }
     assert widths == {11}
 
 
 def test_the_paper_protocol_is_labelled_on_the_number(factory, as_text):
-    page = as_text(read_report([factory.run("one", protocol="paper", accuracy=0.98, last=0.96)]), "md")
+    page = as_text(
+        read_report([factory.run("one", protocol="paper", accuracy=0.98, last=0.96)]), "md"
+    )
     assert "| 98.00 best on test | 96.00 |" in page
-    assert page.count("98.00") == page.count("98.00 best on test") + 1  # macro-F1 has the same value here
+    # macro-F1 has the same value here
+    assert page.count("98.00") == page.count("98.00 best on test") + 1
     assert "- paper: best test accuracy over epochs" in page
 
 
@@ -66,10 +89,16 @@ def test_columns_nobody_fills_are_left_out(factory, as_text):
     assert "last epoch" not in page
 
 
-@pytest.mark.parametrize("name", ["a|b", "[x](http://e)", "<b>", "*a*", "_a_", "`a`", "a\\|b", "~~a~~", "![i](u)"])
+@pytest.mark.parametrize(
+    "name", ["a|b", "[x](http://e)", "<b>", "*a*", "_a_", "`a`", "a\\|b", "~~a~~", "![i](u)"]
+)
 def test_markdown_names_are_inert(factory, name: str, as_text):
     page = as_text(read_report([factory.run("one", label=name)]), "md")
-    (line,) = [line for line in page.splitlines() if line.startswith("| JapaneseVowels") and "finished" in line]
+    (line,) = [
+        line
+        for line in page.splitlines()
+        if line.startswith("| JapaneseVowels") and "finished" in line
+    ]
     unescaped = line.replace("\\\\", "").replace("\\|", "")
     assert unescaped.count("|") == 13
     shown = in_markdown(name)
@@ -80,7 +109,10 @@ def test_markdown_names_are_inert(factory, name: str, as_text):
 @pytest.mark.parametrize("width", [80, 160])
 def test_terminal_says_why_in_a_line_below_the_table(factory, width: int):
     folder = factory.study()
-    reason = "the loss was not finite in three steps in a row, from step 40 on; a smaller train.lr may help"
+    reason = (
+        "the loss was not finite in three steps in a row, from step 40 on; a smaller "
+        "train.lr may help"
+    )
     factory.cell(folder, seed=0)
     factory.cell(folder, seed=1, status="failed", reason=reason)
     lines = [line.rstrip() for line in terminal(read_report([folder]), width).splitlines()]
@@ -109,7 +141,9 @@ def test_csv_is_rfc_4180_with_plain_numbers(study, as_text):
     assert [agf[f"published_{key}"] for key in ("unit", "value", "model", "source", "table")] == [
         "%", "99.5", "AGF", "wi2025agf", "Table 1"
     ]  # fmt: skip
-    assert agf["published_reasons"].startswith("checkpoint chosen on validation, published: best test")
+    assert agf["published_reasons"].startswith(
+        "checkpoint chosen on validation, published: best test"
+    )
     assert (softmax["score_mean"], softmax["status"]) == ("", "1 failed (not finite at step 40)")
 
 
@@ -123,7 +157,20 @@ def test_no_csv_text_is_a_formula(value: str):
 
 @pytest.mark.parametrize(
     "value",
-    ["＝1+1", "﹦1", "＋1", "﹣1", "−1", "＠x", "\t=1", "\r@x", "\u200b=1", "\ufeff＝1", "\u3000+1", "\ufe0f=1"],
+    [
+        "＝1+1",
+        "﹦1",
+        "＋1",
+        "﹣1",
+        "−1",
+        "＠x",
+        "\t=1",
+        "\r@x",
+        "\u200b=1",
+        "\ufeff＝1",
+        "\u3000+1",
+        "\ufe0f=1",
+    ],
 )
 def test_a_formula_in_other_clothes_is_text(value: str):
     assert _neutral(value).startswith("'")
@@ -157,7 +204,10 @@ def test_numbers_below_zero_stay_numbers():
 def test_terminal_shows_table_published_rows_and_headlines(study):
     shown = terminal(read_report([study], baseline="identity"))
     assert "97.43 ± 0.19" in shown
-    assert "JapaneseVowels, agf (honest): published 99.5 (AGF, wi2025agf Table 1), not comparable: " in shown
+    assert (
+        "JapaneseVowels, agf (honest): published 99.5 (AGF, wi2025agf Table 1), not comparable: "
+        in shown
+    )
     assert shown.rstrip().endswith("this data set cannot tell mixers apart in this setting")
 
 
@@ -169,7 +219,10 @@ def test_a_narrow_terminal_drops_side_columns_not_names(study):
 
 def test_escapes_and_markup_in_names_do_nothing_on_a_terminal(factory):
     name = "\x1b[31mred\x1b[0m [bold]x[/] \r\n\u202egnp"
-    shown = terminal(read_report([factory.run("one", label=name, reason="\x07", notes=["\x1b]0;t\x07"])]), width=400)
+    shown = terminal(
+        read_report([factory.run("one", label=name, reason="\x07", notes=["\x1b]0;t\x07"])]),
+        width=400,
+    )
     assert "\\x1b[31mred\\x1b[0m [bold]x[/] \\r\\n\\u202egnp" in shown
     assert not {"\x1b", "\r", "\x07", "\u202e"} & set(shown)
 
@@ -177,13 +230,21 @@ def test_escapes_and_markup_in_names_do_nothing_on_a_terminal(factory):
 def test_lone_surrogates_can_be_written(factory, tmp_path):
     run = factory.run("one", label="a\ud800b")
     paths = write_document(document_of(read_report([run])), tmp_path, ("md", "csv", "html"))
-    assert all("a\\ud800b" in path.read_text(encoding="utf-8").replace("\\\\", "\\") for path in paths)
+    assert all(
+        "a\\ud800b" in path.read_text(encoding="utf-8").replace("\\\\", "\\") for path in paths
+    )
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 120])
 def test_no_terminal_is_too_narrow_for_a_number(width):
     long = "a-long-label (order=3, basis=jacobi)"
-    row = {"data set": long, "mixer": long, "score": "90.83 ± 3.54", "parameters": "1,234,567,890", "status": long}
+    row = {
+        "data set": long,
+        "mixer": long,
+        "score": "90.83 ± 3.54",
+        "parameters": "1,234,567,890",
+        "status": long,
+    }
     stream = io.StringIO()
     console = Console(file=stream, width=width)
     print_cells(Table.of([row, row], ("score", "parameters"), {"status": 1}), console)
@@ -202,9 +263,15 @@ def test_a_pipe_is_as_wide_as_its_lines(study, monkeypatch, capsys):
 
 
 def test_json_has_fractions_reasons_and_runs(study):
-    found = json.loads(json.dumps(document_of(read_report([study], baseline="identity")).values, allow_nan=False))
+    found = json.loads(
+        json.dumps(document_of(read_report([study], baseline="identity")).values, allow_nan=False)
+    )
     agf, identity, softmax = found["rows"]
-    assert agf["score"] == {"mean": pytest.approx(1 - 9.5 / 370), "std": pytest.approx(0.0019111, rel=1e-3), "count": 2}
+    assert agf["score"] == {
+        "mean": pytest.approx(1 - 9.5 / 370),
+        "std": pytest.approx(0.0019111, rel=1e-3),
+        "count": 2,
+    }
     assert agf["published"][0]["comparable"] is False
     assert identity["published"] == []
     assert softmax["runs"] == [
@@ -217,11 +284,18 @@ def test_json_has_fractions_reasons_and_runs(study):
         }
     ]
     (pair,) = found["comparisons"]
-    assert (pair["first"], pair["second"], pair["verdict"]) == ("agf", "identity", "not distinguishable")
+    assert (pair["first"], pair["second"], pair["verdict"]) == (
+        "agf",
+        "identity",
+        "not distinguishable",
+    )
 
 
 def test_the_same_runs_give_the_same_bytes(study, tmp_path):
-    document, formats = document_of(read_report([study], baseline="identity")), ("md", "csv", "html", "tex")
+    document, formats = (
+        document_of(read_report([study], baseline="identity")),
+        ("md", "csv", "html", "tex"),
+    )
     first, second = (write_document(document, tmp_path / name, formats) for name in "ab")
     assert [path.name for path in first] == ["report.md", "report.csv", "report.html", "report.tex"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
@@ -229,16 +303,19 @@ def test_the_same_runs_give_the_same_bytes(study, tmp_path):
 
 def test_no_absolute_path_is_written(study, tmp_path):
     written = write_document(
-        document_of(read_report([study], baseline="identity")), tmp_path / "out", ("md", "csv", "html", "tex")
+        document_of(read_report([study], baseline="identity")),
+        tmp_path / "out",
+        ("md", "csv", "html", "tex"),
     )
     assert all(str(tmp_path) not in path.read_text() for path in written)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.26, "0.3 s"), (60.0, "1.0 min"), (5400.0, "1.5 h"), (None, "–"), (float("nan"), "–")]
+    ("value", "shown"),
+    [(0.26, "0.3 s"), (60.0, "1.0 min"), (5400.0, "1.5 h"), (None, "–"), (float("nan"), "–")],
 )
 def test_durations(value, shown: str):
-    assert text.duration(value) == shown
+    assert duration(value) == shown
 
 
 def test_metrics_that_are_no_fractions_are_shown_as_they_are():

@@ -28,17 +28,22 @@ def test_budgets(text, unit, amount):
     assert Budget.parse(text) == Budget(unit, amount)
 
 
-@pytest.mark.parametrize("text", ["", "20", "trials", "-3-trials", "20 trials", "1e15", "2d", "1h30m", "infh", "nans"])
+@pytest.mark.parametrize(
+    "text", ["", "20", "trials", "-3-trials", "20 trials", "1e15", "2d", "1h30m", "infh", "nans"]
+)
 def test_what_is_no_budget(text):
     with pytest.raises(
-        ConfigError, match=r"^--budget: got '.*', must be such as 20-trials, 2h, 30m, 90s or 1e15flops$"
+        ConfigError,
+        match=r"^--budget: got '.*', must be such as 20-trials, 2h, 30m, 90s or 1e15flops$",
     ):
         Budget.parse(text)
 
 
 @pytest.mark.parametrize("text", ["0-trials", "0h", "0.0s", "0flops"])
 def test_too_small_for_anything(text):
-    with pytest.raises(ConfigError, match=rf"--budget: got '{text}', which is too small for one trial"):
+    with pytest.raises(
+        ConfigError, match=rf"--budget: got '{text}', which is too small for one trial"
+    ):
         Budget.parse(text)
 
 
@@ -60,7 +65,11 @@ def test_infeasible_points_do_not_count_and_failed_ones_do():
 
 @pytest.mark.parametrize("unit", ["flops", "seconds"])
 def test_a_trial_that_does_not_fit_is_not_started(unit):
-    known = [trial(0, **{unit: 4.0}), trial(1, "running", **{unit: 3.0}), trial(2, "infeasible", **{unit: 99.0})]
+    known = [
+        trial(0, **{unit: 4.0}),
+        trial(1, "running", **{unit: 3.0}),
+        trial(2, "infeasible", **{unit: 99.0}),
+    ]
     assert Budget(unit, 10.0).admits(known, trial(3, **{unit: 3.0}))
     assert not Budget(unit, 10.0).admits(known, trial(3, **{unit: 3.1}))
 

@@ -1,4 +1,6 @@
-"""What Optuna's studies keep from one question to the next changes no answer: it is that of a study made anew."""
+"""What Optuna's studies keep from one question to the next changes no answer: it is that of a
+study made anew.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class History:
     """A search in which trials run side by side, and end in any order and in any way.
 
     Attributes:
-        every: steps of 100 between two evaluations; with 40, one passes two rungs of successive halving.
+        every: steps of 100 between two evaluations; with 40, one passes two rungs of successive
+            halving.
         seeds: runs of a trial, one after the other.
     """
 
@@ -42,13 +45,19 @@ class History:
 
     @property
     def running(self) -> list[Trial]:
-        return [one for one in self.trials if not one.ended]
+        return [trial for trial in self.trials if not trial.ended]
 
     def begin(self, point: Point) -> None:
         number = len(self.trials)
-        state = "infeasible" if self.random.random() < 0.1 else self.random.choice(["waiting", "running"])
+        state = (
+            "infeasible"
+            if self.random.random() < 0.1
+            else self.random.choice(["waiting", "running"])
+        )
         unknown = {"total_steps": 0} if self.random.random() < 0.05 else {}
-        self.trials.append(trial(number, state=state, point=point, flops=1.0 + self.random.random(), **unknown))
+        self.trials.append(
+            trial(number, state=state, point=point, flops=1.0 + self.random.random(), **unknown)
+        )
 
     def is_over(self, one: Trial) -> bool:
         return len(one.curves) == self.seeds and one.curve[-1].step == 100
@@ -63,7 +72,11 @@ class History:
 
     def _longer(self, curve: Curve) -> Curve:
         step = min(100, (curve[-1].step if curve else 0) + self.every)
-        value = math.nan if self.random.random() < 0.05 else self.random.choice([0.25, 0.5, self.random.random()])
+        value = (
+            math.nan
+            if self.random.random() < 0.05
+            else self.random.choice([0.25, 0.5, self.random.random()])
+        )
         return (*curve, Evaluation(step=step, value=value, loss=self.random.random()))
 
     def end(self, one: Trial) -> None:
@@ -76,7 +89,7 @@ class History:
 
     def read(self) -> list[Trial]:
         """As a reader of the folder gives them: one that ended is the same object each time."""
-        return [one if one.ended else copy.deepcopy(one) for one in self.trials]
+        return [trial if trial.ended else copy.deepcopy(trial) for trial in self.trials]
 
     def events(self, count: int) -> Iterator[Trial | None]:
         """None where a point is asked for, and a trial after each evaluation."""
@@ -99,8 +112,12 @@ def point_made_anew(sampler: Sampler, number: int, known: list[Trial]) -> Point 
         return sampler.suggest(number, copy.deepcopy(known))
 
 
-def verdict_made_anew(name: PrunerName, goal: Goal, given: Mapping[str, int], number: int, known: list[Trial]) -> bool:
-    """Optuna's verdict on a study to which the curves of all trials are told by its own interface."""
+def verdict_made_anew(
+    name: PrunerName, goal: Goal, given: Mapping[str, int], number: int, known: list[Trial]
+) -> bool:
+    """Optuna's verdict on a study to which the curves of all trials are told by its own
+    interface.
+    """
     trial = known[number]
     if name == "none" or trial.curve[-1].step >= trial.total_steps:
         return False
@@ -108,7 +125,11 @@ def verdict_made_anew(name: PrunerName, goal: Goal, given: Mapping[str, int], nu
     pruner = make(**schema(**given).model_dump())
     study = optuna.create_study(direction=goal.directions[0], pruner=pruner)
     seed = len(trial.curves) - 1
-    others = [other for other in known if other is not trial and len(other.curves) > seed and other.total_steps]
+    others = [
+        other
+        for other in known
+        if other is not trial and len(other.curves) > seed and other.total_steps
+    ]
     pruned = False
     for other in [*others, trial]:
         asked = study.ask()
@@ -187,7 +208,10 @@ def test_each_seed_has_curves_of_its_own(name):
 def test_another_history_is_judged_by_itself(name):
     """As where a search's folder was put back to an earlier state."""
     kept = Pruner(name, ACCURACY)
-    good, bad = ([trial(number, *[value] * 10, state="finished") for number in range(6)] for value in (0.9, 0.1))
+    good, bad = (
+        [trial(number, *[value] * 10, state="finished") for number in range(6)]
+        for value in (0.9, 0.1)
+    )
     newest = trial(6, *[0.5] * 3)
     assert kept.reason_to_stop(6, [*good, newest])
     assert not kept.reason_to_stop(6, [*bad, newest])
@@ -196,18 +220,29 @@ def test_another_history_is_judged_by_itself(name):
 @pytest.mark.extended
 @pytest.mark.parametrize("count", [100, 500, 2000])
 def test_cpu_time_of_an_answer(count):
-    """Prints what one more point and one more verdict take, beside a search with so many trials that ended."""
+    """Prints what one more point and one more verdict take, beside a search with so many trials
+    that ended.
+    """
     random = Random(0)
     known = [
-        trial(number, *[random.random() for _ in range(10)], state="finished", point=MIXED.draw(1, number))
+        trial(
+            number,
+            *[random.random() for _ in range(10)],
+            state="finished",
+            point=MIXED.draw(1, number),
+        )
         for number in range(count)
     ]
     newest = trial(count, *[0.9] * 5, point=MIXED.draw(1, count))
     sampler = Sampler("tpe", MIXED, ACCURACY, 0)
     pruners = [Pruner("median", ACCURACY), Pruner("asha", ACCURACY)]
-    questions: dict[str, Callable[[], object]] = {"point, tpe": lambda: sampler.suggest(count, known)}
+    questions: dict[str, Callable[[], object]] = {
+        "point, tpe": lambda: sampler.suggest(count, known)
+    }
     for pruner in pruners:
-        questions[f"verdict, {pruner.name}"] = partial(pruner.reason_to_stop, count, [*known, newest])
+        questions[f"verdict, {pruner.name}"] = partial(
+            pruner.reason_to_stop, count, [*known, newest]
+        )
     for what, ask in questions.items():
         ask()
         start = process_time()

@@ -1,12 +1,14 @@
-"""Runs of another length that are alike in everything else, and widths for a number of parameters."""
+"""Runs of another length that are alike in everything else, and widths for a number of
+parameters.
+"""
 
 import pytest
 
+from subquad.drivers.size import nearest_width
 from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
 from subquad.search.fitting import _evaluations, _of_length, _steps_of_flops
-from subquad.search.size import nearest_width
 
 
 def lengthened(train, steps, per_epoch):
@@ -27,7 +29,13 @@ def test_its_own_length_changes_nothing():
     [
         Train(epochs=4, warmup_steps=8),
         Train(epochs=4, eval_every_epochs=2, patience=None),
-        Train(steps=40, epochs=None, eval_every_epochs=None, eval_every_steps=7, checkpoint_every_steps=30),
+        Train(
+            steps=40,
+            epochs=None,
+            eval_every_epochs=None,
+            eval_every_steps=7,
+            checkpoint_every_steps=30,
+        ),
         Train(steps=40, epochs=None, eval_every_epochs=None),
     ],
 )
@@ -43,7 +51,9 @@ def test_another_length_is_a_valid_run_with_as_many_evaluations(train, steps):
         assert -(-steps // new.eval_every_steps) >= min(steps, -(-own // every))
     assert new.warmup_steps == min(steps - 1, round(train.warmup_steps * steps / own))
     component = {"name": "x"}
-    whole = Experiment(dataset=component, task=component, backbone=component, mixer=component, train=new)
+    whole = Experiment(
+        dataset=component, task=component, backbone=component, mixer=component, train=new
+    )
     assert list(conflicts(whole)) == []
 
 
@@ -56,7 +66,10 @@ def test_patience_still_has_the_evaluations_it_needs(steps):
 def test_steps_of_equal_flops():
     assert _steps_of_flops(1000.0, 50) == 20
     assert _steps_of_flops(1000.0, 52) == 19
-    with pytest.raises(ConfigError, match=r"no number of steps has 1e\+03 FLOPs within 5%: the nearest, 3, is 10% off"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no number of steps has 1e\+03 FLOPs within 5%: the nearest, 3, is 10% off",
+    ):
         _steps_of_flops(1000.0, 300)
 
 
@@ -94,5 +107,8 @@ def test_parameters_need_not_be_linear_in_the_width():
 
 
 def test_where_no_width_comes_near():
-    with pytest.raises(ConfigError, match=r"ffn_dim gives 50 parameters within 2%: the nearest, 1, has 113, .*larger"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ffn_dim gives 50 parameters within 2%: the nearest, 1, has 113, .*larger",
+    ):
         nearest_width(50, lambda width: 100 + 13 * width)

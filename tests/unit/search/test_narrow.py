@@ -42,8 +42,12 @@ def test_no_point_is_longer_than_the_data(tmp_path, mixer, key):
     name = candidate.run.mixer.found.name
     tried = resolve("mixer", name).plugin.config.model_fields[key].json_schema_extra["search"]
     (dim,) = [dim for dim in candidate.space.dims if dim.path == f"mixer.params.{key}"]
-    whole = tried["choices"] if "choices" in tried else range(int(tried["low"]), int(tried["high"]) + 1)
-    assert len(dim.options) < len(whole), "the field's own values do not all fit, else this shows nothing"
+    whole = (
+        tried["choices"] if "choices" in tried else range(int(tried["low"]), int(tried["high"]) + 1)
+    )
+    assert len(dim.options) < len(whole), (
+        "the field's own values do not all fit, else this shows nothing"
+    )
 
 
 def test_what_fits_is_kept_whole_and_goes_on_so(tmp_path):
@@ -53,7 +57,9 @@ def test_what_fits_is_kept_whole_and_goes_on_so(tmp_path):
     local = prepared(tmp_path, "local")
     folder = write_search(local.search, tmp_path)
     again = read_search(folder)
-    assert [one.space.plain() for one in again.candidates] == [one.space.plain() for one in local.search.candidates]
+    assert [candidate.space.as_data() for candidate in again.candidates] == [
+        candidate.space.as_data() for candidate in local.search.candidates
+    ]
 
 
 def test_spaces_of_files_are_left_as_they_are(tmp_path):

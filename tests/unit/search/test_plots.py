@@ -28,7 +28,9 @@ def score(point: dict) -> float:
 
 
 def candidate(label: str = "agf", space: Space = MIXED, count: int = 12, goal=ACCURACY) -> Pictured:
-    trials = of_points([space.draw(0, number) for number in range(count)], score, steps=100, flops=1e9)
+    trials = of_points(
+        [space.draw(0, number) for number in range(count)], score, steps=100, flops=1e9
+    )
     return Pictured(label, space, goal, trials)
 
 
@@ -55,14 +57,70 @@ def test_every_picture_is_drawn_of_conditional_settings(tmp_path):
 def test_candidates_are_compared_where_they_have_one_metric(tmp_path):
     both = draw([candidate("agf", ONE), candidate("cur", ONE)], tmp_path / "both")
     assert names(both)[0] == "best-so-far.png"
-    apart = draw([candidate("agf", ONE), candidate("cur", ONE, goal=PERPLEXITY)], tmp_path / "apart")
+    apart = draw(
+        [candidate("agf", ONE), candidate("cur", ONE, goal=PERPLEXITY)], tmp_path / "apart"
+    )
     assert names(apart)[:2] == ["best-so-far-accuracy.png", "best-so-far-perplexity.png"]
+
+
+@pytest.mark.parametrize("goal", [ACCURACY, PERPLEXITY])
+def test_the_best_so_far_has_a_line_that_never_gets_worse(goal):
+    pictured = candidate(space=ONE, goal=goal)
+    with plots._apart() as charts:
+        (axes,) = plots._best_so_far([pictured], charts).axes
+        (line,) = axes.lines
+    better = 1 if goal.mode == "max" else -1
+    values = [better * value for value in line.get_ydata()]
+    assert values == sorted(values)
+    assert len(set(values)) > 1
+
+
+@pytest.mark.parametrize("goal", [ACCURACY, PERPLEXITY])
+def test_the_best_trials_are_the_dark_ones(goal):
+    with plots._apart() as charts:
+        figure = plots._parallel(candidate(space=ONE, goal=goal), charts)
+        drawn = next(lines for axes in figure.axes for lines in axes.collections)
+        scores = drawn.get_array()
+        best = scores.argmax() if goal.mode == "max" else scores.argmin()
+        darkness = [1 - sum(color[:3]) / 3 for color in drawn.to_rgba(scores)]
+    assert darkness[best] == max(darkness) > min(darkness)
+
+
+def test_a_setting_that_never_differs_has_no_panel():
+    decay = Dimension("train.weight_decay", FloatDistribution(0.0, 0.1))
+    both = Space("both", (RATE, decay), (), {})
+    points = [{"train.lr": 10**-power, "train.weight_decay": 0.05} for power in (2, 3, 4)]
+    pictured = Pictured("agf", both, ACCURACY, of_points(points, score, steps=100, flops=1e9))
+    with plots._apart() as charts:
+        panels = plots._slice(pictured, charts).axes
+        shown = [
+            label.get_text()
+            for label in plots._parallel(pictured, charts).axes[0].get_xticklabels()
+        ]
+    assert [panel.get_xlabel() for panel in panels if panel.get_xlabel()] == ["lr"]
+    assert "lr" in shown
+    assert "weight_decay" not in shown
+
+
+def test_equal_trials_have_no_panels(tmp_path):
+    points = [{"train.lr": 1e-3}] * 3
+    pictured = Pictured("agf", ONE, ACCURACY, of_points(points, score, steps=100, flops=1e9))
+    drawn = draw([pictured], tmp_path)
+    assert names(drawn) == ["best-so-far.png", "agf-curves.png"]
+    assert drawn.left_out == (
+        "agf-parallel.png, agf-slice.png: no setting differs between finished trials",
+        "agf-importances.png: all finished trials are equal",
+    )
 
 
 def test_two_objectives_have_a_front(tmp_path):
     drawn = draw([candidate(goal=Goal("accuracy", "max", "flops"))], tmp_path)
     assert drawn.left_out == ()
-    assert names(drawn) == ["best-so-far.png", "agf-front.png", *(f"agf-{kind}.png" for kind in KINDS)]
+    assert names(drawn) == [
+        "best-so-far.png",
+        "agf-front.png",
+        *(f"agf-{kind}.png" for kind in KINDS),
+    ]
 
 
 def test_what_cannot_be_drawn_is_told(tmp_path):
@@ -71,7 +129,8 @@ def test_what_cannot_be_drawn_is_told(tmp_path):
     assert drawn.left_out == (
         "best-so-far.png: no finished trial has a value",
         "agf-curves.png: no trial was evaluated",
-        "agf-parallel.png, agf-slice.png, agf-importances.png: 0 finished trials with a value, 2 are needed",
+        "agf-parallel.png, agf-slice.png, agf-importances.png: 0 finished trials "
+        "with a value, 2 are needed",
     )
 
 
@@ -98,7 +157,10 @@ def test_a_legend_names_a_dozen_curves_at_most(count):
 @pytest.mark.parametrize("state", ["waiting", "running", "pruned", "failed", "infeasible"])
 def test_trials_that_did_not_finish_do_no_harm(tmp_path, state):
     one = candidate(space=ONE)
-    strange = [trial(12, state=state, point={"train.lr": 1e-3}), trial(13, math.nan, state=state, point={})]
+    strange = [
+        trial(12, state=state, point={"train.lr": 1e-3}),
+        trial(13, math.nan, state=state, point={}),
+    ]
     drawn = draw([Pictured("agf", ONE, ACCURACY, [*one.trials, *strange])], tmp_path)
     assert [name.removesuffix(".png") for name in names(drawn)] == [
         "best-so-far",
@@ -109,7 +171,9 @@ def test_trials_that_did_not_finish_do_no_harm(tmp_path, state):
 
 
 def test_lists_of_anything_and_labels_with_dollars(tmp_path):
-    mixed = Dimension("mixer.params.basis", CategoricalDistribution((None, True, 3, 0.5, "$x_y$", "a" * 90)))
+    mixed = Dimension(
+        "mixer.params.basis", CategoricalDistribution((None, True, 3, 0.5, "$x_y$", "a" * 90))
+    )
     space = Space("odd", (mixed, RATE), (), {})
     drawn = draw([candidate("a$_b$", space, 12)], tmp_path)
     assert drawn.left_out == ()

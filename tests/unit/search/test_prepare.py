@@ -12,13 +12,15 @@ from subquad.cli.tune_text import _timing_lines
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
-from subquad.search.materials import Materials, Timing
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
+from subquad.search.timing import SearchCosts, Timing
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
-HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.num_heads: {choice: [3, 5, 7]}}"
+HEADS = (
+    "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.num_heads: {choice: [3, 5, 7]}}"
+)
 MIXERS = "matrix: {mixer: [softmax, agf]}\n"
 ASHA = {"pruner": "asha", "budget": "1e9flops"}
 
@@ -31,7 +33,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sea
     def one(space: str, *overrides: str, more: str = "", **settings) -> Search:
         (tmp_path / "small.yaml").write_text(SMALL + more)
         (tmp_path / "space.yaml").write_text(space)
-        return plan_search(load_study("small.yaml", overrides), Settings("./space.yaml", **settings))
+        return plan_search(
+            load_study("small.yaml", overrides), Settings("./space.yaml", **settings)
+        )
 
     return one
 
@@ -44,7 +48,10 @@ def ready(search: Callable[..., Search]) -> Callable[..., Prepared]:
 @pytest.mark.parametrize("every", ["train.eval_every_epochs=3", "train.eval_every_steps=39"])
 def test_a_scheduler_that_sees_the_last_evaluation_only_is_refused(ready, every):
     off = [] if "epochs" in every else ["train.eval_every_epochs=null"]
-    message = r"^--pruner asha: never sees an evaluation .* as small is evaluated every 39 steps and has 39; lower"
+    message = (
+        r"^--pruner asha: never sees an evaluation .* as small is evaluated every 39 "
+        r"steps and has 39; lower"
+    )
     with pytest.raises(ConfigError, match=message):
         ready(RATES, every, *off, **ASHA)
 
@@ -55,10 +62,14 @@ def test_one_that_sees_an_earlier_one_is_not(ready):
 
 def test_a_space_of_which_no_point_can_run_is_refused(ready):
     with pytest.raises(
-        ConfigError, match=r"^space ./space.yaml: the first 50 points of small are infeasible, such as: .*divisible by"
+        ConfigError,
+        match=r"^space ./space.yaml: the first 50 points of small are infeasible, such "
+        r"as: .*divisible by",
     ):
         ready(HEADS)
-    with pytest.raises(ConfigError, match=r"^space ./space.yaml: all 3 points of small are infeasible, such as: "):
+    with pytest.raises(
+        ConfigError, match=r"^space ./space.yaml: all 3 points of small are infeasible, such as: "
+    ):
         ready("dims: {backbone.params.num_heads: {choice: [3, 5, 7]}}")
 
 
@@ -68,7 +79,7 @@ def test_a_dry_run_tells_how_many_points_are_infeasible(ready):
     assert row["drawn"] == 20
     assert 0 < row["infeasible"] < 20
     assert len(row["points"]) == 5
-    assert sum(bool(one["infeasible"]) for one in row["points"]) <= row["infeasible"]
+    assert sum(bool(point["infeasible"]) for point in row["points"]) <= row["infeasible"]
     assert not found["at_least"]
 
 
@@ -81,26 +92,37 @@ def test_flops_that_whole_steps_cannot_match_are_refused(ready):
     short = ["train.steps=4", "train.epochs=null", "train.eval_every_epochs=null"]
     with pytest.raises(
         ConfigError,
-        match=r"^--match flops: agf: no number of steps has \S+ FLOPs within 5%: the nearest, \d, is \d+% off; longer",
+        match=r"^trial.match=flops: agf: no number of steps has \S+ FLOPs within 5%: the "
+        r"nearest, \d, is \d+% off; longer",
     ):
         ready(RATES, *short, more=MIXERS, match="flops")
 
 
 def test_flops_that_whole_steps_match(ready):
     prepared = ready(RATES, more=MIXERS, match="flops")
-    first, second = (prepared.fitter.fit(one, {"train.lr": 1e-3}).flops for one in prepared.search.candidates)
+    first, second = (
+        prepared.fitter.fit(candidate, {"train.lr": 1e-3}).flops
+        for candidate in prepared.search.candidates
+    )
     assert second == pytest.approx(first, rel=0.05)
 
 
 def test_steps_and_evaluations_are_timed(search):
-    candidates = {one.label: one.run for one in search(RATES, more=MIXERS).candidates}
-    found = Materials().timings(candidates)
+    candidates = {
+        candidate.label: candidate.run for candidate in search(RATES, more=MIXERS).candidates
+    }
+    found = SearchCosts().timings(candidates)
     assert list(found) == ["softmax", "agf"]
-    assert all(one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values())
+    assert all(
+        one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values()
+    )
 
 
 def test_unequal_timings_are_told():
-    quiet, noisy = Timing(step=0.01, evaluation=0.5, spread=0.02), Timing(step=0.0123, evaluation=0.5, spread=0.43)
+    quiet, noisy = (
+        Timing(step=0.01, evaluation=0.5, spread=0.02),
+        Timing(step=0.0123, evaluation=0.5, spread=0.43),
+    )
     assert _timing_lines({"agf": quiet}) == ["agf: timed at 10 ms a step, 500 ms an evaluation"]
     assert _timing_lines({"agf": quiet, "cur": noisy})[1:] == [
         "cur: timed at 12.3 ms a step, 500 ms an evaluation",

@@ -40,7 +40,9 @@ def test_it_says_why():
 
 def test_asha_judges_at_rungs_only_and_never_at_the_end():
     good = [trial(k, *[0.9] * 10) for k in range(5)]
-    judged = [step for step in range(1, 11) if asha().reason_to_stop(5, [*good, trial(5, *[0.5] * step)])]
+    judged = [
+        step for step in range(1, 11) if asha().reason_to_stop(5, [*good, trial(5, *[0.5] * step)])
+    ]
     assert judged == [1, 3, 9]
 
 
@@ -58,7 +60,9 @@ def test_asha_judges_the_first_evaluation_after_a_rung():
 @pytest.mark.parametrize("name", ["asha", "median"])
 def test_equal_fractions_of_trials_with_other_steps_are_compared(name):
     shorter = [
-        replace(trial(k, state="finished"), total_steps=10, curves=((Evaluation(step=1, value=0.9),),))
+        replace(
+            trial(k, state="finished"), total_steps=10, curves=((Evaluation(step=1, value=0.9),),)
+        )
         for k in range(5)
     ]
     pruner = Pruner(name, ACCURACY, settings={"n_warmup_steps": 0} if name == "median" else {})
@@ -88,7 +92,9 @@ def test_the_median_of_finished_trials():
     assert Pruner("median", ACCURACY).reason_to_stop(5, [*known, trial(5, 0.15, 0.15)]) != ""
     assert Pruner("median", ACCURACY).reason_to_stop(5, [*known, trial(5, 0.25, 0.25)]) == ""
     assert Pruner("median", PERPLEXITY).reason_to_stop(5, [*known, trial(5, 0.25, 0.25)]) != ""
-    assert Pruner("median", ACCURACY).reason_to_stop(4, [*known[:4], trial(4, 0.0, 0.0)]) == "", "too few"
+    assert Pruner("median", ACCURACY).reason_to_stop(4, [*known[:4], trial(4, 0.0, 0.0)]) == "", (
+        "too few"
+    )
     late = Pruner("median", ACCURACY, settings={"n_warmup_steps": 20})
     assert late.reason_to_stop(5, [*known, trial(5, 0.15)]) == "", "before the warm-up is over"
 
@@ -116,10 +122,25 @@ def test_a_verdict_is_a_function_of_the_folder(rows, name):
     ("name", "goal", "settings", "said"),
     [
         ("asha", ACCURACY, {"eta": 4}, r"^pruner\.eta: unknown key"),
-        ("asha", ACCURACY, {"reduction_factor": 1}, r"^pruner\.reduction_factor: got 1, must be a whole number >= 2"),
-        ("median", ACCURACY, {"n_warmup_steps": 0.5}, r"^pruner\.n_warmup_steps: got 0\.5, must be a whole number"),
+        (
+            "asha",
+            ACCURACY,
+            {"reduction_factor": 1},
+            r"^pruner\.reduction_factor: got 1, must be a whole number >= 2",
+        ),
+        (
+            "median",
+            ACCURACY,
+            {"n_warmup_steps": 0.5},
+            r"^pruner\.n_warmup_steps: got 0\.5, must be a whole number",
+        ),
         ("none", ACCURACY, {"grace": 1}, r"^pruner\.grace: unknown key; it takes none$"),
-        ("asha", Goal("accuracy", "max", "flops"), {}, r"^pruner: asha looks at accuracy alone; with a second objecti"),
+        (
+            "asha",
+            Goal("accuracy", "max", "flops"),
+            {},
+            r"^pruner: asha looks at accuracy alone; with a second objecti",
+        ),
     ],
 )
 def test_refusals(name, goal, settings, said):

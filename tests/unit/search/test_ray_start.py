@@ -13,7 +13,7 @@ import pytest
 from subquad.drivers.signals import listening
 from subquad.errors import TrainingFailed
 from subquad.ray import cluster
-from subquad.ray.cluster import in_cluster
+from subquad.ray.cluster import OwnCluster
 
 ray = pytest.importorskip("ray")
 
@@ -39,7 +39,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
 
         monkeypatch.setattr(services, "get_node", never)
         monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
-        monkeypatch.setattr(cluster.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+        monkeypatch.setattr(
+            cluster.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
+        )
         monkeypatch.setattr(ray, "init", init)
         monkeypatch.setattr(ray, "shutdown", lambda: None)
         return limits
@@ -47,7 +49,17 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     return make
 
 
-def test_a_failed_start_is_one_line_and_tried_again_with_more_time(starts, capsys, tmp_path, monkeypatch):
+def in_cluster(work, signum=lambda: 0):
+    cluster = OwnCluster()
+    try:
+        return cluster.do(work, signum)
+    finally:
+        cluster.stop()
+
+
+def test_a_failed_start_is_one_line_and_tried_again_with_more_time(
+    starts, capsys, tmp_path, monkeypatch
+):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     before = dict(os.environ)
     limits = starts("The current node timed out\nduring startup.")
@@ -62,7 +74,9 @@ def test_a_failed_start_is_one_line_and_tried_again_with_more_time(starts, capsy
 
 def test_the_last_failed_start_says_what_to_do(starts, capsys):
     limits = starts("one", "two", "three")
-    with pytest.raises(TrainingFailed, match=r"^Ray did not start: RuntimeError: three\. Where .* by --local$"):
+    with pytest.raises(
+        TrainingFailed, match=r"^Ray did not start: RuntimeError: three\. Where .* by --local$"
+    ):
         in_cluster(str)
     assert limits == pytest.approx([30, 90, 270], abs=1)
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -1,11 +1,15 @@
 """What the folders of trials say, at any moment at which a kill may have left them."""
 
 import math
+from dataclasses import replace
 
 import pytest
+from search_trials import curve, trial
 
 from subquad.errors import RunError
-from subquad.runs import METRICS, Record, json_text, write_result, write_text
+from subquad.records import Record
+from subquad.runs import METRICS, json_text, write_result, write_text
+from subquad.search import folder
 from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial
 
@@ -13,21 +17,30 @@ GOALS = {"agf": Goal("accuracy", "max")}
 
 
 def begun(root, number, **more):
-    told = {"point": {"train.lr": 0.1}, "settings": {"train.lr": 0.1}, "total_steps": 40, "flops_per_step": 1000}
-    Trials(root, GOALS).write(Trial(candidate="agf", number=number, state="waiting", **told, **more))
+    told = {
+        "point": {"train.lr": 0.1},
+        "settings": {"train.lr": 0.1},
+        "total_steps": 40,
+        "flops_per_step": 1000,
+    }
+    Trials(root, GOALS).write(
+        Trial(candidate="agf", number=number, state="waiting", **told, **more)
+    )
     return trial_folder(root, "agf", number)
 
 
 def first(folder):
-    return Trials(folder.parent.parent.parent, GOALS).one("agf", 0)
+    return Trials(folder.parent.parent.parent, GOALS).trial("agf", 0)
 
 
 def evaluated(folder, *rows, split="validation"):
     records = [
-        Record(kind="eval", step=step, epoch=0, seconds=step / 10, time=0, split=split, metrics=metrics)
+        Record(
+            kind="eval", step=step, epoch=0, seconds=step / 10, time=0, split=split, metrics=metrics
+        )
         for step, metrics in rows
     ]
-    write_text(folder / METRICS, "".join(one.line() for one in records))
+    write_text(folder / METRICS, "".join(record.line() for record in records))
 
 
 def test_a_folder_without_its_trial_is_none(tmp_path):
@@ -73,7 +86,7 @@ def test_a_trial_that_ended_is_read_once(tmp_path):
     assert found.reason == "too bad"
     (folder / "result.json").unlink()
     assert trials.of("agf") == [found]
-    assert trials.one("agf", 0) is found
+    assert trials.trial("agf", 0) is found
 
 
 def test_a_failed_trial_is_charged_what_it_did(tmp_path):
@@ -85,9 +98,11 @@ def test_a_failed_trial_is_charged_what_it_did(tmp_path):
 
 
 def test_an_infeasible_point(tmp_path):
-    trial = Trial(candidate="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
+    trial = Trial(
+        candidate="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2"
+    )
     Trials(tmp_path, GOALS).write(trial)
-    assert Trials(tmp_path, GOALS).one("agf", 3) == trial
+    assert Trials(tmp_path, GOALS).trial("agf", 3) == trial
 
 
 def test_trials_are_told_by_number(tmp_path):
@@ -101,7 +116,11 @@ def test_trials_are_told_by_number(tmp_path):
     ("name", "text", "message"),
     [
         ("trial.json", "{", r"agf/00000/trial\.json: is no JSON object; put it back"),
-        ("trial.json", json_text({}), r"agf/00000/trial\.json: candidate: Field required; put it back"),
+        (
+            "trial.json",
+            json_text({}),
+            r"agf/00000/trial\.json: candidate: Field required; put it back",
+        ),
         ("result.json", "[]", r"agf/00000/result\.json: is no JSON object"),
         ("result.json", json_text({}), r"agf/00000/result\.json: does not say how the trial ended"),
         ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record; put it back"),
@@ -124,7 +143,9 @@ def test_a_result_without_its_trial_is_damage(tmp_path):
 @pytest.mark.parametrize("name", ["00001.bak", "1", "00000-copy"])
 def test_a_folder_beside_the_trials_is_refused_by_name(tmp_path, name):
     begun(tmp_path, 0).with_name(name).mkdir()
-    with pytest.raises(RunError, match=f"agf/{name}: not a trial's folder; move it out of the search"):
+    with pytest.raises(
+        RunError, match=f"agf/{name}: not a trial's folder; move it out of the search"
+    ):
         Trials(tmp_path, GOALS).of("agf")
 
 
@@ -132,3 +153,33 @@ def test_a_copy_under_another_number_is_refused(tmp_path):
     begun(tmp_path, 0).rename(trial_folder(tmp_path, "agf", 3))
     with pytest.raises(RunError, match=r"agf/00003/trial\.json: is of trial 0 of agf"):
         Trials(tmp_path, GOALS).of("agf")
+
+
+def test_a_trial_that_ended_is_read_once_and_a_new_one_is_found(tmp_path, monkeypatch):
+    numbers = []
+
+    def counted(path, *arguments):
+        numbers.append(int(path.name))
+        return real(path, *arguments)
+
+    real = folder._read
+    monkeypatch.setattr(folder, "_read", counted)
+    write_result(begun(tmp_path, 0), {"status": "finished"})
+    begun(tmp_path, 1)
+    trials = Trials(tmp_path, GOALS)
+    assert [trial.state for trial in trials.of("agf")] == ["finished", "waiting"]
+    numbers.clear()
+    begun(tmp_path, 2)
+    assert [trial.number for trial in trials.of("agf")] == [0, 1, 2]
+    assert numbers == [1, 2]
+    one = trials.trial("agf", 0)
+    assert one is not None
+    assert numbers == [1, 2]
+
+
+def test_the_best_of_a_longer_curve_is_looked_for_anew():
+    short = trial(0, 0.25)
+    assert short.best("max") == short.best("min") == short.curve[0]
+    longer = replace(short, curves=(curve(0.25, 0.5),))
+    assert longer.best("max") == longer.curve[1]
+    assert longer.best("min") == longer.curve[0]

@@ -7,12 +7,12 @@ from small_run import SMALL
 
 from subquad import train
 from subquad.cli.main import main
+from subquad.drivers.costs import StudyCosts
 from subquad.drivers.folder import reopen
+from subquad.drivers.size import equal_size
 from subquad.errors import ConfigError
 from subquad.experiment import load_study, load_text
-from subquad.report import document_of, read_report
-from subquad.search.materials import Materials
-from subquad.search.size import equal_size
+from subquad.reports import document_of, read_report
 
 MATCHED = (
     SMALL.replace("dim: 16", "dim: 32").replace("ffn_dim: 32", "ffn_dim: 128")
@@ -30,9 +30,9 @@ def sized(tmp_path, monkeypatch):
     (tmp_path / "small.yaml").write_text(MATCHED)
 
     def one(*overrides):
-        materials = Materials()
-        study = equal_size(load_study("small.yaml", overrides), materials)
-        return study, [materials.parameters(run) for run in study.runs]
+        costs = StudyCosts()
+        study = equal_size(load_study("small.yaml", overrides), costs)
+        return study, [costs.parameters(run) for run in study.runs]
 
     return one
 
@@ -48,7 +48,7 @@ def test_every_mixer_gets_the_size_of_the_first(sized):
     assert widths(study)[2] == widths(study)[3] < 128
     again = load_text(study.text)
     assert again.runs == study.runs
-    assert equal_size(again, Materials()) is again
+    assert equal_size(again, StudyCosts()) is again
 
 
 def test_the_order_of_the_mixers_says_which_size(sized):
@@ -67,26 +67,41 @@ def test_other_axes_have_sizes_of_their_own(sized):
     ("overrides", "message"),
     [
         (["match=params"], "match: got 'params', must be parameters or null"),
-        (["match=flops"], "must be parameters or null; with subquad tune there is also --match flops"),
-        (["matrix.backbone.params.ffn_dim=[8, 16]"], "match: chooses backbone.params.ffn_dim, and .* is an axis"),
+        (
+            ["match=flops"],
+            "must be parameters or null; with subquad tune there is also trial.match=flops",
+        ),
+        (
+            ["matrix.backbone.params.ffn_dim=[8, 16]"],
+            "match: chooses backbone.params.ffn_dim, and .* is an axis",
+        ),
         (["matrix.mixer=[agf]"], "match: parameters: has no effect on one mixer"),
-        (["backbone.params.ffn_dim=1"], "match: parameters: no backbone.params.ffn_dim gives .* \\(run agf-seed0\\)"),
+        (
+            ["backbone.params.ffn_dim=1"],
+            "match: parameters: no backbone.params.ffn_dim gives .* \\(run agf-seed0\\)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_matched_is_refused(sized, overrides, message):
     with pytest.raises(ConfigError, match=message):
         sized(*overrides)
 
 
+ONE_WIDTH = MATCHED + "cases: [{when: {mixer: agf}, set: {backbone.params.ffn_dim: 8}}]\n"
+ONE_AT_A_TIME = MATCHED.replace(
+    "seed: [0, 1]}", "change: [base, {label: low, set: {train.lr: 1e-4}}], seed: [0, 1]}"
+)
+
+
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("text", "message"),
     [
-        ("cases: [{when: {mixer: agf}, set: {backbone.params.ffn_dim: 8}}]\n", "ffn_dim is set by a case; leave"),
-        ("cases: [{label: low, set: {train.lr: 1e-4}}]\n", "match: would change more than a case with a label says"),
+        (ONE_WIDTH, "ffn_dim is set by a case; leave"),
+        (ONE_AT_A_TIME, "match: would change more than a label of the axis change says"),
     ],
-)  # fmt: skip
-def test_a_case_that_would_lose_its_effect_is_refused(sized, tmp_path, more, message):
-    (tmp_path / "small.yaml").write_text(MATCHED + more)
+)
+def test_a_case_that_would_lose_its_effect_is_refused(sized, tmp_path, text, message):
+    (tmp_path / "small.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         sized()
 
@@ -104,6 +119,12 @@ def test_a_study_trained_at_equal_size_says_so(sized, tmp_path, capsys):
     results = train("small.yaml", few)
     (folder,) = (tmp_path / "runs" / "small").iterdir()
     assert widths(reopen(folder)) == widths(sized(*few)[0])
-    largest, smallest = max(one["parameters"] for one in results), min(one["parameters"] for one in results)
+    largest, smallest = (
+        max(result["parameters"] for result in results),
+        min(result["parameters"] for result in results),
+    )
     (section, *_) = document_of(read_report([folder])).sections
-    assert f"recall: equal size, within {largest / smallest - 1:.1%} (match: parameters)" in section.notes
+    assert (
+        f"recall: equal size, within {largest / smallest - 1:.1%} (match: parameters)"
+        in section.notes
+    )

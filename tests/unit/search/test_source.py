@@ -45,7 +45,9 @@ def driver(prepared: Prepared, folder: Path) -> TrialSource:
 def end(ticket: Run | None, status: str, steps: int) -> None:
     """Record that a trial ended."""
     assert ticket is not None
-    write_result(ticket.folder, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"})
+    write_result(
+        ticket.folder, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"}
+    )
 
 
 @pytest.mark.ci
@@ -120,26 +122,36 @@ class Uncounted(TokenMixer):
 @pytest.mark.parametrize(("budget", "state"), [("1e9flops", "infeasible"), ("3-trials", "waiting")])
 def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget, state):
     (tmp_path / "uncounted.py").write_text(UNCOUNTED)
-    space = "dims: {mixer.params.counts: {grid: [false, true]}}"
+    space = "dims: {mixer.params.counts: {choice: [false, true]}}"
     ready = prepared(space, "mixer=./uncounted.py:Uncounted", budget=budget, sampler="grid")
     source = driver(ready, tmp_path)
     while source.next():
         pass
-    found = {one.point["mixer.params.counts"]: one for one in ready.search.trials(tmp_path).of("small")}
+    found = {
+        one.point["mixer.params.counts"]: one for one in ready.search.trials(tmp_path).of("small")
+    }
     assert {counts: one.state for counts, one in found.items()} == {True: "waiting", False: state}
     if state == "infeasible":
         assert found[False].reason == (
-            "its FLOPs cannot be counted (RuntimeError: needs a GPU), and the budget is one of FLOPs"
+            "its FLOPs cannot be counted (RuntimeError: needs a GPU), and the "
+            "budget is one of FLOPs"
         )
 
 
 @pytest.mark.ci
-def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason(prepared, tmp_path):
-    """A continuous setting cannot be listed: about one draw in 240 keeps the constraint, and a number has 1,000 draws.
+def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason(
+    prepared, tmp_path
+):
+    """A continuous setting cannot be listed: about one draw in 240 keeps the constraint, and a
+    number has 1,000 draws.
 
-    Trials have the points of the numbers before the first one whose draws all break it, and that one ends the search.
+    Trials have the points of the numbers before the first one whose draws all break it, and that
+    one ends the search.
     """
-    space = "dims: {backbone.params.dropout: {uniform: [0.0, 0.9]}, train.lr: {uniform: [1.0e-3, 0.0065]}}\n"
+    space = (
+        "dims: {backbone.params.dropout: {uniform: [0.0, 0.9]}, train.lr: {uniform: "
+        "[1.0e-3, 0.0065]}}\n"
+    )
     bound = "constraints: [{less: [backbone.params.dropout, train.lr]}]"
     ready = prepared(space + bound, budget="20-trials", seed=1)
     drawn: list[Point] = []

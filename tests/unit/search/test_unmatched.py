@@ -1,4 +1,6 @@
-"""What `--match` cannot make equal is refused; FLOPs that nobody can count are unknown, never none."""
+"""What `trial.match` cannot make equal is refused; FLOPs that nobody can count are unknown, never
+none.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ class Uncounted(TokenMixer):
         return self.value(x) + torch.from_numpy(x.detach().numpy())
 """
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
-SHORT = ("train.steps=8", "train.epochs=null", "train.eval_every_epochs=null", "train.eval_every_steps=2")
+SHORT = (
+    "train.steps=8",
+    "train.epochs=null",
+    "train.eval_every_epochs=null",
+    "train.eval_every_steps=2",
+)
 
 
 @pytest.fixture
@@ -57,8 +64,13 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("pruner", ["asha", "median"])
 def test_a_pruner_beside_match_needs_a_budget_of_what_is_matched(planned, pruner):
-    said = rf"^--match flops: --pruner {pruner} ends trials early, and with --budget 20-trials candidates would not "
-    with pytest.raises(ConfigError, match=said + "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, "):
+    said = (
+        rf"^trial.match=flops: --pruner {pruner} ends trials early, and with --budget "
+        r"20-trials candidates would not "
+    )
+    with pytest.raises(
+        ConfigError, match=said + "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, "
+    ):
         planned(match="flops", pruner=pruner)
     planned(match="flops", pruner=pruner, budget="1e15flops")
     planned(match="flops")
@@ -66,10 +78,10 @@ def test_a_pruner_beside_match_needs_a_budget_of_what_is_matched(planned, pruner
 
 
 def test_patience_ends_trials_early_too(planned, tmp_path):
-    with pytest.raises(ConfigError, match=r"^--match flops: train.patience ends trials early"):
+    with pytest.raises(ConfigError, match=r"^trial.match=flops: train.patience ends trials early"):
         planned("train.patience=1", match="flops")
     (tmp_path / "space.yaml").write_text("dims: {train.patience: {choice: [1, 2]}}")
-    with pytest.raises(ConfigError, match=r"^--match flops: train.patience ends trials early"):
+    with pytest.raises(ConfigError, match=r"^trial.match=flops: train.patience ends trials early"):
         planned(match="flops")
     planned(match="flops", budget="1e15flops")
 
@@ -77,12 +89,14 @@ def test_patience_ends_trials_early_too(planned, tmp_path):
 @pytest.mark.parametrize(
     ("option", "settings"),
     [
-        ("--match flops", {"match": "flops"}),
+        ("trial.match=flops", {"match": "flops"}),
         ("--budget 1e12flops", {"budget": "1e12flops"}),
         ("--cost flops", {"cost": "flops", "sampler": "tpe"}),
     ],
 )
-@pytest.mark.parametrize("matrix", [[], ["matrix.mixer=[agf, {name: './uncounted.py:Uncounted', label: own}]"]])
+@pytest.mark.parametrize(
+    "matrix", [[], ["matrix.mixer=[agf, {name: './uncounted.py:Uncounted', label: own}]"]]
+)
 def test_what_needs_flops_is_refused_where_one_cannot_count_them(planned, option, settings, matrix):
     search = planned(*(matrix or ["mixer=./uncounted.py:Uncounted"]), **settings)
     with pytest.raises(ConfigError, match=rf"^{option}.*FLOPs .*cannot be counted"):
@@ -90,7 +104,9 @@ def test_what_needs_flops_is_refused_where_one_cannot_count_them(planned, option
 
 
 def test_flops_that_are_not_known_are_not_none(planned):
-    found = estimate(prepare(planned("mixer=./uncounted.py:Uncounted", budget="2-trials"), LocalExecutor()))
+    found = estimate(
+        prepare(planned("mixer=./uncounted.py:Uncounted", budget="2-trials"), LocalExecutor())
+    )
     assert found["candidates"][0]["flops"] is None
     unknown = Trial(candidate="a", number=0, point={}, state="finished", flops=None)
     assert unknown.cost(Goal("accuracy", "max", "flops")) is None

@@ -1,63 +1,71 @@
-"""Every shipped space: loads, checks, draws, and hardly ever draws a point that its mixer refuses."""
+"""Every shipped space: loads, checks, draws, and hardly ever draws a point that its mixer
+refuses.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from points import refusal
 
-from subquad.errors import UserError
 from subquad.registry import find_plugins
-from subquad.registry.files import package_folder
-from subquad.space import Space, auto_space, builder, check_space, parse_space
+from subquad.registry.shipped import package_folder
+from subquad.space import Space, auto_space, check_space, parse_space, run_at
 
 FOLDER = package_folder("subquad_spaces")
 assert FOLDER is not None
-MIXERS = {"agf": "agf", "agf-paper-grid": "agf", "cur": "cur", "sfpc": "sfpc", "mdfwa": "mdfwa", "optimizer": "softmax"}
+DEIT = ("backbone.params.num_layers=12", "mixers=[{name: softmax, layers: 0..10}]")
+GIVEN = {
+    "agf": ("agf",),
+    "agf-deit": ("agf", *DEIT),
+    "agf-paper-grid": ("agf",),
+    "cur": ("cur",),
+    "megacur": ("megacur",),
+    "sfpc": ("sfpc",),
+    "mdfwa": ("mdfwa",),
+    "optimizer": ("softmax",),
+}
+"""What each is for: a mixer, and settings besides."""
 WITHOUT = {"cosformer", "efficient", "flowformer", "identity", "linear", "softmax"}
 """Mixers that have nothing to search."""
-SEARCHED = sorted({row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - WITHOUT)
+SEARCHED = sorted(
+    {row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - WITHOUT
+)
 POINTS = 100
 
 
 def shipped(name: str, given) -> Space:
-    return check_space(parse_space((Path(FOLDER or "") / f"{name}.yaml").read_text(encoding="utf-8"), name), given)
-
-
-def refusal(space: Space, point, build) -> str | None:
-    """Why the experiment cannot run at a point."""
-    try:
-        build(space.settings(point))
-    except UserError as error:
-        return str(error)
-    return None
+    return check_space(
+        parse_space((Path(FOLDER or "") / f"{name}.yaml").read_text(encoding="utf-8"), name), given
+    )
 
 
 def test_every_file_is_tested():
-    assert {path.stem for path in Path(FOLDER or "").glob("*.yaml")} == set(MIXERS)
+    assert {path.stem for path in Path(FOLDER or "").glob("*.yaml")} == set(GIVEN)
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@pytest.mark.parametrize("name", GIVEN)
 def test_its_first_line_says_what_it_is(name):
     first = (Path(FOLDER or "") / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
     assert first.startswith("# ")
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@pytest.mark.parametrize("name", GIVEN)
 def test_at_least_nine_in_ten_points_can_run(name, experiment):
-    given = experiment(MIXERS[name])
+    given = experiment(*GIVEN[name])
     space = shipped(name, given)
-    check_point = builder(given, max_len=1024)
-    refusals = [refusal(space, space.draw(0, number), check_point) for number in range(POINTS)]
-    assert sum(one is None for one in refusals) >= 0.9 * POINTS, set(refusals)
+    refusals = [refusal(space, space.draw(0, number), given, 1024) for number in range(POINTS)]
+    assert refusals.count(None) >= 0.9 * POINTS, set(refusals)
 
 
 @pytest.mark.parametrize("mixer", SEARCHED)
 def test_at_least_nine_in_ten_points_of_a_derived_space_can_run(mixer, experiment):
     given = experiment(mixer, "dataset=mqar") if mixer == "causal_fourier" else experiment(mixer)
     space = check_space(auto_space(given), given)
-    check_point = builder(given, max_len=16_384)  # what shorter data refuse, a search leaves out before it draws
-    assert sum(refusal(space, space.draw(0, number), check_point) is None for number in range(50)) >= 45
+    # what shorter data refuse, a search leaves out before it draws
+    refusals = [refusal(space, space.draw(0, number), given, 16_384) for number in range(50)]
+    assert refusals.count(None) >= 45
 
 
 def test_the_papers_grid_is_the_papers_grid(experiment):
@@ -68,6 +76,16 @@ def test_the_papers_grid_is_the_papers_grid(experiment):
     assert {point["mixer.params.order"] for point in points} == {2, 3, 4, 5}
 
 
+def test_the_grid_of_the_vision_transformer_replaces_one_three_and_six_layers(experiment):
+    given = experiment(*GIVEN["agf-deit"])
+    space = shipped("agf-deit", given)
+    replaced = set()
+    for point in space.grid():
+        (entry,) = run_at(given, space.settings(point)).experiment.mixers
+        replaced.add(12 - len(entry.numbers(12)))
+    assert replaced == {1, 3, 6}
+
+
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "spaces.md"
 
 
@@ -75,9 +93,9 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "spaces.md"
 def test_the_documentation_says_how_large_they_are(experiment):
     """Its table has the number of grid points, its example is a space."""
     text = DOCS.read_text(encoding="utf-8")
-    for name in MIXERS:
+    for name in GIVEN:
         row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
-        assert row.endswith(f" {shipped(name, experiment(MIXERS[name])).size() or 'continuous'} |")
+        assert row.endswith(f" {shipped(name, experiment(*GIVEN[name])).size() or 'continuous'} |")
     given = experiment()
     example = text.partition("```yaml\n")[2].partition("```")[0]
     assert check_space(parse_space(example, "example"), given).dimensions == 5
@@ -117,4 +135,4 @@ def test_a_shipped_space_works_where_the_experiment_says_otherwise(name, experim
     own = {"agf": "mixer.params.basis=legendre", "mdfwa": "mixer.params.include_approx=true"}
     given = experiment(name, own[name])
     space = shipped(name, given)
-    assert all(refusal(space, space.draw(1, number), builder(given)) is None for number in range(20))
+    assert all(refusal(space, space.draw(1, number), given) is None for number in range(20))

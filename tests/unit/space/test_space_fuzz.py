@@ -12,11 +12,16 @@ from subquad.errors import UserError
 from subquad.experiment import Run, load_study
 from subquad.space import Space, check_space, parse_space
 
-PLAIN = st.sampled_from([None, True, 0, 1, 3, -2, 0.5, 1e300, 2**62, "", "jacobi", "svd", "a b", "mixer.params.order"])
+PLAIN = st.sampled_from(
+    [None, True, 0, 1, 3, -2, 0.5, 1e300, 2**62, "", "jacobi", "svd", "a b", "mixer.params.order"]
+)
 VALUES = st.lists(PLAIN, max_size=3) | PLAIN | st.just([2, 8]) | st.just([0.1, 2.5])
 KEYS = st.sampled_from(
     [
-        *(f"mixer.params.{name}" for name in ("order", "basis", "jacobi_a", "ortho_weight", "form", "x", "order.x")),
+        *(
+            f"mixer.params.{name}"
+            for name in ("order", "basis", "jacobi_a", "ortho_weight", "form", "x", "order.x")
+        ),
         *(
             "train.lr",
             "train.epochs",
@@ -31,18 +36,22 @@ KEYS = st.sampled_from(
     ]
 )
 WHEN = st.dictionaries(KEYS, VALUES, max_size=2) | VALUES
-KINDS = st.sampled_from(["choice", "grid", "uniform", "loguniform", "int", "in"])
+KINDS = st.sampled_from(["choice", "uniform", "loguniform", "int", "in"])
 OPTIONS = st.fixed_dictionaries({}, optional={"when": WHEN, "step": PLAIN, "log": PLAIN})
-DIMENSION = st.builds(lambda kind, value, more: {kind: value, **more}, KINDS, VALUES, OPTIONS) | VALUES
+DIMENSION = (
+    st.builds(lambda kind, value, more: {kind: value, **more}, KINDS, VALUES, OPTIONS) | VALUES
+)
 SUM = st.fixed_dictionaries({"keys": st.lists(KEYS, min_size=2, max_size=2), "values": VALUES})
 RELATIONS = st.sampled_from(["less", "less_equal", "divides", "sum_not_in"])
-CONSTRAINT = st.dictionaries(RELATIONS, st.lists(KEYS, min_size=2, max_size=2) | SUM | PLAIN, max_size=1)
+CONSTRAINT = st.dictionaries(
+    RELATIONS, st.lists(KEYS, min_size=2, max_size=2) | SUM | PLAIN, max_size=1
+)
 LIKELY = {
     "mixer.params.order": {"int": [2, 8]},
     "mixer.params.basis": {"choice": ["jacobi", "legendre", "chebyshev"]},
     "mixer.params.jacobi_a": {"choice": [0, 1.0, 2]},
     "mixer.params.ortho_weight": {"loguniform": [1e-5, 0.5]},
-    "train.clip_norm": {"grid": [None, 1, 4]},
+    "train.clip_norm": {"choice": [None, 1, 4]},
     "train.optimizer": {"choice": ["adamw", "sgd"]},
 }
 TOLD = ["jacobi", "legendre", "sgd", "adamw", 1, 2, None]
@@ -50,28 +59,41 @@ TOLD = ["jacobi", "legendre", "sgd", "adamw", 1, 2, None]
 
 @st.composite
 def likely(draw) -> dict[str, object]:
-    """Good dimensions, with conditions and a constraint among them that may or may not hold together."""
+    """Good dimensions, with conditions and a constraint among them that may or may not hold
+    together.
+    """
     keys = draw(st.lists(st.sampled_from(list(LIKELY)), min_size=1, unique=True))
     dims = {key: dict(LIKELY[key]) for key in keys}
-    for key, value in draw(st.lists(st.tuples(st.sampled_from(keys), st.sampled_from(TOLD)), max_size=2)):
+    for key, value in draw(
+        st.lists(st.tuples(st.sampled_from(keys), st.sampled_from(TOLD)), max_size=2)
+    ):
         dims[key]["when"] = {draw(st.sampled_from(keys)): [value, draw(st.sampled_from(TOLD))]}
-    two = draw(st.lists(st.sampled_from([*keys, "train.batch_size"]), min_size=2, max_size=2, unique=True))
+    two = draw(
+        st.lists(st.sampled_from([*keys, "train.batch_size"]), min_size=2, max_size=2, unique=True)
+    )
     return {
         "dims": dims,
-        "constraints": [{draw(st.sampled_from(["less_equal", "divides"])): two}][: draw(st.integers(0, 1))],
+        "constraints": [{draw(st.sampled_from(["less_equal", "divides"])): two}][
+            : draw(st.integers(0, 1))
+        ],
     }
 
 
 SPACE = likely() | st.fixed_dictionaries(
     {"dims": st.dictionaries(KEYS, DIMENSION, max_size=4)},
-    optional={"mixer": PLAIN | st.just("agf"), "constraints": st.lists(CONSTRAINT, max_size=2) | PLAIN},
+    optional={
+        "mixer": PLAIN | st.just("agf"),
+        "constraints": st.lists(CONSTRAINT, max_size=2) | PLAIN,
+    },
 )
 
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("fuzz")
-    (folder / "e.yaml").write_text("dataset: recall\ntask: classification\nbackbone: encoder\nmixer: agf\n")
+    (folder / "e.yaml").write_text(
+        "dataset: recall\ntask: classification\nbackbone: encoder\nmixer: agf\n"
+    )
     return load_study("e.yaml", cwd=folder).runs[0]
 
 
@@ -100,4 +122,6 @@ def test_a_file_is_a_space_or_one_line(experiment, data, drop):
     if 0 < (space.size() or 0) <= 500:
         points = list(space.grid())
         assert len(points) == space.size() == len({json.dumps(one) for one in points})
-        assert space.constraints or set().union(*points) == {dim.path for dim in space.dims}, "one is never searched"
+        assert space.constraints or set().union(*points) == {dim.path for dim in space.dims}, (
+            "one is never searched"
+        )

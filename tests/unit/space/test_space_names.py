@@ -14,7 +14,7 @@ import pytest
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Run
 from subquad.registry import find_plugins, recipes
-from subquad.registry.files import package_folder
+from subquad.registry.shipped import package_folder
 from subquad.space import auto_space, check_space, find_space, merge_spaces, parse_space
 
 REPO = Path(__file__).resolve().parents[3]
@@ -38,20 +38,29 @@ def test_equal_definitions_are_one_and_different_ones_name_both_lines():
     other = parse_space(RATES.replace("1e-2", "1e-3"), "b")
     with pytest.raises(
         ConfigError,
-        match=r"^space b:2: train\.lr: says something else than space a:2 about it; leave it out of one of the spaces$",
+        match=r"^space b:2: train\.lr: says something else than space a:2 about it; "
+        r"leave it out of one of the spaces$",
     ):
         merge_spaces([other, a])
 
 
 def test_one_setting_of_two_mixers_is_no_conflict(experiment):
     """A study of several mixers takes the space of each."""
-    agf, sfpc = parse_space(ORDERS, "agf"), parse_space(ORDERS.replace("agf", "sfpc").replace("5", "8"), "sfpc")
+    agf, sfpc = (
+        parse_space(ORDERS, "agf"),
+        parse_space(ORDERS.replace("agf", "sfpc").replace("5", "8"), "sfpc"),
+    )
     merged = merge_spaces([agf, sfpc])
-    sizes = {name: check_space(merged, experiment(name), drop=True).size() for name in ("agf", "sfpc")}
+    sizes = {
+        name: check_space(merged, experiment(name), drop=True).size() for name in ("agf", "sfpc")
+    }
     assert sizes == {"agf": 4, "sfpc": 7}
     anybody = parse_space(ORDERS.removeprefix("mixer: agf\n"), "any")
     assert check_space(merge_spaces([agf, anybody]), experiment()).size() == 4
-    with pytest.raises(ConfigError, match=r"^space sfpc:3: mixer\.params\.order: says something else than space any:2"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^space sfpc:3: mixer\.params\.order: says something else than space any:2",
+    ):
         merge_spaces([anybody, sfpc])
 
 
@@ -93,18 +102,25 @@ def test_two_files_of_one_name_are_two_spaces_and_one_file_is_one(experiment, tm
 
 def test_a_file_with_a_plus_in_its_name_is_told(experiment, tmp_path):
     (tmp_path / "a+b.yaml").write_text(RATES)
-    with pytest.raises(ConfigError, match=r"^space \./a\+b\.yaml: \+ joins spaces; give the file a name without it$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^space \./a\+b\.yaml: \+ joins spaces; give the file a name without it$",
+    ):
         find_space("./a+b.yaml", experiment(), cwd=tmp_path)
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A distribution `third` that offers the files of this repository's spaces and one of its own."""
+    """A distribution `third` that offers the files of this repository's spaces and one of its
+    own.
+    """
     site = tmp_path / "site"
     info = site / "third-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[subquad.spaces]\nbuiltin = subquad_spaces\nown = third_spaces\n")
+    (info / "entry_points.txt").write_text(
+        "[subquad.spaces]\nbuiltin = subquad_spaces\nown = third_spaces\n"
+    )
     (site / "third_spaces").mkdir()
     (site / "third_spaces" / "rates.yaml").write_text("# Rates.\n" + RATES)
     monkeypatch.syspath_prepend(str(site))
@@ -157,5 +173,7 @@ def test_a_control_has_nothing_to_search_and_takes_the_optimizer(experiment, tmp
     given = experiment("softmax")
     assert auto_space(given).dims == ()
     assert check_space(find_space("auto+./rates.yaml", given, cwd=tmp_path), given).dimensions == 1
-    with pytest.raises(ConfigError, match=re.escape("space auto: nothing of it can be searched in this experiment")):
+    with pytest.raises(
+        ConfigError, match=re.escape("space auto: nothing of it can be searched in this experiment")
+    ):
         check_space(find_space("auto", given), given)

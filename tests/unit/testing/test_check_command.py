@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
 import subquad.testing
 from subquad.cli.main import main
+from subquad.registry import Found, resolve
+from subquad.testing import code
 
 MIXER = '''
 import torch
@@ -69,9 +72,17 @@ def test_a_mixer_that_does_not(check):
     assert code == 1
     (failure,) = (line for line in lines(out) if line.startswith("failed: "))
     assert failure.startswith(
-        "failed: padding-content: output at real tokens in evaluation, other content in the padding (right): "
+        "failed: padding-content: output at real tokens in evaluation, other "
+        "content in the padding (right): differs by "
     )
-    assert failure.endswith("of the largest output, allowed 0, bit for bit")
+    assert failure.endswith(
+        "of the largest output, allowed 0, bit for bit (float64, 21 tokens, evaluation, role "
+        "self); the largest of 12 differences in 12 comparisons"
+    )
+    assert (
+        "not looked at: more than 1,100 tokens, but for growth; format bf16 autocast; role cross "
+        "and decoder; sizes but width 16 and 2 heads; a GPU"
+    ) in lines(out)
     assert "Mean: 1 passed, 1 excluded, 1 failed in " in out
     assert "a line of the mixer's own" not in out
     assert "\x1b" not in out
@@ -86,10 +97,12 @@ def test_an_exception_of_the_mixer_is_one_line_and_debug_shows_where(check):
 
 
 def test_parameters_belong_to_the_mixer_before_them(check):
-    code, out, _ = check("MEAN", "scale=0.0", "agf", "order=4", "identity", "--json", "--only", "padding-content")
+    code, out, _ = check(
+        "MEAN", "scale=0.0", "agf", "order=4", "identity", "--json", "--only", "padding-content"
+    )
     found = json.loads(out)
     assert code == 0
-    ways = [[way["parameters"] for way in one["subjects"]] for one in found["mixers"]]
+    ways = [[way["parameters"] for way in mixer["subjects"]] for mixer in found["mixers"]]
     assert ways[0] == [{"scale": 0.0}]
     assert [way["order"] for way in ways[1]] == [4]
     assert [way["variant"] for way in found["mixers"][2]["subjects"]] == ["default"]
@@ -103,8 +116,19 @@ def test_json_says_all_of_it(check):
     (one,) = found["mixers"]
     assert one["plugin"]["distribution"] == "subquad"
     assert len(one["plugin"]["sha256"]) == 64
-    assert (one["passed"], one["excluded"], one["failed"], one["not_proven"], one["holds"]) == (4, 2, 0, 0, True)
-    assert [(way["name"], way["causal"]) for way in one["subjects"]] == [("default", False), ("default, causal", True)]
+    assert (one["passed"], one["excluded"], one["failed"], one["not_proven"], one["holds"]) == (
+        8,
+        4,
+        0,
+        0,
+        True,
+    )
+    assert [(way["name"], way["causal"]) for way in one["subjects"]] == [
+        ("default", False),
+        ("default, causal", True),
+        ("standard", False),
+        ("standard, causal", True),
+    ]
     assert one["subjects"][0]["facts"]["complexity"] == "L^2"
     details = {row["detail"] for row in one["outcomes"] if row["status"] == "excluded"}
     assert details == {"by the user: no decoder here"}
@@ -130,7 +154,10 @@ def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
     ("words", "message"),
     [
         ((), "which mixer? write a name, ./file.py:Class, or --all"),
-        (("agf", "--json", "--markdown", "-"), "--json and --markdown - would both write to stdout"),
+        (
+            ("agf", "--json", "--markdown", "-"),
+            "--json and --markdown - would both write to stdout",
+        ),
         (("agf", "--all"), "--all checks every mixer with its own variants"),
         (("order=3", "agf"), "order=3: write the mixer first, as in: subquad check MIXER width=4"),
         (("agf", "order=3", "order=4"), "agf: order is given twice"),
@@ -142,10 +169,19 @@ def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
             "--exclude cross: give a reason, as in --exclude cross='why it does not apply'",
         ),
         (("agf", "--exclude", "cross=a", "--exclude", "cross=b"), "--exclude cross is given twice"),
-        (("agf", "--compiler", "inducto"), "--compiler inducto: torch has no such backend; did you mean 'inductor'"),
-        (("agf", "--device", "cudo"), "--device cudo: not on this machine (Expected one of cpu, cuda"),
+        (
+            ("agf", "--compiler", "inducto"),
+            "--compiler inducto: torch has no such backend; did you mean 'inductor'",
+        ),
+        (
+            ("agf", "--device", "cudo"),
+            "--device cudo: not on this machine (Expected one of cpu, cuda",
+        ),
         (("agf", "--device", "cuda:77"), "--device cuda:77: not on this machine ("),
-        (("identity", "--only", "shapes", "--markdown", "no/such/folder.md"), "--markdown no/such/folder.md: No such"),
+        (
+            ("identity", "--only", "shapes", "--markdown", "no/such/folder.md"),
+            "--markdown no/such/folder.md: No such",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(check, words, message):
@@ -176,7 +212,12 @@ def test_a_failure_ends_with_the_command_that_repeats_it(check, tmp_path):
     assert code == 1
     place = lines(out).index(next(line for line in lines(out) if line.startswith("failed: ")))
     again = lines(out)[place + 1].removeprefix("again: subquad ").split()
-    assert again == f"check {tmp_path}/mean.py:Mean scale=0.5 --dim 8 --only padding-content --seed 3".split()
+    assert (
+        again
+        == (
+            f"check {tmp_path}/mean.py:Mean scale=0.5 --dim 8 --only padding-content --seed 3"
+        ).split()
+    )
     code, found, _ = check(*again[1:], "--json")
     (mixer,) = json.loads(found)["mixers"]
     (outcome,) = mixer["outcomes"]
@@ -185,12 +226,17 @@ def test_a_failure_ends_with_the_command_that_repeats_it(check, tmp_path):
 
 
 def test_another_seed_gives_other_numbers(check):
-    found = [check("agf", "order=3", "--only", "precision-fp32", "--json", "--seed", seed)[1] for seed in "011"]
+    found = [
+        check("agf", "order=3", "--only", "precision-fp32", "--json", "--seed", seed)[1]
+        for seed in "011"
+    ]
     first, other, same = (json.loads(one)["mixers"][0]["outcomes"][0]["figures"] for one in found)
     assert first != other == same
 
 
-@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+@pytest.fixture(
+    params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"]
+)
 def _job(request):
     before = signal.signal(signal.SIGINT, request.param)
     yield
@@ -199,7 +245,9 @@ def _job(request):
 
 @pytest.mark.usefixtures("_job")
 def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
-    """All of three mixers, stopped after two, whose document is cut in the second: one is taken over."""
+    """All of three mixers, stopped after two, whose document is cut in the second: one is taken
+    over.
+    """
     monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "softmax", "fourier"])
     certify, asked = subquad.testing.certify, []
 
@@ -214,7 +262,7 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     code, out, err = check(*words)
     assert (code, err) == (143, "subquad: stopped; `--resume FILE` with what was printed goes on\n")
     stopped = json.loads(out)
-    assert [one["plugin"]["name"] for one in stopped["mixers"]] == ["identity", "softmax"]
+    assert [mixer["plugin"]["name"] for mixer in stopped["mixers"]] == ["identity", "softmax"]
     assert stopped["complete"] is False
     cut = tmp_path / "cut.json"
     cut.write_text(out[: out.rindex('"outcomes"')])
@@ -225,3 +273,80 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     assert len(whole["mixers"]) == 3
     assert check(*words, "--seed", "1", "--resume", str(cut))[0] == 2
     assert check("identity", "--json", "--resume", str(cut))[0] == 2
+
+
+def test_a_mixer_whose_code_has_changed_is_checked_again(check, monkeypatch, tmp_path):
+    """As where a package is editable: its version stays."""
+    names = ["identity", "softmax"]
+    monkeypatch.setattr("subquad.cli.check._installed", lambda: names)
+    words = ("--all", "--json", "--only", "shapes")
+    before = tmp_path / "before.json"
+    before.write_text(check(*words)[1])
+    kept = before.read_text().replace(
+        code.code_digest(resolve("mixer", "softmax")), "of other code"
+    )
+    before.write_text(kept)
+    certify, asked = subquad.testing.certify, []
+
+    def counted(name, *arguments, **options):
+        asked.append(name)
+        return certify(name, *arguments, **options)
+
+    monkeypatch.setattr("subquad.testing.certify", counted)
+    assert check(*words, "--resume", str(before))[0] == 0
+    assert asked == ["softmax"]
+
+
+def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):
+    package = tmp_path / "codeful"
+    (package / "inner").mkdir(parents=True)
+    texts = {
+        "__init__.py": "",
+        "mixer.py": "from . import near\ndef later():\n    from .inner.deep import number\n",
+        "near.py": "import codeful.far\n",
+        "far.py": "import subquad_plugins.numerics\n",
+        "inner/__init__.py": "",
+        "inner/deep.py": "number = 1\n",
+        "other.py": "",
+    }
+    for name, text in texts.items():
+        (package / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(code, "_CHECKS", "subquad.suggest")
+    resolved = replace(
+        resolve("mixer", "identity"),
+        found=Found("mixer", "own", "codeful", "1", "codeful.mixer:Own"),
+    )
+
+    def digest():
+        for cached in ("_with_imports", "_imports", "_file"):
+            getattr(code, cached).cache_clear()
+        return code.code_digest(resolved)
+
+    first = digest()
+    for name in texts:
+        (package / name).write_text(texts[name] + "# changed\n")
+        assert (digest() == first) is (name == "other.py"), name
+        (package / name).write_text(texts[name])
+
+
+def test_a_terminal_shows_each_check_as_it_ends(check, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, _, err = check("identity", *FEW)
+    told = [line.rpartition(" ")[0].rpartition(" ")[0] for line in lines(err)]
+    assert told == [
+        "identity: default, causal: shapes: ok",
+        "identity: default, causal: padding-content: ok",
+        "identity: default, causal: cross: -",
+    ]
+
+
+def test_a_check_that_takes_too_long_is_not_tested(check, tmp_path):
+    (tmp_path / "endless.py").write_text(
+        MIXER.replace('raise ValueError("no such axis")', "while True: pass")
+    )
+    code, out, _ = check(f"{tmp_path}/endless.py:Broken", "--only", "shapes", "--seconds", "0.1")
+    assert code == 1
+    assert "not proven: shapes: not tested: too slow: more than 0.1 s of CPU time (float64" in out
+    assert "again:" not in out
+    assert check("identity", "--seconds", "0")[0] == 2

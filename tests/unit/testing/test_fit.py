@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from subquad.testing.checks.complexity import CLASSES, MORE, TERMS, _exceeds, _fit_growth
 
-LADDERS = ([64, 128, 256, 512, 1024], [256, 512, 1024, 2048, 4096, 8192], [2048 * 2**k for k in range(6)])
+LADDERS = (
+    [64, 128, 256, 512, 1024],
+    [256, 512, 1024, 2048, 4096, 8192],
+    [2048 * 2**k for k in range(6)],
+)
 ladders = st.sampled_from(LADDERS)
 classes = st.sampled_from(CLASSES)
 amounts = st.floats(0.0, 1.0)
@@ -18,7 +22,10 @@ amounts = st.floats(0.0, 1.0)
 def mixture(lengths, name, own, constant, linear):
     """Counts whose terms stand in these ratios at the longest length."""
     top = lengths[-1]
-    parts = [own * TERMS[name](length) / TERMS[name](top) + constant + linear * length / top for length in lengths]
+    parts = [
+        own * TERMS[name](length) / TERMS[name](top) + constant + linear * length / top
+        for length in lengths
+    ]
     return [round(1e12 * part) for part in parts]
 
 
@@ -35,7 +42,9 @@ def test_l_log_l_with_a_large_factor_is_still_no_l(lengths, factor):
 
 @given(ladders, classes, st.integers(1, 64), st.integers(0, 40), st.floats(0.0, 0.05))
 def test_blocks_that_are_filled_up_change_nothing(lengths, name, block, kernel, constant):
-    """FFT lengths and blocks: L + kernel, rounded up to a multiple; at the shortest length at most 3 % more."""
+    """FFT lengths and blocks: L + kernel, rounded up to a multiple; at the shortest length at
+    most 3 % more.
+    """
     block, kernel = min(block, lengths[0] // 64), min(kernel, lengths[0] // 64)
     padded = [-(-(length + kernel) // block) * block for length in lengths]
     counts = [TERMS[name](length) for length in padded]
@@ -47,7 +56,10 @@ def test_blocks_that_are_filled_up_change_nothing(lengths, name, block, kernel, 
 @pytest.mark.parametrize("lengths", LADDERS)
 def test_accidents_of_three_percent_rarely_mislead(name, lengths):
     generator = np.random.default_rng(5)
-    trials = [[TERMS[name](length) * (1 + generator.uniform(0, 0.03)) for length in lengths] for _ in range(100)]
+    trials = [
+        [TERMS[name](length) * (1 + generator.uniform(0, 0.03)) for length in lengths]
+        for _ in range(100)
+    ]
     assert sum(_fit_growth(lengths, counts).growth == name for counts in trials) >= 94
 
 
@@ -60,7 +72,10 @@ def test_more_than_squares(lengths, exponent):
 
 def test_roots_that_are_rounded_up():
     lengths = [256, 512, 1024, 2048, 4096, 8192]
-    assert _fit_growth(lengths, [length * math.ceil(math.sqrt(length)) for length in lengths]).growth == "L^1.5"
+    assert (
+        _fit_growth(lengths, [length * math.ceil(math.sqrt(length)) for length in lengths]).growth
+        == "L^1.5"
+    )
 
 
 def test_terms_of_all_lower_classes_may_be_there():
@@ -71,15 +86,26 @@ def test_terms_of_all_lower_classes_may_be_there():
 
 def test_a_slight_sort_is_not_held_against_l():
     lengths = LADDERS[1]
-    assert _fit_growth(lengths, [5000 * length + 2 * length * math.log2(length) for length in lengths]).growth == "L"
     assert (
-        _fit_growth(lengths, [100 * length + 2 * length * math.log2(length) for length in lengths]).growth == "L log L"
+        _fit_growth(
+            lengths, [5000 * length + 2 * length * math.log2(length) for length in lengths]
+        ).growth
+        == "L"
+    )
+    assert (
+        _fit_growth(
+            lengths, [100 * length + 2 * length * math.log2(length) for length in lengths]
+        ).growth
+        == "L log L"
     )
 
 
 def test_a_slight_square_is_held_against_l():
     lengths = LADDERS[1]
-    assert _fit_growth(lengths, [5000 * length + length**2 / 1000 for length in lengths]).growth == "L^2"
+    assert (
+        _fit_growth(lengths, [5000 * length + length**2 / 1000 for length in lengths]).growth
+        == "L^2"
+    )
 
 
 def test_steps_fit_no_class():

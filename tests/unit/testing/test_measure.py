@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from subquad.testing.check import CheckFailed, Meter, finite
+from subquad.testing.meter import CheckFailed, Meter, each, finite
 
 
 def difference(got, expected, **scale):
@@ -27,22 +27,33 @@ def test_the_largest_value_is_the_measure():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_never_passes(bad):
     assert difference(torch.tensor([1.0, bad]), torch.ones(2)) == math.inf
-    with pytest.raises(CheckFailed, match="differs by inf"):
-        Meter(1e3).compare("output", torch.tensor([1.0, bad]), torch.ones(2))
+    meter = Meter(1e3)
+    meter.compare("output", torch.tensor([1.0, bad]), torch.ones(2))
+    with pytest.raises(CheckFailed, match="output: has NaN or infinity in 1 of 2 numbers"):
+        meter.finding()
 
 
 def test_a_difference_against_nothing_is_infinite():
-    with pytest.raises(CheckFailed, match="leak: differs by inf of the largest output, allowed 0, bit for bit"):
-        Meter(0.0).zero("leak", torch.tensor([1e-30]), scale=torch.zeros(1))
+    meter = Meter(0.0)
+    meter.compare("leak", torch.tensor([1e-30]), None, torch.zeros(1))
+    with pytest.raises(
+        CheckFailed, match="leak: differs by inf of the largest output, allowed 0, bit for bit"
+    ):
+        meter.finding()
 
 
 def test_bit_for_bit_sees_the_last_bit():
     one = torch.ones(2, dtype=torch.float64)
-    with pytest.raises(CheckFailed, match=r"output: differs by 2\.2e-16 of the largest output, allowed 0, bit for bit"):
-        Meter(0.0).compare("output", torch.nextafter(one, 2 * one), one)
+    meter = Meter(0.0)
+    meter.compare("output", torch.nextafter(one, 2 * one), one)
+    with pytest.raises(
+        CheckFailed,
+        match=r"output: differs by 2\.2e-16 of the largest output, allowed 0, bit for bit",
+    ):
+        meter.finding()
     meter = Meter(1e-9)
     meter.compare("output", torch.nextafter(one, 2 * one), one)
-    assert meter.finding("a note").seen == "2.2e-16 of the largest output, allowed 1.0e-09; a note"
+    assert meter.finding("a note").words == "2.2e-16 of the largest output, allowed 1.0e-09; a note"
     assert meter.finding().figures == {"worst": meter.worst, "allowed": 1e-9}
 
 
@@ -54,13 +65,33 @@ def test_shapes_and_dtypes_count():
 
 def test_of_several_tensors_the_largest_of_all_counts():
     rounding = {"big": torch.ones(1), "tiny": torch.tensor([1e-20])}
-    Meter(1e-9).compare_all({"big": torch.ones(1), "tiny": torch.tensor([3e-20])}, rounding)
+    meter = Meter(1e-9)
+    for comparison in each({"big": torch.ones(1), "tiny": torch.tensor([3e-20])}, rounding):
+        meter.compare(*comparison)
+    meter.finding()
+    apart = {"big": torch.ones(1), "tiny": torch.tensor([1e-5])}
+    for comparison in each(apart, rounding, ", elsewhere"):
+        meter.compare(*comparison)
     with pytest.raises(CheckFailed, match="tiny, elsewhere: differs by"):
-        Meter(1e-9).compare_all({"big": torch.ones(1), "tiny": torch.tensor([1e-5])}, rounding, ", elsewhere")
-    Meter(0.0).compare_all({}, {})
+        meter.finding()
+
+
+def test_the_largest_difference_is_told_with_their_number():
+    meter = Meter(1e-9)
+    for what, apart in (("small", 1e-6), ("none", 0.0), ("large", 0.5), ("small again", 1e-5)):
+        meter.compare(what, torch.tensor([1.0 - apart]).double(), torch.ones(1).double())
+    message = r"large: differs by 5\.0e-01.*; the largest of 3 differences in 4 comparisons"
+    with pytest.raises(CheckFailed, match=message):
+        meter.finding()
+
+
+def test_nothing_is_compared_with_nothing():
+    assert list(each({}, {})) == []
 
 
 def test_finite_counts_what_is_not():
     finite("loss", torch.ones(3), None)
-    with pytest.raises(CheckFailed, match="loss: 2 of 3 values are NaN or infinite"):
+    with pytest.raises(
+        CheckFailed, match="loss: NaN or infinity in 2 of 3 numbers, the first at row 1"
+    ):
         finite("loss", torch.tensor([1.0, math.nan, -math.inf]))

@@ -33,7 +33,11 @@ class Dies(TokenMixer):
         return self.value(x)
 
 PLUGIN = MixerPlugin(
-    config=Dies.Config, build=Dies, summary="", facts=Dies.facts, variants={"dying": {"dies": True}, "after": {}}
+    config=Dies.Config,
+    build=Dies,
+    summary="",
+    facts=Dies.facts,
+    variants={"dying": {"dies": True}, "after": {}},
 )
 '''
 CHECKS = ("shapes", "cross")
@@ -43,7 +47,7 @@ ASKED = {"only": CHECKS, "exclude": {"cross": "not today"}}
 
 
 def told(outcomes):
-    return [(one.subject, one.check, one.status) for one in outcomes]
+    return [(outcome.subject, outcome.check, outcome.status) for outcome in outcomes]
 
 
 @pytest.mark.ci
@@ -57,13 +61,22 @@ def test_outcomes_come_in_order_and_a_process_that_dies_takes_only_its_own_way_w
         found = list(workers.outcomes(check_mixer(source, **ASKED), source, ASKED))
         name = "subquad:identity"
         again = list(workers.outcomes(check_mixer(name, **ASKED), name, ASKED))
-    wanted = {"default": ("passed", "excluded"), "dying": ("failed", "failed"), "after": ("passed", "excluded")}
+    wanted = {
+        "default": ("passed", "excluded"),
+        "dying": ("failed", "failed"),
+        "after": ("passed", "excluded"),
+    }
     assert told(found) == [
-        (way, check, status) for way, several in wanted.items() for check, status in zip(CHECKS, several, strict=True)
+        (way, check, status)
+        for way, several in wanted.items()
+        for check, status in zip(CHECKS, several, strict=True)
     ]
     assert found[2].detail.startswith("the process that checked it died: ")
     assert found[1].detail == "by the user: not today"
-    assert told(again) == [("default, causal", "shapes", "passed"), ("default, causal", "cross", "excluded")]
+    assert told(again) == [
+        ("default, causal", "shapes", "passed"),
+        ("default, causal", "cross", "excluded"),
+    ]
 
 
 @pytest.mark.ci

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from subquad.runs import METRICS, RESULT, Record, write_json
+from subquad.records import Record, metrics_file
+from subquad.runs import RESULT, write_json
 
 
 class RunFolder:
@@ -16,11 +17,21 @@ class RunFolder:
     def __init__(self, path: Path, label: str):
         self.path, self.label = path, label
         path.mkdir(parents=True, exist_ok=True)
-        (path / "experiment.yaml").write_text(f"name: demo\ntask: {{name: classification}}\nmixer: {{name: {label}}}\n")
+        (path / "experiment.yaml").write_text(
+            f"name: demo\ntask: {{name: classification}}\nmixer: {{name: {label}}}\n"
+        )
 
-    def record(self, step: int, metrics: Mapping[str, float], kind: str = "train", split: str = "", attempt: int = 1):
+    def record(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        kind: str = "train",
+        split: str = "",
+        attempt: int = 1,
+    ):
         self.append(
-            Record(
+            attempt=attempt,
+            text=Record(
                 kind=kind,  # type: ignore[arg-type]
                 step=step,
                 epoch=step / 10,
@@ -29,22 +40,20 @@ class RunFolder:
                 attempt=attempt,
                 split=split,
                 metrics=metrics,
-            ).line()
+            ).line(),
         )
 
-    def append(self, text: str):
-        with (self.path / METRICS).open("a", encoding="utf-8") as stream:
+    def append(self, text: str, attempt: int = 1):
+        with metrics_file(self.path, attempt).open("a", encoding="utf-8") as stream:
             stream.write(text)
 
     def train(self, steps: range, attempt: int = 1, system_every: int = 0):
         for step in steps:
             self.record(step, {"loss": 2.0 / (1 + step), "lr": 1e-3}, attempt=attempt)
             if system_every and step % system_every == 0:
-                self.record(step, {"cpu_utilization_percentage": 50.0}, kind="system", attempt=attempt)
-
-    def cut(self, keep: int):
-        lines = (self.path / METRICS).read_text().splitlines(keepends=True)
-        (self.path / METRICS).write_text("".join(lines[:keep]))
+                self.record(
+                    step, {"cpu_utilization_percentage": 50.0}, kind="system", attempt=attempt
+                )
 
     def result(self, status: str = "finished", **more):
         data = {
@@ -58,7 +67,12 @@ class RunFolder:
             "protocol_label": "checkpoint chosen on a validation part of TRAIN",
             "metric": "accuracy",
             "steps": 20,
-            "test": {"metrics": {"accuracy": 0.75, "loss": 0.5}, "samples": 8, "checkpoint": "best", "step": 15},
+            "test": {
+                "metrics": {"accuracy": 0.75, "loss": 0.5},
+                "samples": 8,
+                "checkpoint": "best",
+                "step": 15,
+            },
         }
         write_json(self.path / RESULT, {**data, **more})
 

@@ -19,25 +19,37 @@ def test_default_is_sqlite_beside_the_runs(tmp_path: Path):
     assert store_uri(None, tmp_path) == f"sqlite:///{tmp_path}/mlruns.db"
 
 
-def test_the_experiments_address_goes_before_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_experiments_address_goes_before_the_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://from-environment:5000")
     assert store_uri(None, tmp_path) == "http://from-environment:5000"
     assert store_uri("http://from-experiment:5000", tmp_path) == "http://from-experiment:5000"
 
 
-def test_a_relative_database_is_taken_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_relative_database_is_taken_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir("/")
-    assert store_uri("sqlite:///sub/x.db?timeout=30", tmp_path) == f"sqlite:///{tmp_path}/sub/x.db?timeout=30"
+    assert (
+        store_uri("sqlite:///sub/x.db?timeout=30", tmp_path)
+        == f"sqlite:///{tmp_path}/sub/x.db?timeout=30"
+    )
 
 
-@pytest.mark.parametrize("name", ["plain.db", "with space.db", "per%20cent.db", "ask?.db", "hash#.db", "ümlaut.db"])
+@pytest.mark.parametrize(
+    "name", ["plain.db", "with space.db", "per%20cent.db", "ask?.db", "hash#.db", "ümlaut.db"]
+)
 def test_any_file_name_survives_the_uri(tmp_path: Path, name: str):
     assert sqlite_path(sqlite_uri(tmp_path / name)) == tmp_path / name
     assert store_uri(sqlite_uri(tmp_path / name), tmp_path) == sqlite_uri(tmp_path / name)
 
 
 def test_artefacts_lie_beside_a_database_file_and_where_a_server_wants_them(tmp_path: Path):
-    assert artifact_folder(f"sqlite:///{tmp_path}/deep/x.db", Path("/else")) == tmp_path / "deep" / "mlartifacts"
+    assert (
+        artifact_folder(f"sqlite:///{tmp_path}/deep/x.db", Path("/else"))
+        == tmp_path / "deep" / "mlartifacts"
+    )
     assert artifact_folder("postgresql://u:p@h/db", tmp_path) == tmp_path / "mlartifacts"
     assert artifact_folder("http://h:5000", tmp_path) is None
 
@@ -45,14 +57,16 @@ def test_artefacts_lie_beside_a_database_file_and_where_a_server_wants_them(tmp_
 @pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:///data/mlruns", "/data/mlruns"])
 def test_a_folder_is_refused(uri: str, tmp_path: Path):
     with pytest.raises(
-        ConfigError, match=r"^tracking\.uri: '.*mlruns' is a folder, .*; give sqlite:///FILE or a server"
+        ConfigError,
+        match=r"^tracking\.uri: '.*mlruns' is a folder, .*; give sqlite:///FILE or a server",
     ):
         store_uri(uri, tmp_path)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest_one(tmp_path: Path):
     with pytest.raises(
-        ConfigError, match=r"^tracking\.uri: 'htps' is no MLflow store; known: .*did you mean 'https'\?$"
+        ConfigError,
+        match=r"^tracking\.uri: 'htps' is no MLflow store; known: .*did you mean 'https'\?$",
     ):
         store_uri("htps://h", tmp_path)
 
@@ -63,7 +77,9 @@ def test_a_database_without_a_file_is_refused(uri: str, tmp_path: Path):
         store_uri(uri, tmp_path)
 
 
-def test_the_environments_mistake_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_environments_mistake_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///x")
     with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI: 'file:///x' is a folder"):
         store_uri(None, tmp_path)

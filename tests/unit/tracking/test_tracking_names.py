@@ -64,7 +64,9 @@ def test_parameters_are_written_as_yaml_would_and_long_ones_are_cut_with_a_tag()
 
 
 def test_secrets_do_not_become_parameters_or_tags():
-    ready, _ = clean_params({"dataset.params.api_key": "hunter2", "tracking.uri": "https://me:hunter2@host/x"})
+    ready, _ = clean_params(
+        {"dataset.params.api_key": "hunter2", "tracking.uri": "https://me:hunter2@host/x"}
+    )
     assert ready == {"dataset.params.api_key": "***", "tracking.uri": "https://***@host/x"}
     assert clean_tags({"password": "hunter2", "where": "http://h/?token=hunter2&a=1"}) == {
         "password": "***",
@@ -91,7 +93,10 @@ def test_only_texts_are_secrets(key: str):
             "postgresql+psycopg2://u:p%40w@db/x?password=hunter2&sslmode=require",
             "postgresql+psycopg2://***@db/x?password=***&sslmode=require",
         ),
-        ("failed at https://u:p@h/x, then https://u:p@h/y", "failed at https://***@h/x, then https://***@h/y"),
+        (
+            "failed at https://u:p@h/x, then https://u:p@h/y",
+            "failed at https://***@h/x, then https://***@h/y",
+        ),
         ("http://host/a@b", "http://host/a@b"),
         ("sqlite:////data/x.db", "sqlite:////data/x.db"),
     ],

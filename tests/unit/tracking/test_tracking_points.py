@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 
-from subquad.runs import Record, write_json
+from subquad.records import Record
+from subquad.runs import write_json
 from subquad.tracking.folders import Ending, mirror
 from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
 
 
 def record(kind: str, split: str = "", **metrics: float) -> Record:
-    return Record(kind=kind, step=7, epoch=0.7, seconds=1, time=12.3456, split=split, metrics=metrics)  # type: ignore[arg-type]
+    return Record(
+        kind=kind, step=7, epoch=0.7, seconds=1, time=12.3456, split=split, metrics=metrics
+    )  # type: ignore[arg-type]
 
 
 def ending(folder, *, final: bool = False) -> Ending:
@@ -22,7 +25,9 @@ def ending(folder, *, final: bool = False) -> Ending:
 
 def test_each_kind_has_its_own_prefix():
     assert points_of(record("train", loss=1.0)) == [Point("train/loss", 1.0, 12345, 7)]
-    assert points_of(record("eval", "validation", accuracy=0.5)) == [Point("validation/accuracy", 0.5, 12345, 7)]
+    assert points_of(record("eval", "validation", accuracy=0.5)) == [
+        Point("validation/accuracy", 0.5, 12345, 7)
+    ]
     assert points_of(record("system", cpu=3.0)) == [Point("system/cpu", 3.0, 12345, 7)]
     assert points_of(record("event", loss=1.0)) == []
 
@@ -54,7 +59,11 @@ def test_a_run_ends_as_its_result_says(run_folder):
     for said, status in {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}.items():
         run_folder.result(said, reason="loss inf at https://u:p@h/x" if said == "failed" else None)
         end = ending(run_folder.path)
-        assert (end.status, end.tags["subquad.status"], end.tags["subquad.protocol"]) == (status, said, "honest")
+        assert (end.status, end.tags["subquad.status"], end.tags["subquad.protocol"]) == (
+            status,
+            said,
+            "honest",
+        )
     run_folder.result("failed", reason="see https://u:p@h/x")
     os.utime(run_folder.path / "result.json", (5000, 5000))
     end = ending(run_folder.path)
@@ -88,7 +97,9 @@ def test_commit_and_plugins_become_tags(run_folder):
     }
 
 
-def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(run_folder, tmp_path, make_run):
+def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(
+    run_folder, tmp_path, make_run
+):
     study = tmp_path / "study"
     run = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
@@ -100,4 +111,7 @@ def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
     write_json(run_folder.path / "identity.json", {"digest": "d"})
     shown = mirror(run_folder.path, final=False)
     assert shown.params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
-    assert {name: tag for name, tag in shown.tags.items() if tag} == {"subquad.mixer": "agf", "subquad.experiment": "d"}
+    assert {name: tag for name, tag in shown.tags.items() if tag} == {
+        "subquad.mixer": "agf",
+        "subquad.experiment": "d",
+    }

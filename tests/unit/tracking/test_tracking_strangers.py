@@ -1,4 +1,6 @@
-"""Metrics and secrets go only to an address that the environment, a command line or the user's configuration gave."""
+"""Metrics and secrets go only to an address that the environment, a command line or the user's
+configuration gave.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,6 @@ from small_run import SMALL
 
 from subquad import trust
 from subquad.cli.main import main
-from subquad.tracking.upload import Upload
 from subquad.trust import given_addresses, remember_address
 
 CANARY = "c4n4rytoken"
@@ -53,7 +54,9 @@ def stranger() -> Iterator[SimpleNamespace]:
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch) -> Path:
-    """A user with a secret in the environment, a configuration folder of its own, and a working directory."""
+    """A user with a secret in the environment, a configuration folder of its own, and a working
+    directory.
+    """
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", CANARY)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -65,7 +68,7 @@ def own(tmp_path, monkeypatch) -> Path:
 
 
 def experiment(uri: str) -> str:
-    Path("theirs.yaml").write_text(SMALL.replace("enabled: false", f"uri: '{uri}'"))
+    Path("theirs.yaml").write_text(SMALL.replace("uri: off", f"uri: '{uri}'"))
     return "theirs.yaml"
 
 
@@ -99,16 +102,14 @@ def test_an_experiments_address_gets_nothing(stranger, capsys, words):
 def test_a_folders_address_gets_nothing(stranger, capsys):
     run = Path("runs/small/20260101-000000-aa")
     run.mkdir(parents=True)
-    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", f"uri: '{stranger.url}'"))
+    (run / "experiment.yaml").write_text(SMALL.replace("uri: off", f"uri: '{stranger.url}'"))
     assert f"write --uri {stranger.url} once" in refused(["sync", str(run)], capsys)
     (run / "experiment.yaml").write_text(SMALL)
     tracked = {"uri": stranger.url, "experiment": "e", "key": "k", "run_id": "r"}
     from subquad.runs import write_json
-    from subquad.tracking.spool import SyncState
+    from subquad.tracking.state import SyncState
 
     write_json(run / "mlflow.json", tracked)
-    if SyncState.load(run) is None:  # its form may change; what it says must be read here
-        SyncState.of(None, stranger.url, "e").save(run)
     assert SyncState.load(run).uri == stranger.url
     refused(["sync", str(run)], capsys)
     assert stranger.asked == []
@@ -118,15 +119,17 @@ def test_a_folders_database_elsewhere_is_not_written(tmp_path, capsys):
     run = Path("runs/small/20260101-000000-aa")
     run.mkdir(parents=True)
     elsewhere = tmp_path / "home" / "important.db"
-    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", f"uri: 'sqlite:///{elsewhere}'"))
+    (run / "experiment.yaml").write_text(SMALL.replace("uri: off", f"uri: 'sqlite:///{elsewhere}'"))
     refused(["sync", str(run)], capsys)
     Path("link.db").symlink_to(elsewhere)
-    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", "uri: 'sqlite:///link.db'"))
+    (run / "experiment.yaml").write_text(SMALL.replace("uri: off", "uri: 'sqlite:///link.db'"))
     refused(["sync", str(run)], capsys)
     assert not elsewhere.parent.exists()
 
 
-def test_what_the_command_line_or_the_environment_gives_is_used_and_remembered(stranger, capsys, own, monkeypatch):
+def test_what_the_command_line_or_the_environment_gives_is_used_and_remembered(
+    stranger, capsys, own, monkeypatch
+):
     target = experiment(stranger.url)
     assert main(["train", target, f"tracking.uri={stranger.url}", "--dry-run"]) == 0
     assert json.loads(own.read_text()) == {"addresses": [stranger.url]}
@@ -167,7 +170,14 @@ def test_without_a_configuration_folder_only_this_process_remembers(tmp_path, mo
 
 def test_a_kuberay_job_sends_to_the_address_that_was_checked(capsys):
     uri = "http://mlflow.lab:5000"
-    words = ["cluster", "render", "kuberay", experiment(uri), "resources.storage=s3://b/x", f"tracking.uri={uri}"]
+    words = [
+        "cluster",
+        "render",
+        "kuberay",
+        experiment(uri),
+        "resources.storage=s3://b/x",
+        f"tracking.uri={uri}",
+    ]
     assert main(words) == 0
     assert f'- {{name: MLFLOW_TRACKING_URI, value: "{uri}"}}' in capsys.readouterr().out
     assert os.environ.get("MLFLOW_TRACKING_URI") is None
@@ -175,7 +185,9 @@ def test_a_kuberay_job_sends_to_the_address_that_was_checked(capsys):
 
 @pytest.mark.parametrize("name", ["experiment.yaml", "search.yaml"])
 @pytest.mark.parametrize(
-    "text", ["a: &a [x]\nb: [*a, *a]\n", "{a: " * 900, "a: !!python/name:os.system x\n"], ids=range(3)
+    "text",
+    ["a: &a [x]\nb: [*a, *a]\n", "{a: " * 900, "a: !!python/name:os.system x\n"],
+    ids=range(3),
 )
 def test_sync_reads_yaml_as_strictly_as_report(tmp_path, capsys, name: str, text: str):
     run = tmp_path / "work" / "runs" / "demo" / "one"
@@ -193,19 +205,21 @@ BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.
 
 @pytest.mark.ci
 @pytest.mark.parametrize("work", BUSY.values(), ids=BUSY)
-@pytest.mark.parametrize("word", ["", "close 600\\n"])
-def test_what_sends_ends_with_its_driver(tmp_path, work: str, word: str):
+@pytest.mark.parametrize("end", ["killed", "closes"])
+def test_what_sends_ends_with_its_driver(tmp_path, work: str, end: str):
     """A driver that is killed leaves no process, whatever that is at, and so no lock."""
     sending = (
-        "import time\nfrom subquad.tracking import upload\nupload._ORPHAN_SECONDS = 4\nupload._POLL_SECONDS = 1\n"
+        "import time\nfrom subquad.tracking import sending, state\n"
         f"def look(self, final):\n    {work}\n"
-        "upload.Uploader.look = look\nupload._main()\n"
+        "sending.Sending.__init__ = lambda self, upload: None\n"
+        "sending.Sending.look = look\n"
+        "sending.follow(state.Upload(None, 'sqlite:///x.db', 'x'), rest=4)\n"
     )
-    plan = Upload(uri="sqlite:///x.db", experiment="x", artifacts=None, folder=tmp_path).model_dump_json()
     driving = (
         "import os, subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', {sending!r}], stdin=-1, stdout=-1, start_new_session=True)\n"
-        f"child.stdin.write(({plan!r} + '\\n' + '{word}').encode())\nchild.stdin.flush()\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {sending!r}], stdin=-1, "
+        "stdout=-1, start_new_session=True)\n"
+        f"{'child.stdin.close()' if end == 'closes' else 'pass'}\n"
         f"print(child.pid, flush=True)\ntime.sleep(6)\nos.kill(os.getpid(), 9)\n"
     )
     words = [sys.executable, "-c", driving]

@@ -1,9 +1,33 @@
 """The checks, a module for each theme."""
 
-from subquad.testing.check import Check
-from subquad.testing.checks import complexity, decoding, influence, numerics, shapes, state
+from subquad.testing.cases import Check
+from subquad.testing.checks import (
+    compiled,
+    complexity,
+    decoding,
+    gradients,
+    influence,
+    precision,
+    samples,
+    shapes,
+    state,
+    surroundings,
+)
 
-_THEMES = (shapes, influence, numerics, decoding, state, complexity)
+_THEMES = (
+    shapes,
+    influence,
+    samples,
+    gradients,
+    compiled,
+    precision,
+    decoding,
+    state,
+    surroundings,
+    complexity,
+)
 
-CHECKS = tuple(check for theme in _THEMES for check in vars(theme).values() if isinstance(check, Check))
+CHECKS = tuple(
+    check for theme in _THEMES for check in vars(theme).values() if isinstance(check, Check)
+)
 """Every check, in the order of the certificate."""

@@ -13,31 +13,40 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import MixerOutput, TokenMixer
-from subquad.registry.foreign import cause
-from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, NotApplicable, finite, kind, shows
-from subquad.testing.subject import (
-    FAR,
-    MAX_LEN,
-    CheckSubject,
+from subquad.registry.faults import cause
+from subquad.testing.calls import (
     afresh,
+    backward,
     call,
     gradients,
     modes,
     outputs,
     padded,
     settled_modes,
+    tensors_of,
     total,
     trainable,
     weighted,
 )
+from subquad.testing.cases import compares, leak_of, shows
+from subquad.testing.meter import (
+    CheckFailed,
+    Comparisons,
+    Finding,
+    NotApplicable,
+    each,
+    finite,
+    kind,
+)
+from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
 FEW_ULP = 64 * torch.finfo(torch.float64).eps
-"""Allowed in float64 for another memory layout of the same numbers, relative to the largest: a matrix product reads a
-transposed operand with another kernel, whose sums have another order."""
+"""Allowed in float64 for another memory layout of the same numbers, relative to the largest: a
+matrix product reads a transposed operand with another kernel, whose sums have another order.
+"""
 
 LENGTH = 13
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
@@ -45,7 +54,9 @@ GRID = (7, 9)
 """Height and width: with the class token as many tokens as `MAX_LEN`."""
 
 
-def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False) -> None:
+def passes(
+    what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False
+) -> None:
     """A forward pass in evaluation, and one with its backward pass in training.
 
     Raises:
@@ -55,34 +66,39 @@ def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, auto
         tokens = x.clone().requires_grad_(mixer.training)
         with torch.set_grad_enabled(mixer.training):
             result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        if result.out.shape != x.shape:
-            raise CheckFailed(f"{what} in {mode}: output {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+        given, wanted = tuple(result.out.shape), tuple(x.shape)
+        if given != wanted:
+            raise CheckFailed(f"{what} in {mode}: output {given}, expected {wanted}")
         finite(f"{what} in {mode}: output and losses", result.out, *result.losses.values())
         if mixer.training:
-            finite(f"{what}: gradients", *gradients(total(result), {"tokens": tokens, **trainable(mixer)}).values())
+            grads = gradients(total(result), {"tokens": tokens, **trainable(mixer)})
+            finite(f"{what}: gradients", *grads.values())
 
 
 @shows("output has the input's shape and dtype, and is finite")
 def _shapes(subject: CheckSubject) -> Finding:
     """(B, L, D) in, (B, L, D) out in the same dtype, all finite, with and without a mask."""
-    x64, mask = subject.pair(LENGTH)
+    subject.first_call()
+    tokens, mask = subject.pair(LENGTH)
     for dtype in (torch.float64, torch.float32):
-        mixer, x = subject.build(dtype=dtype), x64.to(dtype)
-        for mode, keep in ((mode, keep) for mode in modes(mixer) for keep in (None, mask)):
-            out, name = outputs(mixer, x, keep), f"output for {str(dtype).removeprefix('torch.')} in {mode}"
-            if out.shape != x.shape or out.dtype != dtype:
-                raise CheckFailed(f"{name}: {tuple(out.shape)} {out.dtype}, expected {tuple(x.shape)} {dtype}")
-            finite(name, out)
-    return Finding(f"{tuple(x64.shape)} in float64 and float32")
+        mixer, x = subject.build(dtype=dtype), tokens.to(dtype)
+        for mode in modes(mixer):
+            for keep in (None, mask):
+                out = outputs(mixer, x, keep)
+                name = f"output for {str(dtype).removeprefix('torch.')} in {mode}"
+                if out.shape != x.shape or out.dtype != dtype:
+                    given = f"{tuple(out.shape)} {out.dtype}"
+                    raise CheckFailed(f"{name}: {given}, expected {tuple(x.shape)} {dtype}")
+                finite(name, out)
+    return Finding(f"{tuple(tokens.shape)} in float64 and float32")
 
 
-@shows("a mask in which all tokens are real means the same as none")
-def _mask_of_ones(subject: CheckSubject) -> Finding:
-    mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(ROUNDING)
+@compares("a mask in which all tokens are real means the same as none")
+def _mask_of_ones(subject: CheckSubject) -> Comparisons:
+    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
     for mode in modes(mixer):
         got = outputs(mixer, x, torch.ones_like(keep))
-        meter.compare(f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x))
-    return meter.finding()
+        yield f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x)
 
 
 @shows("inputs are not changed in place")
@@ -98,24 +114,31 @@ def _inputs_kept(subject: CheckSubject) -> Finding:
     return Finding("x and keep as they were")
 
 
-@shows("tensors need not be contiguous, nor gradients that come in")
-def _strides(subject: CheckSubject) -> Finding:
-    """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few roundings."""
-    mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(max(FEW_ULP, subject.facts.leak))
+@compares(
+    "tensors need not be contiguous, nor gradients that come in",
+    lambda subject: max(FEW_ULP, subject.facts.leak),
+)
+def _strides(subject: CheckSubject) -> Comparisons:
+    """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few
+    roundings.
+    """
+    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
         expected = still(x, keep)
         for name, view in _layouts(x).items():
-            meter.compare(f"output for {name} tokens in {mode}", still(view, keep), expected)
-        meter.compare(f"output for a transposed mask in {mode}", still(x, keep.T.contiguous().T), expected)
+            yield f"output for {name} tokens in {mode}", still(view, keep), expected
+        transposed = still(x, keep.T.contiguous().T)
+        yield f"output for a transposed mask in {mode}", transposed, expected
         same = keep[:1].expand(2, -1)
-        meter.compare(f"output for an expanded mask in {mode}", still(x, same), still(x, same.contiguous()))
+        label = f"output for an expanded mask in {mode}"
+        yield label, still(x, same), still(x, same.contiguous())
     mixer.train()
     grad = weighted(torch.ones_like(x))
     reference = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
-        meter.compare_all(_backward(mixer, x, keep, view), reference, f", given {name} gradients of the output")
-    return meter.finding()
+        label = f", given {name} gradients of the output"
+        yield from each(_backward(mixer, x, keep, view), reference, label)
 
 
 def _layouts(x: Tensor) -> dict[str, Tensor]:
@@ -130,66 +153,125 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
     out = call(afresh(mixer), x, keep).out
-    named = {"tokens": x, **trainable(mixer)}
-    if not out.requires_grad:
-        return {}
-    found = torch.autograd.grad(out, list(named.values()), grad, allow_unused=True)
-    return {f"gradient by {name}": got for name, got in zip(named, found, strict=True) if got is not None}
+    found = backward(out, {"tokens": x, **trainable(mixer)}, grad)
+    return {f"gradient by {name}": got for name, got in found.items() if got is not None}
 
 
 @shows("one token, odd, prime and longest sequences work")
 def _lengths(subject: CheckSubject) -> Finding:
-    tried = tuple(dict.fromkeys(map(subject.at_most, LENGTHS)))
-    mixers = {length: subject.build(max_len=max(length, MAX_LEN)) for length in {min(tried[-1], MAX_LEN), tried[-1]}}
+    tried = subject.lengths(*LENGTHS)
+    longest = tried[-1]
+    short, long = subject.build(), subject.build_for(longest)
     for length in tried:
-        mixer, (x, mask) = mixers[min(most for most in mixers if most >= length)], subject.pair(length)
+        mixer, (x, mask) = short if length <= MAX_LEN else long, subject.pair(length)
         for keep in (None, mask)[length == FAR :]:
             passes(f"length {length}", mixer, x, keep)
+    single = subject.build(max_len=longest, dtype=torch.float32)
+    x, mask = subject.pair(longest, torch.float32)
+    passes(f"length {longest} in float32", single, x, mask)
     return Finding(f"lengths {', '.join(map(str, tried))}")
 
 
 @shows("longer than what it is bound to is refused in words; unbound takes more")
 def _max_length(subject: CheckSubject) -> Finding:
-    """A bound mixer refuses one token more than it was built for; an unbound one takes three times as many."""
-    if subject.facts.max_length is None:
-        length = 3 * MAX_LEN + 1
-        passes(f"built for {MAX_LEN}, length {length}", subject.build(), subject.tokens(2, length), None)
-        return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
-    most = subject.at_most(MAX_LEN)
+    """A bound mixer refuses one token more than it was built for, or than it says; an unbound one
+    takes three times as many.
+    """
+    claimed = subject.facts.max_length
+    most = claimed if isinstance(claimed, int) else MAX_LEN
+    mixer, length = subject.build(max_len=most), min(most, FAR)
+    passes(f"built for {most}, length {length}", mixer, subject.tokens(2, length), None)
+    if claimed is None:
+        return _takes_more(mixer, subject.tokens(2, 3 * most + 1))
+    more = most + 1
     try:
-        outputs(subject.build(max_len=most), subject.tokens(1, most + 1))
+        outputs(mixer, subject.tokens(1, 1).expand(1, more, -1))
     except PluginError as error:
         message = str(error)
+    except Exception as error:
+        reason = "raise a PluginError that names both lengths"
+        raise CheckFailed(f"longer than max_len {most}: {reason}, got {cause(error)}") from error
     else:
-        raise CheckFailed(f"claimed bound to {most} positions, but {most + 1} were taken without a PluginError")
-    if not {str(most), str(most + 1)} <= set(re.findall(r"\d+", message)) or "\n" in message:
-        raise CheckFailed(f"the refusal of {most + 1} positions must name {most + 1} and {most} in one line: {message}")
-    return Finding(f"{most + 1} positions refused: {message}")
+        raise CheckFailed(
+            f"claimed bound to {most} positions, but {more} were taken without a PluginError"
+        )
+    if not {str(most), str(more)} <= set(re.findall(r"\d+", message)) or "\n" in message:
+        raise CheckFailed(
+            f"the refusal of {more} positions must name {more} and {most} in one line: {message}"
+        )
+    return Finding(f"{more} positions refused: {message}")
 
 
-@shows("a sample without real tokens is finite and leaves the others alone")
-def _all_padded(subject: CheckSubject) -> Finding:
-    """A sample without a real token: all finite, the other samples as they were; also a batch of nothing else."""
-    length, meter = subject.at_most(LENGTH), Meter(subject.facts.leak)
+def _takes_more(mixer: TokenMixer, x: Tensor) -> Finding:
+    """What a mixer that claims no longest sequence makes of a longer one than it was built for."""
+    length = x.shape[1]
+    try:
+        passes(f"built for {MAX_LEN}, length {length}", mixer, x, None)
+    except CheckFailed:
+        raise
+    except Exception as error:
+        advice = 'if it is bound to that, claim max_length="site"'
+        said = f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}"
+        raise CheckFailed(f"{said}; {advice}") from error
+    return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
+
+
+@compares("a sample without real tokens is finite and leaves the others alone", leak_of)
+def _all_padded(subject: CheckSubject) -> Comparisons:
+    """A sample without a real token: all finite, the other samples as they were; also a batch of
+    nothing else.
+    """
+    length, what = subject.at_most(LENGTH), "a sample without real tokens"
     fewer, keep = (padded(length, (length, n, (length + 1) // 2)) for n in (0, length - 1))
-    for dtype in (torch.float32, torch.float64):
-        mixer, x = subject.build(dtype=dtype), subject.tokens(3, length, dtype=dtype)
-        passes("a sample without real tokens", mixer, x, fewer)
-        passes("a batch without real tokens", mixer, x, torch.zeros_like(keep))
-        if dtype == torch.float32:
-            passes("a sample without real tokens under bf16 autocast", mixer, x, fewer, autocast=True)
+    mixer, x = subject.build(), subject.tokens(3, length)
+    single = subject.build(dtype=torch.float32)
+    for built, tokens in ((single, x.float()), (mixer, x)):
+        passes(what, built, tokens, fewer)
+        passes("a batch without real tokens", built, tokens, torch.zeros_like(keep))
+    if _autocasts(subject):
+        passes(f"{what} under bf16 autocast", single, x.float(), fewer, autocast=True)
     expected, got = outputs(mixer, x, keep), outputs(mixer, x, fewer)
     for own in (0, 2):
         label = f"output of sample {own} at real tokens beside a sample without any"
-        meter.compare(label, got[own][keep[own]], expected[own][keep[own]])
-    return meter.finding("finite outputs, losses and gradients")
+        yield label, got[own][keep[own]], expected[own][keep[own]]
+    return "finite outputs, losses and gradients"
+
+
+@shows("zero tokens and equal tokens give finite outputs and gradients")
+def _flat_tokens(subject: CheckSubject) -> Finding:
+    """Nothing to scale or to tell apart: norms and spreads are 0."""
+    x, keep = subject.pair(LENGTH)
+    mixer, single = subject.build(), subject.build(dtype=torch.float32)
+    autocasts = _autocasts(subject)
+    for what, flat in {"zero": torch.zeros_like(x), "equal": x[:, :1].expand_as(x)}.items():
+        for mask in (None, keep):
+            passes(f"{what} tokens", mixer, flat, mask)
+            passes(f"{what} tokens", single, flat.float(), mask)
+        if autocasts:
+            passes(f"{what} tokens", single, flat.float(), keep, autocast=True)
+    return Finding("also in float32 and bf16" if autocasts else "also in float32")
+
+
+def _autocasts(subject: CheckSubject) -> bool:
+    """Whether it can be called under bf16 autocast; where it cannot, `precision-bf16` alone says
+    so.
+    """
+    tokens, keep = subject.pair(LENGTH)
+    try:
+        passes("", subject.build(dtype=torch.float32), tokens.float(), keep, autocast=True)
+    except CheckFailed:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 @shows("tensors it makes are on its tokens' device")
 def _devices(subject: CheckSubject) -> Finding:
     """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
-    mixer, (x, keep) = subject.build().to("meta"), subject.pair(LENGTH)
-    x, keep, found = x.to("meta"), keep.to("meta"), []
+    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
+    outputs(mixer, x, keep)  # what cannot be called anywhere is told by another check
+    mixer, x, keep, found = mixer.to("meta"), x.to("meta"), keep.to("meta"), []
     try:
         with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
             for _ in modes(mixer):
@@ -198,10 +280,11 @@ def _devices(subject: CheckSubject) -> Finding:
                 found.append(MixerOutput(*mixer.prefill(x, keep=keep)))
                 found.append(MixerOutput(*mixer.step(x[:, 0], found[-1].losses)))
     except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
-        raise NotApplicable(f"torch's meta device has no numbers to go on with: {cause(error)}") from None
-    for one in tree_leaves([tuple(result) for result in found]):
-        if isinstance(one, Tensor) and one.device.type != "meta":
-            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {one.device}")
+        reason = "torch's meta device has no numbers to go on with"
+        raise NotApplicable(f"{reason}: {cause(error)}") from None
+    for leaf in tensors_of([tuple(result) for result in found]):
+        if not leaf.is_meta:
+            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {leaf.device}")
     return Finding("both modes, with and without a mask")
 
 
@@ -213,24 +296,36 @@ def _autocast_anywhere(self: torch.autocast, device_type: str, *args: Any, **kwa
     _AUTOCAST(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
 
 
-class _Elsewhere(TorchDispatchMode):
-    """Inside, an operation takes tensors of one device, but for CPU numbers and indices, as a GPU's does.
+_ALSO_OF_CPU = ("_to_copy", "copy_", "index", "index_put", "index_put_", "_pack_padded_sequence")
+"""Operations that take a tensor of the CPU beside those of a GPU; the last one wants its lengths
+there.
+"""
 
-    Who asks for a number on the meta device gets 1; who takes a tensor from there to the CPU, zeros.
+
+class _Elsewhere(TorchDispatchMode):
+    """Inside, an operation takes tensors of one device, but for CPU numbers and indices, as a GPU's
+    does.
+
+    Who asks for a number on the meta device gets 1; who takes a tensor from there to the CPU,
+    zeros.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func.overloadpacket.__name__
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        away = [one for one in tensors if one.is_meta]
-        if name == "_local_scalar_dense" and away:
-            return torch.ones((), dtype=away[0].dtype).item()
-        if name == "_to_copy" and away and torch.device(kwargs.get("device") or "meta").type != "meta":
-            return torch.zeros(away[0].shape, dtype=kwargs.get("dtype") or away[0].dtype, device=kwargs["device"])
-        if away and name not in ("_to_copy", "copy_", "index", "index_put", "index_put_"):
-            for one in tensors:
-                if not one.is_meta and one.dim():
-                    raise CheckFailed(f"{name} takes a tensor {kind(one)} on {one.device} beside its tokens' on meta")
+        tensors = tensors_of((args, kwargs))
+        first = next((tensor for tensor in tensors if tensor.is_meta), None)
+        if first is None:
+            return func(*args, **kwargs)
+        device = torch.device(kwargs.get("device") or "meta")
+        if name == "_local_scalar_dense":
+            return torch.ones((), dtype=first.dtype).item()
+        if name == "_to_copy" and device.type != "meta":
+            return torch.zeros(first.shape, dtype=kwargs.get("dtype") or first.dtype, device=device)
+        if name not in _ALSO_OF_CPU:
+            for tensor in tensors:
+                if not tensor.is_meta and tensor.dim():
+                    here = f"{kind(tensor)} on {tensor.device}"
+                    raise CheckFailed(f"{name} takes a tensor {here} beside its tokens' on meta")
         return func(*args, **kwargs)
 
 

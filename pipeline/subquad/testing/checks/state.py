@@ -1,88 +1,161 @@
-"""What a mixer keeps: weights and buffers only, saved and restored whole; nothing hidden between calls."""
+"""What a mixer keeps: weights and buffers only, saved and restored whole; nothing hidden between
+calls.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from subquad.nn import TokenMixer
-from subquad.testing.check import CheckFailed, Finding, Meter, shows
-from subquad.testing.subject import CheckSubject, call, modes, outputs, trainable, weighted
+from subquad.testing.calls import (
+    MODES,
+    backward,
+    call,
+    modes,
+    outputs,
+    tensors_of,
+    trainable,
+    weighted,
+)
+from subquad.testing.cases import compares, shows
+from subquad.testing.meter import CheckFailed, Comparison, Comparisons, Finding
+from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
 
-LENGTH, CALLS = 13, 12
+LENGTH = 13
+BETWEEN = (LENGTH, MAX_LEN, *[5] * 12)
+"""Lengths of other batches between two calls that must give the same."""
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
-@shows("a checkpoint restores a mixer bit for bit, whatever its seed")
-def _state_round_trip(subject: CheckSubject) -> Finding:
-    """Through safetensors, strictly, into a mixer built with another seed: equal outputs, bit for bit."""
+@compares("a checkpoint restores a mixer bit for bit, whatever its seed", 0.0)
+def _state_round_trip(subject: CheckSubject) -> Comparisons:
+    """Through safetensors, strictly, into a mixer built with another seed: equal outputs, bit
+    for bit.
+    """
     mixer, other = subject.build(), subject.build(seed=1)
-    (x, _), meter = subject.pair(LENGTH), Meter(0.0)
+    x, _ = subject.pair(LENGTH)
     count = _transfer(mixer, other)
     for mode, _ in zip(modes(mixer), modes(other), strict=True):
-        meter.compare(f"output in {mode} of a mixer that loaded the state", outputs(other, x), outputs(mixer, x))
-    return meter.finding(f"{count} tensors")
+        label = f"output in {mode} of a mixer that loaded the state"
+        yield label, outputs(other, x), outputs(mixer, x)
+    return f"{count} tensors"
 
 
 @shows("all tensors it keeps are parameters or buffers, and there when it is built")
 def _state_registered(subject: CheckSubject) -> Finding:
-    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss, nor made by a call."""
+    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss,
+    nor made by a call.
+    """
     mixer = subject.build()
     built = set(mixer.state_dict())
     for _ in modes(mixer):
         call(mixer, *subject.pair(LENGTH))
+    sizes = _sizes(mixer)
+    for _ in modes(mixer):
+        call(mixer, *subject.pair(LENGTH))
+    for name, size in _sizes(mixer).items():
+        if size > sizes.get(name, size):
+            raise CheckFailed(f"{name} grows with each call: {sizes[name]}, then {size}")
     if mixer.caches:
         x = subject.tokens(2, subject.at_most(LENGTH))
         mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
     if made := sorted(set(mixer.state_dict()) - built):
-        raise CheckFailed(f"the first call makes {', '.join(made)}: optimisers, DDP and checkpoints need it when built")
+        reason = "optimisers, DDP and checkpoints need it when built"
+        raise CheckFailed(f"the first call makes {', '.join(made)}: {reason}")
+    kept = {id(tensor) for tensor in (*mixer.parameters(), *mixer.buffers())}
     for name, module in mixer.named_modules():
         for key, value in vars(module).items():
-            if key not in _REGISTERED and any(isinstance(one, Tensor) for one in tree_leaves(value)):
+            others = [tensor for tensor in tensors_of(value) if id(tensor) not in kept]
+            if key not in _REGISTERED and others:
                 where = f"{name}.{key}" if name else key
-                raise CheckFailed(f"{where} is a tensor and neither a parameter nor a buffer")
-    return Finding(f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers")
+                is_one = isinstance(value, Tensor)
+                holds = "is a tensor" if is_one else f"is a {type(value).__name__} with a tensor"
+                raise CheckFailed(f"{where} {holds} that is neither a parameter nor a buffer")
+    parameters, buffers = list(mixer.parameters()), list(mixer.buffers())
+    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
 
 
-@shows("a call leaves nothing behind", excluded=lambda subject: "declared stateful" if subject.facts.stateful else "")
-def _state_hidden(subject: CheckSubject) -> Finding:
+def _sizes(mixer: TokenMixer) -> dict[str, int]:
+    """Numbers in each buffer, and elements of each list, dict and the like."""
+    sizes = {name: buffer.numel() for name, buffer in mixer.named_buffers()}
+    for name, module in mixer.named_modules():
+        kept = {key: value for key, value in vars(module).items() if key not in _REGISTERED}
+        held = {key: len(value) for key, value in kept.items() if isinstance(value, Collection)}
+        sizes |= {f"{name}.{key}" if name else key: size for key, size in held.items()}
+    return sizes
+
+
+@compares(
+    "a call leaves nothing behind",
+    0.0,
+    excluded=lambda subject: "declared stateful" if subject.facts.stateful else "",
+)
+def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
-    (x, keep), meter = subject.pair(LENGTH), Meter(0.0)
-    for training in (True, False):
-        mixer = subject.build().train(training)
+    x, keep = subject.pair(LENGTH)
+    for mode, training in MODES.items():
+        mixer = subject.build()
         before = _state(mixer)
-        first = call(mixer, x, keep).out.detach()
-        for seed, between in ((7, x.shape[1]), *((seed, subject.at_most(5)) for seed in range(8, 8 + CALLS))):
-            call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1)
+        first = _in_each_mode(mixer, x, keep)
+        _call_between(mixer.train(training), subject)
         for name in _changed(mixer, before):
             raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
-        label = f"output after other batches in {'training' if training else 'evaluation'}"
-        meter.compare(label, call(mixer, x, keep).out.detach(), first)
-    return meter.finding()
+        for seen, again in _in_each_mode(mixer, x, keep).items():
+            yield f"output in {seen} after other batches in {mode}", again, first[seen]
 
 
-@shows(
+def _in_each_mode(mixer: TokenMixer, x: Tensor, keep: Tensor) -> dict[str, Tensor]:
+    return {mode: call(mixer, x, keep).out.detach() for mode in modes(mixer)}
+
+
+def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
+    """Calls with other batches of several lengths."""
+    for seed, length in enumerate(map(subject.at_most, BETWEEN), 7):
+        call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
+
+
+@compares(
     "declared state is in buffers, saved and restored",
+    0.0,
     excluded=lambda subject: "" if subject.facts.stateful else "not declared stateful",
 )
-def _state_declared(subject: CheckSubject) -> Finding:
-    """What calls in training leave behind is in buffers: a mixer that loads them goes on alike in both modes."""
-    mixer, other, meter = subject.build().train(), subject.build(seed=1), Meter(0.0)
+def _state_declared(subject: CheckSubject) -> Comparisons:
+    """What calls in training leave behind is in buffers: a mixer that loads them goes on alike
+    in both modes. Calls in evaluation leave nothing, before training and after it.
+    """
+    mixer, other = subject.build(), subject.build(seed=1)
     x = subject.tokens(2, subject.at_most(LENGTH))
-    before = _state(mixer)
+    yield from _evaluated(mixer, subject, "before training")
+    before = _state(mixer.train())
     for seed in range(3):
         call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
-    if not (changed := _changed(mixer, before)):
+    changed = _changed(mixer, before)
+    if not changed:
         raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
     _transfer(mixer, other)
-    for training in (False, True):
-        pair = [call(one.train(training), x).out.detach() for one in (other, mixer)]
-        meter.compare(f"output in {'training' if training else 'evaluation'} after loading the state", *pair)
-    return meter.finding(f"state in {', '.join(changed)}")
+    for mode in ("evaluation", "training"):
+        pair = [call(kept.train(mode == "training"), x).out.detach() for kept in (other, mixer)]
+        yield f"output in {mode} after loading the state", *pair
+    yield from _evaluated(mixer, subject, "after training")
+    return f"state in {', '.join(changed)}"
+
+
+def _evaluated(mixer: TokenMixer, subject: CheckSubject, when: str) -> Iterator[Comparison]:
+    """In evaluation, other batches change no buffer and no later result."""
+    x, keep = subject.pair(LENGTH)
+    before = _state(mixer.eval())
+    first = call(mixer, x, keep).out.detach()
+    _call_between(mixer, subject)
+    for name in _changed(mixer, before):
+        raise CheckFailed(f"{name} changed in a call in evaluation, {when}")
+    again = call(mixer, x, keep).out.detach()
+    yield f"output in evaluation after other batches, {when}", again, first
 
 
 def _state(mixer: TokenMixer) -> dict[str, Tensor]:
@@ -90,16 +163,21 @@ def _state(mixer: TokenMixer) -> dict[str, Tensor]:
 
 
 def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
-    now = mixer.state_dict()
-    return [name for name, value in now.items() if name not in before or not torch.equal(value, before[name])]
+    """Names in the state that are new, or whose tensor is another one."""
+    now = mixer.state_dict().items()
+    return [
+        name for name, value in now if name not in before or not torch.equal(value, before[name])
+    ]
 
 
 def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
-    """Load `mixer`'s state into `other` as a checkpoint does: tied tensors once. Returns how many tensors there are."""
+    """Load `mixer`'s state into `other` as a checkpoint does: tied tensors once. Returns how
+    many tensors there are.
+    """
     state = mixer.state_dict(keep_vars=True)
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(value), name) for name, value in state.items()}
-    saved = load(save({name: state[name].detach().clone() for name in first.values()}))
+    saved = load(save({name: state[name].detach().contiguous() for name in first.values()}))
     found = other.load_state_dict({name: saved[names[name]] for name in state}, strict=False)
     if found.missing_keys or found.unexpected_keys:
         raise CheckFailed(
@@ -111,27 +189,46 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
 
 @shows("every weight has a gradient, as DDP needs")
 def _parameters_used(subject: CheckSubject) -> Finding:
-    """In a last layer alone, and in two layers with their carry, every trainable weight has a gradient."""
-    unused, zero, grads = [], [], {}
-    built = {"a last layer": subject.build(num_layers=1), "two layers": replace(subject, stacked=True).build()}
-    for where, network in built.items():
+    """In a last layer alone, and in layers with their carry, every trainable weight has a
+    gradient.
+    """
+    places, zero, count = defaultdict[str, list[str]](list), {}, 0
+    stack = replace(subject, stacked=True).build()
+    for network in (subject.build(num_layers=1), stack):
         grads = _training_gradients(network.train(), subject)
-        unused += [f"{name} in {where}" for name, grad in grads.items() if grad is None]
-        zero += [name for name, grad in grads.items() if grad is not None and not grad.any()]
-    if unused:
-        raise CheckFailed(f"no gradient for {', '.join(unused)}")
+        count += len(grads)
+        for name, grad in grads.items():
+            layer, _, own = name.removeprefix("layers.").partition(".")
+            if network is not stack:
+                layer, own = "", name
+            if grad is None:
+                places[own].append(_LAYERS[layer])
+            elif not grad.any():
+                zero[own] = None
+    if places:
+        told = [
+            name if len(where) == len(_LAYERS) else f"{name} (in {' and '.join(where)})"
+            for name, where in places.items()
+        ]
+        raise CheckFailed(f"no gradient for {', '.join(told)}")
     note = f", zero for {', '.join(zero)}" if zero else ""
-    return Finding(f"{len(grads) // 2} weights{note}", {"zero": zero})
+    return Finding(f"{count // len(_LAYERS)} weights{note}", {"zero": list(zero)})
+
+
+_LAYERS = {"": "a last layer", **{name: f"the {name} of {len(LAYERS)}" for name in LAYERS}}
 
 
 def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
-    """Gradient of each trainable weight, of all that training would add up; None where there is none."""
-    named, result = trainable(network), call(network, *subject.pair(LENGTH))
-    losses = (loss.sum() for name, loss in result.losses.items() if network.loss_weights.get(name))
+    """Gradient of each trainable weight, of all that training would add up; None where there is
+    none. So many tokens fill the chunks and buckets of most.
+    """
+    tokens, keep = subject.pair(MAX_LEN)
+    # as those of every layer in a network: a reentrant checkpoint needs that
+    named, result = trainable(network), call(network, tokens.requires_grad_(), keep)
+    weights = network.loss_weights
+    losses = [loss.sum() for name, loss in result.losses.items() if weights.get(name)]
     total = sum(losses, weighted(result.out).sum())
-    if not named or not total.requires_grad:
-        return dict.fromkeys(named)
-    return dict(zip(named, torch.autograd.grad(total, list(named.values()), allow_unused=True), strict=True))
+    return backward(total, named)
 
 
 @shows("rules for the optimiser name parameters that exist")

@@ -1,4 +1,6 @@
-"""The restricted unpickler: it reads what CIFAR-10's batches hold, and a pickle that wants more is refused."""
+"""The restricted unpickler: it reads what CIFAR-10's batches hold, and a pickle that wants more
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ class Calls:
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
-@pytest.mark.parametrize(("function", "given"), [(os.system, "touch {}"), (exec, "open({!r}, 'w')"), (eval, "1")])
-def test_a_malicious_pickle_is_refused_before_anything_runs(tmp_path: Path, protocol: int, function: Any, given: str):
+@pytest.mark.parametrize(
+    ("function", "given"), [(os.system, "touch {}"), (exec, "open({!r}, 'w')"), (eval, "1")]
+)
+def test_a_malicious_pickle_is_refused_before_anything_runs(
+    tmp_path: Path, protocol: int, function: Any, given: str
+):
     mark = tmp_path / "it-ran"
     bad = pickle.dumps({"data": Calls(function, given.format(str(mark)))}, protocol=protocol)
     with pytest.raises(DataError, match=r"^evil: (refused: it asks for|not a readable pickle)"):
@@ -54,13 +60,16 @@ def test_a_malicious_pickle_is_refused_before_anything_runs(tmp_path: Path, prot
 @pytest.mark.parametrize(
     "name",
     [
-        b"os\nsystem", b"builtins\neval", b"__builtin__\neval", b"numpy\nload", b"numpy\nndarray.__class__",
-        b"numpy.core.multiarray\nscalar", b"subprocess\nPopen", b"_codecs\nencode", b"copyreg\n_reconstructor",
+        b"os\nsystem", b"builtins\neval", b"__builtin__\neval", b"numpy\nload",
+        b"numpy\nndarray.__class__", b"numpy.core.multiarray\nscalar", b"subprocess\nPopen",
+        b"_codecs\nencode", b"copyreg\n_reconstructor",
     ],
 )  # fmt: skip
 def test_every_other_name_is_refused(name: bytes):
     shown = name.decode().replace("\n", ".")
-    with pytest.raises(DataError, match=rf"^x: refused: it asks for {shown}, which images do not need$"):
+    with pytest.raises(
+        DataError, match=rf"^x: refused: it asks for {shown}, which images do not need$"
+    ):
         read_pickle(b"\x80\x02c" + name + b"\n.", "x")
 
 
@@ -107,10 +116,18 @@ def test_what_a_pickle_does_to_its_stand_ins_ends_with_it():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (layouts.mapping(data=layouts.array(PIXELS, kind=b"O8")), r"x: not an array of uint8 in C order \(dtype O8"),
-        (layouts.mapping(data=layouts.array(PIXELS, kind=b"f8")), r"x: not an array of uint8 in C order \(dtype f8"),
         (
-            layouts.mapping(data=layouts.array(PIXELS).replace(layouts.number(12), layouts.number(13))),
+            layouts.mapping(data=layouts.array(PIXELS, kind=b"O8")),
+            r"x: not an array of uint8 in C order \(dtype O8",
+        ),
+        (
+            layouts.mapping(data=layouts.array(PIXELS, kind=b"f8")),
+            r"x: not an array of uint8 in C order \(dtype f8",
+        ),
+        (
+            layouts.mapping(
+                data=layouts.array(PIXELS).replace(layouts.number(12), layouts.number(13))
+            ),
             r"x: not an array of uint8 in C order \(cannot reshape",
         ),
         (pickle.dumps([1]), "x: holds a list, not a dict"),

@@ -22,7 +22,8 @@ TINY = Shape(seed=0, min_length=0, max_length=2, max_depth=3, max_args=2)
 
 def together(parts: list[Block]) -> tuple[bytes, list[int], list[int]]:
     tokens, lengths, labels = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("tokens", "lengths", "labels")
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("tokens", "lengths", "labels")
     )
     return tokens.tobytes(), lengths.tolist(), labels.tolist()
 
@@ -54,7 +55,8 @@ def test_all_are_different_also_from_those_seen_before():
 def test_what_does_not_exist_is_not_waited_for(monkeypatch, processes):
     monkeypatch.setattr(generate, "BARREN", 5)
     with pytest.raises(
-        DataError, match="lra-listops: 10 of 11 different expressions found, and none in the last 5,120"
+        DataError,
+        match="lra-listops: 10 of 11 different expressions found, and none in the last 5,120",
     ):
         list(different(TINY, 0, 11, processes, set()))
 
@@ -62,7 +64,10 @@ def test_what_does_not_exist_is_not_waited_for(monkeypatch, processes):
 def test_a_dead_process_is_an_error_not_a_shorter_data_set(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with (
-        pytest.raises(DataError, match="lra-listops: a generating process died; try again, or with processes 1"),
+        pytest.raises(
+            DataError,
+            match="lra-listops: a generating process died; try again, or with processes 1",
+        ),
         blocks(SHAPE, 0, 2) as drawn,
     ):
         next(drawn)
@@ -72,7 +77,9 @@ def test_a_dead_process_is_an_error_not_a_shorter_data_set(monkeypatch):
 def test_no_process_is_left_behind(monkeypatch):
     started: list[subprocess.Popen[bytes]] = []
     start = generate._start
-    monkeypatch.setattr(generate, "_start", lambda *given: started.append(start(*given)) or started[-1])
+    monkeypatch.setattr(
+        generate, "_start", lambda *given: started.append(start(*given)) or started[-1]
+    )
     assert len([*different(SHAPE, 0, 100, 2, set())]) > 0
     assert len(started) == 2
     assert all(worker.returncode is not None for worker in started)
@@ -103,7 +110,10 @@ def test_picking_rows():
     some = pick(block, np.array([1, 4]))
     assert some.lengths.tolist() == block.lengths[[1, 4]].tolist()
     assert some.labels.tolist() == block.labels[[1, 4]].tolist()
-    assert some.tokens[: some.lengths[0]].tobytes() == block.tokens[block.lengths[0] :][: some.lengths[0]].tobytes()
+    assert (
+        some.tokens[: some.lengths[0]].tobytes()
+        == block.tokens[block.lengths[0] :][: some.lengths[0]].tobytes()
+    )
     assert len(pick(block, np.array([], dtype=np.int64)).tokens) == 0
 
 

@@ -25,7 +25,10 @@ def test_the_vocabulary_is_fixed():
 
 
 def test_encoding_keeps_every_token_and_drops_parentheses():
-    source = b"( ( ( ( ( ( ( ( ( [SM 0 ) 1 ) ( ( [MIN 2 ) ] ) ) ( ( [MAX 9 ) ] ) ) ( ( [MED 5 ) ] ) ) 7 ) 8 ) 3 ) ] )"
+    source = (
+        b"( ( ( ( ( ( ( ( ( [SM 0 ) 1 ) ( ( [MIN 2 ) ] ) ) ( ( [MAX 9 ) ] ) ) ( ( [MED "
+        b"5 ) ] ) ) 7 ) 8 ) 3 ) ] )"
+    )
     assert decode(encode(source)) == "[SM 0 1 [MIN 2 ] [MAX 9 ] [MED 5 ] 7 8 3 ]"
     assert stranger(source) == ""
 
@@ -68,7 +71,10 @@ def test_rows_are_read(tmp_path, end):
     ("content", "said"),
     [
         (b"", r":1: the header is '', expected 'Source<TAB>Target'"),
-        (b"source,target\n" + GOOD, r":1: the header is 'source,target\\n', expected 'Source<TAB>Target'"),
+        (
+            b"source,target\n" + GOOD,
+            r":1: the header is 'source,target\\n', expected 'Source<TAB>Target'",
+        ),
         (b"\xff\xfeS\x00" + GOOD, r":1: starts with a byte order mark; save the file as UTF-8"),
         (HEADER, r":1: no rows after the header"),
         (HEADER + GOOD + GOOD[:-2], r":3: the line has no end: the file is cut off"),
@@ -79,7 +85,10 @@ def test_rows_are_read(tmp_path, end):
         (HEADER + GOOD + b"7\t10\r\n", r":3: the label is '10', expected a digit 0\.\.9"),
         (HEADER + b"7\t-1\r\n", r":2: the label is '-1', expected a digit"),
         (HEADER + b"7\t\r\n", r":2: the label is '', expected a digit"),
-        (HEADER + b"( 7 & )\t7\r\n", r":2: word 3 is '&', expected a digit, \[MIN, \[MAX, \[MED, \[SM, \] or a paren"),
+        (
+            HEADER + b"( 7 & )\t7\r\n",
+            r":2: word 3 is '&', expected a digit, \[MIN, \[MAX, \[MED, \[SM, \] or a paren",
+        ),
         (HEADER + GOOD + b"( \xe9 )\t7\r\n", r":3: byte 0xe9 at column 3 is not UTF-8"),
         (HEADER + "( ٣ )\t3\r\n".encode(), r":2: word 2 is '٣'"),
         (HEADER + "7\t٣\r\n".encode(), r":2: the label is '٣', expected a digit"),
@@ -88,10 +97,16 @@ def test_rows_are_read(tmp_path, end):
             HEADER + b"] 2 3 [MAX\t3\r\n",
             r":2: not one well-formed expression; with its lists worked out it reads \] 2 3",
         ),
-        (HEADER + GOOD + b"[MAX 2 3 ] [MIN 1 2 ]\t3\r\n", r":3: not one well-formed expression; .* it reads 3 1$"),
+        (
+            HEADER + GOOD + b"[MAX 2 3 ] [MIN 1 2 ]\t3\r\n",
+            r":3: not one well-formed expression; .* it reads 3 1$",
+        ),
         (HEADER + b"2 3 4\t2\r\n", r":2: not one well-formed expression; .* it reads 2 3 4$"),
         (HEADER + b"[SM 1 [MAX ] ]\t1\r\n", r":2: a list without arguments, \[MAX \]$"),
-        (HEADER + GOOD + b"[MAX 2 3 ]\t7\r\n", r":3: the label is 7, but the expression is worth 3$"),
+        (
+            HEADER + GOOD + b"[MAX 2 3 ]\t7\r\n",
+            r":3: the label is 7, but the expression is worth 3$",
+        ),
         (HEADER + b"\t3\r\n", r":2: 0 lists are opened and 0 closed in 0 tokens"),
     ],
 )
@@ -109,7 +124,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place", ["", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000"]
+    "place",
+    ["", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000"],
 )
 def test_files_are_found_where_the_release_has_them(official, place):
     root = official(place=place)
@@ -121,10 +137,14 @@ def test_files_are_found_where_the_release_has_them(official, place):
 
 def test_missing_files_are_named(official, tmp_path):
     with pytest.raises(
-        DataError, match=r"nowhere: no basic_train\.tsv here or in listops-1000, lra_release/listops-10"
+        DataError,
+        match=r"nowhere: no basic_train\.tsv here or in listops-1000, lra_release/listops-10",
     ):
         find_files(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"basic_test\.tsv: missing; the official release has basic_train\.tsv, basic"):
+    with pytest.raises(
+        DataError,
+        match=r"basic_test\.tsv: missing; the official release has basic_train\.tsv, basic",
+    ):
         find_files(official(test=None))
 
 
@@ -138,14 +158,21 @@ def test_the_order_of_places_does_not_mix_two_releases(official):
 @given(st.text(alphabet="MINAXEDS[]() 059", max_size=24))
 def test_the_fast_check_agrees_with_looking_at_each_word(noise):
     words = {"(", ")", "]", *"0123456789", "[MIN", "[MAX", "[MED", "[SM"}
-    for text in (noise, f"( ( [MIN 3 ) {noise} ) ] )", noise.replace("[", "[MIN ").replace("M", "[SM ")):
+    for text in (
+        noise,
+        f"( ( [MIN 3 ) {noise} ) ] )",
+        noise.replace("[", "[MIN ").replace("M", "[SM "),
+    ):
         assert (stranger(text.encode()) == "") == words.issuperset(text.split())
 
 
 def test_values_agree_with_a_recursive_evaluator():
     source = random.Random(0)
     for _ in range(300):
-        tree = [source.choice(OPERATORS), *(draw_tree(source, 2, 6, 12) for _ in range(source.randint(1, 40)))]
+        tree = [
+            source.choice(OPERATORS),
+            *(draw_tree(source, 2, 6, 12) for _ in range(source.randint(1, 40))),
+        ]
         assert value(encode(parenthesised(tree).encode())) == plain_value(tree)
 
 

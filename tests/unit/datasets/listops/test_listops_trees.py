@@ -1,4 +1,6 @@
-"""Drawing trees: exactly the official law, the same bits everywhere. Seeds are fixed, so no test fails by chance."""
+"""Drawing trees: exactly the official law, the same bits everywhere. Seeds are fixed, so no test
+fails by chance.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ UNLIKELY = 1e-3
 
 def draw(shape: Shape, count: int, stream: int = 0) -> Block:
     drawn = [draw_block(shape, stream, number) for number in range(count)]
-    return Block(*(np.concatenate([getattr(one, part) for one in drawn]) for part in ("tokens", "lengths", "labels")))
+    return Block(
+        *(
+            np.concatenate([getattr(tree, part) for tree in drawn])
+            for part in ("tokens", "lengths", "labels")
+        )
+    )
 
 
 def trees_of(block: Block) -> list[Tree]:
@@ -43,7 +50,9 @@ def digest(block: Block) -> str:
 
 
 def length_law(shape: Shape) -> np.ndarray:
-    """Probability of each length below `max_length`, not conditioned on being kept: sums of independent lengths."""
+    """Probability of each length below `max_length`, not conditioned on being kept: sums of
+    independent lengths.
+    """
     size = shape.max_length
     law = np.zeros(size)
     law[1] = 1.0
@@ -63,7 +72,9 @@ def test_lengths_and_the_share_of_kept_trees_follow_the_exact_law():
     law = length_law(OFFICIAL)[501:]
     kept = law.sum()
     assert 1 / kept == pytest.approx(12.084, abs=0.001)
-    assert abs(len(seen) - kept * blocks * TRIES) < 3.5 * np.sqrt(kept * (1 - kept) * blocks * TRIES)
+    assert abs(len(seen) - kept * blocks * TRIES) < 3.5 * np.sqrt(
+        kept * (1 - kept) * blocks * TRIES
+    )
     edges = np.searchsorted(law.cumsum() / kept, np.linspace(0, 1, 31)[1:-1])
     bins = np.concatenate([[0], edges, [len(law)]])
     expected = np.add.reduceat(law, bins[:-1]) / kept * len(seen)
@@ -100,7 +111,9 @@ def nodes(tree: Tree) -> Iterable[list]:
 
 
 def widths(tree: Tree) -> Iterable[object]:
-    """Arguments of the first operator below the root, or none: one per tree, since samples must be independent."""
+    """Arguments of the first operator below the root, or none: one per tree, since samples must
+    be independent.
+    """
     return [next((len(node) - 1 for node in [*nodes(tree)][1:]), 0)]
 
 
@@ -117,7 +130,7 @@ def leaves(tree: Tree) -> Iterable[object]:
 
 def facts(fact, trees: list[Tree]) -> list[object]:
     found = [fact(tree) for tree in trees]
-    return found if not isinstance(found[0], list) else [one for many in found for one in many]
+    return found if not isinstance(found[0], list) else [tree for many in found for tree in many]
 
 
 def same_law(first: list[object], second: list[object]) -> float:
@@ -136,7 +149,9 @@ def test_digits_operators_and_their_arguments_are_uniform():
     counts = np.bincount(roots, minlength=END_ID)
     assert chisquare(counts[1:11]).pvalue > UNLIKELY
     assert chisquare(counts[FIRST_OPERATOR:END_ID]).pvalue > UNLIKELY
-    assert abs(counts[FIRST_OPERATOR:].sum() / len(roots) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(roots))
+    assert abs(counts[FIRST_OPERATOR:].sum() / len(roots) - 0.25) < 4 * np.sqrt(
+        0.25 * 0.75 / len(roots)
+    )
     widths = np.array([len(tree) - 1 for tree in trees_of(block) if isinstance(tree, list)])
     assert chisquare(np.bincount(widths, minlength=10)[2:]).pvalue > UNLIKELY
 
@@ -152,15 +167,25 @@ def test_limits_are_kept():
 
 
 def test_giving_up_long_trees_early_changes_no_tree_that_is_kept():
-    """A block draws fewer words where it gives trees up, so compare laws: lengths below a limit, limit or not."""
-    wide = draw(Shape(seed=5, min_length=20, max_length=1000, max_depth=7, max_args=10), 150).lengths
+    """A block draws fewer words where it gives trees up, so compare laws: lengths below a limit,
+    limit or not.
+    """
+    wide = draw(
+        Shape(seed=5, min_length=20, max_length=1000, max_depth=7, max_args=10), 150
+    ).lengths
     tight = draw(Shape(seed=6, min_length=20, max_length=60, max_depth=7, max_args=10), 150).lengths
     assert same_law(wide[wide < 60].tolist(), tight.tolist()) > UNLIKELY
 
 
 def test_a_block_depends_on_seed_stream_and_number():
     blocks = [
-        digest(draw_block(Shape(seed=seed, min_length=20, max_length=60, max_depth=5, max_args=5), stream, number))
+        digest(
+            draw_block(
+                Shape(seed=seed, min_length=20, max_length=60, max_depth=5, max_args=5),
+                stream,
+                number,
+            )
+        )
         for seed, stream, number in [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
     ]
     assert blocks[0] == blocks[1]
@@ -183,10 +208,13 @@ def test_the_bits_do_not_depend_on_the_cpu():
         "assert not any(umath.__cpu_features__[name] for name in umath.__cpu_dispatch__)\n"
         "from subquad_datasets.listops.trees import Shape, draw_block\n"
         "import hashlib\n"
-        "block = draw_block(Shape(seed=0, min_length=500, max_length=2000, max_depth=10, max_args=10), 0, 0)\n"
+        "block = draw_block(Shape(seed=0, min_length=500, max_length=2000, "
+        "max_depth=10, max_args=10), 0, 0)\n"
         "parts = (block.tokens, block.lengths.astype('<i8'), block.labels)\n"
         "print(hashlib.sha256(b''.join(part.tobytes() for part in parts)).hexdigest())\n"
     )
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(optional)}
-    run = subprocess.run([sys.executable, "-c", code, *sys.path], env=environment, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, *sys.path], env=environment, capture_output=True, text=True
+    )
     assert run.stdout.strip() == digest(draw_block(OFFICIAL, 0, 0)), run.stderr

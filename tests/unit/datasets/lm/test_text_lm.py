@@ -1,15 +1,15 @@
-"""Language modelling on text files: layouts, windows, each token scored once, bad input, what is learnt where."""
+"""Language modelling on text files: layouts, windows, each token scored once, bad input, what is
+learnt where.
+"""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import json
 import lzma
 import math
 import os
-import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from splits import KEY
 
-from subquad.data import NO_LABEL, Split, TestKey, check_copies
+from subquad.data import NO_LABEL, Split
 from subquad.errors import DataError
 from subquad_datasets.lm import PLUGIN, Config
 from subquad_datasets.lm.dataset import TextLm
 from subquad_datasets.lm.windows import Windows
 from subquad_datasets.packed import PackedColumn, PackedWriter
 
-KEY = TestKey("text-lm", "test of the data set")
 TEXT = "".join(f"line {number} of a text.\n" for number in range(200))
 
 Make = Callable[..., TextLm]
@@ -38,7 +38,10 @@ Make = Callable[..., TextLm]
 def make(tmp_path: Path) -> Make:
     def made(**params: Any) -> TextLm:
         given = {"path": str(tmp_path / "data"), "context": 8, **params}
-        return TextLm(Config.model_validate({name: value for name, value in given.items() if value}), tmp_path / "root")
+        return TextLm(
+            Config.model_validate({name: value for name, value in given.items() if value}),
+            tmp_path / "root",
+        )
 
     (tmp_path / "data").mkdir()
     return made
@@ -144,7 +147,12 @@ def test_files_of_one_text_are_joined_by_the_end_token(make: Make, tmp_path: Pat
 
 
 def test_the_tokenizer_is_learnt_on_train_alone(make: Make, tmp_path: Path):
-    write(tmp_path / "data", train_txt="a b b\n" * 20, valid_txt="b c zebra\n" * 9, test_txt="a zebra\n" * 9)
+    write(
+        tmp_path / "data",
+        train_txt="a b b\n" * 20,
+        valid_txt="b c zebra\n" * 9,
+        test_txt="a zebra\n" * 9,
+    )
     words = make(tokenizer="word")
     spec = words.describe()
     assert spec.vocab_size == 6
@@ -177,7 +185,9 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
     (tmp_path / "starts.txt").write_text("ab\n\nthe start of a text\n")
     split = dataset.open_file(tmp_path / "other.txt", labelled=True)
     assert scored(split, dataset.describe().text) == "A text to score,\nof two lines"
-    batch = dataset.open_file(tmp_path / "starts.txt", labelled=False).fetch(np.arange(3), epoch=0, seed=0)
+    batch = dataset.open_file(tmp_path / "starts.txt", labelled=False).fetch(
+        np.arange(3), epoch=0, seed=0
+    )
     assert batch["keep"].sum(axis=1).tolist() == [3, 1, 8]
     assert batch["inputs"][:, 0].tolist() == [1, 1, ord("f") + 2]
     assert dataset.describe().text(batch["inputs"][2]) == "f a text"
@@ -197,14 +207,19 @@ def test_bad_input(make: Make, tmp_path: Path):
     with pytest.raises(DataError, match=r"dataset\.params\.path: .*nowhere is not there"):
         make(path=str(tmp_path / "nowhere")).prepare()
     write(data, train_txt=TEXT, valid_txt="tiny")
-    with pytest.raises(DataError, match=r"has train\.txt, valid\.txt, but no file for test, such as test\.txt"):
+    with pytest.raises(
+        DataError, match=r"has train\.txt, valid\.txt, but no file for test, such as test\.txt"
+    ):
         make().prepare()
     write(data, test_txt="")
     with pytest.raises(DataError, match=r"test\.txt:1: the file is empty"):
         make(context=2).prepare()
     with pytest.raises(DataError, match=r"test\.txt:1: the file is empty"):
         make(path=str(data / "test.txt")).prepare()
-    with pytest.raises(DataError, match=r"dataset\.params\.context: validation has 4 tokens, fewer than a window of 8"):
+    with pytest.raises(
+        DataError,
+        match=r"dataset\.params\.context: validation has 4 tokens, fewer than a window of 8",
+    ):
         make().describe()
     (data / "train.txt").write_bytes(b"\xef\xbb\xbfa\n")
     with pytest.raises(DataError, match=r"train\.txt:1: starts with a byte order mark"):
@@ -214,46 +229,25 @@ def test_bad_input(make: Make, tmp_path: Path):
         with pytest.raises(DataError, match=r"train\.txt:4: byte 0xc3 is not UTF-8"):
             make(tokenizer=tokenizer).describe()
     (data / "train.txt").rename(data / "train.txt.xz")
-    with pytest.raises(DataError, match=r"train\.txt\.xz:1: the compressed file is damaged or cut off"):
+    with pytest.raises(
+        DataError, match=r"train\.txt\.xz:1: the compressed file is damaged or cut off"
+    ):
         make().describe()
     assert not list((tmp_path / "root").rglob("*.part"))
-
-
-def test_a_file_that_stands_for_two_splits_is_told(make: Make, tmp_path: Path):
-    text = hashlib.shake_256(b"text").hexdigest(2000)
-    write(tmp_path / "data", train_txt=text, valid_txt=text[:1000].upper(), test_txt=text)
-    dataset = make()
-    with pytest.raises(DataError, match="500 of 500 TEST samples are exact copies of training samples"):
-        check_copies(dataset, dataset.prepared_test(), validation=True)
-
-
-def test_generated(tmp_path: Path):
-    dataset = TextLm(Config(train_size=30, validation_size=5, test_size=5, context=32), tmp_path)
-    spec = dataset.describe()
-    assert spec.notes == ("stand-in data: generated texts of invented words",)
-    assert spec.equal_length
-    assert len({scored(dataset.split(name, KEY), spec.text) for name in ("validation", "test")}) == 2
-    split = dataset.load("train")
-    again = pickle.loads(pickle.dumps(split))  # noqa: S301  (made here)
-    batches = [one.fetch(np.array([3, 1]), epoch=2, seed=1) for one in (split, again)]
-    assert all((batches[0][name] == batches[1][name]).all() for name in batches[0])
-    assert spec.arrays.keys() == batches[0].keys()
-    assert PLUGIN.build == f"{TextLm.__module__}:{TextLm.__name__}"
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"context": 8, "stride": 9}, "stride 9 is more than context 8: some tokens had no score"),
-        ({"path": "x", "test_fraction": 0.5, "validation_fraction": 0.5}, "leave nothing to train on"),
-        ({"path": "x", "train_size": 9}, "train_size 9 has no effect with path x: leave it at 500, or use path null"),
         (
-            {"test_fraction": 0.2},
-            "test_fraction 0.2 has no effect with path null: leave it at 0.05, or use path other than null",
+            {"path": "x", "test_fraction": 0.5, "validation_fraction": 0.5},
+            "leave nothing to train on",
         ),
         (
             {"vocab_size": 400},
-            "vocab_size 400 has no effect with tokenizer byte: leave it at null, or use tokenizer other than byte",
+            "vocab_size 400 has no effect with tokenizer byte: leave it at null, "
+            "or use tokenizer other than byte",
         ),
     ],
 )
@@ -265,7 +259,7 @@ def test_parameters(given: dict[str, Any], told: str):
 def test_tables_tell_texts_and_tokenizers_apart():
     asked = [{}, {"path": "a/input.txt.xz"}, {"path": "wiki", "tokenizer": "word"}]
     asked += [{"path": "x.txt", "tokenizer": "bpe", "vocab_size": 512}]
-    labels = [Config.model_validate(given).label() for given in asked]
+    labels = [PLUGIN.label(Config.model_validate(given)) for given in asked]
     assert labels == ["text-lm", "input", "wiki-word", "x-bpe512"]
 
 
@@ -274,7 +268,9 @@ def test_another_process_makes_the_same_bytes(make: Make, tmp_path: Path):
     write(tmp_path / "data", book_txt=TEXT)
     here = make(tokenizer="bpe", vocab_size=300)
     here.prepare()
-    config = json.dumps({"path": str(tmp_path / "data"), "context": 8, "tokenizer": "bpe", "vocab_size": 300})
+    config = json.dumps(
+        {"path": str(tmp_path / "data"), "context": 8, "tokenizer": "bpe", "vocab_size": 300}
+    )
     code = (
         "import sys; from pathlib import Path; from subquad_datasets.lm import Config\n"
         "from subquad_datasets.lm.dataset import TextLm\n"
@@ -293,12 +289,13 @@ def test_another_process_makes_the_same_bytes(make: Make, tmp_path: Path):
 GROWTH = """
 import resource, sys
 from pathlib import Path
-from subquad_datasets.lm import Config
+from subquad_datasets.lm import PLUGIN, Config
 from subquad_datasets.lm.dataset import TextLm
 dataset = TextLm(Config(path=sys.argv[1]), Path(sys.argv[2]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 dataset.prepare()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, dataset.facts["train"]["tokens"])
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(grown // 1024, dataset.facts["train"]["tokens"])
 """
 
 

@@ -35,17 +35,23 @@ def _image_of() -> Callable[..., np.ndarray]:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Release:
-    """`release(form="text" | "array", folders=2, each=10)`: the path of `lra_release`; labels alternate."""
+    """`release(form="text" | "array", folders=2, each=10)`: the path of `lra_release`; labels
+    alternate.
+    """
     image = pytest.importorskip("PIL.Image", reason="writes PNG files")
 
-    def _release(form: str = "text", folders: int = 2, each: int = 10, leaf: str = "curv_contour_length_14") -> Path:
+    def _release(
+        form: str = "text", folders: int = 2, each: int = 10, leaf: str = "curv_contour_length_14"
+    ) -> Path:
         root = tmp_path / "lra_release" / "lra_release" / "pathfinder32" / leaf
         (root / "metadata").mkdir(parents=True)
         for folder in range(folders):
             (root / "imgs" / str(folder)).mkdir(parents=True)
             rows = [metadata_row(folder, number, number % 2) for number in range(each)]
             for number in range(each):
-                image.fromarray(image_of(folder, number)).save(root / "imgs" / str(folder) / f"sample_{number}.png")
+                image.fromarray(image_of(folder, number)).save(
+                    root / "imgs" / str(folder) / f"sample_{number}.png"
+                )
             path = root / "metadata" / f"{folder}.npy"
             if form == "text":
                 path.write_text("".join(" ".join(row) + "\n" for row in rows))
@@ -58,12 +64,22 @@ def release(tmp_path: Path) -> Release:
 
 @pytest.fixture
 def pathfinder(tmp_path: Path) -> Callable[..., Pathfinder]:
-    """`pathfinder(**params)`: the data set; generated ones are small and easy unless told otherwise."""
+    """`pathfinder(**params)`: the data set; generated ones are small and easy unless told
+    otherwise.
+    """
 
     def _pathfinder(**params: object) -> Pathfinder:
-        small = {"difficulty": "easy", "train_size": 12, "validation_size": 4, "test_size": 6, "processes": 1}
+        small = {
+            "difficulty": "easy",
+            "train_size": 12,
+            "validation_size": 4,
+            "test_size": 6,
+            "processes": 1,
+        }
         given = params if "path" in params else {**small, **params}
-        given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+        given = {
+            key: str(value) if isinstance(value, Path) else value for key, value in given.items()
+        }
         return Pathfinder(Config.model_validate(given), tmp_path / "root")
 
     return _pathfinder

@@ -6,22 +6,16 @@ import pickle
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from splits import KEY, everything
 
-from subquad.data import TestKey
 from subquad.errors import DataError
-from subquad_datasets.pathfinder import PLUGIN, Config, worker
+from subquad_datasets.pathfinder import PLUGIN, worker
 from subquad_datasets.pathfinder import dataset as module
+from subquad_datasets.pathfinder.drawing import drawing
 from subquad_datasets.pathfinder.generate import draw_images
-from subquad_datasets.pathfinder.parameters import drawing
 from subquad_datasets.pathfinder.pixels import PixelSplit, write_pixels
 
 DISCS = "where the two discs stand says something about the label: see the reference disc positions"
-KEY = TestKey("lra-pathfinder", "test of the data set")
-
-
-def everything(split) -> dict[str, np.ndarray]:
-    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
 
 
 def test_shifted_pixels_are_all_real(pathfinder):
@@ -29,47 +23,39 @@ def test_shifted_pixels_are_all_real(pathfinder):
     dataset.prepare()
     spec, rows = dataset.describe(), everything(dataset.split("train"))
     assert rows["inputs"].shape == (12, spec.max_len) == (12, 1024)
-    assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
+    assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [
+        np.int64,
+        np.bool_,
+        np.int64,
+    ]
     assert (rows["inputs"].min(), rows["inputs"].max()) == (1, 256)
     assert rows["keep"].all()
-    assert (spec.target, spec.vocab_size, spec.num_classes, spec.equal_length) == ("class", 257, 2, True)
+    assert (spec.target, spec.vocab_size, spec.num_classes, spec.equal_length) == (
+        "class",
+        257,
+        2,
+        True,
+    )
     assert spec.class_names == ("apart", "connected")
     assert spec.sizes == {"train": 12, "validation": 4, "trainval": 16}
-    assert spec.notes == ("Pathfinder 32, easy", "stand-in data: generated Pathfinder, not the official files", DISCS)
+    assert spec.notes == (
+        "Pathfinder 32, easy",
+        "stand-in data: generated Pathfinder, not the official files",
+        DISCS,
+    )
     assert rows["labels"].sum() == 6
 
 
 def test_official_pixels_count_black_as_padding(pathfinder):
-    shifted, official = (everything(pathfinder(pixels=rule).split("validation")) for rule in ("shifted", "official"))
+    shifted, official = (
+        everything(pathfinder(pixels=rule).split("validation")) for rule in ("shifted", "official")
+    )
     assert np.array_equal(shifted["inputs"] - 1, official["inputs"])
     assert np.array_equal(official["keep"], official["inputs"] > 0)
     assert 0.1 < official["keep"].mean() < 0.5
     spec = pathfinder(pixels="official").describe()
     assert (spec.vocab_size, spec.equal_length) == (256, False)
     assert spec.notes[-1] == "black pixels count as padding, as in the published code"
-
-
-def test_train_and_validation_are_the_two_parts_of_trainval(pathfinder):
-    dataset = pathfinder()
-    train, validation, both = (everything(dataset.split(name)) for name in ("train", "validation", "trainval"))
-    for key in ("inputs", "labels"):
-        assert np.array_equal(np.concatenate([train[key], validation[key]]), both[key])
-
-
-def test_larger_splits_only_append_images(pathfinder):
-    few, many = pathfinder(), pathfinder(train_size=20, validation_size=9, test_size=10)
-    for name in ("train", "validation", "test"):
-        one, other = (everything(dataset.split(name, KEY)) for dataset in (few, many))
-        for key in ("inputs", "labels"):
-            assert np.array_equal(one[key], other[key][: len(one[key])])
-
-
-def test_the_test_split_is_sealed_and_shares_no_image_with_training(pathfinder):
-    dataset = pathfinder()
-    with pytest.raises(DataError, match="the test split is sealed"):
-        dataset.split("test")
-    training = {row.tobytes() for row in everything(dataset.split("trainval"))["inputs"]}
-    assert not training & {row.tobytes() for row in everything(dataset.split("test", KEY))["inputs"]}
 
 
 def test_prepared_images_are_the_generators(pathfinder):
@@ -101,7 +87,9 @@ def test_an_interrupted_preparation_is_started_anew(pathfinder, monkeypatch):
 def test_a_process_that_dies_is_named(pathfinder, monkeypatch):
     monkeypatch.setattr(worker.sys, "executable", "false")
     monkeypatch.setitem(worker.IMAGES_IN_BLOCK, 32, 4)
-    with pytest.raises(DataError, match="a generating process died; try again, or with processes 1"):
+    with pytest.raises(
+        DataError, match="a generating process died; try again, or with processes 1"
+    ):
         pathfinder(processes=2).prepare()
 
 
@@ -117,7 +105,9 @@ def test_splits_travel_by_name_and_damage_is_named(tmp_path):
     with pytest.raises(DataError, match="6 images, 5 labels"):
         PixelSplit(tmp_path, "x", "official")
     (tmp_path / "x.pixels.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match=r"x.pixels.npy: missing or damaged .*; prepare the data again"):
+    with pytest.raises(
+        DataError, match=r"x.pixels.npy: missing or damaged .*; prepare the data again"
+    ):
         PixelSplit(tmp_path, "x", "official")
 
 
@@ -130,14 +120,6 @@ def test_writing_refuses_what_does_not_fit(tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValidationError, match=r"train_size .* has no effect with path .*, or use path null"):
-        Config(path="here", train_size=5)
-    with pytest.raises(ValidationError, match="split google has no effect with path null"):
-        Config(split="google")
-    with pytest.raises(ValidationError, match=r"split_seed .* has no effect with split google: leave it at 0"):
-        Config(path="here", split="google", split_seed=1)
-    with pytest.raises(ValidationError, match="resolution\n  Input should be 32, 64, 128 or 256"):
-        Config(resolution=100)  # pyright: ignore[reportArgumentType]
     assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
 
 

@@ -1,6 +1,7 @@
 """`subquad data shard`: from folders and archives, parallel, stopped and taken up, refused."""
 
 import hashlib
+import io
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
 from sharded import jpeg, picture_folder, shard_folder, tar_of
 
 from subquad.cli.main import main
 from subquad.errors import DataError
 from subquad_datasets.shards.index import read_index
 from subquad_datasets.shards.source import chosen_classes, find_pictures
+from subquad_datasets.shards.write import _ending
 
 
 def sums(folder):
@@ -32,10 +35,26 @@ def pictures(tmp_path):
 
 def test_a_folder_becomes_shards(pictures, tmp_path, capsys):
     assert (
-        main(["data", "shard", str(pictures), str(tmp_path / "out"), "--split", "train", "--size", "8", "--jobs", "1"])
+        main(
+            [
+                "data",
+                "shard",
+                str(pictures),
+                str(tmp_path / "out"),
+                "--split",
+                "train",
+                "--size",
+                "8",
+                "--jobs",
+                "1",
+            ]
+        )
         == 0
     )
-    assert capsys.readouterr().out == f"{tmp_path / 'out'}: 30 samples of 3 classes in 4 shards, split train\n"
+    assert (
+        capsys.readouterr().out
+        == f"{tmp_path / 'out'}: 30 samples of 3 classes in 4 shards, split train\n"
+    )
     assert (tmp_path / "out" / "classes.txt").read_text() == "n00\nn01\nn02\n"
     found = {}
     for shard in sorted((tmp_path / "out").glob("*.tar")):
@@ -54,14 +73,22 @@ def test_samples_are_in_random_order(pictures, tmp_path):
     assert np.abs(np.diff(labels)).sum() > 10
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves files open
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # it leaves files open
 def test_webdataset_reads_them_as_its_own(pictures, tmp_path):
     webdataset = pytest.importorskip("webdataset")
     folder = shard_folder(pictures, tmp_path / "out", size=10)
     shards = [str(path) for path in sorted(folder.glob("*.tar"))]
-    read = list(webdataset.WebDataset(shards, shardshuffle=False).decode("pil").to_tuple("__key__", "jpg", "cls"))
+    read = list(
+        webdataset.WebDataset(shards, shardshuffle=False)
+        .decode("pil")
+        .to_tuple("__key__", "jpg", "cls")
+    )
     assert len(read) == 30
-    assert all(image.mode == "RGB" and key.startswith(f"n{label:02d}/") for key, image, label in read)
+    assert all(
+        image.mode == "RGB" and key.startswith(f"n{label:02d}/") for key, image, label in read
+    )
 
 
 @pytest.mark.ci
@@ -94,12 +121,36 @@ def test_a_stopped_call_is_taken_up(pictures, tmp_path):
     assert (out / "train-00000.tar").stat().st_mtime_ns == before
 
 
+def test_what_a_kill_left_of_an_index_goes_away(pictures, tmp_path):
+    folder = shard_folder(pictures, tmp_path / "out", size=8)
+    whole = sums(folder)
+    (folder / "train-00001.tar.index").rename(folder / ".train-00001.tar.index.01234567.tmp")
+    assert sums(shard_folder(pictures, folder, size=8)) == whole
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "webp", "jpg"])
+def test_a_picture_in_a_shard_is_named_by_what_it_is(ending):
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "JPEG" if ending == "jpg" else ending)
+    assert _ending(stream.getvalue()) == ending
+
+
 @pytest.mark.ci
 def test_a_killed_call_is_taken_up(tmp_path):
     pictures = picture_folder(tmp_path / "pictures", each=600)
     whole = sums(shard_folder(pictures, tmp_path / "whole", size=4))
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "subquad.cli.main", "data", "shard", str(pictures), str(out), "--split", "train"]
+    command = [
+        sys.executable,
+        "-m",
+        "subquad.cli.main",
+        "data",
+        "shard",
+        str(pictures),
+        str(out),
+        "--split",
+        "train",
+    ]
     command += ["--size", "4", "--jobs", "2"]
     process = subprocess.Popen(command)
     while not list(out.glob("*.index")) and process.poll() is None:
@@ -114,12 +165,23 @@ def test_a_killed_call_is_taken_up(tmp_path):
 
 
 def test_the_archives_of_ilsvrc_are_read_in_place(tmp_path):
-    inner = {f"n0{label}.tar": tar_of({f"n0{label}_{i}.JPEG": jpeg(label, i) for i in range(4)}) for label in range(2)}
+    inner = {
+        f"n0{label}.tar": tar_of({f"n0{label}_{i}.JPEG": jpeg(label, i) for i in range(4)})
+        for label in range(2)
+    }
     train = tmp_path / "ILSVRC2012_img_train.tar"
     train.write_bytes(tar_of(inner))
     found = find_pictures(train)
-    assert [one.key for one in found[:5]] == ["n00/n00_0", "n00/n00_1", "n00/n00_2", "n00/n00_3", "n01/n01_0"]
-    assert [one.read() for one in found] == [jpeg(label, i) for label in range(2) for i in range(4)]
+    assert [sample.key for sample in found[:5]] == [
+        "n00/n00_0",
+        "n00/n00_1",
+        "n00/n00_2",
+        "n00/n00_3",
+        "n01/n01_0",
+    ]
+    assert [sample.read() for sample in found] == [
+        jpeg(label, i) for label in range(2) for i in range(4)
+    ]
     assert list(tmp_path.iterdir()) == [train]
 
 
@@ -130,8 +192,10 @@ VALIDATION = {f"ILSVRC2012_val_0000000{i}.JPEG": jpeg(i % 2, i) for i in (2, 1, 
     "labels",
     [
         "n01\nn00\nn01\n",
-        "ILSVRC2012_val_00000003.JPEG n01\nILSVRC2012_val_00000001.JPEG n01\nILSVRC2012_val_00000002.JPEG n00\n",
-        "ImageId,PredictionString\nILSVRC2012_val_00000001,n01 1 2 3 4\nILSVRC2012_val_00000002,n00 1 2 3 4 n00 5 6 7\n"
+        "ILSVRC2012_val_00000003.JPEG n01\nILSVRC2012_val_00000001.JPEG "
+        "n01\nILSVRC2012_val_00000002.JPEG n00\n",
+        "ImageId,PredictionString\nILSVRC2012_val_00000001,n01 1 2 3 "
+        "4\nILSVRC2012_val_00000002,n00 1 2 3 4 n00 5 6 7\n"
         "ILSVRC2012_val_00000003,n01 3 4 5 6\n",
     ],
 )
@@ -139,7 +203,7 @@ def test_the_validation_archive_has_its_classes_in_a_file(tmp_path, labels):
     (tmp_path / "val.tar").write_bytes(tar_of(VALIDATION))
     (tmp_path / "labels").write_text(labels)
     found = find_pictures(tmp_path / "val.tar", tmp_path / "labels")
-    assert [(one.kind, one.key) for one in found] == [
+    assert [(sample.kind, sample.key) for sample in found] == [
         ("n00", "ILSVRC2012_val_00000002"),
         ("n01", "ILSVRC2012_val_00000001"),
         ("n01", "ILSVRC2012_val_00000003"),
@@ -150,7 +214,17 @@ def test_another_split_takes_the_classes_that_are_there(pictures, tmp_path):
     out = shard_folder(pictures, tmp_path / "out")
     (tmp_path / "val.tar").write_bytes(tar_of(VALIDATION))
     (tmp_path / "labels").write_text("n02\nn00\nn02\n")
-    arguments = ["data", "shard", str(tmp_path / "val.tar"), str(out), "--split", "val", "--jobs", "1", "--labels"]
+    arguments = [
+        "data",
+        "shard",
+        str(tmp_path / "val.tar"),
+        str(out),
+        "--split",
+        "val",
+        "--jobs",
+        "1",
+        "--labels",
+    ]
     assert main([*arguments, str(tmp_path / "labels")]) == 0
     assert sorted(read_index(out / "val-00000.tar").rows["label"].tolist()) == [0, 2, 2]
     assert len(list(out.glob("train-*.tar"))) == 5
@@ -158,7 +232,17 @@ def test_another_split_takes_the_classes_that_are_there(pictures, tmp_path):
 
 def test_some_classes_only(pictures, tmp_path):
     (tmp_path / "classes").write_text("n02 tench\nn00\n")
-    arguments = ["data", "shard", str(pictures), str(tmp_path / "out"), "--split", "train", "--jobs", "1", "--classes"]
+    arguments = [
+        "data",
+        "shard",
+        str(pictures),
+        str(tmp_path / "out"),
+        "--split",
+        "train",
+        "--jobs",
+        "1",
+        "--classes",
+    ]
     assert main([*arguments, str(tmp_path / "classes")]) == 0
     assert (tmp_path / "out" / "classes.txt").read_text() == "n00\nn02\n"
     rows = read_index(tmp_path / "out" / "train-00000.tar").rows
@@ -176,9 +260,13 @@ def test_what_cannot_be_sharded_is_refused_in_one_line(pictures, tmp_path, capsy
     out, file, empty = tmp_path / "out", tmp_path / "file", tmp_path / "empty"
     empty.mkdir()
     file.write_text("n00\nn0\n")
-    assert "needs <class>/*.jpg, *.jpeg, *.png, or tars of them" in refused(capsys, empty, out, "--split", "train")
+    assert "needs <class>/*.jpg, *.jpeg, *.png, *.gif, *.webp, or tars of them" in refused(
+        capsys, empty, out, "--split", "train"
+    )
     assert "no folder and no plain tar" in refused(capsys, file, out, "--split", "train")
-    assert "--labels has no effect with a folder" in refused(capsys, pictures, out, "--split", "val", "--labels", file)
+    assert "--labels has no effect with a folder" in refused(
+        capsys, pictures, out, "--split", "val", "--labels", file
+    )
     told = refused(capsys, pictures, out, "--split", "train", "--classes", file)
     assert f"{file}: class n0 is not among the 3 there are; did you mean 'n00'?" in told
     assert not out.exists()
@@ -222,7 +310,9 @@ def test_a_link_that_somebody_left_beside_a_shard_is_not_written_through(picture
 
 def test_two_pictures_of_one_key_are_refused(pictures):
     (pictures / "n00" / "n00_1.png").write_bytes(b"")
-    with pytest.raises(DataError, match="2 pictures would have the key n00/n00_1: rename all but one"):
+    with pytest.raises(
+        DataError, match="2 pictures would have the key n00/n00_1: rename all but one"
+    ):
         find_pictures(pictures)
 
 
@@ -231,7 +321,10 @@ def test_two_pictures_of_one_key_are_refused(pictures):
     [
         ("", "1: holds no class"),
         ("n00\nn01\nn00\n", "3: class n00 is on line 1 already"),
-        ("n00\nn\0\n", "2: NUL byte at column 2; the file is binary or damaged"),
+        (
+            "n00\nn\0\n",
+            "2: NUL byte at column 2; the file is binary or damaged, or UTF-16 .* save it as UTF-8",
+        ),
     ],
 )
 def test_a_class_list_is_refused(tmp_path, text, reason):
@@ -243,7 +336,9 @@ def test_a_class_list_is_refused(tmp_path, text, reason):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_picture_that_may_not_be_read_is_named(pictures, tmp_path, capsys):
     (pictures / "n01" / "n01_3.JPEG").chmod(0)
-    assert "n01_3.JPEG: Permission denied" in refused(capsys, pictures, tmp_path / "out", "--split", "train")
+    assert "n01_3.JPEG: Permission denied" in refused(
+        capsys, pictures, tmp_path / "out", "--split", "train"
+    )
 
 
 def test_indices_are_written_for_shards_of_others(pictures, tmp_path, capsys):
@@ -251,7 +346,19 @@ def test_indices_are_written_for_shards_of_others(pictures, tmp_path, capsys):
     before = sums(out)
     for path in out.glob("*.index"):
         path.unlink()
-    assert main(["data", "index", f"{out}/train-{{00000..00001}}.tar", f"{out}/train-00002.tar", "--jobs", "1"]) == 0
+    assert (
+        main(
+            [
+                "data",
+                "index",
+                f"{out}/train-{{00000..00001}}.tar",
+                f"{out}/train-00002.tar",
+                "--jobs",
+                "1",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == "30 samples in 3 shards\n"
     assert sums(out) == before
 
@@ -261,7 +368,9 @@ def test_shards_in_an_object_store_are_indexed_there(pictures, tmp_path, bucket,
     out = shard_folder(pictures, tmp_path / "out", size=10)
     for path in out.glob("*.tar"):
         bucket.client.upload_file(str(path), bucket.name, f"lab/{path.name}")
-    assert main(["data", "index", f"{bucket.storage}/train-{{00000..00001}}.tar", "--jobs", "1"]) == 0
+    assert (
+        main(["data", "index", f"{bucket.storage}/train-{{00000..00001}}.tar", "--jobs", "1"]) == 0
+    )
     assert main(["data", "index", f"{bucket.storage}/train-*2.tar", "--jobs", "1"]) == 0
     assert capsys.readouterr().out == "20 samples in 2 shards\n10 samples in 1 shards\n"
     for path in out.glob("*.index"):

@@ -1,4 +1,6 @@
-"""Series from CSV, Parquet and NPZ: layouts, splits, targets, statistics, and what is refused with its line."""
+"""Series from CSV, Parquet and NPZ: layouts, splits, targets, statistics, and what is refused
+with its line.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ import pytest
 from pyarrow import csv as arrow
 from pyarrow import parquet
 from pydantic import ValidationError
+from splits import KEY, batch
 
-from subquad.data import NO_LABEL, Dataset, SplitName, TestKey, check_copies
+from subquad.data import NO_LABEL
 from subquad.errors import DataError
-from subquad_datasets.table import Config
+from subquad_datasets.table import PLUGIN, Config
 from subquad_datasets.table.dataset import Table
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.dataset import UeaDataset
 
-KEY = TestKey("table", "test of the data set")
 Make = Callable[..., Table]
 ROWS = "id,t,a,b,label,split\n"
 
@@ -38,11 +40,6 @@ def make(file: Path, tmp_path: Path) -> Make:
         return Table(Config.model_validate({"path": str(file), **params}), tmp_path / "root")
 
     return _make
-
-
-def batch(dataset: Dataset, name: SplitName) -> dict[str, np.ndarray]:
-    split = dataset.split(name, KEY if name == "test" else None)
-    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
 
 
 def series(count: int, length: int = 3, seed: int = 0, classes: str = "xy") -> dict[str, list[Any]]:
@@ -75,7 +72,12 @@ def test_rows_become_padded_series_with_statistics_of_train(make: Make, file: Pa
     assert (found["labels"].tolist(), test["labels"].tolist()) == ([1, 0], [0])
     assert test["inputs"].shape == (1, 2, 2)
     spec = dataset.describe()
-    assert (spec.class_names, spec.max_len, spec.channels, spec.target) == (("run", "walk"), 2, 2, "class")
+    assert (spec.class_names, spec.max_len, spec.channels, spec.target) == (
+        ("run", "walk"),
+        2,
+        2,
+        "class",
+    )
     assert dataset.load("test").notes == ("1 of 1 TEST series clipped to 2 steps",)
 
 
@@ -105,7 +107,13 @@ def test_windows_of_an_npz_are_the_same_series(make: Make, file: Path, tmp_path:
 
 def test_lengths_and_arrays_for_splits_of_an_npz(make: Make, tmp_path: Path):
     splits = np.array(["train", "train", "validation", "test"])
-    np.savez(tmp_path / "w.npz", x=np.arange(12.0).reshape(4, 3), y=np.arange(4) % 2, lengths=[3, 2, 1, 3], part=splits)
+    np.savez(
+        tmp_path / "w.npz",
+        x=np.arange(12.0).reshape(4, 3),
+        y=np.arange(4) % 2,
+        lengths=[3, 2, 1, 3],
+        part=splits,
+    )
     dataset = make(path=str(tmp_path / "w.npz"), split="part", normalize=False)
     assert batch(dataset, "train")["inputs"][:, :, 0].tolist() == [[0, 1, 2], [3, 4, 0]]
     assert batch(dataset, "validation")["inputs"][:, :, 0].tolist() == [[6, 0, 0]]
@@ -116,13 +124,17 @@ def test_order_of_rows_is_that_of_time(make: Make, file: Path):
     columns = series(8)
     write(file, columns)
     expected = batch(make(time="t", test_fraction=0.3), "trainval")
-    order = np.lexsort((np.random.default_rng(0).permutation(24), [int(one[1:]) for one in columns["id"]]))
+    order = np.lexsort(
+        (np.random.default_rng(0).permutation(24), [int(value[1:]) for value in columns["id"]])
+    )
     write(file, {name: [values[row] for row in order] for name, values in columns.items()})
     found = batch(make(time="t", test_fraction=0.3), "trainval")
     assert np.array_equal(expected["inputs"], found["inputs"])
     dates = [f"2020-01-{1 + t:02}T00:00" for t in columns["t"]]
     write(file, {**columns, "t": dates})
-    assert np.array_equal(batch(make(time="t", test_fraction=0.3), "trainval")["inputs"], expected["inputs"])
+    assert np.array_equal(
+        batch(make(time="t", test_fraction=0.3), "trainval")["inputs"], expected["inputs"]
+    )
 
 
 def test_a_folder_with_a_file_for_each_split(make: Make, tmp_path: Path):
@@ -134,17 +146,20 @@ def test_a_folder_with_a_file_for_each_split(make: Make, tmp_path: Path):
     assert dataset.describe().sizes == {"train": 6, "validation": 4, "trainval": 10}
     assert len(batch(dataset, "test")["labels"]) == 2
     assert dataset.describe().notes == ()
-    assert Config(path=str(folder)).label() == "parts"
+    assert PLUGIN.label(Config(path=str(folder))) == "parts"
 
 
 def test_parts_are_drawn_by_class_and_groups_stay_together(make: Make, file: Path):
     columns = series(40, length=1)
-    columns["who"] = [f"person{int(one[1:]) % 10}" for one in columns["id"]]
-    columns["a"] = [float(int(one[1:]) % 10) for one in columns["id"]]
+    columns["who"] = [f"person{int(value[1:]) % 10}" for value in columns["id"]]
+    columns["a"] = [float(int(value[1:]) % 10) for value in columns["id"]]
     write(file, columns)
     given = {"channels": ("a", "b"), "test_fraction": 0.2, "normalize": False}
     grouped, plain = make(group="who", **given), make(**given)
-    people = [set(batch(grouped, name)["inputs"][:, 0, 0].tolist()) for name in ("train", "validation", "test")]
+    people = [
+        set(batch(grouped, name)["inputs"][:, 0, 0].tolist())
+        for name in ("train", "validation", "test")
+    ]
     assert set.union(*people) == set(range(10))
     assert sum(map(len, people)) == 10
     assert np.bincount(batch(plain, "test")["labels"]).tolist() == [4, 4]
@@ -159,16 +174,25 @@ def test_numbers_are_described_by_train_and_may_be_missing(make: Make, file: Pat
     columns["split"] = ["train"] * 8 + ["test"] * 2
     write(file, columns)
     dataset = make(
-        target="values", labels=("wind", "rain"), channels=("a", "b"), split="split", validation_fraction=0.25
+        target="values",
+        labels=("wind", "rain"),
+        channels=("a", "b"),
+        split="split",
+        validation_fraction=0.25,
     )
     spec = dataset.describe()
-    assert spec.values == {"wind": pytest.approx((3.5, np.arange(8).std())), "rain": pytest.approx((13 / 7, 0.989743))}
+    assert spec.values == {
+        "wind": pytest.approx((3.5, np.arange(8).std())),
+        "rain": pytest.approx((13 / 7, 0.989743)),
+    }
     assert (spec.target, spec.lengths["values"], spec.sizes["validation"]) == ("values", 2, 2)
     labels = batch(dataset, "trainval")["labels"]
     assert labels.dtype == np.float32
     assert np.isnan(labels[0, 1])
     scores = dataset.reference_scores(dataset.split("test", KEY))["mean"]
-    assert scores["mae"] == pytest.approx(np.mean([np.mean([4.5, 5.5]), np.mean([abs(3 - 13 / 7), abs(1 - 13 / 7)])]))
+    assert scores["mae"] == pytest.approx(
+        np.mean([np.mean([4.5, 5.5]), np.mean([abs(3 - 13 / 7), abs(1 - 13 / 7)])])
+    )
 
 
 def test_several_labels_and_their_commoner_answers(make: Make, file: Path):
@@ -176,39 +200,50 @@ def test_several_labels_and_their_commoner_answers(make: Make, file: Path):
     columns["red"], columns["big"] = [1, 1, 1, 0, 1, 1, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
     columns["split"] = ["train"] * 8 + ["test"] * 2
     write(file, columns)
-    dataset = make(target="multilabel", labels=("red", "big"), channels=("a",), split="split", validation_fraction=0.25)
+    dataset = make(
+        target="multilabel",
+        labels=("red", "big"),
+        channels=("a",),
+        split="split",
+        validation_fraction=0.25,
+    )
     spec = dataset.describe()
     assert (spec.class_names, spec.num_classes, spec.target) == (("red", "big"), 2, "multilabel")
     scores = dataset.reference_scores(dataset.split("test", KEY))["majority"]
     assert scores == {
-        "mean_average_precision": 0.5, "macro_f1": pytest.approx((2 / 3 + 0) / 2), "micro_f1": 0.5, "exact_match": 0.5,
-    }  # fmt: skip
+        "mean_average_precision": 0.5,
+        "macro_f1": pytest.approx((2 / 3 + 0) / 2),
+        "micro_f1": 0.5,
+        "exact_match": 0.5,
+    }
 
 
 def test_gaps_are_filled_where_asked(make: Make, file: Path):
-    rows = "p,1,x,train\np,,x,train\np,?,x,train\np,4,x,train\nq,NA,y,train\nq,2,y,train\nr,1,x,test\n"
+    rows = (
+        "p,1,x,train\np,,x,train\np,?,x,train\np,4,x,train\nq,NA,y,train\nq,2,y,train\nr,1,x,test\n"
+    )
     file.write_text("id,a,label,part\n" + rows)
     dataset = make(missing="interpolate", normalize=False, split="part")
     assert batch(dataset, "trainval")["inputs"][:, :, 0].tolist() == [[1, 2, 3, 4], [2, 2, 0, 0]]
     assert dataset.describe().notes == ("3 TRAIN values interpolated",)
-    with pytest.raises(DataError, match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate"):
+    with pytest.raises(
+        DataError,
+        match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate",
+    ):
         make(split="part").describe()
-
-
-def test_copies_in_the_test_part_are_kept_out_by_the_cut(make: Make, file: Path):
-    columns = series(10)
-    doubled = {name: values + values for name, values in columns.items()}
-    doubled["id"] = columns["id"] + [f"copy{one}" for one in columns["id"]]
-    write(file, doubled)
-    dataset = make(time="t", test_fraction=0.3)
-    assert check_copies(dataset, dataset.prepared_test(), validation=True) == ()
 
 
 def test_files_of_a_user_need_neither_splits_nor_labels(make: Make, file: Path, tmp_path: Path):
     columns = series(8)
-    write(file, {**columns, "split": ["test" if one == "s7" else "train" for one in columns["id"]]})
+    write(
+        file,
+        {**columns, "split": ["test" if value == "s7" else "train" for value in columns["id"]]},
+    )
     dataset = make(time="t", split="split")
-    write(tmp_path / "new.csv", {name: values for name, values in series(2, seed=1).items() if name != "label"})
+    write(
+        tmp_path / "new.csv",
+        {name: values for name, values in series(2, seed=1).items() if name != "label"},
+    )
     unlabelled = dataset.open_file(tmp_path / "new.csv", labelled=False)
     assert unlabelled.labels.tolist() == [NO_LABEL] * 2
     write(tmp_path / "new.csv", series(2, seed=1))
@@ -225,7 +260,9 @@ def test_a_uea_problem_written_as_csv_gives_the_same_arrays(make: Make, tmp_path
     for part, name in (("trainval", "train"), ("test", "test")):
         whole = batch(raw, part)
         number, step = np.nonzero(whole["keep"])
-        columns = {f"c{c}": whole["inputs"][number, step, c].astype(np.float64).tolist() for c in range(12)}
+        columns = {
+            f"c{c}": whole["inputs"][number, step, c].astype(np.float64).tolist() for c in range(12)
+        }
         labels = [names[whole["labels"][n]] for n in number]
         write(folder / f"{name}.csv", {"id": [f"s{n}" for n in number], **columns, "label": labels})
     table = make(path=str(folder))
@@ -233,7 +270,8 @@ def test_a_uea_problem_written_as_csv_gives_the_same_arrays(make: Make, tmp_path
         expected, found = batch(uea, part), batch(table, part)
         assert np.array_equal(found["labels"], expected["labels"])
         assert np.array_equal(found["keep"], expected["keep"])
-        np.testing.assert_allclose(found["inputs"], expected["inputs"], atol=2e-6)  # raw values went through float32
+        # raw values went through float32
+        np.testing.assert_allclose(found["inputs"], expected["inputs"], atol=2e-6)
 
 
 REFUSED = [
@@ -244,24 +282,52 @@ REFUSED = [
     ("id,a,label\np,1,x\np,one,x\n", {}, r"walks\.csv:3: column 'a': 'one' is not a number"),
     ("id,a,label\np,1,x\np,inf,x\n", {}, r"walks\.csv:3: column 'a': inf is not finite"),
     ("id,a,label\np,1,x\n,2,x\n", {}, r"walks\.csv:3: column 'id' is empty"),
-    ("id,a,label\np,1,x\nq,2,x\np,3,x\n", {}, r"walks\.csv:4: series 'p' comes again; put its rows together, or give"),
-    ("id,a,label\np,1,x\np,2,y\n", {}, r"walks\.csv:3: column 'label' is y, but x before in its series"),
+    (
+        "id,a,label\np,1,x\nq,2,x\np,3,x\n",
+        {},
+        r"walks\.csv:4: series 'p' comes again; put its rows together, or give",
+    ),
+    (
+        "id,a,label\np,1,x\np,2,y\n",
+        {},
+        r"walks\.csv:3: column 'label' is y, but x before in its series",
+    ),
     ("id,a,label\np,1,x\np,2,x\n", {"time": "a"}, r"no column is left for channels"),
-    ("id,a,t,label\np,1,1,x\np,1,1,x\n", {"time": "t"}, r"walks\.csv:3: t 1 is there twice in a series"),
-    ("id,a,lable\np,1,x\n", {}, r"dataset.params.labels: .*walks\.csv:1: no column 'label'; .*did you mean 'lable'\?"),
+    (
+        "id,a,t,label\np,1,1,x\np,1,1,x\n",
+        {"time": "t"},
+        r"walks\.csv:3: t 1 is there twice in a series",
+    ),
+    (
+        "id,a,lable\np,1,x\n",
+        {},
+        r"dataset.params.labels: .*walks\.csv:1: no column 'label'; .*did you mean 'lable'\?",
+    ),
     (
         "id,a,label,s\np,1,x,train\nq,2,x,tset\n",
         {"split": "s", "test_fraction": None},
         r"walks\.csv:3: column 's' has 'tset', must be",
     ),
-    ("id,a,label,s\np,1,x,train\n", {"split": "s", "test_fraction": None}, r"no series of split test in column 's'"),
-    ("id,a,label\np,1,1\nq,2,1\nr,3,1\n", {"target": "values"}, r"walks\.csv: 'label' has one value in TRAIN"),
+    (
+        "id,a,label,s\np,1,x,train\n",
+        {"split": "s", "test_fraction": None},
+        r"no series of split test in column 's'",
+    ),
+    (
+        "id,a,label\np,1,1\nq,2,1\nr,3,1\n",
+        {"target": "values"},
+        r"walks\.csv: 'label' has one value in TRAIN",
+    ),
     (
         "id,a,label\np,1,1\nq,2,3\nr,3,1\n",
         {"target": "multilabel"},
         r"walks\.csv:3: column 'label': 3; labels of target multilabel must be 0, 1 or missing",
     ),
-    ("id,a,label\np,1,x\n", {"test_fraction": None}, r"nothing says which series are the test split; give a test file"),
+    (
+        "id,a,label\np,1,x\n",
+        {"test_fraction": None},
+        r"nothing says which series are the test split; give a test file",
+    ),
     (
         "id,a,label,s\np,1,x,train\n",
         {"split": "s"},
@@ -272,7 +338,11 @@ REFUSED = [
 
 HEAD = "id,t,a,label\n"
 REFUSED += [
-    (HEAD + "p,1,1,x\np,x7,2,x\np,3,3,x\n", {"time": "t"}, r"walks\.csv:3: column 't': 'x7' is text, and 2 others"),
+    (
+        HEAD + "p,1,1,x\np,x7,2,x\np,3,3,x\n",
+        {"time": "t"},
+        r"walks\.csv:3: column 't': 'x7' is text, and 2 others",
+    ),
     (HEAD + "p,1,1,x\np,nan,2,x\n", {"time": "t"}, r"walks\.csv:3: column 't': 'nan' is missing"),
     (HEAD + "p,1,1,x\np,,2,x\n", {"time": "t"}, r"walks\.csv:3: column 't' is empty"),
     ("id,a,label\np,1,1\nq,2,01\n", {}, r"walks\.csv:3: column 'label': '01' and '1' look alike"),
@@ -280,15 +350,25 @@ REFUSED += [
     ("id,a,label\n1,1,x\n01,2,x\n", {}, r"walks\.csv:3: column 'id': '01' and '1' look alike"),
     ('id,a,label\np,"1,000",x\n', {}, r"walks\.csv:2: column 'a': '1,000' is not a number"),
     ("id,a,label\np,1,5,x\n", {}, r"walks\.csv:2: 4 values, the header has 3 columns"),
-    ("id;a;label\np;1;x\n", {}, r"walks\.csv:1: no column 'id'; it has id;a;label"),
-    ('id,a,label\np,1,"x\nq,2,y\nr,3,y\n', {}, r"walks\.csv:2: not CSV, from this row on: unexpected end"),
-    ('id,a,label\np,1,x\np,2,"x\nq,2,y"\n', {}, r"walks\.csv:3: column 'label': .* has a line end or NUL in it"),
+    (
+        'id,a,label\np,1,"x\nq,2,y\nr,3,y\n',
+        {},
+        r"walks\.csv:2: not CSV, from this row on: unexpected end",
+    ),
+    (
+        'id,a,label\np,1,x\np,2,"x\nq,2,y"\n',
+        {},
+        r"walks\.csv:3: column 'label': .* has a line end or NUL in it",
+    ),
     ('id,a,label\np,1,"x"\n"q\nr",2,y\n', {}, r"walks\.csv:3: column 'id': .* has a line end"),
     ("id,a,label\np,1,x\0\nq,2,y\n", {}, r"walks\.csv:2: column 'label': .* NUL in it"),
     ("id,a,label\np,1e300,x\n", {}, r"walks\.csv:2: column 'a': 1e\+300 is too large for float32"),
     ("id,a,label\np,true,x\np,1,x\n", {}, r"walks\.csv:2: column 'a': 'true' is not a number"),
-    ("\ufeffid,a,label\np,1,x\n", {}, r"walks\.csv:1: starts with a byte order mark"),
-    ("id,a,label\np,1,x\rq,2,y\n", {}, r"walks\.csv:2: not CSV, from this row on: new-line character"),
+    (
+        "id,a,label\np,1,x\rq,2,y\n",
+        {},
+        r"walks\.csv:2: not CSV, from this row on: new-line character",
+    ),
 ]
 
 
@@ -320,7 +400,7 @@ def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make: Make, fil
     told = make(test_fraction=0.3, channels=("a",)).files_read()
     assert told[0] == "walks.csv: CSV in UTF-8, 4 rows of 4 series, none left out"
     assert "columns that are not read: note" in told
-    assert "values with line ends: there are some, so rows are not lines" in told
+    assert "rows are not lines: some values have line ends in them, or lines are empty" in told
 
 
 def test_channels_are_those_of_train_by_name(make: Make, tmp_path: Path):
@@ -350,7 +430,9 @@ def test_true_and_false_and_times_are_the_same_in_parquet(make: Make, file: Path
     columns = {name: [values[row] for row in order] for name, values in columns.items()}
     write(file, columns)
     write(tmp_path / "w.parquet", columns)
-    found = [make(path=str(path), time="t", test_fraction=0.3) for path in (file, tmp_path / "w.parquet")]
+    found = [
+        make(path=str(path), time="t", test_fraction=0.3) for path in (file, tmp_path / "w.parquet")
+    ]
     first, second = (batch(dataset, "trainval") for dataset in found)
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert [dataset.files_read()[1] for dataset in found] == ["rows in the order of t: dates"] * 2
@@ -367,7 +449,9 @@ def test_a_part_that_is_a_link_to_nowhere_is_not_left_out(make: Make, tmp_path: 
         make(path=str(folder), time="t").describe()
     (folder / "validation.csv").unlink()
     write(folder / "Validation.csv", series(6))
-    with pytest.raises(DataError, match=r"Validation\.csv: such a file is called validation\.csv; rename it"):
+    with pytest.raises(
+        DataError, match=r"Validation\.csv: such a file is called validation\.csv; rename it"
+    ):
         make(path=str(folder), time="t").describe()
 
 
@@ -385,21 +469,51 @@ def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
     [
         ({"y": [0]}, {}, r"no array 'x'; it has y"),
         ({"x": np.zeros((2, 3)), "y": [0]}, {}, r"y has shape \(1,\), x has 2 series"),
-        ({"x": np.zeros(2), "y": [0, 1]}, {}, r"x has shape \(2,\) and type float64, must be numbers with 2 or 3 axes"),
-        ({"x": np.zeros((2, 3)), "y": [0.5, 1]}, {}, r"y has shape \(2,\) and type float64, must be \(N,\) integers"),
+        (
+            {"x": np.zeros(2), "y": [0, 1]},
+            {},
+            r"x has shape \(2,\) and type float64, must be numbers with 2 or 3 axes",
+        ),
+        (
+            {"x": np.zeros((2, 3)), "y": [0.5, 1]},
+            {},
+            r"y has shape \(2,\) and type float64, must be \(N,\) integers",
+        ),
         ({"x": np.full((2, 3), np.inf), "y": [0, 1]}, {}, r"x\[0\]: a value is not finite"),
         ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: channel 1 is missing"),
-        ({"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 4]}, {}, r"lengths\[1\] is not 1 to 3"),
-        ({"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 2.5]}, {}, r"lengths .* must be whole numbers"),
+        (
+            {"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 4]},
+            {},
+            r"lengths\[1\] is not 1 to 3",
+        ),
+        (
+            {"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 2.5]},
+            {},
+            r"lengths .* must be whole numbers",
+        ),
         ({"x": np.zeros((2, 3)), "y": [0, np.inf]}, {"target": "values"}, r"y\[1\]: not finite"),
-        ({"x": np.full((2, 3), 1e300), "y": [0, 1]}, {}, r"x\[0\]: a value is too large for float32"),
+        (
+            {"x": np.full((2, 3), 1e300), "y": [0, 1]},
+            {},
+            r"x\[0\]: a value is too large for float32",
+        ),
         ({"x": np.zeros((2, 3)), "y": ["1", "01"]}, {}, r"y has '1' and '01', which look alike"),
         ({"x": np.zeros((2, 3)), "y": [b"a", b"\xe9"]}, {}, r"y has bytes that are no ASCII"),
-        ({"x": np.zeros((2, 3), complex), "y": [0, 1]}, {}, r"x has .* type complex128, must be numbers"),
-        ({"x": np.zeros((2, 3)), "y": [0, 1]}, {"time": "t"}, r"dataset.params.time t has no effect with an .npz file"),
+        (
+            {"x": np.zeros((2, 3), complex), "y": [0, 1]},
+            {},
+            r"x has .* type complex128, must be numbers",
+        ),
+        (
+            {"x": np.zeros((2, 3)), "y": [0, 1]},
+            {"time": "t"},
+            r"dataset.params.time t has no effect with an .npz file",
+        ),
     ],
 )
-def test_windows_that_are_refused(make: Make, tmp_path: Path, arrays: dict, params: dict[str, Any], message: str):
+def test_windows_that_are_refused(
+    make: Make, tmp_path: Path, arrays: dict, params: dict[str, Any], message: str
+):
     np.savez(tmp_path / "w.npz", **arrays)
     with pytest.raises(DataError, match=message):
         make(path=str(tmp_path / "w.npz"), test_fraction=0.5, **params).describe()
@@ -424,7 +538,10 @@ def test_pickles_and_other_files_are_not_opened(make: Make, tmp_path: Path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"labels": ("a", "b")}, "labels has 2 columns: target class has 1, or use target multilabel"),
+        (
+            {"labels": ("a", "b")},
+            "labels has 2 columns: target class has 1, or use target multilabel",
+        ),
         ({"time": "id"}, "column 'id' is named twice: give each column one meaning"),
     ],
 )

@@ -1,4 +1,6 @@
-"""What orders the rows of a series: numbers, dates of one form, text that sorts by time; anything else is refused."""
+"""What orders the rows of a series: numbers, dates of one form, text that sorts by time;
+anything else is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ GOOD = {
     "nanoseconds": ([str(1_700_000_000_000_000_000 + n) for n in range(30)], "numbers"),
     "days": ([(START + timedelta(days=n)).date().isoformat() for n in range(30)], "dates"),
     "hours": ([(START + timedelta(hours=n)).isoformat() for n in range(30)], "dates"),
-    "parts of seconds": ([str(START + timedelta(milliseconds=250 * n)) for n in range(30)], "dates"),
+    "parts of seconds": (
+        [str(START + timedelta(milliseconds=250 * n)) for n in range(30)],
+        "dates",
+    ),
     "zones": (
         [f"{(START + timedelta(hours=n + n % 3)).isoformat()}+0{n % 3}:00" for n in range(9)],
         "dates",
@@ -64,7 +69,9 @@ ODD = [
 
 @pytest.mark.parametrize(("cells", "odd", "message"), ODD)
 @pytest.mark.parametrize("place", [0, 2, -1])
-def test_what_does_not_sort_by_time_is_refused(cells: list[str], odd: str, message: str, place: int):
+def test_what_does_not_sort_by_time_is_refused(
+    cells: list[str], odd: str, message: str, place: int
+):
     given = [*cells]
     given.insert(place % (len(cells) + 1), odd)
     with pytest.raises(OddTime) as refused:

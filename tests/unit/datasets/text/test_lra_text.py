@@ -7,7 +7,6 @@ import hashlib
 import json
 import lzma
 import os
-import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from splits import KEY
 
-from subquad.data import SplitName, TestKey, check_copies
+from subquad.data import SplitName, check_copies
 from subquad.errors import DataError
 from subquad_datasets.text import PLUGIN, Config
 from subquad_datasets.text.dataset import Text
@@ -25,7 +25,6 @@ REVIEWS = {
     "neg": ["bad", "awful <br />", "no", "nöt good", "meh", "dull"],
     "pos": ["good", "great!", "fine\nlines", "very very good", "ok", "yes"],
 }
-KEY = TestKey("lra-text", "test of the data set")
 Make = Callable[..., Text]
 
 
@@ -37,7 +36,9 @@ def write_folders(root: Path, split: str, texts: dict[str, list[str]] = REVIEWS)
             (folder / f"{number}_7.txt").write_bytes(text.encode())
 
 
-def write_packed(root: Path, split: str, texts: dict[str, list[str]] = REVIEWS, opener=open, ending: str = "") -> None:
+def write_packed(
+    root: Path, split: str, texts: dict[str, list[str]] = REVIEWS, opener=open, ending: str = ""
+) -> None:
     root.mkdir(exist_ok=True)
     for name, rows in texts.items():
         with opener(root / f"{split}_{name}.jsonl{ending}", "wb") as stream:
@@ -50,7 +51,12 @@ def make(tmp_path: Path) -> Make:
     """`make(**params)`: the data set of the files in `tmp_path / "data"`."""
 
     def _make(**params: object) -> Text:
-        given = {"path": str(tmp_path / "data"), "max_len": 16, "validation_fraction": 0.34, **params}
+        given = {
+            "path": str(tmp_path / "data"),
+            "max_len": 16,
+            "validation_fraction": 0.34,
+            **params,
+        }
         return Text(Config.model_validate(given), tmp_path / "root")
 
     return _make
@@ -59,14 +65,21 @@ def make(tmp_path: Path) -> Make:
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
     write_folders(tmp_path / "data" / "aclImdb", "train")
-    write_folders(tmp_path / "data" / "aclImdb", "test", {"neg": ["poor"], "pos": ["nice, and quite long too"]})
+    write_folders(
+        tmp_path / "data" / "aclImdb",
+        "test",
+        {"neg": ["poor"], "pos": ["nice, and quite long too"]},
+    )
     return tmp_path / "data" / "aclImdb"
 
 
 def read(dataset: Text, name: SplitName) -> tuple[list[bytes], list[int]]:
     split = dataset.split(name, KEY if name == "test" else None)
     batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    rows = [bytes((row[keep] - 1).astype(np.uint8)) for row, keep in zip(batch["inputs"], batch["keep"], strict=True)]
+    rows = [
+        bytes((row[keep] - 1).astype(np.uint8))
+        for row, keep in zip(batch["inputs"], batch["keep"], strict=True)
+    ]
     assert (batch["inputs"][~batch["keep"]] == 0).all()
     return rows, batch["labels"].tolist()
 
@@ -94,7 +107,9 @@ def test_packed_files(make: Make, tmp_path: Path, opener, ending):
     assert read(make(), "trainval") == (ALL, [0] * 6 + [1] * 6)
 
 
-def test_a_test_split_of_another_size_is_labelled_when_it_is_opened(make: Make, reviews: Path, monkeypatch):
+def test_a_test_split_of_another_size_is_labelled_when_it_is_opened(
+    make: Make, reviews: Path, monkeypatch
+):
     monkeypatch.setattr("subquad_datasets.text.dataset._IMDB", {"neg": 6, "pos": 6})
     assert make().describe().notes == ()
     assert make(max_len=40).split("test", KEY).notes == (  # type: ignore[attr-defined]
@@ -106,7 +121,12 @@ def test_the_manifest_holds_one_sum_of_all_texts(make: Make, reviews: Path, tmp_
     make().describe()
     (manifest,) = (tmp_path / "root").rglob("manifest.json")
     listed = subprocess.run(
-        ["sha256sum", *sorted(str(path.relative_to(reviews / "train")) for path in reviews.glob("train/*/*.txt"))],
+        [
+            "sha256sum",
+            *sorted(
+                str(path.relative_to(reviews / "train")) for path in reviews.glob("train/*/*.txt")
+            ),
+        ],
         cwd=reviews / "train",
         capture_output=True,
         check=True,
@@ -137,7 +157,11 @@ def test_tokens_are_bytes_and_one(make: Make, reviews: Path):
     batch = make().load("trainval").fetch(np.array([3, 0]), epoch=0, seed=0)
     assert batch["inputs"].tolist()[0] == [byte + 1 for byte in "nöt good".encode()] + [0] * 7
     assert batch["inputs"].shape == (2, 16)
-    assert [batch[name].dtype for name in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
+    assert [batch[name].dtype for name in ("inputs", "keep", "labels")] == [
+        np.int64,
+        np.bool_,
+        np.int64,
+    ]
 
 
 def test_longer_texts_are_cut_and_counted(make: Make, reviews: Path):
@@ -165,59 +189,21 @@ def test_validation_is_a_stratified_part_of_train(make: Make, reviews: Path):
     assert read(make(split_seed=1), "validation") != validation
 
 
-def test_test_is_sealed_and_its_contents_do_not_reach_the_description(make: Make, reviews: Path):
-    dataset = make()
-    with pytest.raises(DataError, match="the test split is sealed"):
-        dataset.split("test")
-    assert read(dataset, "test") == ([b"poor", b"nice, and quite "], [0, 1])
-    (reviews / "test" / "pos" / "0_7.txt").write_bytes(b"\xff")
-    assert make().describe() == dataset.describe()
-    with pytest.raises(DataError, match=r"0_7\.txt:1: byte 0xff at column 1 is not UTF-8"):
-        make().prepare()
-
-
 def test_a_folder_with_train_alone_is_refused_before_training(make: Make, tmp_path: Path):
     write_folders(tmp_path / "data", "train")
     assert len(make().load("train")) == 8
-    with pytest.raises(DataError, match=r"data has neither test/<class>/\*\.txt nor test_<class>\.jsonl"):
+    with pytest.raises(
+        DataError, match=r"data has neither test/<class>/\*\.txt nor test_<class>\.jsonl"
+    ):
         make().prepare()
 
 
 def test_other_classes_in_test(make: Make, reviews: Path):
     (reviews / "test" / "pos").rename(reviews / "test" / "better")
-    with pytest.raises(DataError, match=r"TEST has the classes \['better', 'neg'\], TRAIN has \['neg', 'pos'\]"):
+    with pytest.raises(
+        DataError, match=r"TEST has the classes \['better', 'neg'\], TRAIN has \['neg', 'pos'\]"
+    ):
         make().split("test", KEY)
-
-
-def test_preparation_happens_once_and_again_after_a_change(make: Make, reviews: Path, tmp_path: Path):
-    make().prepare()
-    kept = sorted((tmp_path / "root").rglob("*.npy"))
-    times = [path.stat().st_mtime_ns for path in kept]
-    make().prepare()
-    assert sorted((tmp_path / "root").rglob("*.npy")) == kept
-    assert [path.stat().st_mtime_ns for path in kept] == times
-    file = reviews / "train" / "pos" / "0_7.txt"
-    file.write_text("better")
-    os.utime(file, ns=(0, 0))
-    assert b"better" in read(make(), "trainval")[0]
-
-
-def test_a_failed_preparation_leaves_nothing_and_a_mended_one_completes(make: Make, reviews: Path, tmp_path: Path):
-    bad = reviews / "train" / "pos" / "5_7.txt"
-    bad.write_bytes(b"line\n\xe9t\xe9")
-    with pytest.raises(DataError, match=r"5_7\.txt:2: byte 0xe9 at column 1 is not UTF-8$"):
-        make().prepare()
-    assert list((tmp_path / "root").rglob("*.npy")) == []
-    assert read(make(check_utf8=False), "trainval")[0][-1] == b"line\n\xe9t\xe9"
-    bad.write_text("mended")
-    assert read(make(), "trainval")[0][-1] == b"mended"
-
-
-def test_the_split_travels_to_loader_processes(make: Make, reviews: Path):
-    split = make(max_tokens=5).load("validation")
-    again = pickle.loads(pickle.dumps(split))  # noqa: S301  (our own bytes)
-    one, other = (each.fetch(np.arange(4), epoch=0, seed=0) for each in (split, again))
-    assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def test_a_class_with_one_text_works_for_the_fixed_protocol_only(make: Make, tmp_path: Path):
@@ -234,10 +220,19 @@ ROW = b'{"text": "fine"}\n'
     ("content", "message"),
     [
         (ROW + b"{", r"train_pos\.jsonl:2: not JSON: Expecting property name"),
-        (ROW + b'{"text": "\xff"}\n', r"train_pos\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"),
+        (
+            ROW + b'{"text": "\xff"}\n',
+            r"train_pos\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff",
+        ),
         (ROW + b"[1]\n", r"train_pos\.jsonl:2: a row must be a JSON object, not list"),
-        (ROW + b'{"review": "x"}\n', r"train_pos\.jsonl:2: no text under 'text'; the row holds \['review'\]"),
-        (ROW + b'{"text": ""}\n', r"train_pos\.jsonl:2: no text under 'text'; the row has \"\" there"),
+        (
+            ROW + b'{"review": "x"}\n',
+            r"train_pos\.jsonl:2: no text under 'text'; the row holds \['review'\]",
+        ),
+        (
+            ROW + b'{"text": ""}\n',
+            r"train_pos\.jsonl:2: no text under 'text'; the row has \"\" there",
+        ),
         (ROW + b'{"text": 5}\n', r"train_pos\.jsonl:2: no text under 'text'; the row has 5 there"),
         (b'{"text": "\\ud800"}\n', r"train_pos\.jsonl:1: 'text' holds half a surrogate pair"),
         (b"\xef\xbb\xbf" + ROW, r"train_pos\.jsonl:1: starts with a byte order mark"),
@@ -256,7 +251,9 @@ def test_a_cut_off_compressed_file(make: Make, tmp_path: Path):
     write_packed(tmp_path / "data", "train", opener=lzma.open, ending=".xz")
     path = tmp_path / "data" / "train_neg.jsonl.xz"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"train_neg\.jsonl\.xz:\d+: the compressed file is damaged or cut off"):
+    with pytest.raises(
+        DataError, match=r"train_neg\.jsonl\.xz:\d+: the compressed file is damaged or cut off"
+    ):
         make().prepare()
 
 
@@ -267,7 +264,9 @@ def test_what_cannot_be_found(make: Make, tmp_path: Path):
     with pytest.raises(DataError, match=r"train/pos: no \*\.txt files"):
         make().prepare()
     (tmp_path / "data" / "train" / "pos").rmdir()
-    with pytest.raises(DataError, match=r"has neither train/<class>/\*\.txt nor train_<class>\.jsonl"):
+    with pytest.raises(
+        DataError, match=r"has neither train/<class>/\*\.txt nor train_<class>\.jsonl"
+    ):
         make().prepare()
 
 
@@ -279,7 +278,9 @@ def test_files_that_are_there_twice(make: Make, tmp_path: Path):
     (tmp_path / "data" / "train_neg.jsonl.gz").unlink()
     (tmp_path / "data" / "train_pos.jsonl.gz").unlink()
     write_folders(tmp_path / "data", "train")
-    with pytest.raises(DataError, match=r"train is there twice, as folders of texts and as train_neg\.jsonl"):
+    with pytest.raises(
+        DataError, match=r"train is there twice, as folders of texts and as train_neg\.jsonl"
+    ):
         make().prepare()
 
 
@@ -301,8 +302,11 @@ def test_files_of_a_user(make: Make, reviews: Path, tmp_path: Path):
     split = dataset.open_file(path, labelled=True)
     assert split.labels.tolist() == [1, 0]
     assert dataset.reference_scores(split).keys() == {"majority"}
-    path.write_text('{"text": "good", "label": "fine"}\n')
-    with pytest.raises(DataError, match=r"new\.jsonl:1: label 'fine' is no class of TRAIN: neg, pos"):
+    path.write_text('{"text": "good", "label": "poss"}\n')
+    with pytest.raises(
+        DataError,
+        match=r"new\.jsonl:1: label 'poss' is no class of TRAIN: neg, pos; did you mean 'pos'\?",
+    ):
         dataset.open_file(path, labelled=True)
     path.write_text("")
     with pytest.raises(DataError, match=r"new\.jsonl:1: the file is empty"):
@@ -312,7 +316,9 @@ def test_files_of_a_user(make: Make, reviews: Path, tmp_path: Path):
 
 
 def test_parameters():
-    with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16: use max_tokens 16 or less"):
+    with pytest.raises(
+        ValidationError, match="max_tokens 20 is more than max_len 16: use max_tokens 16 or less"
+    ):
         Config(path="x", max_len=16, max_tokens=20)
     assert Config(path="x").cut == 4096
     assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
@@ -340,13 +346,6 @@ def test_the_imdb_reviews(tmp_path: Path):
     assert batch["labels"].tolist() == [0] * 10 + [1] * 10
     assert batch["inputs"].shape == (20, 1024)
     assert not batch["keep"][:, 1000:].any()
-
-
-def test_the_commonest_class_as_an_oracle(make: Make, tmp_path: Path):
-    write_folders(tmp_path / "data", "train", {"neg": ["a", "b"], "pos": ["c", "d", "e"]})
-    write_folders(tmp_path / "data", "test", {"neg": ["f"], "pos": ["g", "h", "i"]})
-    dataset = make()
-    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.75}
 
 
 @pytest.mark.parametrize("place", ["train_odd.jsonl", "test_neg.jsonl.gz"])

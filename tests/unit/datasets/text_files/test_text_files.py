@@ -1,4 +1,6 @@
-"""Texts of one's own: layouts, tokenizers, splits, files of users, and what is refused with its line."""
+"""Texts of one's own: layouts, tokenizers, splits, files of users, and what is refused with its
+line.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from splits import KEY
 
-from subquad.data import NO_LABEL, SplitName, TestKey, check_copies
+from subquad.data import NO_LABEL, SplitName, check_copies
 from subquad.errors import DataError
-from subquad_datasets.text_files import Config
+from subquad_datasets.text_files import PLUGIN, Config
 from subquad_datasets.text_files.dataset import TextFiles
 
-KEY = TestKey("text-files", "test of the data set")
 Make = Callable[..., TextFiles]
 TEXTS = {
     "train": [
@@ -48,7 +50,9 @@ def make(data: Path, tmp_path: Path) -> Make:
     return _make
 
 
-def write_json(folder: Path, fields: tuple[str, str] = ("text", "label"), texts: Any = TEXTS) -> None:
+def write_json(
+    folder: Path, fields: tuple[str, str] = ("text", "label"), texts: Any = TEXTS
+) -> None:
     for part, rows in texts.items():
         lines = [json.dumps(dict(zip(fields, row, strict=True))) for row in rows]
         (folder / f"{part}.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -71,7 +75,10 @@ def read(dataset: TextFiles, name: SplitName) -> list[tuple[str, str]]:
     split, spec = dataset.split(name, KEY if name == "test" else None), dataset.describe()
     batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
     assert spec.text is not None
-    texts = [spec.text(row[keep].tolist()) for row, keep in zip(batch["inputs"], batch["keep"], strict=True)]
+    texts = [
+        spec.text(row[keep].tolist())
+        for row, keep in zip(batch["inputs"], batch["keep"], strict=True)
+    ]
     return list(zip(texts, [spec.class_names[label] for label in batch["labels"]], strict=True))
 
 
@@ -81,7 +88,9 @@ def test_every_layout_gives_the_same_texts(make: Make, data: Path, write: Callab
     dataset = make()
     dataset.prepare()
     for name in ("train", "test"):
-        assert sorted(read(dataset, "trainval" if name == "train" else "test")) == sorted(TEXTS[name])
+        assert sorted(read(dataset, "trainval" if name == "train" else "test")) == sorted(
+            TEXTS[name]
+        )
     parts = [read(dataset, name) for name in ("train", "validation")]
     assert sorted(parts[0] + parts[1]) == sorted(TEXTS["train"])
     assert {label for _, label in parts[1]} == {"neg", "pos"}
@@ -122,7 +131,8 @@ def test_names_of_columns_and_numbers_as_classes(make: Make, data: Path):
 def test_long_texts_are_cut_and_counted(make: Make, data: Path):
     write_json(data)
     assert make(max_len=8).describe().notes == ("2 of 5 TRAIN texts cut at 8 tokens",)
-    assert Config(path=str(data), tokenizer="bpe", vocab_size=400).label() == "reviews-bpe400"
+    labelled = Config(path=str(data), tokenizer="bpe", vocab_size=400)
+    assert PLUGIN.label(labelled) == "reviews-bpe400"
 
 
 def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
@@ -135,7 +145,9 @@ def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
     one = tmp_path / "one.txt"
     one.write_text("fine")
     assert len(dataset.open_file(one, labelled=False)) == 1
-    with pytest.raises(DataError, match=r"one\.txt: a text has no class; give a \.csv or \.jsonl file"):
+    with pytest.raises(
+        DataError, match=r"one\.txt: a text has no class; give a \.csv or \.jsonl file"
+    ):
         dataset.open_file(one, labelled=True)
 
 
@@ -143,16 +155,36 @@ def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
     ("name", "content", "message"),
     [
         ("train.csv", "text,label\na,x\nb\n", r"train\.csv:3: 1 values, the header has 2 columns"),
-        ("train.csv", "text,label\na,x\n,x\n", r"train\.csv:3: no text under 'text'; the row has text, label"),
+        (
+            "train.csv",
+            "text,label\na,x\n,x\n",
+            r"train\.csv:3: no text under 'text'; the row has text, label",
+        ),
         ("train.csv", 'text,label\n"a\nb",x\nc,\n', r"train\.csv:4: no class under 'label'"),
         ("train.csv", 'text,label\n"a"b,x\n', r"train\.csv:2: not CSV"),
-        ("train.csv", "text,labels\na,x\n", r"train\.csv:2: no class under 'label'; .*did you mean 'labels'\?"),
+        (
+            "train.csv",
+            "text,labels\na,x\n",
+            r"train\.csv:2: no class under 'label'; .*did you mean 'labels'\?",
+        ),
         ("train.csv", "text,label\n", r"train\.csv:1: no rows"),
         ("train.csv", "", r"train\.csv:1: the file is empty"),
-        ("train.jsonl", '{"text": "a", "label": "x"}\n{"text": 3, "label": "x"}\n', r"train\.jsonl:2: no text under"),
-        ("train.jsonl", '{"text": "a", "label": true}\n', r"train\.jsonl:1: no class under 'label'"),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": "x"}\n{"text": 3, "label": "x"}\n',
+            r"train\.jsonl:2: no text under",
+        ),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": true}\n',
+            r"train\.jsonl:1: no class under 'label'",
+        ),
         ("train.jsonl", "no json\n", r"train\.jsonl:1: not JSON"),
-        ("test.jsonl", '{"text": "a", "label": "po"}\n', r"test\.jsonl:1: class 'po' is none of TRAIN: neg, pos; did"),
+        (
+            "test.jsonl",
+            '{"text": "a", "label": "po"}\n',
+            r"test\.jsonl:1: class 'po' is none of TRAIN: neg, pos; did",
+        ),
     ],
 )
 def test_what_is_refused(make: Make, data: Path, name: str, content: str, message: str):
@@ -164,7 +196,9 @@ def test_what_is_refused(make: Make, data: Path, name: str, content: str, messag
 
 
 def test_missing_and_double_parts(make: Make, data: Path):
-    with pytest.raises(DataError, match=r"reviews has no train/<class>/\*\.txt, train\.csv or train\.jsonl"):
+    with pytest.raises(
+        DataError, match=r"reviews has no train/<class>/\*\.txt, train\.csv or train\.jsonl"
+    ):
         make().prepare()
     write_json(data)
     write_csv(data)
@@ -172,16 +206,24 @@ def test_missing_and_double_parts(make: Make, data: Path):
         make().prepare()
     with pytest.raises(DataError, match=r"nowhere is not a folder"):
         make(path=str(data / "nowhere")).prepare()
-    with pytest.raises(ValidationError, match="text and labels are both 'text': give each a column"):
+    with pytest.raises(
+        ValidationError, match="text and labels are both 'text': give each a column"
+    ):
         Config(path="x", labels="text")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"text,label\ngood,pos\nbad,neg\nfine,Pos\n", r"train\.csv:4: class 'Pos' looks like 'pos'"),
+        (
+            b"text,label\ngood,pos\nbad,neg\nfine,Pos\n",
+            r"train\.csv:4: class 'Pos' looks like 'pos'",
+        ),
         (b'text,label\ngood,pos\n"bad,neg\nfine,pos\n', r"train\.csv:3: not CSV, from this row on"),
-        (b"text,label,label\ngood,pos,x\n", r"train\.csv:1: column name 'label' is empty or there twice"),
+        (
+            b"text,label,label\ngood,pos,x\n",
+            r"train\.csv:1: column name 'label' is empty or there twice",
+        ),
         (b"text,label\ngo\0od,pos\n", r"train\.csv:2: NUL byte at column 3"),
     ],
 )

@@ -35,6 +35,16 @@ def test_single_time_step_is_constant() -> None:
     np.testing.assert_array_equal(normalizer(np.array([[5.0, -1.0]])), [[0, 0]])
 
 
+def test_of_many_constant_channels_the_first_are_named() -> None:
+    values = np.zeros((3, 14))
+    values[:, 1:3] = np.arange(3.0)[:, None]
+    assert fit_normalizer(values).notes == [
+        "constant in TRAIN, set to 0: channel 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, ... (12 of 14)"
+    ]
+    assert fit_normalizer(values[:, :2]).notes == ["constant in TRAIN, set to 0: channel 1"]
+    assert fit_normalizer(values[:, 1:3]).notes == []
+
+
 def test_no_normalizer_leaves_values_alone() -> None:
     values = np.array([[1.5, -2.0], [3.0, 0.25]])
     np.testing.assert_array_equal(no_normalizer(2)(values), values)
@@ -45,8 +55,8 @@ def test_padding_keeps_every_step_up_to_the_limit(lengths: list[int], max_len: i
     series = [np.random.default_rng(i).normal(size=(length, 2)) for i, length in enumerate(lengths)]
     padded, keep = pad(np.concatenate(series), np.array(lengths), max_len, dtype=np.float64)
     assert padded.shape == (len(lengths), max_len, 2)
-    for row, mask, one in zip(padded, keep, series, strict=True):
-        np.testing.assert_array_equal(row[mask], one[:max_len])
+    for row, mask, values in zip(padded, keep, series, strict=True):
+        np.testing.assert_array_equal(row[mask], values[:max_len])
         np.testing.assert_array_equal(row[~mask], 0)
-        assert mask.sum() == min(len(one), max_len)
-        assert not mask[min(len(one), max_len) :].any()
+        assert mask.sum() == min(len(values), max_len)
+        assert not mask[min(len(values), max_len) :].any()

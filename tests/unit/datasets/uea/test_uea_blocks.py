@@ -1,4 +1,6 @@
-"""Whole blocks of rows, and what is kept of large files: the same arrays and errors as row by row."""
+"""Whole blocks of rows, and what is kept of large files: the same arrays and errors as row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,25 @@ def both(path, monkeypatch, **options) -> tuple[Cases, Cases]:
 
 def same(one: Cases, other: Cases) -> bool:
     arrays = ("values", "lengths", "labels", "filled")
-    return one.header == other.header and all(np.array_equal(getattr(one, a), getattr(other, a)) for a in arrays)
+    return one.header == other.header and all(
+        np.array_equal(getattr(one, a), getattr(other, a)) for a in arrays
+    )
 
 
 def test_blocks_give_the_same_arrays(tmp_path, monkeypatch):
     path = tmp_path / "a.ts"
     path.write_text(HEADER + "\r\n".join(ROWS * 7) + "\n")
     taken = []
-    monkeypatch.setattr(ts_module, "parse_block", lambda *a: taken.append(blocks.parse_block(*a)) or taken[-1])
-    fast = read_ts(path)
-    assert sum(len(one) for one in taken if one) == len(fast) - 1
-    assert same(*both(path, monkeypatch))
-    numbers = np.random.default_rng(0).standard_normal(4000) * 10.0 ** np.random.default_rng(1).integers(
-        -300, 300, 4000
+    monkeypatch.setattr(
+        ts_module, "parse_block", lambda *a: taken.append(blocks.parse_block(*a)) or taken[-1]
     )
-    path.write_text(HEADER + "".join(f"{one!r}:{-one!r}:up\n" for one in numbers.tolist()))
+    fast = read_ts(path)
+    assert sum(len(block) for block in taken if block) == len(fast) - 1
+    assert same(*both(path, monkeypatch))
+    numbers = np.random.default_rng(0).standard_normal(4000) * 10.0 ** np.random.default_rng(
+        1
+    ).integers(-300, 300, 4000)
+    path.write_text(HEADER + "".join(f"{number!r}:{-number!r}:up\n" for number in numbers.tolist()))
     assert np.array_equal(read_ts(path).values[:, 0], numbers)
 
 
@@ -88,7 +94,9 @@ def test_forms_that_only_python_reads_stay_readable(tmp_path, monkeypatch):
 
 def test_a_row_before_the_end_of_a_damaged_file_is_named_first(tmp_path):
     path = tmp_path / "a.ts.gz"
-    packed = gzip.compress((HEADER + "1,2:3,4:up\n" * 3 + "1,x:3,4:up\n" + "1,2:3,4:up\n" * 4000).encode())
+    packed = gzip.compress(
+        (HEADER + "1,2:3,4:up\n" * 3 + "1,x:3,4:up\n" + "1,2:3,4:up\n" * 4000).encode()
+    )
     path.write_bytes(packed[:-9])
     with pytest.raises(DataError, match=r"a\.ts\.gz:8: channel 1, value 2"):
         read_ts(path)
@@ -103,7 +111,10 @@ def test_a_large_file_is_read_once(tmp_path, monkeypatch):
     reads = []
     monkeypatch.setattr(dataset, "read_ts", lambda *a, **b: reads.append(a) or read_ts(*a, **b))
     again = UeaDataset(config, tmp_path / "root")
-    assert all(np.array_equal(again.load("trainval").arrays[name], found) for name, found in whole.arrays.items())
+    assert all(
+        np.array_equal(again.load("trainval").arrays[name], found)
+        for name, found in whole.arrays.items()
+    )
     assert again.describe().class_names == ("down", "up")
     assert reads == []
     (tmp_path / "P_TRAIN.ts").write_text(HEADER + "1,2:3,4:up\n5,7:6,9:down\n1,2:3,4:up\n" * 10)

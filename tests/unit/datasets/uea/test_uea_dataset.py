@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from splits import KEY
 
-from subquad.data import SplitName, TestKey
 from subquad.errors import DataError
-from subquad_datasets.uea import PLUGIN, UeaConfig
+from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.dataset import UeaDataset
 
 HEADER = "@dimensions 2\n@classLabel true up down\n@data\n"
-NAMES: tuple[SplitName, ...] = ("train", "validation", "trainval")
-KEY = TestKey("uea", "test")
 
 
 def bundled(problem: str, root: Path, **params: object) -> UeaDataset:
@@ -37,15 +35,6 @@ def test_japanese_vowels(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_japanese_vowels_test_file_is_not_its_train_file(tmp_path: Path) -> None:
-    dataset = bundled("JapaneseVowels", tmp_path)
-    test, train = dataset.load("test"), dataset.load("trainval")
-    assert len(test) == 370
-    assert test.notes == ("1 of 370 TEST series clipped to 26 steps",)
-    rows = {row.tobytes() for row in train.arrays["inputs"]}
-    assert not any(row.tobytes() in rows for row in test.arrays["inputs"])
-
-
 def test_tiny_train_keeps_every_class_in_validation(tmp_path: Path) -> None:
     dataset = bundled("BasicMotions", tmp_path)
     assert dataset.describe().sizes == {"train": 32, "validation": 8, "trainval": 40}
@@ -53,18 +42,14 @@ def test_tiny_train_keeps_every_class_in_validation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.bincount(labels), [2] * 4)
 
 
-def test_train_and_validation_divide_trainval(tmp_path: Path) -> None:
-    dataset = bundled("BasicMotions", tmp_path, split_seed=3, validation_fraction=0.3)
-    rows = {name: [row.tobytes() for row in dataset.load(name).arrays["inputs"]] for name in NAMES}
-    assert sorted(rows["train"] + rows["validation"]) == sorted(rows["trainval"])
-    again = bundled("BasicMotions", tmp_path, split_seed=3, validation_fraction=0.3)
-    other = bundled("BasicMotions", tmp_path, split_seed=4, validation_fraction=0.3)
-    assert [row.tobytes() for row in again.load("train").arrays["inputs"]] == rows["train"]
-    assert [row.tobytes() for row in other.load("train").arrays["inputs"]] != rows["train"]
-
-
 def test_statistics_are_those_of_all_of_train(tmp_path: Path) -> None:
-    arrays = bundled("BasicMotions", tmp_path).load("trainval").arrays["inputs"].reshape(-1, 6).astype(np.float64)
+    arrays = (
+        bundled("BasicMotions", tmp_path)
+        .load("trainval")
+        .arrays["inputs"]
+        .reshape(-1, 6)
+        .astype(np.float64)
+    )
     np.testing.assert_allclose(arrays.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(arrays.std(axis=0, ddof=1), 1, atol=1e-6)
 
@@ -73,12 +58,6 @@ def test_without_normalisation_the_values_are_the_files(toy) -> None:
     arrays = toy(normalize=False).load("trainval").arrays
     np.testing.assert_array_equal(arrays["inputs"][1], [[7, 9], [8, 10], [0, 0]])
     np.testing.assert_array_equal(arrays["keep"][1], [True, True, False])
-
-
-def test_padding_is_zero_after_normalisation(toy) -> None:
-    arrays = toy().load("trainval").arrays
-    np.testing.assert_array_equal(arrays["inputs"][~arrays["keep"]], 0)
-    assert (np.abs(arrays["inputs"][arrays["keep"]]) > 0).any()
 
 
 def test_longer_test_series_are_clipped_and_counted(toy) -> None:
@@ -101,23 +80,6 @@ def test_statistics_do_not_depend_on_max_len(toy) -> None:
     np.testing.assert_array_equal(short["inputs"], full["inputs"][:, :2])
 
 
-@pytest.mark.parametrize("content", [b"\0\0", None], ids=["malformed", "a folder in its place"])
-def test_describe_and_training_never_touch_the_test_file(toy, tmp_path: Path, content: bytes | None) -> None:
-    dataset = toy()
-    path = tmp_path / "data" / "Toy" / "Toy_TEST.ts"
-    path.unlink()
-    path.mkdir() if content is None else path.write_bytes(content)
-    assert dataset.describe().sizes == {"train": 2, "validation": 2, "trainval": 4}
-    assert [len(dataset.load(name)) for name in NAMES] == [2, 2, 4]
-    with pytest.raises(DataError, match=r"Toy_TEST\.ts"):
-        dataset.split("test", KEY)
-
-
-def test_test_split_is_sealed(toy) -> None:
-    with pytest.raises(DataError, match="the test split is sealed"):
-        toy().split("test")
-
-
 def test_train_only_folder_cannot_be_tested(write, tmp_path: Path) -> None:
     write("Heartbeat_train204/Heartbeat_TRAIN.ts", "1:2:up\n3:4:down\n" * 2, HEADER)
     dataset = bundled("Heartbeat_train204", tmp_path / "root", path=str(tmp_path))
@@ -128,8 +90,10 @@ def test_train_only_folder_cannot_be_tested(write, tmp_path: Path) -> None:
     assert len(dataset.load("trainval")) == 4
     with pytest.raises(
         DataError,
-        match=r"Heartbeat_train204: Heartbeat_TEST\.ts is missing, and every protocol tests on it: add the file, "
-        r"or give dataset\.params\.test_fraction=0\.3 to hold back a part of TRAIN \(stand-in data\)$",
+        match=r"Heartbeat_train204: Heartbeat_TEST\.ts is missing, and every protocol "
+        r"tests on it: add the file, "
+        r"or give dataset\.params\.test_fraction=0\.3 to hold back a part of TRAIN "
+        r"\(stand-in data\)$",
     ):
         dataset.split("test", KEY)
     with pytest.raises(DataError, match=r"Heartbeat_TEST\.ts is missing"):
@@ -140,7 +104,8 @@ def test_test_file_with_other_classes(toy, write) -> None:
     dataset = toy()
     write("data/Toy/Toy_TEST.ts", "1,2:3,4:up\n", "@classLabel true up sideways\n@data\n")
     with pytest.raises(
-        DataError, match=r"Toy_TEST\.ts: @classLabel differs .* TRAIN has \['down'\], .*\['sideways'\]$"
+        DataError,
+        match=r"Toy_TEST\.ts: @classLabel differs .* TRAIN has \['down'\], .*\['sideways'\]$",
     ):
         dataset.load("test")
 
@@ -156,13 +121,19 @@ def test_class_with_one_series_works_for_the_fixed_protocol_only(toy) -> None:
     dataset = toy(train="1,2:3,4:up\n5,6:7,9:down\n8,9:1,2:up\n")
     assert dataset.describe().sizes == {"trainval": 3}
     assert len(dataset.load("trainval")) == 3
-    with pytest.raises(DataError, match=r"class 0 has 1 training sample: too few .* use protocol: fixed"):
+    with pytest.raises(
+        DataError, match=r"class 0 has 1 training sample: too few .* use protocol: fixed"
+    ):
         dataset.load("train")
 
 
 def test_facts_that_a_reader_needs_are_noted(toy) -> None:
     header = "@classLabel true up down left\n@data\n"
-    dataset = toy(train="1,?:5,5:up\n3,4:5,5:up\n0,1:5,5:down\n3,9:5,5:down\n", header=header, missing="interpolate")
+    dataset = toy(
+        train="1,?:5,5:up\n3,4:5,5:up\n0,1:5,5:down\n3,9:5,5:down\n",
+        header=header,
+        missing="interpolate",
+    )
     assert dataset.describe().notes == (
         "no TRAIN series of class left",
         "constant in TRAIN, set to 0: channel 2",
@@ -191,12 +162,6 @@ def test_large_values_that_normalisation_brings_back_are_fine(toy) -> None:
 def test_test_values_that_overflow_are_refused(toy) -> None:
     with pytest.raises(DataError, match=rf"Toy_TEST\.ts: {TOO_LARGE}"):
         toy(test="1,2:3,1e300:up\n").load("test")
-
-
-def test_plugin_descriptor_builds_the_dataset(tmp_path: Path) -> None:
-    assert PLUGIN.build == f"{UeaDataset.__module__}:{UeaDataset.__name__}"
-    assert (PLUGIN.inputs, PLUGIN.targets, PLUGIN.api) == ("series", ("class",), 1)
-    assert PLUGIN.config is UeaConfig
 
 
 SHARED = Path(os.environ.get("SUBQUAD_REAL_DATA", "nowhere")) / "uea"

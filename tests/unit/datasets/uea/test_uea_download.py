@@ -1,4 +1,6 @@
-"""Downloads: real child processes stand in for sktime's; one test runs sktime's own against a dead address."""
+"""Downloads: real child processes stand in for sktime's; one test runs sktime's own against a
+dead address.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ WRITE = (
 
 
 def writer(target: Path, *names: str) -> list[str]:
-    return [sys.executable, "-c", WRITE, str(target.with_name(target.name + ".part") / target.name), *names]
+    return [
+        sys.executable,
+        "-c",
+        WRITE,
+        str(target.with_name(target.name + ".part") / target.name),
+        *names,
+    ]
 
 
 def leftovers(target: Path) -> list[str]:
@@ -31,7 +39,11 @@ def leftovers(target: Path) -> list[str]:
 def test_files_arrive_whole_and_once(tmp_path: Path) -> None:
     target = tmp_path / "uea" / "Epilepsy"
     download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts"))
-    assert sorted(path.name for path in target.iterdir()) == ["Epilepsy_TEST.ts", "Epilepsy_TRAIN.ts", "sha256.json"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "Epilepsy_TEST.ts",
+        "Epilepsy_TRAIN.ts",
+        "sha256.json",
+    ]
     assert leftovers(target) == ["Epilepsy"]
     download("Epilepsy", target, command=[sys.executable, "-c", "raise SystemExit('called again')"])
 
@@ -53,7 +65,10 @@ def test_file_that_changed_after_the_download_is_refused(tmp_path: Path) -> None
     path = target / "Epilepsy_TRAIN.ts"
     verify(path)
     path.write_text(ROWS[:-4])
-    with pytest.raises(DataError, match=r"Epilepsy_TRAIN\.ts: changed since it was downloaded; remove .*/Epilepsy and"):
+    with pytest.raises(
+        DataError,
+        match=r"Epilepsy_TRAIN\.ts: changed since it was downloaded; remove .*/Epilepsy and",
+    ):
         verify(path)
 
 
@@ -87,7 +102,12 @@ def test_download_without_a_test_file_is_refused(tmp_path: Path) -> None:
 def test_hanging_download_is_given_up(tmp_path: Path) -> None:
     target = tmp_path / "Epilepsy"
     with pytest.raises(DataError, match=r"could not be downloaded \(no progress for 0\.5 s\)"):
-        download("Epilepsy", target, command=[sys.executable, "-c", "import signal; signal.pause()"], stall_s=0.5)
+        download(
+            "Epilepsy",
+            target,
+            command=[sys.executable, "-c", "import signal; signal.pause()"],
+            stall_s=0.5,
+        )
     assert leftovers(target) == []
 
 
@@ -116,12 +136,16 @@ def test_unknown_problem_is_never_asked_of_the_network(tmp_path: Path) -> None:
     dataset = UeaDataset(UeaConfig(problem="Epilepsi", download=True), tmp_path)
     dataset.prepare()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(DataError, match=r"unknown uea problem 'Epilepsi'; did you mean 'Epilepsy'\?"):
+    with pytest.raises(
+        DataError, match=r"unknown uea problem 'Epilepsi'; did you mean 'Epilepsy'\?"
+    ):
         dataset.describe()
 
 
 def test_not_prepared_yet(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"uea problem 'Epilepsy' is not in .*/uea: prepare\(\) fetches it$"):
+    with pytest.raises(
+        DataError, match=r"uea problem 'Epilepsy' is not in .*/uea: prepare\(\) fetches it$"
+    ):
         UeaDataset(UeaConfig(problem="Epilepsy", download=True), tmp_path).describe()
 
 
@@ -130,6 +154,9 @@ def test_sktimes_downloader_without_a_network(tmp_path: Path, monkeypatch) -> No
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     dataset = UeaDataset(UeaConfig(problem="Epilepsy", download=True), tmp_path)
-    with pytest.raises(DataError, match=r"^uea problem 'Epilepsy' could not be downloaded \(All download strategies"):
+    with pytest.raises(
+        DataError,
+        match=r"^uea problem 'Epilepsy' could not be downloaded \(All download strategies",
+    ):
         dataset.prepare()
     assert leftovers(tmp_path / "uea" / "Epilepsy") == []

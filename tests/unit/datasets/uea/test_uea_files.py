@@ -26,8 +26,8 @@ def test_rows_without_a_class(toy, write, header, tmp_path):
     dataset = toy()
     found = dataset.open_file(write("new.ts", ROWS, header), labelled=False)
     labelled = dataset.open_file(tmp_path / "data" / "Toy" / "Toy_TEST.ts", labelled=False)
-    for one in (found, labelled):
-        assert one.labels.tolist() == [NO_LABEL, NO_LABEL]
+    for sample in (found, labelled):
+        assert sample.labels.tolist() == [NO_LABEL, NO_LABEL]
     assert np.array_equal(found.arrays["inputs"], labelled.arrays["inputs"])
 
 
@@ -35,10 +35,20 @@ def test_rows_without_a_class(toy, write, header, tmp_path):
     ("rows", "header", "labelled", "message"),
     [
         (ROWS, PLAIN, True, "2: @classLabel must be: true"),
-        ("1,2:1,2:left\n", PLAIN.replace("false", "true left right"), True, "@classLabel differs from that of TRAIN"),
+        (
+            "1,2:1,2:left\n",
+            PLAIN.replace("false", "true left right"),
+            True,
+            "@classLabel differs from that of TRAIN",
+        ),
         ("1,2\n", PLAIN.replace("dimensions 2", "dimensions 1"), False, "1 channels, TRAIN has 2"),
         ("1,2:1,2:up\n", PLAIN, False, "4: the row has 3 channels, not 2"),
-        ("1,2:1,2\n", PLAIN.replace("false", "true up down"), False, "4: the row has 1 channels, not 2"),
+        (
+            "1,2:1,2\n",
+            PLAIN.replace("false", "true up down"),
+            False,
+            "4: the row has 1 channels, not 2",
+        ),
         ("1,2:1,2\n", PLAIN.replace("false", "maybe"), False, "2: @classLabel must be: true"),
         ("", PLAIN, False, "no series after @data"),
     ],

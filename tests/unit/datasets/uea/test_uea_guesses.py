@@ -1,4 +1,6 @@
-"""What guesses score on UEA problems: the commonest class, and nearest neighbours before normalisation."""
+"""What guesses score on UEA problems: the commonest class, and nearest neighbours before
+normalisation.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from splits import KEY
 
-from subquad.data import TestKey
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea import dataset as module
 from subquad_datasets.uea.dataset import UeaDataset
 
-KEY = TestKey("uea", "test")
 PUBLISHED = {
     "ArticularyWordRecognition": 0.970,
     "AtrialFibrillation": 0.267,
@@ -44,11 +45,15 @@ def test_neighbours_are_not_searched_among_series_of_unequal_length(tmp_path: Pa
 
 def test_large_scales_decide_what_is_near(toy: Callable[..., UeaDataset]):
     # the second channel alone separates the classes, and only by its size
-    dataset = toy(train="0,0:500,500:up\n1,1:-500,-500:down\n", test="1,1:400,400:up\n0,0:-400,-400:down\n")
+    dataset = toy(
+        train="0,0:500,500:up\n1,1:-500,-500:down\n", test="1,1:400,400:up\n0,0:-400,-400:down\n"
+    )
     assert guesses(dataset) == {"majority": 0.5, "one_nn": 1.0}
 
 
-def test_a_search_that_would_take_long_is_left_out(toy: Callable[..., UeaDataset], monkeypatch: pytest.MonkeyPatch):
+def test_a_search_that_would_take_long_is_left_out(
+    toy: Callable[..., UeaDataset], monkeypatch: pytest.MonkeyPatch
+):
     dataset = toy(train="0,0:0,0:up\n1,1:1,1:down\n", test="0,1:0,0:up\n")
     monkeypatch.setattr(module, "MAX_PRODUCTS", 2 * 1 * 4)
     assert guesses(dataset) == {"majority": 0.0, "one_nn": 1.0}
@@ -57,7 +62,9 @@ def test_a_search_that_would_take_long_is_left_out(toy: Callable[..., UeaDataset
 
 
 @pytest.mark.extended
-@pytest.mark.skipif("SUBQUAD_REAL_DATA" not in os.environ, reason="reads the archive below SUBQUAD_REAL_DATA/uea")
+@pytest.mark.skipif(
+    "SUBQUAD_REAL_DATA" not in os.environ, reason="reads the archive below SUBQUAD_REAL_DATA/uea"
+)
 @pytest.mark.parametrize("problem", sorted(PUBLISHED))
 def test_published_accuracies(problem: str, tmp_path: Path):
     """One nearest neighbour, Euclidean, not normalised, as printed beside the archive's results."""

@@ -1,4 +1,6 @@
-"""sktime's loader is the reference: every file that it reads, ours reads to the very same numbers."""
+"""sktime's loader is the reference: every file that it reads, ours reads to the very same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def assert_same(path: Path, plain: Path) -> None:
     loaded: Any = load_from_tsfile(str(plain), return_data_type="nested_univ")
     frame, labels = loaded
     ours = read_ts(path)
-    columns = [np.concatenate([np.asarray(series, dtype=np.float64) for series in frame[name]]) for name in frame]
+    columns = [
+        np.concatenate([np.asarray(series, dtype=np.float64) for series in frame[name]])
+        for name in frame
+    ]
     np.testing.assert_array_equal(ours.values, np.stack(columns, axis=1))
     np.testing.assert_array_equal(ours.lengths, [len(series) for series in frame.iloc[:, 0]])
     names = np.array([name.lower() for name in ours.header.class_names])
@@ -45,7 +50,8 @@ def test_every_bundled_file_is_compared() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "name", ["JapaneseVowels_TRAIN", "JapaneseVowels_TEST", "BasicMotions_TRAIN", "BasicMotions_TEST"]
+    "name",
+    ["JapaneseVowels_TRAIN", "JapaneseVowels_TEST", "BasicMotions_TRAIN", "BasicMotions_TEST"],
 )
 def test_multivariate_bundled_files_equal_sktime(name: str) -> None:
     path = next(path for path in bundled_files() if path.stem == name)
@@ -68,4 +74,6 @@ def test_archive_files_equal_sktime(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_archive_files_are_there() -> None:
-    assert len(list(SHARED.glob("*/*.ts.xz"))) == 21, "set SUBQUAD_REAL_DATA to the folder that holds uea/"
+    assert len(list(SHARED.glob("*/*.ts.xz"))) == 21, (
+        "set SUBQUAD_REAL_DATA to the folder that holds uea/"
+    )

@@ -11,7 +11,13 @@ import pytest
 from subquad.errors import DataError
 from subquad_datasets.uea import UeaConfig, source
 from subquad_datasets.uea.dataset import UeaDataset
-from subquad_datasets.uea.source import archive_problems, bundled_problems, find_below, find_in, not_here
+from subquad_datasets.uea.source import (
+    archive_problems,
+    bundled_problems,
+    find_below,
+    find_in,
+    not_here,
+)
 
 
 def test_names_come_from_sktime() -> None:
@@ -27,7 +33,10 @@ def test_files_are_found_below_or_in_the_folder(write, tmp_path: Path) -> None:
     toy, flat = find_below(tmp_path, "Toy"), find_below(tmp_path, "Flat")
     assert toy.train == tmp_path / "Toy" / "Toy_TRAIN.ts"
     assert toy.test is None
-    assert (flat.train.name, flat.test and flat.test.name) == ("Flat_TRAIN.ts.xz", "Flat_TEST.ts.gz")
+    assert (flat.train.name, flat.test and flat.test.name) == (
+        "Flat_TRAIN.ts.xz",
+        "Flat_TEST.ts.gz",
+    )
 
 
 def test_plain_file_goes_before_a_compressed_one(write, tmp_path: Path) -> None:
@@ -51,13 +60,17 @@ def test_two_candidates_are_not_guessed_between(write, tmp_path: Path) -> None:
 def test_test_file_is_never_taken_for_train(write, tmp_path: Path) -> None:
     write("SpokenArabicDigits/SpokenArabicDigits_TEST.ts", "")
     write("SpokenArabicDigits/SpokenArabicDigits.ts", "")
-    with pytest.raises(DataError, match=r"has neither SpokenArabicDigits/SpokenArabicDigits_TRAIN\.ts nor"):
+    with pytest.raises(
+        DataError, match=r"has neither SpokenArabicDigits/SpokenArabicDigits_TRAIN\.ts nor"
+    ):
         find_below(tmp_path, "SpokenArabicDigits")
 
 
 def test_path_that_does_not_hold_the_problem(write, tmp_path: Path) -> None:
     write("Handwriting/Handwriting_TRAIN.ts", "")
-    with pytest.raises(DataError, match=r"dataset\.params\.path: .*; did you mean 'Handwriting'\?$"):
+    with pytest.raises(
+        DataError, match=r"dataset\.params\.path: .*; did you mean 'Handwriting'\?$"
+    ):
         find_below(tmp_path, "Handwritting")
     with pytest.raises(DataError, match=r"dataset\.params\.path: .*/nowhere is not a folder$"):
         find_below(tmp_path / "nowhere", "Handwriting")
@@ -73,7 +86,8 @@ def test_unknown_problem_names_the_nearest(tmp_path: Path) -> None:
     dataset = UeaDataset(UeaConfig(problem="JapaneseVowles"), tmp_path)
     with pytest.raises(
         DataError,
-        match=r"^unknown uea problem 'JapaneseVowles'; did you mean 'JapaneseVowels'\?; for files of your own "
+        match=r"^unknown uea problem 'JapaneseVowles'; did you mean 'JapaneseVowels'\?; "
+        r"for files of your own "
         r"give dataset\.params\.path=FOLDER with JapaneseVowles_TRAIN\.ts$",
     ):
         dataset.describe()
@@ -84,8 +98,10 @@ def test_known_problem_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> No
     dataset.prepare()
     with pytest.raises(
         DataError,
-        match=r"^uea problem 'FaceDetection' is not here \(only BasicMotions and JapaneseVowels ship with sktime\): "
-        r"give dataset\.params\.path=FOLDER with FaceDetection_TRAIN\.ts, or dataset\.params\.download=true$",
+        match=r"^uea problem 'FaceDetection' is not here \(only BasicMotions and "
+        r"JapaneseVowels ship with sktime\): "
+        r"give dataset\.params\.path=FOLDER with FaceDetection_TRAIN\.ts, or "
+        r"dataset\.params\.download=true$",
     ):
         dataset.describe()
 
@@ -93,7 +109,8 @@ def test_known_problem_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> No
 def test_without_sktime_the_message_says_so(monkeypatch) -> None:
     monkeypatch.setattr(source, "_sktime", lambda: None)
     with pytest.raises(
-        DataError, match=r"install sktime \(pip install 'subquad\[uea\]'\) or give dataset\.params\.path"
+        DataError,
+        match=r"install sktime \(pip install 'subquad\[uea\]'\) or give dataset\.params\.path",
     ):
         raise not_here("JapaneseVowels")
 
@@ -104,7 +121,9 @@ def test_users_own_files_need_no_sktime(monkeypatch, toy) -> None:
 
 
 def test_regression_problem_of_sktime_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Tecator_TRAIN\.ts:\d+: @targetLabel: a regression problem"):
+    with pytest.raises(
+        DataError, match=r"Tecator_TRAIN\.ts:\d+: @targetLabel: a regression problem"
+    ):
         UeaDataset(UeaConfig(problem="Tecator"), tmp_path).describe()
 
 
@@ -117,12 +136,15 @@ def test_problem_is_a_name_and_not_a_path(problem: str) -> None:
 def test_bundled_data_load_without_importing_sktime_or_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from subquad_datasets.uea import PLUGIN, UeaConfig\n"
-        "assert not {'numpy', 'torch', 'sktime', 'pandas'} & set(sys.modules), 'the descriptor is light'\n"
+        "assert not {'numpy', 'torch', 'sktime', 'pandas'} & set(sys.modules), "
+        "'the descriptor is light'\n"
         "from subquad_datasets.uea.dataset import UeaDataset\n"
         "UeaDataset(UeaConfig(problem='BasicMotions'), Path(sys.argv[1])).load('train')\n"
         "assert not {'torch', 'sktime', 'pandas'} & set(sys.modules), 'reading is light'\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

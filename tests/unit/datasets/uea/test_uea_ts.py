@@ -32,7 +32,13 @@ def test_series_follow_each_other_with_their_lengths(write) -> None:
         "1,2:3,4:UP\n5,6:7,8:Down\n",
         "1.0,2e0:+3,4.:up\n5,6:.7e1,8:down\n",
     ],
-    ids=["CRLF", "blank line, no newline at the end", "spaces", "case of the class", "number formats"],
+    ids=[
+        "CRLF",
+        "blank line, no newline at the end",
+        "spaces",
+        "case of the class",
+        "number formats",
+    ],
 )
 def test_harmless_variations_are_the_same_data(write, rows: str) -> None:
     plain = read_ts(write("plain.ts", "1,2:3,4:up\n5,6:7,8:down\n"))
@@ -41,7 +47,9 @@ def test_harmless_variations_are_the_same_data(write, rows: str) -> None:
     np.testing.assert_array_equal(other.labels, plain.labels)
 
 
-@pytest.mark.parametrize(("ending", "compress"), [(".ts.xz", lzma.compress), (".ts.gz", gzip.compress)])
+@pytest.mark.parametrize(
+    ("ending", "compress"), [(".ts.xz", lzma.compress), (".ts.gz", gzip.compress)]
+)
 def test_compressed_file_is_the_same_data(write, ending: str, compress) -> None:
     plain = write("plain.ts", "1,2:3,4:up\n5,6:7,8:down\n")
     packed = plain.with_name("packed" + ending)
@@ -50,10 +58,13 @@ def test_compressed_file_is_the_same_data(write, ending: str, compress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["% a comment", "# a comment", "text without a sign: 1,2", "2 channels", "@problemName B"]
+    "text",
+    ["% a comment", "# a comment", "text without a sign: 1,2", "2 channels", "@problemName B"],
 )
 def test_text_of_the_header_is_passed_over(write, text: str) -> None:
-    path = write("a.ts", "1,2:3,4:up\n", f"@problemName A\n{text}\n@classLabel true up down\n@data\n")
+    path = write(
+        "a.ts", "1,2:3,4:up\n", f"@problemName A\n{text}\n@classLabel true up down\n@data\n"
+    )
     np.testing.assert_array_equal(read_ts(path).values, [[1, 3], [2, 4]])
 
 
@@ -65,7 +76,9 @@ def test_long_line_and_one_step(write) -> None:
 
 def test_series_length_binds_equally_long_series_only(write) -> None:
     header = "@equalLength false\n@seriesLength 9\n@classLabel true up down\n@data\n"
-    np.testing.assert_array_equal(read_ts(write("a.ts", "1,2:up\n1,2,3:down\n", header)).lengths, [2, 3])
+    np.testing.assert_array_equal(
+        read_ts(write("a.ts", "1,2:up\n1,2,3:down\n", header)).lengths, [2, 3]
+    )
 
 
 def test_labels_are_positions_in_the_sorted_strings(write) -> None:

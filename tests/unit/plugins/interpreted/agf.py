@@ -1,4 +1,6 @@
-"""AGF's kernels against the reference in float64: values and gradients, parts, masks, number formats, strides."""
+"""AGF's kernels against the reference in float64: values and gradients, parts, masks, number
+formats, strides.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,25 @@ def inputs(batch, length, dim, dtype=torch.float32):
 
 def results(tensors, steps, keep, heads, implementation, grams=False):
     """The output, the products and all gradients, by one implementation, for random weights."""
-    tensors = [one.clone(memory_format=torch.preserve_format).requires_grad_() for one in tensors]
+    tensors = [
+        tensor.clone(memory_format=torch.preserve_format).requires_grad_() for tensor in tensors
+    ]
     left, right, value, logits, coefficients = tensors
     with using({} if implementation == "triton" else {"agf.core": implementation}) as used:
-        outputs = core(Given(left, right, value, logits, coefficients, steps, keep, heads, grams=grams))
+        outputs = core(
+            Given(left, right, value, logits, coefficients, steps, keep, heads, grams=grams)
+        )
     assert used["agf.core"] == implementation
-    outputs = [one for one in outputs if one is not None]
+    outputs = [output for output in outputs if output is not None]
     draw = torch.Generator().manual_seed(9)
-    total = sum((one.double() * torch.randn(one.shape, generator=draw)).sum() for one in outputs)
+    total = sum(
+        (output.double() * torch.randn(output.shape, generator=draw)).sum() for output in outputs
+    )
     return [*outputs, *torch.autograd.grad(total, tensors)]
 
 
 def assert_same(tensors, steps=STEPS, keep=None, heads=2, tolerance=5e-6, grams=True):
-    wide = [one.double() for one in tensors]
+    wide = [tensor.double() for tensor in tensors]
     expected = results(wide, steps, keep, heads, "reference", grams)
     assert_near(results(tensors, steps, keep, heads, "triton", grams), expected, tolerance)
 
@@ -69,25 +77,30 @@ def test_padding_anywhere_and_a_sample_of_nothing_else():
 
 def test_large_logits_do_not_overflow():
     tensors = inputs(1, 37, 4)
-    assert_same([100 * one for one in tensors[:2]] + tensors[2:])
+    assert_same([100 * tensor for tensor in tensors[:2]] + tensors[2:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_read_and_written_as_such(dtype):
     tensors = inputs(1, 35, 8, dtype)
-    assert [one.dtype for one in results(tensors, STEPS, None, 2, "triton")] == [*[dtype] * 5, torch.float32]
+    assert [result.dtype for result in results(tensors, STEPS, None, 2, "triton")] == [
+        *[dtype] * 5,
+        torch.float32,
+    ]
     assert_same(tensors, tolerance=2 * torch.finfo(dtype).eps)
 
 
 def test_any_strides_products_for_the_loss_and_outputs_full_of_nan(monkeypatch):
     tensors = inputs(2, 9, 6)
-    turned = [one.permute(2, 0, 1).contiguous().permute(1, 2, 0) for one in tensors[:4]]
+    turned = [tensor.permute(2, 0, 1).contiguous().permute(1, 2, 0) for tensor in tensors[:4]]
     fill_with_nan(monkeypatch)
     assert_same([*turned, tensors[4]])
 
 
 @pytest.mark.parametrize(
-    "params", [{"form": "uv"}, {"order": 0}, {"vector_activation": "tanh"}, {"form": "svd_scalar"}], ids=str
+    "params",
+    [{"form": "uv"}, {"order": 0}, {"vector_activation": "tanh"}, {"form": "svd_scalar"}],
+    ids=str,
 )
 def test_what_the_kernel_does_not_take_the_reference_computes(params):
     with using() as used:

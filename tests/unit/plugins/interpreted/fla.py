@@ -32,11 +32,14 @@ def _here(monkeypatch):
 
     def counted(*ends):
         return map(
-            Count, builtins.range(*(int(one.handle.data.item() if hasattr(one, "handle") else one) for one in ends))
+            Count,
+            builtins.range(
+                *(int(end.handle.data.item() if hasattr(end, "handle") else end) for end in ends)
+            ),
         )
 
     monkeypatch.setattr(Autotuner, "prune_configs", lambda self, kwargs: self.configs[:1])
-    for name in [one for one in sys.modules if one.startswith("fla.ops")]:
+    for name in [module for module in sys.modules if module.startswith("fla.ops")]:
         monkeypatch.setattr(sys.modules[name], "range", counted, raising=False)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     for one in (_RULE, _CAUSAL):
@@ -48,18 +51,21 @@ def drawn(*shape):
 
 
 def heads(length=70, width=16, values=32):
-    q, k = (F.normalize(one, dim=-1) for one in drawn(2, 1, 2, length, width))
+    q, k = (F.normalize(tensor, dim=-1) for tensor in drawn(2, 1, 2, length, width))
     return q, k, drawn(1, 2, length, values)
 
 
 def results(operation, given, forced):
     """The reference's are of float64."""
     dtype = torch.float64 if forced == "reference" else torch.float32
-    given = [one if one is None else one.to(dtype, copy=True).requires_grad_() for one in given]
+    given = [
+        tensor if tensor is None else tensor.to(dtype, copy=True).requires_grad_()
+        for tensor in given
+    ]
     with using({operation.name: forced}):
         found = operation(*given)
-    wanted = [one for one in given if one is not None]
-    weights = [drawn(*one.shape).to(one.dtype) for one in found]
+    wanted = [tensor for tensor in given if tensor is not None]
+    weights = [drawn(*tensor.shape).to(tensor.dtype) for tensor in found]
     return [*found, *torch.autograd.grad(found, wanted, weights)]
 
 
@@ -68,7 +74,14 @@ def results(operation, given, forced):
 def test_the_delta_rule(replaces, starts):
     q, k, v = heads()
     log_decay, beta = -drawn(1, 2, 70).abs(), drawn(1, 2, 70).sigmoid()
-    given = (q, k, v, drawn(1, 2, 16, 32) if starts else None, log_decay, beta if replaces else None)
+    given = (
+        q,
+        k,
+        v,
+        drawn(1, 2, 16, 32) if starts else None,
+        log_decay,
+        beta if replaces else None,
+    )
     assert_near(results(_RULE, given, "fla"), results(_RULE, given, "reference"), 1e-5)
 
 

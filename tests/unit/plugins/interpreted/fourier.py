@@ -1,4 +1,6 @@
-"""The chirp's kernel against the reference in float64: values and gradients, longer and shorter, order of numbers."""
+"""The chirp's kernel against the reference in float64: values and gradients, longer and shorter,
+order of numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,15 @@ def _here(monkeypatch):
     on_cpu(monkeypatch, _CHIRP)
 
 
-def widened(one):
-    return one.to(torch.promote_types(one.dtype, torch.float64))
+def widened(tensor):
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float64))
 
 
 def parts(tensors):
-    return [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors]
+    return [
+        torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        for tensor in tensors
+    ]
 
 
 def results(z, wave, size, real, implementation):
@@ -37,11 +42,16 @@ def results(z, wave, size, real, implementation):
         out = _CHIRP(z, wave, size, real)
     assert used == {"fourier.chirp": implementation}
     draw = torch.Generator().manual_seed(9)
-    weights, others = (torch.randn(2, *one.shape, generator=draw).to(one) for one in (out, z))
+    weights, others = (
+        torch.randn(2, *tensor.shape, generator=draw).to(tensor) for tensor in (out, z)
+    )
     weights = (weights[0] + 1j * weights[1] if out.is_complex() else weights[0]).requires_grad_()
     (first,) = torch.autograd.grad(out, z, weights, create_graph=True)
     (second,) = torch.autograd.grad(first, weights, others[0])
-    return [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in (out, first, second)]
+    return [
+        torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        for tensor in (out, first, second)
+    ]
 
 
 @pytest.mark.parametrize("real", [False, True])
@@ -50,7 +60,9 @@ def results(z, wave, size, real, implementation):
 def test_values_and_gradients(monkeypatch, shape, size, dtype, real):
     draw = torch.Generator().manual_seed(shape[1])
     z = torch.randn(shape, dtype=dtype, generator=draw).mT.contiguous().mT
-    wave = torch.randn((shape[0], min(shape[1], size)), dtype=torch.complex64, generator=draw).conj()
+    wave = torch.randn(
+        (shape[0], min(shape[1], size)), dtype=torch.complex64, generator=draw
+    ).conj()
     wave = wave if z.is_complex() else wave[0]
     expected = results(widened(z), widened(wave), size, real, "reference")
     fill_with_nan(monkeypatch)
@@ -59,7 +71,9 @@ def test_values_and_gradients(monkeypatch, shape, size, dtype, real):
 
 @pytest.mark.parametrize("sign", [False, True])
 def test_views_that_are_negated_or_conjugated_only_when_read(sign):
-    z = torch.randn(2, 5, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)).conj()
+    z = torch.randn(
+        2, 5, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)
+    ).conj()
     z, wave = (z.imag if sign else z), torch.ones(5, dtype=torch.complex64)
     assert z.is_neg() if sign else z.is_conj()
     with using({"fourier.chirp": "triton"}):

@@ -1,4 +1,6 @@
-"""What a kernel cannot handle: another form computes it and that is told once, or torch refuses it with a reason."""
+"""What a kernel cannot handle: another form computes it and that is told once, or torch refuses
+it with a reason.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,32 @@ def mask(*shape, dtype=torch.bool, device="cpu"):
 
 AGF = {**dict.fromkeys(("left", "right", "value", "logits"), of(2, 5, 4)), "coefficients": of(4)}
 GIVEN = {
-    "agf.core": {**AGF, "steps": in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit"), "keep": None, "num_heads": 2},
-    "landmarks.attention": {"q": of(2, 2, 3, 4), "k": of(2, 2, 5, 4), "v": of(2, 2, 5, 4), "mask": None, "scale": 0.7},
+    "agf.core": {
+        **AGF,
+        "steps": in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit"),
+        "keep": None,
+        "num_heads": 2,
+    },
+    "landmarks.attention": {
+        "q": of(2, 2, 3, 4),
+        "k": of(2, 2, 5, 4),
+        "v": of(2, 2, 5, 4),
+        "mask": None,
+        "scale": 0.7,
+    },
     "sfpc.fir": {"x": of(2, 5, 4), "a": of(4, 3), "matrix": "neumann", "keep": None, "fft": False},
-    "mdfwa.fusion": {"spectral": of(2, 5, 4), "banded": of(2, 5, 4), "gate": of(2, 5, 4), "bias": of(4)},
-    "fourier.chirp": {"z": of(2, 5, 3), "wave": of(5, dtype=torch.complex64), "size": 9, "real": False},
+    "mdfwa.fusion": {
+        "spectral": of(2, 5, 4),
+        "banded": of(2, 5, 4),
+        "gate": of(2, 5, 4),
+        "bias": of(4),
+    },
+    "fourier.chirp": {
+        "z": of(2, 5, 3),
+        "wave": of(5, dtype=torch.complex64),
+        "size": 9,
+        "real": False,
+    },
 }
 """Arguments that each kernel takes."""
 
@@ -67,8 +90,12 @@ def arguments(operation, changes):
 
 def all_of(operation, dtype=None, shape=None):
     """Its real tensors, in another format or of another shape."""
-    found = {name: one for name, one in GIVEN[operation].items() if torch.is_tensor(one) and one.ndim > 1}
-    return {name: one.to(dtype) if dtype else of(*shape) for name, one in found.items()}
+    found = {
+        name: tensor
+        for name, tensor in GIVEN[operation].items()
+        if torch.is_tensor(tensor) and tensor.ndim > 1
+    }
+    return {name: tensor.to(dtype) if dtype else of(*shape) for name, tensor in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -159,9 +186,17 @@ def test_what_nothing_can_compute_is_refused_with_a_reason(operation, changes, r
 @pytest.mark.parametrize("operation", GIVEN)
 def test_tensors_of_two_devices_and_values_without_keys_go_to_no_kernel(operation):
     """On the CPU torch itself may read them, beyond their ends."""
-    triton = next(one for one in OPERATIONS[operation].implementations if one.name == "triton")
+    triton = next(
+        implementation
+        for implementation in OPERATIONS[operation].implementations
+        if implementation.name == "triton"
+    )
     given = GIVEN[operation] | MASKED.get(operation, {})
-    changes = [{name: one.to("meta")} for name, one in given.items() if torch.is_tensor(one)]
+    changes = [
+        {name: tensor.to("meta")} for name, tensor in given.items() if torch.is_tensor(tensor)
+    ]
     changes += [{"v": of(2, 2, 6, 4)}] if "v" in given else []
     assert triton.takes(*arguments(operation, given))
-    assert [one for one in changes if triton.takes(*arguments(operation, given | one))] == []
+    assert [
+        change for change in changes if triton.takes(*arguments(operation, given | change))
+    ] == []

@@ -1,4 +1,6 @@
-"""SFPC's kernels against the reference in float64: values and gradients, ends, masks, number formats, strides."""
+"""SFPC's kernels against the reference in float64: values and gradients, ends, masks, number
+formats, strides.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from subquad_plugins.sfpc.fir import _FIR
 MATRICES = ["neumann", "dirichlet", "periodic", "shift", "cyclic"]
 MASKS = {
     "right": torch.arange(7) < torch.tensor([[7], [4], [0]]),
-    "gaps": torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 1]]).bool(),
+    "gaps": torch.tensor(
+        [[1, 1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 1]]
+    ).bool(),
 }
 
 
@@ -42,7 +46,9 @@ def inputs(batch, length, dim, order, dtype=torch.float32):
 @pytest.mark.parametrize(("length", "dim", "order"), [(1, 1, 3), (5, 3, 8), (37, 66, 2)])
 def test_values_and_gradients(matrix, length, dim, order):
     x, a = inputs(2, length, dim, order)
-    assert_near(results(x, a, matrix, None, ""), results(x.double(), a.double(), matrix, None, "reference"))
+    assert_near(
+        results(x, a, matrix, None, ""), results(x.double(), a.double(), matrix, None, "reference")
+    )
 
 
 @pytest.mark.parametrize("matrix", MATRICES)
@@ -51,14 +57,16 @@ def test_each_sample_ends_at_its_last_real_token(matrix, mask):
     x, a = inputs(3, 7, 2, 5)
     x = x.masked_fill(~mask[..., None], torch.nan)
     wide = x.double()
-    assert_near(results(x, a, matrix, mask, ""), results(wide, a.double(), matrix, mask, "reference"))
+    assert_near(
+        results(x, a, matrix, mask, ""), results(wide, a.double(), matrix, mask, "reference")
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_read_and_written_as_such(dtype):
     x, a = inputs(2, 9, 4, 3, dtype)
     got = results(x, a, "neumann", None, "")
-    assert [one.dtype for one in got] == [dtype, dtype, torch.float32]
+    assert [tensor.dtype for tensor in got] == [dtype, dtype, torch.float32]
     eps = torch.finfo(dtype).eps
     assert_near(got, results(x.double(), a.double(), "neumann", None, "reference"), 2 * eps)
 
@@ -68,7 +76,10 @@ def test_any_strides_and_an_output_full_of_nan(monkeypatch):
     turned = x.permute(2, 0, 1).contiguous().permute(1, 2, 0)
     assert not turned.is_contiguous()
     fill_with_nan(monkeypatch)
-    assert_near(results(turned, a, "neumann", None, ""), results(x.double(), a.double(), "neumann", None, "reference"))
+    assert_near(
+        results(turned, a, "neumann", None, ""),
+        results(x.double(), a.double(), "neumann", None, "reference"),
+    )
 
 
 def test_second_derivatives():

@@ -1,0 +1,305 @@
+"""Which run starts next, and where: lanes take one run after the other, side by side as there is
+room for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import subquad.errors
+from subquad.disk import opened
+from subquad.drivers.executor import Source
+from subquad.drivers.preflight import Room
+from subquad.drivers.signals import Signum
+from subquad.engine import attempts
+from subquad.engine.group import Group
+from subquad.engine.result import fail
+from subquad.errors import ConfigError, RunError, SubquadError, TrainingFailed
+from subquad.experiment import Run
+from subquad.experiment.schema import Resources
+from subquad.runs import ERROR, read_result
+
+ROUNDING = 1e-6
+"""Shares of a device are sums of fractions."""
+MOST_STARTS = 12
+"""How often in a row workers may find no room, as others use it or a machine was lost."""
+
+WAIT, END = "wait", "end"
+"""What a lane is told where it gets no run: it asks again soon, or its processes end."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a lane's run.
+
+    Attributes:
+        error: what was wrong with it, "" where nothing was.
+        kind: the error's class.
+        stopped: it was asked to stop, and can go on.
+    """
+
+    error: str = ""
+    kind: str = ""
+    stopped: bool = False
+
+
+@dataclass
+class Lane:
+    """Workers that take one run after the other.
+
+    Attributes:
+        resources: of each of its runs.
+        gpus: what it has of each GPU, by the GPU's number.
+        run: what it does, or will do first.
+        starts: how often that had been started before.
+        begun: it has asked for the run.
+    """
+
+    resources: Resources
+    gpus: dict[int, float]
+    run: Run | None
+    starts: int
+    begun: bool = False
+
+
+class RunQueue:
+    """Gives runs to lanes as long as CPUs and GPUs last, and takes them back.
+
+    No run is drawn before there is room for one like the run before it: a search suggests a point
+    from what is known when it starts. One that needs more waits until there is room. The callbacks
+    of the source are called here, one at a time.
+
+    Args:
+        source: of the runs.
+        check: refuses workers that never fit.
+        room: what lanes may use together now.
+        jobs: lanes at once; None: as many as fit.
+        signum: no run starts after a signal.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        check: Callable[[Resources], None],
+        room: Callable[[], Room],
+        jobs: int | None = None,
+        signum: Signum = lambda: 0,
+    ):
+        self._source = source
+        self._check = check
+        self._room = room
+        self._jobs = jobs
+        self._signum = signum
+        self._waiting: deque[Run] = deque()
+        self._lanes: dict[str, Lane] = {}
+        self._unbegun: Counter[Path] = Counter()
+        self._like: Resources | None = None
+        self._asked = False
+        """No further run was given, and none has ended since."""
+        self._stopped = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is no lane."""
+        return not self._lanes
+
+    @property
+    def unplaced(self) -> list[Resources] | None:
+        """What lanes wait for that have no workers yet; None while another lane is at work."""
+        lanes = self._lanes.values()
+        waiting = [lane.resources for lane in lanes if not lane.begun]
+        return waiting if len(waiting) == len(lanes) else None
+
+    def stop(self) -> None:
+        """Start no further run."""
+        self._stopped = True
+
+    def open(self, name: str) -> Lane | None:
+        """A lane to start now, under the caller's name for it; None: no room, or none needed."""
+        if not self._fits(self._like) or not self._more():
+            return None
+        resources = _scale(self._waiting[0])
+        if not self._fits(resources):
+            return None
+        lane = Lane(resources, self._shares(resources) or {}, None, 0)
+        self._hand(lane, self._waiting.popleft())
+        self._lanes[name] = lane
+        return lane
+
+    def ask(self, name: str, done: Done | None) -> Run | str:
+        """What a lane does next: a run, or to WAIT or END.
+
+        Args:
+            name: as it was opened.
+            done: what became of its run; None: it has none, or lost the workers that did it.
+
+        Raises:
+            SubquadError: of the only run; of another one where the disk is full, or another process
+                writes it.
+        """
+        if name not in self._lanes:
+            return END
+        lane = self._lanes[name]
+        if lane.begun and lane.run:
+            self._take_back(lane, done, "its process died")
+        if lane.run is None:
+            self._next_for(lane)
+        lane.begun = True
+        if lane.run is not None and not self._over():
+            return lane.run
+        lane.run = None
+        return WAIT if self._may_get_one() else END
+
+    def close(self, name: str, how: str, *, unsaid: str = "", most: int = 0) -> None:
+        """Take back what a lane has, whose workers have ended.
+
+        Args:
+            how: they ended, if it has a run.
+            unsaid: what ended one of them that could not write it down itself.
+            most: times in a row that they may end so before the run begins, if that is more than
+                `resources.max_failures`.
+        """
+        lane = self._lanes.pop(name)
+        if lane.run is not None:
+            if unsaid and not _has_ended(lane.run):
+                _write_cause(lane.run, unsaid)
+            self._take_back(lane, None, how, most)
+
+    def _hand(self, lane: Lane, run: Run) -> None:
+        lane.run = run
+        lane.starts = len(attempts.read(run.folder))
+
+    def _over(self) -> bool:
+        return self._stopped or self._signum() > 0
+
+    def _more(self) -> bool:
+        """Whether a run waits; where none does, the next one is drawn."""
+        while not self._waiting and not self._asked and not self._over():
+            run = self._source.next_run()
+            self._asked = run is None
+            if run is not None and self._possible(run):
+                self._like = _scale(run)
+                self._waiting.append(run)
+        return bool(self._waiting) and not self._over()
+
+    def _next_for(self, lane: Lane) -> None:
+        """Hand a lane the next run, if it is one for such workers; else one that waits for a lane
+        like it to start.
+        """
+        if self._more():
+            if _scale(self._waiting[0]) == lane.resources:
+                self._hand(lane, self._waiting.popleft())
+            return
+        for other in self._lanes.values():
+            if other.run and not other.begun and other.resources == lane.resources:
+                lane.run = other.run
+                other.run = None
+                lane.starts = other.starts
+                return
+
+    def _may_get_one(self) -> bool:
+        """Whether a lane without a run is kept: the next run waits for other workers, and does not
+        need its room.
+        """
+        if not self._more():
+            return False
+        wanted = _scale(self._waiting[0])
+        return self._fits(wanted) or any(
+            lane.resources == wanted for lane in self._lanes.values() if lane.run
+        )
+
+    def _take_back(self, lane: Lane, done: Done | None, how: str, most: int = 0) -> None:
+        run = lane.run
+        assert run is not None
+        lane.run = None
+        lane.begun = False
+        self._asked = False
+        if done is not None:
+            self._stopped = self._stopped or done.stopped
+            if done.error:
+                self._refused(run, done)
+        if _has_ended(run):
+            self._source.ended(run)
+        elif done is None:
+            self._again(run, lane.starts, how, most)
+
+    def _refused(self, run: Run, done: Done) -> None:
+        kind: type[SubquadError] = getattr(subquad.errors, done.kind, SubquadError)
+        if self._source.alone or issubclass(kind, RunError):
+            raise kind(done.error)
+        fail(run, Group(), done.error)
+
+    def _again(self, run: Run, starts: int, how: str, most: int) -> None:
+        """The run counts its attempts itself (resources.max_failures); counted here is what dies
+        before it begins.
+        """
+        folder = run.folder
+        limit = max(_scale(run).max_failures, most)
+        begun = len(attempts.read(folder)) > starts
+        deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
+        if deaths <= limit:
+            self._waiting.appendleft(run)
+            return
+        self._fail(
+            run, f"{how} {deaths} times before it could begin (resources.max_failures: {limit})"
+        )
+
+    def _fail(self, run: Run, reason: str) -> None:
+        if self._source.alone:
+            raise TrainingFailed(f"{reason}; `subquad resume` tries again")
+        fail(run, Group(), reason)
+        self._source.ended(run)
+
+    def _possible(self, run: Run) -> bool:
+        try:
+            self._check(_scale(run))
+        except ConfigError as error:
+            self._fail(run, str(error))
+            return False
+        return True
+
+    def _fits(self, wanted: Resources | None) -> bool:
+        if wanted is None or self.idle:
+            return True
+        if self._jobs is not None and len(self._lanes) >= self._jobs:
+            return False
+        scales = [wanted, *(lane.resources for lane in self._lanes.values())]
+        cpus = sum(resources.most * resources.cpus_per_worker for resources in scales)
+        return cpus <= self._room().cpus + ROUNDING and self._shares(wanted) is not None
+
+    def _shares(self, wanted: Resources) -> dict[int, float] | None:
+        """Where GPUs are found: whole ones, or a share of one, the fullest that has it; None:
+        nowhere now.
+        """
+        each = wanted.gpus_per_worker
+        if not each:
+            return {}
+        used = Counter[int]()
+        for lane in self._lanes.values():
+            used.update(lane.gpus)  # type: ignore[arg-type]
+        free = sorted((1.0 - used[gpu], gpu) for gpu in range(self._room().gpus))
+        roomy = [gpu for left, gpu in free if left >= min(each, 1.0) - ROUNDING]
+        count = max(1, round(wanted.most * each))
+        if len(roomy) >= count:
+            return {gpu: min(each, 1.0) for gpu in roomy[:count]}
+        return None
+
+
+def _write_cause(run: Run, cause: str) -> None:
+    """Add a line to a run's error.txt, the last one, which is what is told of it."""
+    with suppress(OSError), opened(run.folder / ERROR, "a", encoding="utf-8") as stream:
+        stream.write(f"{cause}\n")
+
+
+def _scale(run: Run) -> Resources:
+    return run.experiment.resources
+
+
+def _has_ended(run: Run) -> bool:
+    """Whether a run has a result, and not that of a failure before it was started again."""
+    result = read_result(run.folder)
+    return result is not None and (result["status"] != "failed" or result["launch"] == run.launch)

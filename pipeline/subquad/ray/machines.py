@@ -1,0 +1,202 @@
+"""The machines of a Ray cluster that somebody else started: what room they have, and whether they
+can train.
+
+Room, data and plugins are asked of the machines that train. The driver's own needs no GPU and no
+data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+import subquad.errors
+from subquad.drivers.preflight import Room, check_parts, check_paths
+from subquad.drivers.signals import Signum
+from subquad.engine.attempts import installed_version
+from subquad.errors import ConfigError, UserError, escaped
+from subquad.experiment import Study
+from subquad.experiment.schema import Resources
+from subquad.ray.train import worker_bundle
+
+_PROBE_SECONDS = 60.0
+ROOM_SECONDS = 5.0
+"""Between looks for more room."""
+_LEAST_FREE = 1e9
+_MOST_SKEW = 60.0
+_MUST_AGREE = ("subquad", "torch", "ray")
+
+
+def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
+    """What the cluster's machines have; waited for, where that is not enough for some workers
+    and it may grow.
+    """
+    from ray.autoscaler.sdk import request_resources
+
+    until = time.monotonic() + resources.wait_s
+    asked = False
+    while reason := lacking(room := room_now(), resources):
+        if time.monotonic() >= until or signum():
+            break
+        if not asked:
+            click.echo(
+                escaped(f"{reason}; waits for room, for {resources.wait_s:g} s at most"), err=True
+            )
+            request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
+        asked = True
+        time.sleep(ROOM_SECONDS)
+    if asked:
+        request_resources(bundles=[])  # else the cluster would keep its machines for ever
+    return room
+
+
+def room_now() -> Room:
+    """What the cluster's machines have."""
+    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
+
+
+def lacking(room: Room, resources: Resources) -> str:
+    """Why workers do not fit, "" where they do."""
+    try:
+        room.check(resources)
+        return ""
+    except ConfigError as error:
+        return str(error)
+
+
+def _machines() -> list[tuple[str, float, float]]:
+    """Id, CPUs and GPUs of each machine that is alive."""
+    import ray
+
+    found = []
+    for node in ray.nodes():
+        has = node["Resources"]
+        if node["Alive"]:
+            found.append((node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0))))
+    return found
+
+
+def look_there(study: Study) -> None:
+    """Look at every machine that may train: versions, plugins, data, disk and clock; then at data
+    and models.
+
+    Raises:
+        UserError: what is wrong, and on which machine.
+    """
+    nodes = _training_nodes(study)
+    runs = [run.as_values() for run in study.runs]
+    for found in _on_each(_probe(), nodes, runs, timeout=_PROBE_SECONDS).values():
+        _compare(found)
+    _on_each(_looked_at, nodes, study, timeout=None)
+
+
+def _training_nodes(study: Study) -> list[str]:
+    scales = [run.experiment.resources for run in study.runs]
+    cpus = min(resources.cpus_per_worker for resources in scales)
+    gpus = min(resources.gpus_per_worker for resources in scales)
+    return [
+        node for node, has_cpus, has_gpus in _machines() if has_cpus >= cpus and has_gpus >= gpus
+    ]
+
+
+def _on_each(
+    function: Callable[..., Mapping[str, Any]], nodes: list[str], given: Any, timeout: float | None
+) -> dict[str, Mapping[str, Any]]:
+    """What a function returns on each node.
+
+    Raises:
+        UserError: what it said was wrong there, or that it could not run.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
+    names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    awaited = {}
+    for node in nodes:
+        here = NodeAffinitySchedulingStrategy(node, soft=False)
+        awaited[node] = task.options(scheduling_strategy=here).remote(given)
+    answers: dict[str, Mapping[str, Any]] = {}
+    for node, answer in awaited.items():
+        name = names[node]
+        try:
+            found: Any = ray.get(answer, timeout=timeout)
+        except Exception as error:  # of Ray: the machine is gone, or too slow
+            said = str(error).strip().splitlines()
+            raise UserError(
+                f"machine {name}: {type(error).__name__}: {said[-1] if said else ''}"
+            ) from error
+        if found.get("error"):
+            raise getattr(subquad.errors, found["kind"], UserError)(
+                f"machine {name}: {found['error']}"
+            )
+        answers[node] = {**found, "name": name}
+    return answers
+
+
+def _probe() -> Callable[[Any], dict[str, Any]]:
+    """A function that travels by its value, so that it also runs where subquad is not installed."""
+    packages = _MUST_AGREE
+
+    def probe(runs: Any) -> dict[str, Any]:
+        import shutil
+        import tempfile
+        import time
+        from importlib.metadata import PackageNotFoundError, version
+
+        versions: dict[str, str] = {}
+        for name in packages:
+            try:
+                versions[name] = version(name)
+            except PackageNotFoundError:
+                return {"error": f"{name} is not installed there", "kind": "PluginError"}
+        try:
+            from subquad.experiment import Run
+
+            for run in runs:
+                Run.rebuild(run)
+        except Exception as error:
+            return {"error": str(error), "kind": type(error).__name__}
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        return {"versions": versions, "free": free, "time": time.time()}
+
+    return probe
+
+
+def _compare(found: Mapping[str, Any]) -> None:
+    """Refuse a machine with other versions than the driver's; tell of a full disk or a wrong
+    clock.
+    """
+    name = found["name"]
+    versions = found["versions"]
+    others = [
+        f"{package} {versions[package]}, the driver has {installed_version(package) or 'none'}"
+        for package in _MUST_AGREE
+        if versions[package] != installed_version(package)
+    ]
+    if others:
+        raise UserError(f"machine {name}: other versions than the driver's: {', '.join(others)}")
+    if found["free"] < _LEAST_FREE:
+        click.echo(
+            escaped(
+                f"machine {name}: only {found['free'] / 1e6:,.0f} MB are free for temporary files"
+            ),
+            err=True,
+        )
+    if abs(skew := found["time"] - time.time()) > _MOST_SKEW:
+        click.echo(
+            escaped(f"machine {name}: its clock is {skew:+,.0f} s off the driver's"), err=True
+        )
+
+
+def _looked_at(study: Study) -> dict[str, str]:
+    """What is wrong with a study's data and models on this machine."""
+    try:
+        check_paths(study)
+        check_parts(study)
+        return {}
+    except UserError as error:
+        return {"error": str(error), "kind": type(error).__name__}

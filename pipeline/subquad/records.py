@@ -1,0 +1,145 @@
+"""What a run measured: records of training, evaluations and events, a line each, in one file for
+each attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from subquad.disk import opened
+from subquad.errors import RunError
+from subquad.runs import METRICS, json_line, parse_object, touching
+from subquad.strict_json import lines_of
+
+RecordKind = Literal["train", "eval", "system", "event"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One line of metrics.jsonl.
+
+    Attributes:
+        kind: "train", "eval", "system" or "event".
+        step: optimiser steps done.
+        epoch: epochs done, fractional.
+        seconds: training time so far over all attempts, from a monotonic clock.
+        time: wall clock, seconds since 1970.
+        attempt: 1 for the first start, counted up at each resume.
+        split: the split an "eval" record is of.
+        metrics: values by name; non-finite ones are kept.
+        text: what an "event" says.
+    """
+
+    kind: RecordKind
+    step: int
+    epoch: float
+    seconds: float
+    time: float
+    attempt: int = 1
+    split: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    text: str = ""
+
+    def line(self) -> str:
+        """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity,
+        -Infinity.
+        """
+        return json_line(
+            {key: value for key, value in vars(self).items() if value not in ("", None)}
+        )
+
+    @staticmethod
+    def parse(line: str | bytes) -> Record:
+        """A line of metrics.jsonl; what this version does not know of it is passed over.
+
+        Raises:
+            ValueError: it is no record, or its check does not hold.
+        """
+        return _RECORD.validate_python(parse_object(line))
+
+
+_RECORD = TypeAdapter(Record)
+_LATER = re.compile(r"metrics-([2-9]|[1-9][0-9]{1,8})\.jsonl")
+"""Names of the files of later attempts; of others in a strange folder nothing is read."""
+
+
+def metrics_file(run: Path, attempt: int) -> Path:
+    """Where an attempt writes its records; nothing else writes there."""
+    return run / (METRICS if attempt == 1 else f"metrics-{attempt}.jsonl")
+
+
+def metrics_files(run: Path) -> list[Path]:
+    """The files of a run's records, one for each attempt, oldest first."""
+    later = (_LATER.fullmatch(path.name) for path in run.glob("metrics-*.jsonl"))
+    numbers = sorted(int(found[1]) for found in later if found)
+    first = run / METRICS
+    return [
+        *([first] if first.exists() else []),
+        *(metrics_file(run, number) for number in numbers),
+    ]
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a reader of records that grow is.
+
+    Attributes:
+        read: bytes and lines that were read of each file.
+        unreadable: lines that are no records, as a crash of the machine may leave them, each as
+            `FILE:LINE`.
+    """
+
+    read: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+
+def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
+    """Complete records of every attempt after a place, in the order in which they were written.
+
+    Steps that a later attempt trained again are there twice, see `read_records`.
+    """
+    records: list[Record] = []
+    read = dict(place.read)
+    unreadable = list(place.unreadable)
+    for path in metrics_files(run):
+        offset, number = read.get(path.name, (0, 0))
+        with touching(path), opened(path) as stream:
+            stream.seek(offset)
+            lines = [line for line in lines_of(stream) if line.endswith(b"\n")]
+        for line in lines:
+            offset += len(line)
+            number += 1
+            try:
+                records.append(Record.parse(line))
+            except ValueError:
+                unreadable.append(f"{path.name}:{number}")
+        read[path.name] = offset, number
+    return records, Place(read, tuple(unreadable))
+
+
+def read_records(run: Path) -> list[Record]:
+    """The records of a run, of each step those of the newest attempt; a torn last line is left out.
+
+    Raises:
+        RunError: a line of the newest attempt is no record, or a file cannot be read.
+    """
+    records, place = read_new(run, Place())
+    newest = [path.name for path in metrics_files(run)][-1:]
+    for line in place.unreadable:
+        if line.rpartition(":")[0] in newest:
+            raise RunError(f"{run / line}: damaged: no record")
+    found: list[Record] = []
+    for _, group in groupby(records, key=lambda record: record.attempt):
+        later = list(group)
+        measured = [record.step for record in later if record.kind in ("train", "eval")]
+        if measured:
+            found = [record for record in found if record.step < min(measured)]
+        found += later
+    return found

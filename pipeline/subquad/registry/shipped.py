@@ -1,0 +1,112 @@
+"""Recipes and spaces: YAML files that packages offer. Found by looking into their folders; no
+code of theirs runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from subquad.errors import PluginError
+from subquad.registry.faults import cause
+from subquad.registry.found import Found, blocked, choose, find_plugins
+
+FileKind = Literal["recipe", "space", "published"]
+
+
+@dataclass(frozen=True)
+class Recipe(Found):
+    """A YAML file that a distribution ships, under its name without `.yaml`.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    def text(self) -> str:
+        """The file's content, or a PluginError where it cannot be read."""
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PluginError(f"{self}: {cause(error)}") from None
+
+    @property
+    def summary(self) -> str:
+        """The comment the file begins with, its first line; "" where there is none."""
+        first = self.text().lstrip().partition("\n")[0]
+        return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def recipes(kind: FileKind = "recipe") -> dict[str, Recipe]:
+    """All usable recipes (or spaces) by name; by `distribution:name` where several distributions
+    offer one name.
+    """
+    rows = yaml_files(kind)
+    count = Counter(row.name for row in rows)
+    return {row.name if count[row.name] == 1 else row.full_name: row for row in rows}
+
+
+def recipe(name: str, kind: FileKind = "recipe") -> Recipe:
+    """The recipe that `name` or `distribution:name` stands for.
+
+    Raises:
+        PluginError: there is none, or several distributions offer it.
+    """
+    return choose(kind, name, yaml_files(kind), folder_faults(kind))
+
+
+def yaml_files(kind: FileKind = "recipe", below: str = ".") -> list[Recipe]:
+    """Every usable file of a kind, sorted; packages that cannot be found are left out
+    (`folder_faults`).
+
+    Args:
+        below: folder in the packages' own.
+    """
+    rows = [
+        Recipe(kind, file.stem, found.distribution, found.version, found.target, file)
+        for found, folder in folders(kind)
+        for file in (folder / below).glob("*.yaml")
+    ]
+    return sorted(rows, key=lambda row: (row.name, row.distribution, row.path))
+
+
+def folder_faults(kind: FileKind) -> list[str]:
+    """Entry points whose package cannot be found, one line each."""
+    known = [found for found, _ in folders(kind)]
+    return [
+        f"{found}: no package {found.target}"
+        for found in find_plugins(kind)
+        if found not in known and not blocked(found.distribution)
+    ]
+
+
+def folders(kind: FileKind) -> list[tuple[Found, Path]]:
+    """The usable entry points of a kind whose package can be found, with its folder."""
+    usable = [found for found in find_plugins(kind) if not blocked(found.distribution)]
+    return [(found, folder) for found in usable if (folder := package_folder(found.target))]
+
+
+def package_folder(package: str) -> Path | None:
+    """The folder of an installed package, found without running its `__init__`; None where there
+    is none.
+    """
+    top, *below = package.partition(":")[0].strip().split(".")
+    inner = (place.joinpath(*below) for place in places_of(top))
+    return next((folder for folder in inner if folder.is_dir()), None)
+
+
+def places_of(package: str) -> tuple[Path, ...]:
+    """The folders of a package, or the file of a module without its ending; nothing is imported."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return ()
+    if spec is None:
+        return ()
+    if spec.submodule_search_locations is not None:
+        return tuple(map(Path, spec.submodule_search_locations))
+    return (Path(spec.origin or "").with_suffix(""),)

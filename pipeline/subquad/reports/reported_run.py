@@ -1,0 +1,339 @@
+"""One run as the report sees it, from its folder: finished, failed, stopped or without a result
+yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    model_validator,
+)
+
+from subquad.experiment.schema import decides_numbers
+from subquad.metric import Metric, metric_of
+from subquad.reports.text import Values, printable
+from subquad.reports.tuning import Tuning
+from subquad.runs import (
+    EXPERIMENT,
+    SOURCES,
+    read_bytes,
+)
+from subquad.terminal import DASH, duration
+
+_PROTOCOLS = {
+    "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
+    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
+    "paper": "best test accuracy over epochs, chosen on the test split",
+}
+
+
+_Text = Annotated[str, AfterValidator(printable)]
+_Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.split())))]
+
+
+def _printable(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """Declarations whose texts may be shown."""
+    return {
+        name: replace(metric, label=printable(metric.label), unit=printable(metric.unit))
+        for name, metric in metrics.items()
+    }
+
+
+class FilePart(BaseModel):
+    """A part of a file that is read, as it has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def read(cls, data: Any) -> Self:
+        """From plain data.
+
+        Raises:
+            ValueError: in one line, the first key that is wrong, and why.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            said = first["msg"].removeprefix("Value error, ") if not where else first["msg"].lower()
+            raise ValueError(f"{where}: {said}" if where else said) from None
+
+
+class _Evaluation(FilePart):
+    """Metrics at one step; a metric that could not be computed is None."""
+
+    epoch: float = 0.0
+    split: str = ""
+    metrics: dict[str, float | None] = {}
+
+
+class _Test(FilePart):
+    """The final evaluation on the test split."""
+
+    metrics: dict[str, float | None]
+    samples: int | None = None
+    checkpoint: str = ""
+
+
+class _ReferenceScores(FilePart):
+    """By metric and name: what guesses that need no trained model score on the test split."""
+
+    samples: int = Field(ge=1)
+    scores: dict[str, dict[str, FiniteFloat]]
+
+
+class ReportedExample(FilePart):
+    """A model's answer in words, and what the data set gives."""
+
+    target: _Prose
+    answer: _Prose
+
+
+class _Git(FilePart):
+    commit: str | None = None
+    dirty: bool = False
+
+
+class Machine(FilePart):
+    """Where a run's numbers come from: what environment.json says of it."""
+
+    python: str | None = None
+    platform: str | None = None
+    gpus: tuple[str, ...] = ()
+    packages: dict[str, str] = {}
+    plugins: tuple[Values, ...] = ()
+    git: _Git | None = None
+
+
+class _Named(FilePart):
+    name: str
+
+
+class _Seeded(FilePart):
+    seed: int = 0
+
+
+class Beginning(FilePart):
+    """What experiment.yaml must say of a run, and what identity.json adds: the names that tables
+    give it.
+    """
+
+    mixer: _Named
+    dataset: _Named
+    protocol: str = "honest"
+    train: _Seeded = _Seeded()
+
+
+class ReportedRun(FilePart):
+    """One run: where it lies, and what its result.json says, whose keys
+    docs/reference/run-directory.md has.
+
+    Attributes:
+        folder: its directory.
+        name: its directory relative to what was asked for.
+        leaves: experiment.yaml by dotted key.
+        environment: environment.json.
+        faults: why its result cannot be that of the files beside it.
+        axes: its coordinates in its study; a choice of several settings is a mapping.
+        mixer: the plugin's name.
+        dataset: the data set's problem or plugin.
+        metric: what selects its checkpoints.
+        tested: what tables compare, the first, and show besides; none: `metric`.
+        metrics: how each is called and printed, as its task says.
+        openings: how often the test split was opened for it.
+        tuning: what was spent on its settings; None where it is not of a search.
+        digest: the experiment's hash.
+    """
+
+    folder: Path
+    name: str
+    leaves: Values
+    environment: Machine
+    faults: tuple[_Text, ...] = ()
+    tuning: Tuning | None = None
+    status: Literal["finished", "pruned", "failed", "unfinished", "damaged"]
+    reason: _Text | None = None
+    axes: Values = {}
+    mixer: _Text
+    dataset: _Text
+    protocol: _Text
+    protocol_label: _Text = ""
+    seed: int
+    metric: str = "accuracy"
+    tested: tuple[str, ...] = ()
+    metrics: Annotated[dict[str, Metric], AfterValidator(_printable)] = {}
+    parameters: int | None = None
+    flops_per_step: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    seconds_per_step: float | None = None
+    tokens_per_second: float | None = None
+    peak_memory_bytes: int | None = None
+    best: _Evaluation | None = None
+    last: _Evaluation | None = None
+    test: _Test | None = None
+    reference_scores: _ReferenceScores | None = None
+    openings: int = 1
+    examples: tuple[ReportedExample, ...] = ()
+    attempts: int | None = None
+    skipped_steps: int | None = None
+    workers: int | None = None
+    notes: tuple[_Text, ...] = ()
+    digest: str | None = Field(None, alias="experiment")
+    published_keys: dict[str, str] = {}
+
+    @property
+    def has_result(self) -> bool:
+        return self.status not in ("unfinished", "damaged")
+
+    @model_validator(mode="after")
+    def _fractions(self) -> Self:
+        scores = self.reference_scores.scores if self.reference_scores else {}
+        for name, guesses in scores.items():
+            if self.shown(name).is_fraction and any(
+                not 0 <= value <= 1 for value in guesses.values()
+            ):
+                raise ValueError(f"reference_scores: {name} must be a number from 0 to 1")
+        return self
+
+    @property
+    def on_gpus(self) -> bool:
+        return bool(self.leaves.get("resources.gpus_per_worker"))
+
+    @property
+    def compared(self) -> str:
+        """The metric that tables compare."""
+        return self.tested[0] if self.tested else self.metric
+
+    def shown(self, name: str) -> Metric:
+        """How a metric is called and printed."""
+        return metric_of(self.metrics, name)
+
+    @property
+    def label(self) -> str:
+        """The mixer's name in tables; a study may name several variants of one mixer."""
+        varied = self.axes.get("mixer")
+        return printable(varied) if isinstance(varied, str) else self.mixer
+
+    @property
+    def data_label(self) -> str:
+        """The data set's name in tables; a study may name several variants of one."""
+        varied = self.axes.get("dataset")
+        return printable(varied) if isinstance(varied, str) else self.dataset
+
+    @property
+    def protocol_meaning(self) -> str:
+        return self.protocol_label or _PROTOCOLS.get(self.protocol, self.protocol)
+
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """What decides its score, as text by dotted key; what decides no numbers only if the study
+        varies it.
+
+        Where the mixer was given as a file its hash is a setting: another text is another mixer.
+        """
+        varied = set(self.axes).union(
+            *(value for value in self.axes.values() if isinstance(value, Mapping))
+        )
+        found = {
+            key: _said(value)
+            for key, value in self.leaves.items()
+            if key != "train.seed" and (key in varied or decides_numbers(key))
+        }
+        source = min((self.folder / SOURCES).glob("*"), default=None)
+        return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
+
+    def score(self, metric: str) -> float | None:
+        """A test metric of a finished run."""
+        return self.test.metrics.get(metric) if self.test and self.status == "finished" else None
+
+    def last_score(self, metric: str) -> float | None:
+        """The metric at the last evaluation of a finished run, if that was on the test split."""
+        last = self.last if self.status == "finished" else None
+        return last.metrics.get(metric) if last and last.split == "test" else None
+
+    def validation_score(self, metric: str) -> float | None:
+        """The metric of the chosen checkpoint, if it was chosen on a validation split."""
+        return (
+            self.best.metrics.get(metric) if self.best and self.best.split == "validation" else None
+        )
+
+    def provenance(self) -> dict[str, str]:
+        """Where its numbers come from: experiment, source revision, versions, plugin
+        distributions; by name.
+        """
+        machine, git = self.environment, self.environment.git or _Git()
+        facts = {
+            "not verified": "; ".join(self.faults),
+            "experiment.yaml sha256": hashlib.sha256(
+                read_bytes(self.folder / EXPERIMENT)
+            ).hexdigest(),
+            "experiment hash": self.digest,
+            "reason": self.reason,
+            "steps": f"{self.steps} in {duration(self.seconds)}"
+            if self.steps is not None
+            else None,
+            "attempts": self.attempts,
+            "skipped steps": self.skipped_steps,
+            "workers": self.workers,
+            "test split opened": f"{self.openings} times" if self.openings > 1 else None,
+            "tested": f"{self.test.checkpoint} checkpoint, {self.test.samples} samples"
+            if self.test
+            else None,
+            "git commit": f"{git.commit or DASH}{' with uncommitted changes' if git.dirty else ''}",
+            "python": machine.python,
+            "platform": machine.platform,
+            "GPUs": ", ".join(machine.gpus),
+            "packages": ", ".join(
+                f"{name} {found}" for name, found in sorted(machine.packages.items())
+            ),
+            "plugins": "; ".join(map(_plugin, machine.plugins)),
+        }
+        return {name: printable(str(value)) for name, value in facts.items() if value}
+
+
+def _plugin(facts: Values) -> str:
+    """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
+    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
+    marks = []
+    if facts.get("editable"):
+        marks.append("editable")
+    if facts.get("sha256"):
+        marks.append(f"sha256 {str(facts['sha256'])[:12]}")
+    marked = f" ({', '.join(marks)})" if marks else ""
+    return f"{facts.get('kind')} {facts.get('name')} from {origin}{marked}"
+
+
+def _said(value: Any) -> str:
+    """A setting as text; mixers of some layers or roles in words."""
+    if isinstance(value, str):
+        return value
+    entries = value if isinstance(value, list) else []
+    if entries and all(isinstance(entry, Mapping) and "name" in entry for entry in entries):
+        return "; ".join(map(_mixer_said, entries))
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _mixer_said(entry: Values) -> str:
+    text = entry["name"]
+    if layers := entry.get("layers"):
+        text += f" in layers {', '.join(map(str, layers))}"
+    if role := entry.get("role"):
+        text += f" for {role}"
+    if params := entry.get("params"):
+        text += f" ({', '.join(f'{key} {_said(value)}' for key, value in params.items())})"
+    return text

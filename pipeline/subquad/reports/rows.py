@@ -1,0 +1,281 @@
+"""Rows of the table: runs that differ in nothing but their seed. Other protocols and settings
+are rows of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from subquad.experiment.settings import ALTERNATIVES
+from subquad.metric import Metric
+from subquad.reports.reported_run import ReportedRun
+from subquad.reports.text import Ends, Spread, printable
+from subquad.reports.tuning import Tuning, common
+
+Setting = tuple[tuple[str, str], ...]
+"""What tells rows apart: dotted keys with their values as text."""
+
+_BASE: Setting = (("", "base"),)
+"""Setting of the row around which a study changes one setting at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        label: the mixer's name in tables.
+        mixer: the plugin's name.
+        setting: what tells this row from others of the same data set, mixer and protocol: keys with
+            their values.
+        settings: all that the score may depend on, by dotted key.
+        metric: of the test split, what is compared. What selects checkpoints may be another:
+            `first.metric`.
+        runs: all runs, whatever became of them.
+        counted: the finished runs behind the means, one a seed.
+        score: the metric on the test split.
+        besides: other metrics of the test split that are shown, by name.
+        last_score: the same after the last epoch, where the protocol reports the best test score
+            over epochs.
+        validation: what selects the checkpoints, on the validation split; None where a run has
+            none.
+        seconds: training time.
+        seconds_per_step: median of each run.
+        tokens_per_second: trained on, where the task's weights are tokens.
+        peak_memory_bytes: of the tensors on a GPU, else of the process.
+        best_epochs: epoch of the chosen checkpoint, per seed.
+        samples: of the test split.
+        tuning: what was spent on its settings; None where it is not of a search.
+        notes: what the runs say a reader of their numbers must know, each once.
+    """
+
+    dataset: str
+    label: str
+    mixer: str
+    protocol: str
+    protocol_label: str
+    setting: Setting
+    settings: Mapping[str, str]
+    metric: str
+    runs: tuple[ReportedRun, ...]
+    counted: tuple[ReportedRun, ...]
+    seeds: tuple[int, ...]
+    score: Spread | None
+    last_score: Spread | None
+    validation: Spread | None
+    besides: Mapping[str, Spread | None]
+    seconds: Spread | None
+    seconds_per_step: Spread | None
+    tokens_per_second: Spread | None
+    peak_memory_bytes: Spread | None
+    best_epochs: tuple[float, ...]
+    parameters: int | None
+    flops_per_step: int | None
+    samples: int | None
+    tuning: Tuning | None
+    notes: tuple[str, ...]
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """Data set and protocol: what rows are compared within."""
+        return self.dataset, self.protocol
+
+    @property
+    def is_base(self) -> bool:
+        """Whether a study changes one setting at a time around it."""
+        return self.setting == _BASE
+
+    def is_called(self, name: str) -> bool:
+        """Whether a study's baseline of this name is this row."""
+        return name in (self.label, self.mixer)
+
+    @property
+    def name(self) -> str:
+        """The mixer with what tells it from its variants."""
+        which = "base" if self.is_base else short_setting(self.setting)
+        return f"{self.label} ({which})" if which else self.label
+
+    @property
+    def first(self) -> ReportedRun:
+        """The run that speaks for all."""
+        return (self.counted or self.runs)[0]
+
+    def shown(self, metric: str) -> Metric:
+        """How a metric of the runs is called and printed."""
+        return self.first.shown(metric)
+
+    @property
+    def compared(self) -> Metric:
+        """How what is compared is called and printed."""
+        return self.shown(self.metric)
+
+    def interval(self, metric: str) -> Ends | None:
+        """Ends of a metric's 95 % interval over the test samples as the runs give them, means
+        over the seeds.
+        """
+        low = Spread.of(run.score(f"{metric}_low") for run in self.counted)
+        high = Spread.of(run.score(f"{metric}_high") for run in self.counted)
+        if low is None or high is None:
+            return None
+        is_known = low.count == high.count == len(self.counted)
+        return (low.mean, high.mean) if is_known else None
+
+    @property
+    def benchmark(self) -> str:
+        """What published tables call the data set."""
+        return self.first.published_keys.get("benchmark", self.first.dataset)
+
+    def status(self, *, reasons: bool = True) -> str:
+        """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
+
+        Args:
+            reasons: say why, in brackets.
+        """
+        states = Counter(
+            f"{state} ({reason})" if reason and reasons else state
+            for state, reason in map(self._state, self.runs)
+        )
+        order = sorted(states, key=lambda state: (state != "finished", state))
+        return ", ".join(f"{states[state]} {state}" for state in order)
+
+    def _state(self, run: ReportedRun) -> tuple[str, str | None]:
+        """The state and its reason."""
+        if run.faults:
+            state = "not verified" if run.status == "finished" else run.status
+            return state, "; ".join(filter(None, (run.reason, *run.faults)))
+        if run.status != "finished" or any(run is counted for counted in self.counted):
+            return run.status, run.reason
+        if run.score(run.compared) is None:
+            return "finished without a test score", None
+        return "finished again", "a newer run of the seed counts"
+
+
+def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
+    """Rows, ordered by data set, protocol, mixer and setting."""
+    groups = defaultdict[tuple[str, str, str], list[ReportedRun]](list)
+    for run in runs:
+        groups[run.data_label, run.protocol, run.label].append(run)
+    rows: list[TableRow] = []
+    for names in sorted(groups, key=lambda names: list(map(_by_numbers, names))):
+        rows += _rows_of(groups[names])
+    return rows
+
+
+def _by_numbers(name: str) -> list[tuple[float, str]]:
+    """Sort key of names, the numbers in them in their order: k2 before k16."""
+    return [in_order(part) for part in re.split(r"(\d+)", name)]
+
+
+def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
+    keys = varying(run.settings for run in runs)
+    variants = defaultdict[Setting, list[ReportedRun]](list)
+    for run in runs:
+        setting = tuple((printable(key), printable(run.settings.get(key, "none"))) for key in keys)
+        variants[setting].append(run)
+    rows = [_row(short, variants[full]) for full, short in _by_change(list(variants)).items()]
+    return sorted(rows, key=lambda row: [(key, *in_order(value)) for key, value in row.setting])
+
+
+def _by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
+    """Shorter settings where all variants but a base differ from it in one thing: that thing.
+
+    Two settings and more must be varied: along a single one no value is a base.
+    """
+    for base in variants:
+        changes = {variant: _changes(variant, base) for variant in variants if variant != base}
+        is_one_at_a_time = all(len(change) == 1 for change in changes.values())
+        if is_one_at_a_time and len({key for ((key, _),) in changes.values()}) > 1:
+            return {base: _BASE, **changes}
+    return {variant: variant for variant in variants}
+
+
+def _changes(variant: Setting, base: Setting) -> Setting:
+    """What differs; of two settings that switch each other off the one that is given."""
+    found = [part for part, other in zip(variant, base, strict=True) if part != other]
+    names = {name for name, _ in found}
+    return tuple(
+        part for part in found if part[1] != "null" or len(with_alternative(part[0]) & names) == 1
+    )
+
+
+def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
+    first = next((run for run in runs if run.has_result), runs[0])
+    counted = _one_per_seed(runs)
+
+    def mean(name: str) -> Spread | None:
+        return Spread.of(getattr(run, name) for run in counted)
+
+    def score(metric: str) -> Spread | None:
+        return Spread.of(run.score(metric) for run in counted)
+
+    validation = Spread.of(run.validation_score(first.metric) for run in counted)
+    is_validated = validation is not None and validation.count == len(counted)
+    last_score = Spread.of(run.last_score(first.compared) for run in counted)
+    return TableRow(
+        dataset=first.data_label,
+        label=first.label,
+        mixer=first.mixer,
+        protocol=first.protocol,
+        protocol_label=max(runs, key=lambda run: run.openings).protocol_meaning,
+        setting=setting,
+        settings=runs[0].settings,
+        metric=first.compared,
+        runs=tuple(runs),
+        counted=counted,
+        seeds=tuple(run.seed for run in counted),
+        score=score(first.compared),
+        last_score=last_score if first.protocol == "paper" else None,
+        validation=validation if is_validated else None,
+        besides={name: score(name) for name in first.tested[1:]},
+        seconds=mean("seconds"),
+        seconds_per_step=mean("seconds_per_step"),
+        tokens_per_second=mean("tokens_per_second"),
+        peak_memory_bytes=mean("peak_memory_bytes"),
+        best_epochs=tuple(run.best.epoch for run in counted if run.best),
+        parameters=counted[0].parameters if counted else None,
+        flops_per_step=counted[0].flops_per_step if counted else None,
+        samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
+        tuning=common(run.tuning for run in counted or runs),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+    )
+
+
+def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
+    """Finished runs by seed; of several with one seed the newest, because folders are named by
+    their time.
+    """
+    by_age = sorted(runs, key=lambda run: run.folder.name)
+    newest = {run.seed: run for run in by_age if run.score(run.compared) is not None}
+    return tuple(newest[seed] for seed in sorted(newest))
+
+
+def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Keys whose values differ within a group of settings, sorted."""
+    members = list(group)
+    keys = sorted({key for member in members for key in member})
+    return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
+
+
+def short_setting(setting: Setting) -> str:
+    """`order=4, lr=0.001`: the last word of each key."""
+    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
+
+
+def with_alternative(key: str) -> set[str]:
+    """A key, and the one that is switched off where it is given: `train.epochs` with
+    `train.steps`.
+    """
+    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
+    return next((pair for pair in pairs if key in pair), {key})
+
+
+def in_order(text: str) -> tuple[float, str]:
+    """Sort key of values: numbers in their order, words after them."""
+    try:
+        return float(text), text
+    except ValueError:
+        return math.inf, text

@@ -1,0 +1,268 @@
+"""Differences between mixers with their uncertainty: over new seeds and new test samples at once.
+
+Letters: S seeds of a mixer, N test samples, which all mixers share. A mixer's answer to sample n
+with seed s is taken as mean + seed effect + sample effect + noise, all random; sample effects
+differ between mixers. So the variance of a difference between two means is that of the seeds plus
+that of the difference in sample effects. Limits and simulated error rates:
+docs/reference/report.md.
+
+References: Cornfield and Tukey, "Average values of mean squares in factorials", 1956 (crossed
+random factors); Satterthwaite, 1946; Agresti and Min, 2005 (one more discordant pair); Holm, 1979;
+Wilson, 1927. Over data sets: Friedman, 1937; Wilcoxon, 1945; Pratt, 1959 (zeros); Nemenyi, 1963;
+Demsar, 2006 (which of them when).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import factorial, sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, stdtr, stdtrit
+
+_UPPER = 0.975
+"""Upper end of a two-sided 95 % interval."""
+
+_ARRANGEMENTS = 50_000
+"""Of a permutation test: so many are all counted; of more so many are drawn."""
+
+_BATCH = 5_000
+"""Arrangements that are in memory at once."""
+
+_DECIMALS = 9
+"""Differences between scores that are nearer to each other than this are equal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A difference, first minus second, in units of the metric.
+
+    Attributes:
+        low: lower end of the 95 % interval.
+        high: upper end.
+        p_value: two-sided, of no difference; below 0.05 exactly where the interval excludes 0.
+        freedom: degrees of freedom of the t quantile behind both.
+        least: half the interval's width that would be left with any number of seeds.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    freedom: float
+    least: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one mixer scored.
+
+    Attributes:
+        by_seed: (S,) scores.
+        by_sample: (N,) means over the seeds for each test sample; None where only scores are known.
+        noise: variance of one answer beyond the effects of its seed and its sample.
+    """
+
+    by_seed: np.ndarray
+    by_sample: np.ndarray | None = None
+    noise: float = 0.0
+
+    @staticmethod
+    def of(answers: np.ndarray) -> Scores:
+        """Scores of (S, N) answers, such as 1 where right and 0 where wrong.
+
+        Raises:
+            ValueError: another shape, or fewer than two samples.
+        """
+        if answers.ndim != 2 or answers.shape[1] < 2:
+            raise ValueError(f"need an (S, N) array with N >= 2, got {answers.shape}")
+        answers = answers.astype(np.float64)
+        by_seed, by_sample = answers.mean(1), answers.mean(0)
+        rest = answers - by_seed[:, None] - by_sample + answers.mean()
+        return Scores(
+            by_seed,
+            by_sample,
+            float((rest**2).sum()) / (max(1, len(answers) - 1) * (len(by_sample) - 1)),
+        )
+
+
+def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
+    """Variance of one seed's score, pooled over mixers, and its degrees of freedom (0: no mixer has
+    two seeds).
+
+    Pooled, as with two or three seeds a mixer's own variance is hardly known: the t quantile would
+    be 4.3 or more.
+    """
+    seeds = [scores.by_seed for scores in groups]
+    freedom = sum(len(values) - 1 for values in seeds)
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in seeds)
+    return squares / freedom if freedom else 0.0, float(freedom)
+
+
+def difference(
+    first: Scores, second: Scores | None, seeds: tuple[float, float], *, resolution: float = 0.0
+) -> Estimate:
+    """Difference of two mixers' means, or without a second the first one's mean.
+
+    Args:
+        first, second: both with the same test samples, or one without any: then it holds for these
+            samples only.
+        seeds: of `seed_variance`.
+        resolution: what one answer changes, 1/(S N) for an accuracy; without it equal answers would
+            be certain.
+    """
+    pair = (first, second) if second else (first,)
+    variance, freedom = seeds
+    of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair) if freedom else 0.0
+    lasting, noise, parts = resolution**2, 0.0, list[tuple[float, float]]()
+    if first.by_sample is not None and (second is None or second.by_sample is not None):
+        samples = len(first.by_sample)
+        of_samples = (
+            float((first.by_sample - (second.by_sample if second else 0.0)).var(ddof=1)) / samples
+        )
+        # both mean squares hold the noise, which must count once
+        noise = (
+            sum(scores.noise / len(scores.by_seed) for scores in pair) / samples if freedom else 0.0
+        )
+        # agreeing everywhere: as if not on one sample
+        extra = of_samples - noise if of_samples else 1 / samples**2
+        if extra > 0:
+            lasting += extra
+            parts.append((extra, (samples - 1.0) * min(1.0, extra / (of_samples or extra)) ** 2))
+    # seeds that agree by chance, more than the noise allows, must not pass for certainty
+    if freedom:
+        parts.append((max(of_seeds, noise), freedom))
+    error = sqrt(of_seeds + lasting)
+    gap = float(first.by_seed.mean() - (second.by_seed.mean() if second else 0.0))
+    freedom = _freedom(parts) or max((known for _, known in parts), default=1.0)
+    half = t_quantile(freedom) * error
+    ratio = gap / error if error > 0 else (0.0 if gap == 0 else float("inf"))
+    return Estimate(
+        difference=gap,
+        low=gap - half,
+        high=gap + half,
+        p_value=2.0 * float(stdtr(freedom, -abs(ratio))),
+        freedom=freedom,
+        least=float(ndtri(_UPPER)) * sqrt(lasting),
+    )
+
+
+def _freedom(terms: Sequence[tuple[float, float]]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of independent variance estimates; 0 where all
+    are 0.
+    """
+    spread = sum(term * term / freedom for term, freedom in terms if term)
+    return sum(term for term, _ in terms) ** 2 / spread if spread > 0 else 0.0
+
+
+def t_quantile(freedom: float) -> float:
+    """Half the width of a 95 % interval of Student's t, in standard errors."""
+    return float(stdtrit(freedom, _UPPER))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A p-value of a permutation test.
+
+    Attributes:
+        p_value: share of the arrangements that say at least as much as what was found.
+        arrangements: how many were looked at.
+        counted: whether these are all; else they were drawn, with a fixed seed.
+    """
+
+    p_value: float
+    arrangements: int
+    counted: bool
+
+    @staticmethod
+    def of(p_value: Any, arrangements: int) -> Chance:
+        """Of a test with so many arrangements, of which it looked at `_ARRANGEMENTS` at most."""
+        looked_at = min(arrangements, _ARRANGEMENTS)
+        return Chance(float(p_value), looked_at, arrangements == looked_at)
+
+    @property
+    def words(self) -> str:
+        """`counted over all 216 arrangements`."""
+        how = "counted over all" if self.counted else "from"
+        return f"{how} {self.arrangements:,} {'' if self.counted else 'drawn '}arrangements"
+
+
+def friedman(ranks: np.ndarray) -> Chance:
+    """Chance of no difference between k mixers, from their (D, k) ranks on D >= 2 data sets.
+
+    A permutation test with Friedman's statistic: his chi-square holds for many data sets only. The
+    order of the mixers on the first data set stays, as the statistic is the same whatever the
+    mixers are called. The statistic is exact in floating point.
+    """
+    from scipy.stats import permutation_test
+
+    first, rest = ranks[0], ranks[1:]
+
+    def spread(*rows: np.ndarray, axis: int) -> np.ndarray:
+        sums = first + np.sum(rows, axis=0)
+        return (sums**2).sum(axis=axis)
+
+    how = {"permutation_type": "pairings", "alternative": "greater", "axis": -1}
+    found = permutation_test(tuple(rest), spread, vectorized=True, **how, **_resampling())
+    return Chance.of(found.pvalue, factorial(len(first)) ** len(rest))
+
+
+def signed_rank(differences: np.ndarray) -> Chance:
+    """Two-sided chance of (D,) differences in Wilcoxon's signed-rank test; zeros keep their
+    ranks (Pratt).
+    """
+    from scipy.stats import PermutationMethod, wilcoxon
+
+    gaps = differences.round(_DECIMALS)
+    sizes = np.unique(np.abs(gaps))
+    if not gaps.any():
+        return Chance(1.0, 1, True)
+    if len(sizes) == len(gaps) and sizes[0]:
+        exact: Any = wilcoxon(gaps, method="exact")
+        return Chance(float(exact.pvalue), 2 ** len(gaps), True)
+    method: Any = PermutationMethod(**_resampling())
+    counted: Any = wilcoxon(gaps, zero_method="pratt", method=method)
+    return Chance.of(counted.pvalue, 2 ** len(gaps))
+
+
+def _resampling() -> dict[str, Any]:
+    """How many arrangements SciPy looks at, and how it draws them where that is not all."""
+    generator = np.random.Generator(np.random.Philox(0))
+    return {"n_resamples": _ARRANGEMENTS, "batch": _BATCH, "rng": generator}
+
+
+def critical_difference(mixers: int, datasets: int) -> float:
+    """Nemenyi's: mean ranks of any two of k mixers that are further apart differ, at 5 % for all
+    pairs at once.
+    """
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
+    return quantile * sqrt(mixers * (mixers + 1) / (6 * datasets))
+
+
+def wilson(share: float, samples: int) -> tuple[float, float]:
+    """95 % interval of a share of independent samples, within [0, 1]. Reference: Wilson, 1927."""
+    normal = float(ndtri(_UPPER))
+    square = normal**2
+    middle = (share + square / (2 * samples)) / (1 + square / samples)
+    half = (
+        normal
+        / (1 + square / samples)
+        * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
+    )
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: reject where the adjusted value is below the level, for all
+    pairs at once.
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order, adjusted = np.argsort(values, kind="stable"), np.empty_like(values)
+    adjusted[order] = np.minimum(
+        1.0, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    )
+    return adjusted.tolist()

@@ -1,0 +1,85 @@
+"""Numbers and names as a reader sees them. Fractions are shown in percent or points, everything
+else as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subquad.errors import escaped
+from subquad.metric import Metric, metric_of
+from subquad.terminal import DASH
+
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
+
+Ends = tuple[float, float]
+"""The lower and the upper end of an interval."""
+SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean of `count` values, one a seed, and their sample standard deviation, None with a
+    single value.
+    """
+
+    mean: float
+    std: float | None
+    count: int
+
+    @staticmethod
+    def of(values: Iterable[float | None]) -> Spread | None:
+        """Of the values that are finite numbers; None where there is none."""
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
+            return None
+        count, mean = len(known), math.fsum(known) / len(known)
+        squares = math.fsum((value - mean) ** 2 for value in known)
+        return Spread(mean, math.sqrt(squares / (count - 1)) if count > 1 else None, count)
+
+
+_LONGEST = 10_000
+"""Characters of a name or line of somebody else's."""
+
+
+def printable(text: str) -> str:
+    """`text` on one line, control, format and surrogate characters (ANSI, bidi marks) as \\x1b.
+
+    It is cut where no table or chart could show it.
+    """
+    return escaped(text, limit=_LONGEST)
+
+
+def score_text(metric: Metric, value: Spread | float | None) -> str:
+    """`98.56 ± 0.16`, without the unit; without ± for one value."""
+    if value is None:
+        return DASH
+    if not isinstance(value, Spread):
+        return metric.number(value)
+    return metric.number(value.mean) + (
+        "" if value.std is None else f" ± {metric.number(value.std)}"
+    )
+
+
+def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
+    """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are
+    among the scores.
+    """
+    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
+    known = {
+        name: (scores[low], scores[high])
+        for name, (low, high) in ends.items()
+        if {low, high} <= scores.keys()
+    }
+    lines = list[str]()
+    for name, value in scores.items():
+        if any(name in ends[whole] for whole in known):
+            continue
+        metric = metric_of(metrics, name)
+        interval = f" {metric.interval(*known[name])}" if name in known else ""
+        lines.append(f"{metric.with_unit} {metric.number(value)}{interval}")
+    return lines

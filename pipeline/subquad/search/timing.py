@@ -1,0 +1,132 @@
+"""How long training and evaluation take here, by a few timed steps, and whether they report what a
+search is after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import TypedDict
+
+import numpy as np
+import torch
+
+from subquad.data import Split, Subset
+from subquad.drivers.costs import StudyCosts
+from subquad.drivers.local import device_of
+from subquad.engine.evaluate import evaluate
+from subquad.engine.feed import training_batches
+from subquad.engine.group import Group
+from subquad.engine.parts import Parts, build_parts
+from subquad.engine.step import train_step
+from subquad.errors import PluginError
+from subquad.experiment import Run
+
+ROUNDS, WARM_UP, TIMED = 3, 2, 5
+EVALUATED = 2
+"""Batches of a timed evaluation."""
+MAX_SECONDS = 4.0
+"""Of a round's steps; slow models get fewer of them."""
+
+
+class Timing(TypedDict):
+    """Of a candidate's own experiment, with one worker.
+
+    Attributes:
+        step: seconds of a training step.
+        evaluation: seconds of an evaluation on the whole validation split.
+        spread: largest difference of a step's time between rounds, relative to their median.
+    """
+
+    step: float
+    evaluation: float
+    spread: float
+
+
+class SearchCosts(StudyCosts):
+    """What fitting and estimating need of the data and models of a search."""
+
+    def check_metric(self, run: Run) -> None:
+        """Refuse a task that does not report its own metric, on a model that was not trained.
+
+        Raises:
+            PluginError: what it reports instead.
+        """
+        few = _first(self.data(run)[0].split("validation"), 2)
+        metric, (metrics, _) = run.goal.metric, evaluate(self._parts(run), few)
+        if metric not in metrics:
+            raise PluginError(
+                f"task {run.task.found.name!r}: its metric {metric!r} is never "
+                "reported, so nothing can be "
+                f"selected; it reports {', '.join(metrics) or 'nothing'}"
+            )
+
+    def timings(self, runs: Mapping[str, Run]) -> dict[str, Timing]:
+        """What steps and evaluations take with one worker, a batch's fetching included: medians of
+        several rounds.
+
+        In each round every run has its turn, so that what else the machine does meets all of them
+        alike. Nothing is written, and nothing of it stays: a trial seeds the generators itself.
+
+        Args:
+            runs: the candidates' own experiments, by label.
+        """
+        rounds = [{label: self._timed(run) for label, run in runs.items()} for _ in range(ROUNDS)]
+        return {label: _timing([round[label] for round in rounds]) for label in runs}
+
+    def _timed(self, run: Run) -> tuple[list[float], float]:
+        """Seconds of each step after the warm-up, and of an evaluation of the whole validation
+        split.
+        """
+        parts = self._parts(run)
+        return _step_seconds(parts), _evaluation_seconds(
+            parts, self.data(run)[0].split("validation")
+        )
+
+    def _parts(self, run: Run) -> Parts:
+        return build_parts(
+            run, Group(device=device_of(run.experiment.resources)), self.data(run)[0]
+        )
+
+
+def _timing(rounds: list[tuple[list[float], float]]) -> Timing:
+    medians = [median(steps) for steps, _ in rounds]
+    return Timing(
+        step=median(seconds for steps, _ in rounds for seconds in steps),
+        evaluation=median(evaluation for _, evaluation in rounds),
+        spread=(max(medians) - min(medians)) / median(medians),
+    )
+
+
+def _step_seconds(parts: Parts) -> list[float]:
+    seconds: list[float] = []
+    before = start = time.perf_counter()
+    for step, (micros, samples) in enumerate(training_batches(parts, 0, workers=0)):
+        train_step(parts, micros, samples, parts.schedule(step))
+        _wait(parts.group.device)
+        now = time.perf_counter()
+        seconds.append(now - before)
+        before = now
+        if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
+            break
+    return seconds[WARM_UP:] or seconds[-1:]
+
+
+def _evaluation_seconds(parts: Parts, split: Split) -> float:
+    """Of the whole split, by a few batches of it."""
+    few = _first(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
+    start = time.perf_counter()
+    evaluate(parts, few)
+    _wait(parts.group.device)
+    return (time.perf_counter() - start) * len(split) / len(few)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _first(split: Split, count: int) -> Split:
+    """The first samples of a split."""
+    return Subset(split, np.arange(min(count, len(split))))

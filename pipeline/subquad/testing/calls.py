@@ -1,0 +1,223 @@
+"""Calls of a mixer, in evaluation and in training, with their gradients.
+
+Shape letters: B batch, L length, D model width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from subquad.nn import MixerOutput, TokenMixer, as_output
+from subquad.testing.meter import looked
+
+MODES = {"evaluation": False, "training": True}
+"""Most properties have to hold in both."""
+
+
+def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Tensor:
+    """Masks (B, L): `real` tokens of each sample after `lead` padded ones, none where that is
+    empty.
+    """
+    place = torch.arange(length)
+    start = torch.tensor(lead or [0] * len(real))[:, None]
+    return (place >= start) & (place < start + torch.tensor(real)[:, None])
+
+
+def call(
+    mixer: Callable[..., Any],
+    x: Tensor,
+    keep: Tensor | None = None,
+    *,
+    seed: int = 0,
+    autocast: bool = False,
+    dropout: bool = True,
+) -> MixerOutput:
+    """What the mixer returns.
+
+    Args:
+        seed: random numbers that it draws start from it.
+        autocast: to bf16, as the engine uses it: around the forward pass only.
+        dropout: False: torch's dropout does nothing.
+    """
+    torch.manual_seed(seed)
+    looked().note(
+        length=x.shape[1],
+        format="bf16 autocast" if autocast else str(x.dtype).removeprefix("torch."),
+        mode=_mode(mixer),
+    )
+    still = contextlib.nullcontext() if dropout else _NoDropout()
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
+        return as_output(mixer(x, keep=keep))
+
+
+def _mode(mixer: Callable[..., Any]) -> str:
+    """Of a mixer, perhaps with arguments; what `afresh` makes is made in training only."""
+    module = mixer.func if isinstance(mixer, partial) else mixer
+    return "training" if getattr(module, "training", True) else "evaluation"
+
+
+def afresh(mixer: nn.Module) -> Callable[..., Any]:
+    """The mixer for one call, which leaves its buffers as they are in training, too."""
+    if not mixer.training:
+        return mixer
+    kept = {name: buffer.clone() for name, buffer in mixer.named_buffers()}
+    return (lambda x, **masks: functional_call(mixer, kept, (x,), masks)) if kept else mixer
+
+
+def outputs(
+    mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, dropout: bool = True
+) -> Tensor:
+    """(B, L, D), without a trace in the mixer's buffers, and detached from the graph that
+    training makes.
+    """
+    with torch.set_grad_enabled(mixer.training):
+        return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
+
+
+class Watching(TorchFunctionMode):
+    """Notices results of less precision than float64."""
+
+    has_less_than_double = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        floats = [tensor.dtype for tensor in tensors_of(result) if tensor.is_floating_point()]
+        self.has_less_than_double |= any(dtype != torch.float64 for dtype in floats)
+        return result
+
+
+class _NoDropout(TorchFunctionMode):
+    """Inside, torch's dropout does nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        if "dropout" in name and args:
+            return args[0]
+        if name == "scaled_dot_product_attention":
+            if len(args) > 4:
+                args = (*args[:4], 0.0, *args[5:])
+            else:
+                kwargs["dropout_p"] = 0.0
+        return func(*args, **kwargs)
+
+
+def modes(mixer: TokenMixer) -> Iterator[str]:
+    """The modes' names, each after putting the mixer into it; it ends in evaluation."""
+    for mode, training in MODES.items():
+        mixer.train(training)
+        yield mode
+    mixer.eval()
+
+
+def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
+    """`modes` without training where the mixer draws random numbers there besides torch's dropout.
+
+    Without these and without dropout, sequences of two shapes can be compared.
+    """
+    for mode in modes(mixer):
+        if mixer.training and draws(mixer, x):
+            looked().note(skipped=mode)
+        else:
+            yield mode
+
+
+def draws(mixer: TokenMixer, x: Tensor) -> bool:
+    """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
+    outputs(mixer, x[:1], dropout=False)
+    return has_drawn()
+
+
+def has_drawn() -> bool:
+    """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
+    after = torch.get_rng_state()
+    torch.manual_seed(0)
+    return not torch.equal(after, torch.get_rng_state())
+
+
+def normal(shape: Sequence[int], seed: int) -> Tensor:
+    """Standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def weighted(x: Tensor) -> Tensor:
+    """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
+    return x * normal(x.shape, 11).to(x)
+
+
+def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
+    """A scalar that the chosen outputs and all extra losses count in.
+
+    Args:
+        chosen: (B, L) bool, all where it is not given.
+    """
+    losses = ((1 + i) * loss.sum() for i, loss in enumerate(result.losses.values()))
+    return sum(losses, weighted(result.out)[chosen].sum())
+
+
+def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
+    """Weights with a gradient, by name; not those without a number in them."""
+    return {
+        name: weight
+        for name, weight in mixer.named_parameters()
+        if weight.requires_grad and weight.numel()
+    }
+
+
+def values_and_gradients(
+    mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Output and extra losses, and gradients of their weighted sum by tokens and weights; by
+    name.
+    """
+    x = x.clone().requires_grad_()
+    result = call(mixer, x, keep, seed=seed)
+    values = {"output": result.out.detach()}
+    values |= {f"loss {name!r}": loss.detach() for name, loss in result.losses.items()}
+    found = gradients(total(result), {"tokens": x, **trainable(mixer)})
+    named = {f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in found.items()}
+    return values, named
+
+
+def tensors_of(tree: Any) -> list[Tensor]:
+    """The tensors among a tree's leaves."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of a scalar by name; zeros where it does not depend on an input."""
+    return {
+        name: torch.zeros_like(inputs[name]) if found is None else found
+        for name, found in backward(value, inputs).items()
+    }
+
+
+def backward(
+    value: Tensor, inputs: Mapping[str, Tensor], grad: Tensor | None = None
+) -> dict[str, Tensor | None]:
+    """Gradients by name, as training takes them: reentrant checkpoints know no other way. None
+    where the value does not depend on an input.
+
+    Args:
+        inputs: leaves of the graph; their `grad` stays as it was.
+        grad: by the value, if that is no scalar.
+    """
+    if not value.requires_grad:
+        return dict.fromkeys(inputs)
+    before = {name: tensor.grad for name, tensor in inputs.items()}
+    for tensor in inputs.values():
+        tensor.grad = None
+    torch.autograd.backward(value, grad, retain_graph=True)
+    found = {name: tensor.grad for name, tensor in inputs.items()}
+    for name, tensor in inputs.items():
+        tensor.grad = before[name]
+    return found

@@ -1,0 +1,139 @@
+"""Compiled by torch: the same numbers, and how much of the mixer's own code is in graphs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.overrides import TorchFunctionMode
+
+from subquad.nn import AttentionMixer, TokenMixer
+from subquad.registry import build_class
+from subquad.testing.calls import outputs, settled_modes, tensors_of, values_and_gradients
+from subquad.testing.cases import compares
+from subquad.testing.meter import Comparisons, Finding, NotApplicable, each
+from subquad.testing.subject import CheckSubject
+
+COMPILED = 0.5
+"""Where less of a mixer's operations is in compiled graphs, of two operations or more, it is told.
+"""
+
+
+@compares("where torch.compile takes the mixer, outputs and gradients are the same")
+def _compiled(subject: CheckSubject) -> Comparisons:
+    """Outputs, extra losses and gradients, with a mask; in training if nothing is drawn or kept
+    there.
+
+    torch's compiler takes gradients of a buffer that the same call changes from what it was changed
+    to.
+    """
+    mixer, (x, keep) = subject.build(), subject.pair(13)
+    mixer.train("training" in settled_modes(mixer, x) and not subject.facts.stateful)
+    expected = values_and_gradients(copy.deepcopy(mixer), x, keep)
+    with _Tracing(subject) as tracing:
+        compiled: Any = torch.compile(copy.deepcopy(mixer), backend=tracing)
+        try:
+            got = values_and_gradients(compiled, x, keep)
+        except Exception as error:
+            raise NotApplicable(f"{_NOT_TESTED}: {_first_lines(error)}") from error
+    for mine, wanted in zip(got, expected, strict=True):
+        yield from each(mine, wanted, f" compiled by {subject.compiler}")
+    called = _count_calls(mixer, x, keep)
+    figures = {"operations": called, "compiled": tracing.operations}
+    return Finding(f"{_share(tracing, called)}{subject.compiler}, {tracing}", figures)
+
+
+_NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"
+
+
+def _first_lines(error: Exception) -> str:
+    """What torch says, without its advice on how to see more."""
+    said = str(error).split("\n\nSet TORCH")[0]
+    return f"{type(error).__name__}: {' '.join(said.split())}"
+
+
+def _share(tracing: _Tracing, called: int) -> str:
+    """A word of warning where little or nothing was compiled."""
+    if tracing.failure:
+        return f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
+    if called > 1 and tracing.operations < COMPILED * called:
+        return f"hardly anything was compiled: {tracing.operations} of {called} operations; "
+    return ""
+
+
+class _Tracing:
+    """A backend of torch.compile that counts what reaches it. Inside, the compiler starts with an
+    empty memory.
+
+    Attributes:
+        operations: of the mixer's own code, an attention core's without its projections; in graphs
+            of two or more.
+        failure: why the whole call fell back to eager; "" where it did not.
+    """
+
+    def __init__(self, subject: CheckSubject):
+        from torch._dynamo import utils  # here: they take seconds to import
+        from torch._dynamo.backends.registry import lookup_backend
+
+        self.__name__ = subject.compiler  # as torch calls it in its messages
+        self.compile, self.known = lookup_backend(subject.compiler), utils
+        self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
+        self.operations = self.graphs = self.breaks = self.fallbacks = 0
+        self.failure = ""
+
+    def __enter__(self) -> _Tracing:
+        torch._dynamo.reset()
+        self.known.counters.clear()
+        self.known.clear_compilation_metrics()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        counters, metrics = self.known.counters, self.known.get_compilation_metrics()
+        if metrics and metrics[0].fail_type:
+            self.failure = str(metrics[0].fail_reason).split("\n")[0]
+        self.breaks = sum(counters["graph_break"].values())
+        self.fallbacks = counters["frames"]["total"] - counters["frames"]["ok"]
+        torch._dynamo.reset()
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        parts = [part for part in graph.modules() if isinstance(part, GraphModule)]
+        nodes = [node for part in parts for node in part.graph.nodes]
+        calls = [node for node in nodes if node.op.startswith("call_")]
+        self.graphs += 1
+        if len(calls) > 1:  # one alone is as it was
+            self.operations += sum(self.own in (node.stack_trace or self.own) for node in calls)
+        return self.compile(graph, inputs)
+
+    def __str__(self) -> str:
+        counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
+        return ", ".join(
+            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items()
+        )
+
+
+class _Calls(TorchFunctionMode):
+    """Counts calls of torch that make tensors."""
+
+    count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.count += bool(tensors_of(result))
+        return result
+
+
+def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:
+    """Of torch, in the mixer's own code."""
+    calls, own = _Calls(), mixer.core if isinstance(mixer, AttentionMixer) else mixer
+    hooks = (
+        own.register_forward_pre_hook(lambda *_: calls.__enter__() and None),
+        own.register_forward_hook(lambda *_: calls.__exit__(None, None, None)),
+    )
+    outputs(mixer, x, keep)
+    for hook in hooks:
+        hook.remove()
+    return calls.count

@@ -1,0 +1,300 @@
+"""Gradients and random numbers: gradients are those of the outputs, and the same call gives the
+same numbers.
+
+Gradients are compared with finite differences along random directions of all tokens and weights:
+there are thousands of them, and a wrong element turns up in any direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from subquad.nn import TokenMixer
+from subquad.testing.calls import (
+    afresh,
+    backward,
+    call,
+    settled_modes,
+    trainable,
+    values_and_gradients,
+)
+from subquad.testing.cases import compares, shows
+from subquad.testing.meter import CheckFailed, Comparisons, Finding
+from subquad.testing.subject import FAR, CheckSubject
+
+SHORT = 5
+"""Up to so many tokens each input is moved alone, which also finds a small gradient that is off."""
+LENGTH = 33
+LENGTHS = (SHORT, LENGTH, 150, 600, FAR)
+"""Short, behind the first chunks of scans and routers, and far down."""
+PAIRED = 150
+"""Up to so many tokens there are two samples, of which one has padding."""
+DIRECTIONS = 3
+
+Values = Callable[[], Mapping[str, Tensor]]
+"""What a mixer returns, by name, of its inputs as they are."""
+
+
+class Accuracy(NamedTuple):
+    """What finite differences are taken with, and how far a gradient may be off."""
+
+    steps: tuple[float, ...]
+    relative: float
+    absolute: float
+    note: str = ""
+
+    def near(self, got: float, expected: float) -> bool:
+        """Whether two derivatives count as equal."""
+        return abs(got - expected) <= self.absolute + self.relative * abs(expected)
+
+
+_DOUBLE = Accuracy((1e-6, 1e-5, 1e-7), 1e-4, 1e-6)
+_SINGLE = Accuracy(
+    (1e-2, 3e-2, 3e-3),
+    1e-2,
+    1e-3,
+    ", with steps for float32, in which it computes some of a float64 call",
+)
+
+
+def accuracy_of(subject: CheckSubject) -> Accuracy:
+    """What the subject's gradients are compared with."""
+    return _SINGLE if subject.is_single else _DOUBLE
+
+
+@shows("gradients equal finite differences")
+def _gradients(subject: CheckSubject) -> Finding:
+    """Outputs at real tokens and extra losses, by tokens and by weights, with padding; in both
+    modes.
+    """
+    return measured_gradients(subject)
+
+
+def measured_gradients(subject: CheckSubject) -> Finding:
+    """As the check says.
+
+    Raises:
+        CheckFailed: a gradient is not that of finite differences.
+    """
+    accuracy, rough = accuracy_of(subject), []
+    for mixer, tokens, keep in _places(subject):
+        inputs = {"the tokens": tokens.clone().requires_grad_(), **trainable(mixer)}
+        for mode in settled_modes(mixer, tokens):
+            where = f"{tokens.shape[1]} tokens in {mode}"
+            values = partial(_values, mixer, inputs["the tokens"], keep)
+            together = tokens.shape[1] > SHORT
+            if not compare_gradients(values, inputs, accuracy, where, together=together):
+                rough.append(where)
+    tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
+    note = f"; too rough to be judged: {', '.join(rough)}" if rough else ""
+    words = f"by tokens and weights, {tried} tokens{accuracy.note}{note}"
+    return Finding(words, {"allowed": accuracy.relative})
+
+
+def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor | None]]:
+    """Mixers, tokens and masks: two samples of which one has padding, or a long one alone; also in
+    a later layer, behind a prefix token.
+    """
+    for length in subject.lengths(*LENGTHS):
+        tokens, keep = subject.pair(length)
+        if length < PAIRED:
+            yield subject.build_for(length), tokens, keep
+        elif length == PAIRED:
+            yield subject.build_elsewhere(length, num_prefix_tokens=1), tokens, keep
+        else:
+            yield subject.build_for(length), tokens[:1], None
+
+
+def _values(mixer: TokenMixer, tokens: Tensor, keep: Tensor | None) -> dict[str, Tensor]:
+    """Outputs at real tokens and extra losses; in evaluation those that have a gradient."""
+    result = call(afresh(mixer), tokens, keep)
+    losses = {f"extra loss {name!r}": loss for name, loss in result.losses.items()}
+    found = {"outputs": result.out if keep is None else result.out[keep], **losses}
+    return {name: value for name, value in found.items() if mixer.training or value.requires_grad}
+
+
+def compare_gradients(
+    values: Values,
+    inputs: Mapping[str, Tensor],
+    accuracy: Accuracy,
+    where: str,
+    *,
+    together: bool = True,
+) -> bool:
+    """Derivatives of each value, summed with random weights, by all inputs.
+
+    Args:
+        where: for messages.
+        together: move all inputs at once, and each alone only where that is wrong.
+
+    Returns:
+        whether every value is smooth enough to be judged.
+
+    Raises:
+        CheckFailed: a derivative is not that of finite differences.
+    """
+    drawn = torch.Generator().manual_seed(0)
+    given = values()
+    weights = {name: _random_like(value, drawn) for name, value in given.items()}
+    found = {name: backward(value, inputs, weights[name]) for name, value in given.items()}
+    judged = True
+    for name, grads in found.items():
+        summed = partial(_summed, values, name, weights[name])
+        verdicts_by = partial(_verdicts, summed, grads, accuracy)
+        for group in [inputs] if together else _alone(inputs):
+            verdicts = verdicts_by(group, drawn)
+            judged &= _agree(verdicts)
+            if not _are_wrong(verdicts):
+                continue
+            by = "all inputs"
+            for alone in _alone(inputs):
+                apart = verdicts_by(alone, drawn)
+                if _are_wrong(apart):
+                    by, verdicts = next(iter(alone)), apart
+                    break
+            seen = next(verdict for verdict in verdicts if verdict.kind == "other")
+            raise CheckFailed(
+                f"gradient of the {name} by {by}, {where}: {seen.got:.7g} along a direction, by "
+                f"finite differences {seen.measured:.7g}, allowed {accuracy.relative:g} relative, "
+                f"{accuracy.absolute:g} absolute"
+            )
+    return judged
+
+
+def _alone(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    return [{by: tensor} for by, tensor in inputs.items()]
+
+
+def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
+    return torch.randn(tensor.shape, generator=drawn, dtype=tensor.dtype)
+
+
+def _summed(values: Values, name: str, weight: Tensor) -> float:
+    return (weight * values()[name]).sum().item()
+
+
+class _Verdict(NamedTuple):
+    """A derivative along a direction, the one by finite differences, and whether they agree.
+
+    "rough" where two steps give two derivatives: a choice, such as of a bucket, lies between.
+    """
+
+    kind: Literal["equal", "other", "rough"]
+    got: float
+    measured: float
+
+
+def _agree(verdicts: list[_Verdict]) -> bool:
+    return any(verdict.kind == "equal" for verdict in verdicts)
+
+
+def _are_wrong(verdicts: list[_Verdict]) -> bool:
+    """Whether no direction agrees, and more than one says so: one alone may cross a kink."""
+    others = sum(verdict.kind == "other" for verdict in verdicts)
+    return not _agree(verdicts) and others > 1
+
+
+def _verdicts(
+    function: Callable[[], float],
+    grads: Mapping[str, Tensor | None],
+    accuracy: Accuracy,
+    inputs: Mapping[str, Tensor],
+    drawn: torch.Generator,
+) -> list[_Verdict]:
+    """Along several directions, until one agrees."""
+    found: list[_Verdict] = []
+    while len(found) < DIRECTIONS and not _agree(found):
+        found.append(_verdict(function, grads, accuracy, inputs, drawn))
+    return found
+
+
+def _verdict(
+    function: Callable[[], float],
+    grads: Mapping[str, Tensor | None],
+    accuracy: Accuracy,
+    inputs: Mapping[str, Tensor],
+    drawn: torch.Generator,
+) -> _Verdict:
+    """Along a direction whose part by each input has the length 1, or less where more would hide
+    the others. It is half the gradient's own: across it a random one may see nothing.
+    """
+    directions, got = {}, 0.0
+    for by, tensor in inputs.items():
+        direction = _unit(_random_like(tensor, drawn))
+        slope = 0.0
+        if (grad := grads[by]) is not None:
+            direction = _unit(direction + _unit(grad))
+            slope = (grad * direction).sum().item()
+        shrunk = max(1.0, slope)
+        directions[by] = direction / shrunk
+        got += slope / shrunk
+    measured = []
+    for step in accuracy.steps:
+        ahead, behind = (_moved(function, inputs, directions, signed) for signed in (step, -step))
+        measured.append((ahead - behind) / (2 * step))
+        if accuracy.near(got, measured[-1]):
+            return _Verdict("equal", got, measured[-1])
+    # a step below float32's rounding moves nothing
+    moving = [slope for slope in measured if slope] or measured
+    settled = any(accuracy.near(slope, after) for slope, after in pairwise(moving))
+    return _Verdict("other" if settled else "rough", got, moving[0])
+
+
+def _unit(tensor: Tensor) -> Tensor:
+    """Of the length 1; zeros stay zeros."""
+    return tensor / tensor.norm().clamp_min(torch.finfo(tensor.dtype).tiny)
+
+
+def _moved(
+    function: Callable[[], float],
+    inputs: Mapping[str, Tensor],
+    directions: Mapping[str, Tensor],
+    step: float,
+) -> float:
+    """The function's value where its inputs are moved, which come back to where they were."""
+    before = {by: tensor.detach().clone() for by, tensor in inputs.items()}
+    with torch.no_grad():
+        for by, tensor in inputs.items():
+            tensor += step * directions[by]
+    value = function()
+    with torch.no_grad():
+        for by, tensor in inputs.items():
+            tensor.copy_(before[by])
+    return value
+
+
+@compares("calls in evaluation are equal and draw nothing random", 0.0)
+def _determinism_eval(subject: CheckSubject) -> Comparisons:
+    """Two calls in evaluation, from different states of the random generator, which they leave
+    as it was.
+    """
+    for length in subject.lengths(LENGTH, FAR):
+        mixer, (x, keep) = subject.build_for(length), subject.pair(length)
+        with torch.no_grad():
+            first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+            yield "output of a second call in evaluation", second, first
+            before = torch.get_rng_state()
+            mixer(x, keep=keep)
+        if not torch.equal(before, torch.get_rng_state()):
+            raise CheckFailed("the call draws random numbers in evaluation")
+
+
+@compares("training steps with equal seeds are equal", 0.0)
+def _determinism_train(subject: CheckSubject) -> Comparisons:
+    """Mixers built alike, in training mode with equal seeds: outputs, extra losses and
+    gradients, several times.
+    """
+    for length, times in {subject.at_most(LENGTH): 4, subject.at_most(FAR): 2}.items():
+        x, keep = subject.pair(length)
+        built = [subject.build_for(length).train() for _ in range(times)]
+        first, *others = (values_and_gradients(mixer, x, keep, seed=4) for mixer in built)
+        for other in others:
+            for mine, wanted in zip(other, first, strict=True):
+                for name, value in wanted.items():
+                    yield f"{name} of another mixer with equal seeds", mine[name], value

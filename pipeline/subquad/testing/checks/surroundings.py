@@ -1,0 +1,148 @@
+"""What a mixer must leave as it is: what all code of a process shares, and the bounds of its own
+parameters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from subquad.effect import default_of
+from subquad.nn import as_output
+from subquad.registry import make_mixer
+from subquad.testing.calls import weighted
+from subquad.testing.cases import shows
+from subquad.testing.meter import CheckFailed, Finding
+from subquad.testing.subject import CheckSubject
+
+LENGTH = 13
+
+
+class _Switch(NamedTuple):
+    """A setting of the whole process, and two values of it, so that setting either shows."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    values: tuple[Any, Any] = (False, True)
+
+
+def _flag(owner: Any, name: str) -> _Switch:
+    return _Switch(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
+
+
+_SWITCHES = {
+    "grad mode": _Switch(torch.is_grad_enabled, torch.set_grad_enabled, (True, False)),
+    "the number of threads": _Switch(torch.get_num_threads, torch.set_num_threads, (1, 2)),
+    "torch.backends.cudnn.benchmark": _flag(torch.backends.cudnn, "benchmark"),
+    "torch.backends.cudnn.deterministic": _flag(torch.backends.cudnn, "deterministic"),
+    "torch.use_deterministic_algorithms": _Switch(
+        torch.are_deterministic_algorithms_enabled,
+        lambda on: torch.use_deterministic_algorithms(on, warn_only=True),
+    ),
+    "torch.set_float32_matmul_precision": _Switch(
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        ("highest", "high"),
+    ),
+    "torch.set_flush_denormal": _Switch(
+        lambda: not (torch.full((1,), 1e-310, dtype=torch.float64) * 1).any().item(),
+        torch.set_flush_denormal,
+    ),
+    "the flash kernel of torch's attention": _Switch(
+        torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp
+    ),
+}
+_READINGS: dict[str, Callable[[], Any]] = {
+    **{name: switch.read for name, switch in _SWITCHES.items()},
+    "the default dtype": torch.get_default_dtype,
+    "the default device": torch.get_default_device,
+    "torch's anomaly mode": torch.is_anomaly_enabled,
+    "autocast": lambda: torch.is_autocast_enabled("cpu"),
+    "NumPy's handling of errors": np.geterr,
+    "NumPy's random generator": lambda: repr(np.random.get_state(legacy=False)),
+    "Python's random generator": random.getstate,
+}
+
+
+@shows("it leaves what the process shares: generators, grad mode, threads, torch's switches")
+def _process_kept(subject: CheckSubject) -> Finding:
+    """Built, called in both modes and in decoding, from two values of every switch.
+
+    Building and training may draw from torch's generator, but must not set it.
+    """
+    found = {name: switch.read() for name, switch in _SWITCHES.items()}
+    states = []
+    try:
+        for i in (0, 1):
+            for switch in _SWITCHES.values():
+                switch.write(switch.values[i])
+            torch.manual_seed(i)
+            states.append(_states(subject))
+    finally:
+        for name, switch in _SWITCHES.items():
+            switch.write(found[name])
+    for step, first in states[0].items():
+        if torch.equal(first, states[1].get(step, first.new_empty(0))):
+            raise CheckFailed(f"{step} sets the seed of torch's generator")
+    return Finding(f"{len(_READINGS)} settings, {', '.join(states[0])}")
+
+
+def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
+    """The state of torch's generator after each step of using a mixer.
+
+    Raises:
+        CheckFailed: a step changes another setting of the process.
+    """
+    kept, states = {name: read() for name, read in _READINGS.items()}, {}
+    for step in _steps(subject):
+        for name, read in _READINGS.items():
+            if read() != kept[name]:
+                raise CheckFailed(f"{step} changes {name}, which the whole process shares")
+        states[step] = torch.get_rng_state()
+    return states
+
+
+def _steps(subject: CheckSubject) -> Iterator[str]:
+    """Uses a mixer; each step's name when it is done."""
+    mixer = make_mixer(subject.resolved, subject.config, subject.site())
+    yield "building it"
+    tokens, keep = subject.pair(LENGTH)
+    x = tokens.float().requires_grad_()
+    mixer.eval()(x, keep=keep)
+    yield "a call in evaluation"
+    # not `call`, which seeds the generator
+    out = as_output(mixer.train()(x, keep=keep)).out
+    yield "a call in training"
+    if out.requires_grad:
+        weighted(out).sum().backward()
+        yield "a backward pass"
+    if mixer.eval().caches:
+        mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
+        yield "decoding"
+
+
+@shows("defaults and search ranges are within the parameters' own bounds")
+def _parameter_bounds(subject: CheckSubject) -> Finding:
+    fields = type(subject.config).model_fields
+    for name, spec in fields.items():
+        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
+        extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
+        search: Any = extra.get("search") or {}
+        given = {} if spec.is_required() else {"its default": default_of(spec)}
+        given |= {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
+        given |= {
+            f"choice {i} of its search": choice
+            for i, choice in enumerate(search.get("choices", ()))
+        }
+        for what, value in given.items():
+            try:
+                kind.validate_python(value, strict=True)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+                raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
+    return Finding(f"{len(fields)} parameters")

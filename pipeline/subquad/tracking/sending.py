@@ -1,0 +1,265 @@
+"""Sends a folder to MLflow while it grows: the work of `subquad sync FOLDER --follow`.
+
+It is a process of its own beside the driver, which ends when its standard input does. So importing
+MLflow and talking to a database never hold the interpreter that trains, no connection is open when
+data loaders fork, and it can be stopped. What matters is in each folder's mlflow.json, so any
+process can go on where another one ended.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from subquad.addresses import mask
+from subquad.disk import hold, opened
+from subquad.runs import read_bytes
+from subquad.tracking.address import artifact_folder, check_server
+from subquad.tracking.folders import Ending, begun, folders_below, mirror, parent_of
+from subquad.tracking.state import Summary, SyncState, Upload, root_above, summarise
+from subquad.tracking.values import clean_params, clean_tags, points_of
+
+if TYPE_CHECKING:
+    from subquad.tracking.mlflow import Store
+
+_LOCK = ".mlflow.lock"
+_LOCK_SECONDS = 5
+_BATCH_RECORDS = 500
+_POLL_SECONDS = 2.0
+_RETRY_SECONDS = 15.0
+"""Until a store that did not answer is asked again."""
+_AS_TEXT = (".yaml", ".json", ".md", ".csv", ".html")
+"""Files that are sent as text, so that no address in them carries a password."""
+
+
+def follow(upload: Upload, *, rest: float) -> Summary:
+    """Send what is new of a folder until standard input ends, then what is left.
+
+    Args:
+        rest: most seconds after the end of standard input; then the process is ended.
+    """
+    ended = threading.Event()
+    threading.Thread(target=_await_end, args=(ended, rest), daemon=True).start()
+    sending = Sending(upload)
+    with redirect_stdout(sys.stderr):  # what libraries print is no answer
+        final = ended.wait(0.1)
+        error = sending.look(final=final)
+        while not final:
+            final = ended.wait(_RETRY_SECONDS if error else _POLL_SECONDS)
+            error = sending.look(final=final)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return summarise(upload, error)
+
+
+def _await_end(ended: threading.Event, rest: float) -> None:
+    """Wait for the end of standard input, of which the driver has the other end.
+
+    The limit is the system's timer, which needs no interpreter: this thread may wait for ever for
+    one that is busy in C.
+    """
+    signal.setitimer(signal.ITIMER_REAL, rest)
+    poll = min(_POLL_SECONDS, rest / 2)
+    while not select.select([0], [], [], poll)[0] or os.read(0, 4096):
+        signal.setitimer(signal.ITIMER_REAL, rest)
+    ended.set()
+    signal.setitimer(signal.ITIMER_REAL, rest)
+
+
+class Sending:
+    """Sends a folder, with all runs below it, again and again until it is final. Until then no
+    other process sends it.
+    """
+
+    def __init__(self, upload: Upload):
+        self._upload = upload
+        self._lock = FileLock(str(upload.folder / _LOCK), timeout=_LOCK_SECONDS)
+        self._store: Store | None = None
+        self._open: dict[Path, _Sender] = {}
+        self._closed = set[Path]()
+
+    def look(self, *, final: bool) -> str | None:
+        """Send what is new; never raises.
+
+        Args:
+            final: nothing comes after this look.
+
+        Returns:
+            Why something could not be sent, None where all could.
+        """
+        folder = self._upload.folder
+        try:
+            hold(folder)
+            if not self._lock.is_locked:
+                self._lock.acquire()
+            return self._look(final)
+        except Timeout:
+            return f"Busy: {folder}: another process is sending this run"
+        except Exception as error:  # whatever a server, a disk or MLflow may raise
+            self._store = None
+            self._open = {}
+            return _reason(error)
+        finally:
+            if final:
+                self._lock.release()
+
+    def _look(self, final: bool) -> str | None:
+        head = self._upload.folder
+        if self._store is None:
+            self._store = _connect(self._upload)
+        if not begun(head):
+            return None
+        above = self._run_above()
+        below = folders_below(head)
+        due = [run for run in below or () if run not in self._closed and begun(run)]
+        is_due = final or head not in self._open or (below is None and head not in self._closed)
+        head_id = self._sender(head, above).run.id if due else None
+        closed = len(self._closed)
+        errors = [self._send(run, head_id, final) for run in due]
+        if is_due or len(self._closed) > closed:
+            errors.append(self._send(head, above, final))
+        return next((error for error in errors if error), None)
+
+    def _send(self, folder: Path, parent_id: str | None, final: bool) -> str | None:
+        """Send one folder. Its trouble does not keep the others back, a server that is gone
+        does.
+        """
+        try:
+            if self._sender(folder, parent_id).send(final=final):
+                self._closed.add(folder)
+        except Exception as error:
+            check_server(self._upload.uri)
+            self._open.pop(folder, None)
+            return _reason(error)
+        return None
+
+    def _sender(self, folder: Path, parent_id: str | None) -> _Sender:
+        if folder not in self._open:
+            assert self._store is not None
+            self._open[folder] = _Sender(folder, self._upload, self._store, parent_id)
+        return self._open[folder]
+
+    def _run_above(self) -> str | None:
+        """MLflow's id of the search that a final study belongs to, where it was sent there too."""
+        parent = parent_of(self._upload.folder)
+        return SyncState.of(parent, self._upload).run_id if parent else None
+
+
+def _connect(upload: Upload) -> Store:
+    check_server(upload.uri)
+    from subquad.tracking.mlflow import connect
+
+    return connect(
+        upload.uri, upload.experiment, artifact_folder(upload.uri, root_above(upload.folder))
+    )
+
+
+class _Sender:
+    """Sends one folder as one MLflow run, which it finds again or makes.
+
+    Attributes:
+        run: the MLflow run.
+    """
+
+    def __init__(self, folder: Path, upload: Upload, store: Store, parent_id: str | None):
+        self._folder = folder
+        self._above = {"mlflow.parentRunId": parent_id} if parent_id else {}
+        state = SyncState.of(folder, upload)
+        found = store.run(state.run_id, state.key)
+        if found is None:
+            shown = mirror(folder, final=False)
+            found = store.create(shown.label, state.key, shown.began)
+        if found.id != state.run_id:
+            state = state.anew(found.id)
+        self.run = found
+        self._state = replace(state, experiment_id=store.experiment_id)
+        if self._state != SyncState.load(folder):
+            self._state.save(folder)
+
+    def send(self, *, final: bool) -> bool:
+        """Send what is new, at the end also artefacts and status.
+
+        Returns:
+            whether the MLflow run is closed.
+        """
+        shown = mirror(self._folder, final=final)
+        params, cut = clean_params(shown.params)
+        had = self.run.params
+        # MLflow refuses to change a parameter, so a new value becomes a tag
+        changed = {
+            f"param_changed.{key}": value
+            for key, value in params.items()
+            if had.get(key, value) != value
+        }
+        tags = {name: str(value) for name, value in shown.tags.items() if value is not None}
+        tags |= changed
+        self.run.send(params=params, tags={**clean_tags(tags), **cut, **self._above})
+        self.run.uses(shown.data)
+        self._send_records()
+        if shown.end is None:
+            self._reopen()
+        elif shown.end.digest != self._state.closed:
+            self._close(shown.end, shown.files)
+        return shown.end is not None
+
+    def _keep(self, **changes: object) -> None:
+        self._state = replace(self._state, **changes).save(self._folder)
+
+    def _send_records(self) -> None:
+        records, place = self._state.unsent(self._folder)
+        for start in range(0, len(records), _BATCH_RECORDS):
+            some = records[start : start + _BATCH_RECORDS]
+            self.run.send([point for record in some for point in points_of(record)])
+            self._state = self._state.after(some).save(self._folder)
+        if place.unreadable:
+            self.run.send(tags={"subquad.unreadable_record": f"first {place.unreadable[0]}"})
+        if place != self._state.place:
+            self._keep(place=place)
+
+    def _reopen(self) -> None:
+        """A run that goes on after its end was told."""
+        if self.run.status != "RUNNING":
+            self.run.reopen()
+            self.run.send(tags={"subquad.status": "running"})
+            self._keep(closed="")
+
+    def _close(self, end: Ending, files: tuple[str, ...]) -> None:
+        """Final metrics and status first: artefacts may need a storage that this machine cannot
+        reach.
+        """
+        self.run.send(end.points, tags=clean_tags(end.tags))
+        self.run.close(end.status, end.time)
+        for name in files:
+            path = self._folder / name
+            if path.exists():
+                self._send_file(path, name)
+        self._keep(closed=end.digest)
+
+    def _send_file(self, path: Path, name: str) -> None:
+        if path.suffix in _AS_TEXT:
+            text = mask(read_bytes(path).decode())
+            self.run.client.log_text(self.run.id, text, name)
+            return
+        above = str(Path(name).parent)
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch, path.name)  # MLflow would follow a link in its place
+            with opened(path) as source, opened(copy, "xb") as target:
+                shutil.copyfileobj(source, target)
+            self.run.client.log_artifact(self.run.id, str(copy), None if above == "." else above)
+
+
+def _reason(error: BaseException) -> str:
+    """An exception as one line without credentials."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = mask(lines[0] if lines else "")[:400]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,93 @@
+"""`subquad bench`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from subquad.reach import Reach
+from subquad.terminal import print_line, print_table
+from subquad_tools.bench.kernels_command import kernels_command
+from subquad_tools.bench.mixers_command import mixers_command
+
+if TYPE_CHECKING:
+    from subquad_tools.bench.rows import Measured
+
+_POSITIVE = click.IntRange(1)
+_ROUNDS = click.option(
+    "--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each is timed."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure speed on this machine. Nothing here passes or fails."""
+
+
+@bench_command.command("step")
+@click.argument("target")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@_ROUNDS
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@_JSON
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
+def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_json: bool) -> int:
+    """Measure what whole training steps cost: forward, backward, optimiser.
+
+    TARGET and KEY=VALUE are those of `subquad train`. The runs of a study are timed in turn, in one
+    process; of those that differ in their seed alone the first. Each is compared with the first one
+    on the same data.
+
+    \b
+    subquad bench step quickstart
+    subquad bench step lra-agf-small 'matrix.dataset=[listops]' train.precision=bf16
+    """
+    from subquad.experiment import load_study
+    from subquad_tools.bench.step import measure_steps
+
+    runs = load_study(target, overrides).runs
+    found = measure_steps(runs, rounds, device)
+    if as_json:
+        click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
+        return 0
+    print_table([title for title, _ in _STEP_COLUMNS], [_step_row(step) for step in found["steps"]])
+    clock = "CPU time, one thread" if device == "cpu" else "CUDA event times"
+    print_line(
+        f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB "
+        "what a step adds at its peak"
+    )
+    return 0
+
+
+_STEP_COLUMNS = (
+    ("run", "run"),
+    ("data", "dataset"),
+    ("forward ms", "forward_ms"),
+    ("backward", "backward_ms"),
+    ("optimiser", "optimizer_ms"),
+    ("whole", "whole_ms"),
+    ("/ first", "ratio"),
+    ("samples/s", "samples_per_second"),
+    ("tokens/s", "tokens_per_second"),
+    ("MiB", "peak_mib"),
+    ("GFLOP", "gflop"),
+    ("parameters", "parameters"),
+)
+
+
+def _step_row(found: Measured) -> list[str]:
+    cells = [found[key] for _, key in _STEP_COLUMNS]
+    return [
+        cell if isinstance(cell, str) else "-" if cell is None else _figure(cell) for cell in cells
+    ]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+bench_command.add_command(mixers_command)
+bench_command.add_command(kernels_command)

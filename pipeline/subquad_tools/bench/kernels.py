@@ -1,0 +1,248 @@
+"""Speed of an operation's implementations as a ratio over its reference, on the arguments that a
+mixer calls it with.
+
+Letters: B batch, L length, D model width, H heads, E head width.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from subquad.nn.kernels import REFERENCE, Operation, recording, using
+from subquad_tools.bench.clock import PARTS, one_thread, times_in_turn
+from subquad_tools.bench.memory import memory_bounded
+from subquad_tools.bench.mixers import roofline
+from subquad_tools.bench.rows import (
+    DTYPES,
+    LeftOut,
+    Measured,
+    MixerChoice,
+    SpeedSettings,
+    torch_device,
+)
+from subquad_tools.bench.timed import (
+    BASELINE,
+    SAME,
+    Timed,
+    Warm,
+    built_mixer,
+    largest_gap,
+    timed_core,
+)
+
+_NEGLIGIBLE = 1e-3
+"""Share of the largest value: a gradient may be zero but for rounding, as that of a bias before a
+softmax over the tokens.
+"""
+
+DRAWS = 3
+"""Sets of arguments, from so many random inputs of the mixer; blocks take them in turn."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def time_kernels(
+    mixers: Sequence[MixerChoice],
+    settings: SpeedSettings,
+    *,
+    skipped: Sequence[str] = (),
+    strict: bool = True,
+    done: Callable[[int], None] = lambda length: None,
+) -> Measured:
+    """Time every implementation of all operations that the mixers call.
+
+    Args:
+        mixers: which call operations.
+        settings: how.
+        skipped: what was left out already.
+        strict: raise where a mixer cannot stand at a length; else leave it out and say so.
+        done: called after each length.
+
+    Returns:
+        JSON values. `settings`; `best`: see `mixers.roofline`; `kernels`: see `_speed`, by mixer,
+        length and operation, the reference first; `skipped`: what was not timed, and why.
+
+    Raises:
+        SubquadError: a mixer cannot be built or called so.
+    """
+    device = torch_device(settings.device)
+    left_out, speeds = LeftOut(list(skipped), strict), []
+    gc.collect()
+    with one_thread(), memory_bounded(device):
+        best = roofline(device, DTYPES[settings.precision])
+        for length in settings.lengths:
+            attention = left_out.attempt(BASELINE, length, partial(timed_core, settings, length))
+            for mixer in mixers:
+                find = partial(_calls, mixer, settings, length)
+                calls = left_out.attempt(mixer.text, length, find)
+                for call in calls or ():
+                    warm_up = partial(call.timed, settings, left_out)
+                    if timed := left_out.attempt(mixer.text, length, warm_up):
+                        speeds += _speeds(mixer, call, timed, attention, settings.rounds)
+                if not calls:
+                    left_out.lines.append(f"{mixer.text} at length {length}: calls no operation")
+            done(length)
+    return {
+        "settings": asdict(settings),
+        "best": best,
+        "kernels": speeds,
+        "skipped": left_out.lines,
+    }
+
+
+@dataclass(frozen=True)
+class _OperationCall:
+    """One call of an operation by a mixer.
+
+    Attributes:
+        operation: that was called.
+        chosen: the implementation that ran.
+        sets: arguments of the call, from several inputs of the mixer.
+        length: of these inputs.
+    """
+
+    operation: Operation
+    chosen: str
+    sets: Sequence[Arguments]
+    length: int
+
+    def timed(self, settings: SpeedSettings, left_out: LeftOut) -> list[_TimedImplementation]:
+        """The reference, and each implementation that takes these arguments and gives the same,
+        all warm.
+        """
+        device = torch_device(settings.device).type
+        reference = _TimedImplementation(REFERENCE, self.operation.reference, self.sets)
+        timed = [reference]
+        for form in self.operation.implementations:
+            if form.name == REFERENCE or device not in (form.devices or (device,)):
+                continue
+            where = f"{self.operation.name} {form.name} at length {self.length}"
+            if not all(form.takes(*args, **kwargs) for args, kwargs in self.sets):
+                left_out.lines.append(f"{where}: takes no such arguments")
+                continue
+            timing = _TimedImplementation(form.name, form.function, self.sets)
+            apart = largest_gap(timing.both(), reference.both(), _NEGLIGIBLE)
+            if apart <= SAME[settings.precision]:
+                timed.append(timing)
+                continue
+            left_out.lines.append(
+                f"{where}: its numbers are {apart:.1e} of the largest from the reference's"
+            )
+        return [timing.warm_up() for timing in timed]
+
+
+class _TimedImplementation(Warm):
+    """An implementation with arguments of one kind, of which blocks take the sets in turn.
+
+    Attributes:
+        touched: bytes of the arguments and results.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], sets: Sequence[Arguments]):
+        tensors = _tensors(sets[0])
+        super().__init__(name, tensors[0].device)
+        self._function, self._sets = function, sets
+        self._turn = 0
+        args, kwargs = sets[0]
+        results = _tensors(self._function(*args, **kwargs))
+        self.touched = sum(tensor.nbytes for tensor in (*tensors, *results))
+        generator = torch.Generator().manual_seed(3)
+        ends = [result for result in results if result.requires_grad]
+        self._grads = [torch.randn(end.shape, generator=generator).to(end) for end in ends]
+
+    def forward(self) -> Any:
+        args, kwargs = self._sets[self._turn]
+        with torch.no_grad():
+            return self._function(*args, **kwargs)
+
+    def both(self) -> list[Tensor | None]:
+        """Results, and gradients of the arguments, of random gradients of the results."""
+        args, kwargs = self._sets[self._turn]
+        given = [tensor for tensor in _tensors((args, kwargs)) if tensor.requires_grad]
+        results = _tensors(self._function(*args, **kwargs))
+        ends = [result for result in results if result.requires_grad]
+        if not ends:
+            return [*results]
+        return [*results, *torch.autograd.grad(ends, given, self._grads, allow_unused=True)]
+
+    def refresh(self) -> None:
+        self._turn = (self._turn + 1) % len(self._sets)
+
+
+def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_OperationCall]:
+    """Each operation that the mixer calls, the first of its calls with tensors of these shapes."""
+    module = built_mixer(mixer, settings, length)
+    layer = Timed(mixer.text, module, settings.shape(length), settings)
+    drawn = []
+    with using() as chosen:
+        for _ in range(DRAWS):
+            layer.refresh()
+            with recording() as calls:
+                layer.result()
+            drawn.append(tree_map_only(Tensor, _afresh, calls))
+    found: dict[Any, _OperationCall] = {}
+    for draws in zip(*drawn, strict=True):
+        operation = draws[0][0]
+        sets = [(args, kwargs) for _, args, kwargs in draws]
+        shapes = [(tensor.shape, tensor.dtype) for tensor in _tensors(sets[0])]
+        call = _OperationCall(operation, chosen[operation.name], sets, length)
+        found.setdefault((operation.name, *shapes), call)
+    return list(found.values())
+
+
+def _speeds(
+    mixer: MixerChoice,
+    call: _OperationCall,
+    timed: Sequence[_TimedImplementation],
+    attention: Timed | None,
+    rounds: int,
+) -> list[Measured]:
+    """All implementations of one call, in turn.
+
+    Returns:
+        for each `mixer`, `operation`, `implementation`; `chosen`: whether it runs without being
+        forced; `length`: L; `shape`: of the first argument; of the forward pass, and with the
+        backward pass (`both_`), microseconds (`_us`) and time over that of the reference (`_ratio`)
+        and over torch's attention of as many tokens and heads (`_attention`; None where that does
+        not fit); bytes of arguments and results over the time of the forward pass, in GB/s
+        (`gbytes`); what both passes add to memory at their peak, in MiB (`peak_mib`).
+    """
+    beside = [attention] if attention else []
+    times = dict(times_in_turn(timed[0], [*timed[1:], *beside], rounds))
+    found = []
+    for timing in timed:
+        row: Measured = {
+            "mixer": mixer.text,
+            "operation": call.operation.name,
+            "implementation": timing.name,
+            "chosen": timing.name in call.chosen.split(", "),
+            "length": call.length,
+            "shape": list(_tensors(call.sets[0])[0].shape),
+        }
+        for part in PARTS:
+            taken, ratio = times[timing][part]
+            row[f"{part}_us"] = 1e6 * taken
+            row[f"{part}_ratio"] = ratio
+            other = times[attention][part][1] if attention else None
+            row[f"{part}_attention"] = ratio / other if ratio and other else None
+        row["gbytes"] = timing.touched / 1e9 / times[timing]["forward"][0]
+        row["peak_mib"] = timing.memory / 2**20
+        found.append(row)
+    return found
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _afresh(tensor: Tensor) -> Tensor:
+    """A tensor of its own, with a gradient where it had one."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

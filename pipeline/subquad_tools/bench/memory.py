@@ -1,0 +1,81 @@
+"""Memory that a call adds, and what happens where there is not enough."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+_REFUSED = ("can't allocate memory", "not enough memory", "out of memory")
+"""What torch's errors say where an allocation failed."""
+
+
+def added_memory(action: Callable[[], object], device: torch.device) -> int:
+    """Bytes at the peak of a call, beyond what was there before it; what it returns counts. It must
+    have run before.
+
+    On the CPU the sum of what torch's allocator gave and took back, event by event, by torch's
+    profiler: the same in every call. The growth of the process is no measure: the C library keeps
+    memory that was freed before, and gives it out again. On CUDA the allocator's own peak.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        action()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of missing GPUs
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        held = action()
+    del held
+    results: Any = profile
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda entry: entry.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed."""
+    told = str(error).lower()
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in told for words in _REFUSED)
+    )
+
+
+@contextmanager
+def memory_bounded(device: torch.device, spare: int | None = None) -> Iterator[None]:
+    """Let allocations fail on the CPU where memory ends, so that the system does not end the
+    process.
+
+    Works on Linux only; elsewhere, and on CUDA, nothing is done.
+
+    Args:
+        device: where tensors live.
+        spare: bytes that may be added; default: what is free now.
+    """
+    status = Path("/proc/self/status")
+    if device.type != "cpu" or not status.exists():
+        yield
+        return
+    import resource
+
+    held = next(
+        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmData:")
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(held) * 1024 + (psutil.virtual_memory().available if spare is None else spare)
+    ends = [ceiling for ceiling in (limit, soft, hard) if ceiling != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(ends), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

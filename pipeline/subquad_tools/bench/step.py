@@ -1,0 +1,228 @@
+"""What a training step costs: forward, backward, optimiser and the whole, of several runs in
+turn in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from subquad.cost import Cost
+from subquad.data import Dataset
+from subquad.engine.feed import Micro, training_batches
+from subquad.engine.group import Group
+from subquad.engine.optim import Rates
+from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
+from subquad.engine.step import train_step
+from subquad.experiment import Run
+from subquad_tools.bench.clock import in_turn, one_thread
+from subquad_tools.bench.memory import added_memory
+from subquad_tools.bench.rows import Measured, torch_device
+
+_BLOCK_SECONDS = 0.25
+"""Steps are repeated for so long, at least once."""
+
+_ENDLESS = 1 << 40
+_PHASES: tuple[str, ...] = ("forward", "backward", "optimizer")
+"""Of a step: the model; loss, gradients, their norm and clipping; the update. The whole has a
+little besides.
+"""
+
+
+def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
+    """The training data, endlessly, as a run has it that starts anew."""
+    plan = replace(parts.plan, settings=replace(parts.plan.settings, steps=_ENDLESS))
+    yield from training_batches(replace(parts, plan=plan), 0, workers)
+
+
+class Steps:
+    """Training steps of one run on batches that are there already.
+
+    Args:
+        parts: of the run.
+        mark: called when a phase begins, with its name, and with "" when one ends.
+    """
+
+    def __init__(self, parts: Parts, mark: Callable[[str], None] = lambda phase: None):
+        self.parts = replace(parts, model=_Marked(parts.model, mark))
+        parts.optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
+        parts.optimizer.register_step_post_hook(lambda *_: mark(""))
+        self._mark, self._feed = mark, feed(parts, 0)
+        self.advance()
+
+    def advance(self) -> None:
+        """Take the next batch."""
+        self.micros, self.samples = next(self._feed)
+
+    def make(self) -> None:
+        """One step, of rate zero: it costs as much and leaves the weights, so that every round
+        does the same work.
+        """
+        self._mark("")
+        train_step(self.parts, self.micros, self.samples, Rates(0.0))
+        self._mark("")
+
+
+class _Marked(nn.Module):
+    """A model that says when its forward pass begins and ends."""
+
+    def __init__(self, model: nn.Module, mark: Callable[[str], None]):
+        super().__init__()
+        self.model, self._mark = model, mark
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
+        self._mark("forward")
+        output = self.model(batch)
+        self._mark("backward")
+        return output
+
+
+def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> Measured:
+    """Time the steps of several runs in turn; on the CPU in one thread, by CPU time. TRAIN only.
+
+    Args:
+        runs: of those that differ in their seed alone the first is measured.
+        rounds: blocks of each.
+        device: "cpu", "cuda", "cuda:1".
+
+    Returns:
+        JSON values. `steps`: see `_Row.found`, each over the first run of its data set; `rounds`;
+        `device`.
+
+    Raises:
+        DataError: the data set cannot be read or generated.
+        ConfigError, PluginError: a model cannot be built.
+    """
+    group, datasets = Group(device=torch_device(device)), dict[str, Dataset]()
+    with one_thread() if device == "cpu" else nullcontext():
+        rows = [_Row(run, group, datasets) for run in _different(runs)]
+        taken = in_turn([row.block for row in rows], rounds + 1)[1:]
+    first = {row.run.dataset_label: number for number, row in reversed([*enumerate(rows)])}
+    steps = [
+        row.found(taken, number, first[row.run.dataset_label]) for number, row in enumerate(rows)
+    ]
+    return {"steps": steps, "rounds": rounds, "device": device}
+
+
+def _different(runs: Iterable[Run]) -> list[Run]:
+    """The first run of each seed's siblings."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        settings = run.experiment.model_dump(mode="json")
+        settings["train"].pop("seed")
+        found.setdefault(json.dumps(settings, sort_keys=True), run)
+    return [*found.values()]
+
+
+class _Row:
+    """A run that is measured beside others."""
+
+    def __init__(self, run: Run, group: Group, datasets: dict[str, Dataset]):
+        """Build it, on a data set that is open where another run has the same; count, warm up."""
+        self.run, self._marks = run, list[tuple[str, Any]]()
+        key = f"{run.dataset.found} {run.dataset_config!r}"
+        dataset = datasets[key] = datasets.get(key) or build_dataset(run)
+        self._cost = training_cost(run, dataset.describe())
+        self._device = group.device
+        self._steps = Steps(build_parts(run, group, dataset), self._mark)
+        self._steps.make()
+        # else the profiler warns of memory that it did not see
+        self._steps.parts.optimizer.zero_grad(set_to_none=True)
+        self._memory = added_memory(self._steps.make, group.device)
+
+    def block(self) -> dict[str, float]:
+        """Seconds of a step on the next batch, by phase and of the `whole`; `samples` and
+        `tokens` in it.
+        """
+        self._steps.advance()
+        self._marks.clear()
+        start, count = time.perf_counter(), 0
+        while not count or time.perf_counter() - start < _BLOCK_SECONDS:
+            self._steps.make()
+            count += 1
+        sums = dict.fromkeys(_PHASES, 0.0)
+        for (phase, begin), (_, end) in pairwise(self._marks):
+            if phase:
+                sums[phase] += _between(begin, end)
+        found = {phase: seconds / count for phase, seconds in sums.items()}
+        whole = _between(self._marks[0][1], self._marks[-1][1]) / count
+        return {
+            **found,
+            "whole": whole,
+            "samples": self._steps.samples,
+            "tokens": _tokens(self._steps),
+        }
+
+    def found(
+        self, rounds: Sequence[Sequence[Mapping[str, float]]], own: int, first: int
+    ) -> Measured:
+        """Medians over rounds.
+
+        Returns:
+            `run`, `dataset`, `mixer`; milliseconds of a step (`whole_ms`) and of its phases;
+            `ratio`: of the whole over that of the first run on the same data; `samples_per_second`,
+            `tokens_per_second` (real ones; None where samples have no length); `peak_mib`: what a
+            step adds to memory at its peak, in MiB; `parameters`; `gflop`: of a step, counted, in
+            1e9, None where not known.
+        """
+        mine = [row[own] for row in rounds]
+        per_second = {
+            what: median(times[what] / times["whole"] for times in mine)
+            for what in ("samples", "tokens")
+        }
+        cost: Cost = self._cost
+        return {
+            "run": self.run.label,
+            "dataset": self.run.dataset_label,
+            "mixer": self.run.mixer.found.name,
+            **{
+                f"{phase}_ms": 1e3 * median(times[phase] for times in mine)
+                for phase in (*_PHASES, "whole")
+            },
+            "ratio": median(row[own]["whole"] / row[first]["whole"] for row in rounds),
+            "samples_per_second": per_second["samples"],
+            "tokens_per_second": per_second["tokens"] or None,
+            "peak_mib": self._memory / 2**20,
+            "parameters": cost.parameters,
+            "gflop": None if cost.flops_per_step is None else cost.flops_per_step / 1e9,
+        }
+
+    def _mark(self, phase: str) -> None:
+        if self._device.type == "cuda":
+            moment = torch.cuda.Event(enable_timing=True)
+            moment.record()
+        else:
+            moment = time.process_time()
+        self._marks.append((phase, moment))
+
+
+def _between(begin: Any, end: Any) -> float:
+    """Seconds between two marks."""
+    if isinstance(end, float):
+        return end - begin
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
+
+
+def _tokens(steps: Steps) -> int:
+    """Real tokens of a batch; 0 where samples have no length."""
+    axes = {name: array.axes for name, array in steps.parts.task.spec.arrays.items()}
+    total = 0
+    for batch, *_ in steps.micros:
+        masks = [
+            array
+            for name, array in batch.items()
+            if axes.get(name) == ("length",) and array.dtype == torch.bool
+        ]
+        if masks:
+            total += int(masks[0].sum())
+    return total

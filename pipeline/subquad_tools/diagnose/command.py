@@ -1,0 +1,131 @@
+"""`subquad diagnose`: the spectral passport of trained and untrained models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import chain, groupby, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from subquad.reach import Reach
+from subquad.terminal import LocalPath, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from subquad.drivers.trained import Trained
+    from subquad_tools.diagnose.measure import Passport
+
+
+@click.command("diagnose")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option(
+    "--samples", type=click.IntRange(1), default=4, show_default=True, help="Samples to measure on."
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(2),
+    default=512,
+    show_default=True,
+    help="Most tokens of a sample to measure on.",
+)
+@click.option(
+    "--out",
+    type=LocalPath(path_type=Path),
+    help="Folder of the files. Default: that of a single run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@Reach(
+    reads="TARGET, its data",
+    writes="diagnosis.json and pictures in --out or in TARGET, prepared data",
+    sends="metrics to an address that you gave; requests for data",
+)
+def diagnose_command(
+    targets: tuple[str, ...], samples: int, tokens: int, out: Path | None, as_json: bool
+) -> None:
+    """Measure what mixers do to frequencies, and whether tokens become alike from layer to layer.
+
+    TARGET is the folder of a run, which is measured before and after its training, or an experiment
+    file or recipe, of which the first seed of each run is measured untrained. The samples are the
+    first of TRAIN.
+
+    \b
+    subquad diagnose runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0
+    subquad diagnose lra-agf-smoke --samples 2 --out passports
+    """
+    from subquad.runs import DIAGNOSIS, TRACKING, enter, write_json
+    from subquad.tracking.publisher import sync
+    from subquad_tools.diagnose.draw import draw_passports
+
+    found: dict[str, Passport] = {}
+    for target in targets:
+        found |= {name: _measured(trained, samples, tokens) for name, trained in _models(target)}
+    single = enter(Path(targets[0])) if len(targets) == 1 and Path(targets[0]).is_dir() else None
+    where = out or single or Path()
+    written = [where / DIAGNOSIS, *draw_passports(found, where / Path(DIAGNOSIS).stem)]
+    write_json(where / DIAGNOSIS, {name: asdict(measured) for name, measured in found.items()})
+    if where == single and (where / TRACKING).exists():
+        sync(where)
+    if as_json:
+        return print_json({name: asdict(measured) for name, measured in found.items()})
+    print_passports(found)
+    for path in written:
+        print_line(path)
+
+
+def print_passports(found: dict[str, Passport]) -> None:
+    """A line for the embedded tokens of each model, then one for each mixer."""
+    columns = (
+        "model",
+        "mixer",
+        "gain at frequency 0",
+        "gain at pi",
+        "effective rank (%)",
+        "tokens alike after layer",
+    )
+    rows = []
+    for name, measured in found.items():
+        rows.append((name, "none", "", "", "", f"{measured.similarity[0]:.3f}"))
+        layers = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
+        for (_, operators), alike in zip(
+            layers, chain(measured.similarity[1:], repeat(math.nan)), strict=False
+        ):
+            for operator in operators:
+                gains = (f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}")
+                rank = f"{100 * operator.effective_rank:.1f}"
+                rows.append((name, operator.layer, *gains, rank, f"{alike:.3f}"))
+    print_table(columns, rows)
+
+
+def _models(target: str) -> Iterator[tuple[str, Trained]]:
+    """Models by what they are called."""
+    from subquad.drivers.folder import reopen_one
+    from subquad.drivers.trained import Trained
+    from subquad.experiment import load_study
+    from subquad.runs import CELLS
+
+    path = Path(target)
+    if path.is_dir():
+        run = reopen_one(path)
+        name = run.folder.name if run.folder.parent.name == CELLS else run.label
+        yield f"{name}, untrained", Trained.before(run)
+        yield name, Trained.of(path, "best")
+        return
+    study = load_study(target)
+    first = study.runs[0].experiment.train.seed
+    for run in study.runs:
+        if run.experiment.train.seed == first:
+            yield run.label, Trained.before(run)
+
+
+def _measured(trained: Trained, samples: int, tokens: int) -> Passport:
+    import numpy as np
+
+    from subquad_tools.diagnose.measure import passport
+
+    protocol, seed = trained.parts.run.experiment.protocol, trained.parts.train.seed
+    split = trained.dataset.split("train" if protocol == "honest" else "trainval")
+    batch = split.fetch(np.arange(min(samples, len(split))), epoch=0, seed=seed)
+    return passport(trained.parts.bare_model, trained.parts.on_device(batch), tokens=tokens)

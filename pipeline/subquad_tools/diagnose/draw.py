@@ -1,0 +1,95 @@
+"""The passport as pictures: response and singular values of each mixer, likeness of tokens by
+depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from subquad_tools.diagnose.measure import Operator, Passport
+from subquad_tools.figures import as_label, new_figure, save_figure, shade
+
+_PANEL = (4.2, 3.4)
+_COLUMNS = 3
+_FLOOR = 1e-9
+
+
+def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
+    """Three PNG files.
+
+    Args:
+        passports: by what the picture calls the model.
+        out: folder, which is made.
+    """
+    return [
+        _panels(passports, out / "response.png", "frequency / pi", "gain (dB)", _response),
+        _panels(
+            passports,
+            out / "singular_values.png",
+            "index / tokens",
+            "singular value over the largest",
+            _spectrum,
+        ),
+        _likeness(passports, out / "similarity.png"),
+    ]
+
+
+def _response(axes: Any, operator: Operator, colour: Any) -> None:
+    steps = len(operator.response) - 1
+    frequencies = [index / steps for index in range(steps + 1)]
+    gains = [20 * math.log10(max(gain, _FLOOR)) for gain in operator.response]
+    axes.plot(frequencies, gains, color=colour, label=operator.layer)
+
+
+def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
+    largest = operator.singular_values[0] or 1.0
+    values = [max(value / largest, _FLOOR) for value in operator.singular_values]
+    places = [index / len(values) for index in range(len(values))]
+    axes.semilogy(places, values, color=colour, label=operator.layer)
+
+
+def _panels(
+    passports: Mapping[str, Passport],
+    path: Path,
+    xlabel: str,
+    ylabel: str,
+    line: Callable[[Any, Operator, Any], None],
+) -> Path:
+    """One panel for each model, one line for each mixer, from the first layer (dark) to the
+    last.
+    """
+    columns = min(_COLUMNS, len(passports))
+    rows = -(-len(passports) // columns)
+    figure = new_figure(columns * _PANEL[0], rows * _PANEL[1])
+    panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for panel, (name, passport) in zip(panels, passports.items(), strict=False):
+        for index, operator in enumerate(passport.operators):
+            line(panel, operator, shade(index, len(passport.operators)))
+        panel.set_title(as_label(name), fontsize=9)
+        panel.grid(alpha=0.3)
+        if len(passport.operators) <= 8:
+            panel.legend(fontsize=6)
+    for panel in panels[len(passports) :]:
+        panel.set_visible(False)
+    figure.supxlabel(xlabel, fontsize=9)
+    figure.supylabel(ylabel, fontsize=9)
+    return save_figure(figure, path)
+
+
+def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
+    from matplotlib.ticker import MaxNLocator
+
+    figure = new_figure(7.2, 4.2)
+    axes = figure.add_subplot()
+    for name, passport in passports.items():
+        layers = range(len(passport.similarity))
+        axes.plot(layers, passport.similarity, marker="o", markersize=3, label=as_label(name))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("layer (0: embedded tokens)")
+    axes.set_ylabel("mean cosine between tokens of a sample")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    return save_figure(figure, path)

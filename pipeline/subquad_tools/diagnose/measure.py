@@ -1,0 +1,247 @@
+"""What the mixers of a model do to a sequence, from their Jacobians at real samples; no code for
+single mixers.
+
+Letters: n real tokens of a sample, D model width, P probes, F frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from subquad.errors import PluginError
+from subquad.nn import Backbone, Batch, TokenMixer, as_output
+
+_ROWS = 256
+"""Rows of a Jacobian that are taken in one backward pass."""
+_FREQUENCIES = 33
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One mixer's Jacobian J, as an operator on tokens; means over samples, probes and channels.
+
+    Attributes:
+        layer: the module's name in the model.
+        response: |J f| / |f| for waves f along the sequence, from frequency 0 to pi; (F,).
+        singular_values: roots of the eigenvalues of the tokens' covariance of J's answer to white
+            noise, largest first; for attention with one head, or any J = A x W, those of A times a
+            constant.
+        effective_rank: exp of the entropy of the singular values over their sum (Roy and Vetterli
+            2007), over n.
+    """
+
+    layer: str
+    response: tuple[float, ...]
+    singular_values: tuple[float, ...]
+    effective_rank: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passport:
+    """What was measured of one model.
+
+    Attributes:
+        operators: of each mixer, in the order of their calls.
+        similarity: mean cosine between different tokens of a sample, of the first block's input and
+            of each block's output.
+    """
+
+    operators: tuple[Operator, ...]
+    similarity: tuple[float, ...]
+
+
+@dataclass
+class ModuleCall:
+    """One call of a mixer, or of a block: what it was given and what came out."""
+
+    name: str
+    module: nn.Module
+    given: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
+    out: Any = None
+
+
+def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 4) -> Passport:
+    """Measure a model on a batch, in evaluation mode.
+
+    Args:
+        model: on the CPU or a GPU.
+        batch: on the same device; `keep` (B, L) says which tokens are real.
+        tokens: of longer samples, the Jacobian is taken of their first so many real tokens to one
+            another.
+        probes: directions of the width that each output token's derivative is taken in.
+
+    Raises:
+        PluginError: the model has no token mixer, or one whose output has no derivative.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        layers = tuple({type(block) for block in model.blocks})
+        with mixer_calls(model) as mixers, _watching(model, layers) as blocks, torch.no_grad():
+            model(batch)
+        if not mixers:
+            raise PluginError(f"{type(model).__name__} has no token mixer to measure")
+        operators = [
+            _operator(call, real_positions(batch, call.given[0], call.named), tokens, probes)
+            for call in mixers
+        ]
+        states = [_states(blocks[0].given), *(_states(call.out) for call in blocks)]
+        similarity = [
+            _similarity(state, real_positions(batch, state, blocks[0].named)) for state in states
+        ]
+        return Passport(operators=tuple(operators), similarity=tuple(similarity))
+    finally:
+        model.train(was_training)
+
+
+def mixer_calls(model: nn.Module) -> AbstractContextManager[list[ModuleCall]]:
+    """Calls of a model's mixers in here, in their order; those within another one are left out."""
+    return _watching(model, TokenMixer)
+
+
+@contextmanager
+def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list[ModuleCall]]:
+    """Calls of all modules of some kinds, in their order; those within another one of them are
+    left out.
+    """
+    calls: list[ModuleCall] = []
+    hooks = []
+    outer: tuple[str, ...] = ()
+
+    def note(name: str, *call: Any) -> None:
+        calls.append(ModuleCall(name, *call))
+
+    for name, module in model.named_modules():  # what is around a module comes before it
+        if name and isinstance(module, kinds) and not name.startswith(outer):
+            outer = (*outer, f"{name}.")
+            hooks.append(module.register_forward_hook(partial(note, name), with_kwargs=True))
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _states(tree: Any) -> Tensor:
+    """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
+    three axes.
+    """
+    return next(leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() == 3)
+
+
+def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
+    """(B, L) bool, which positions of hidden states are real; prefix tokens are.
+
+    What the module was told, else what the batch says, where that is of the same sequence.
+    """
+    keep = named.get("keep")
+    if keep is None:
+        keep = batch.get("keep")
+    if keep is not None:
+        prefix = states.shape[1] - keep.shape[1]
+        if prefix in (0, 1):
+            return nn.functional.pad(keep, (prefix, 0), value=True)
+    return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+
+
+def _similarity(states: Tensor, real: Tensor) -> float:
+    """Mean cosine between different real tokens."""
+    values = []
+    for tokens, kept in zip(states.double(), real, strict=True):
+        units = nn.functional.normalize(tokens[kept], dim=-1)
+        count = len(units)
+        if count > 1:
+            cosines = units.sum(0).square().sum() - units.square().sum()
+            values.append(float(cosines / (count * (count - 1))))
+    return sum(values) / len(values) if values else math.nan
+
+
+def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Operator:
+    energies, spectra, ranks = [], [], []
+    for sample, kept in enumerate(real):
+        energy, covariance = _measured(call, sample, kept.nonzero()[:tokens, 0], probes)
+        spectrum = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt().flip(0)
+        energies.append(energy)
+        spectra.append(spectrum)
+        ranks.append(float(_effective_rank(spectrum)) / len(spectrum))
+    least = min(map(len, spectra))
+    common = torch.stack([spectrum[:least] for spectrum in spectra])
+    return Operator(
+        layer=call.name,
+        response=tuple(torch.stack(energies).mean(0).sqrt().tolist()),
+        singular_values=tuple(common.mean(0).tolist()),
+        effective_rank=sum(ranks) / len(ranks),
+    )
+
+
+def _effective_rank(singular_values: Tensor) -> Tensor:
+    share = singular_values / singular_values.sum().clamp_min(
+        torch.finfo(singular_values.dtype).tiny
+    )
+    return torch.special.entr(share).sum().exp()
+
+
+def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
+    """Energy of the response (F,), and the covariance (n, n) of the tokens at some places, of
+    one sample, float64.
+    """
+    x = call.given[0][sample : sample + 1].detach()
+    width, count = x.shape[2], len(places)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
+    directions = torch.linalg.qr(drawn).Q.T.to(x)  # (P, D), orthonormal
+    waves = _waves(count).to(x.device)
+    energy = waves.new_zeros(_FREQUENCIES)
+    covariance = waves.new_zeros(count, count)
+    for direction in directions:
+        rows = torch.cat([_rows(call, x, sample, some, direction) for some in places.split(_ROWS)])
+        # (n, n, D): of output token i in this direction, to input token j
+        jacobian = rows[:, places].double()
+        answer = torch.einsum("wfj,ijd->wfid", waves, jacobian)
+        energy += answer.square().sum((0, 2, 3))
+        covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
+    # Of waves in all D channels, a direction of the output gets one part in D; the identity then
+    # has response 1.
+    return energy / len(directions), covariance / len(directions)
+
+
+def _waves(count: int) -> Tensor:
+    """(2, F, n) float64: cosines and sines from frequency 0 to pi, together of norm 1."""
+    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)[:, None]
+    angles = omega * torch.arange(count, dtype=torch.float64)
+    return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
+
+
+def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
+    """(R, L, D): derivatives of some output tokens in one direction to all of the input."""
+    many = len(places)
+    inputs = x.repeat(many, 1, 1).requires_grad_()
+    named = {name: _repeated(value, sample, many) for name, value in call.named.items()}
+    others = [_repeated(value, sample, many) for value in call.given[1:]]
+    with torch.enable_grad():
+        out = as_output(call.module(inputs, *others, **named)).out
+        ends = torch.zeros_like(out)
+        ends[torch.arange(many, device=x.device), places] = direction
+        (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
+    return grad
+
+
+def _repeated(tree: Any, sample: int, many: int) -> Any:
+    """One sample of each tensor of a tree, many times."""
+
+    def repeat(tensor: Tensor) -> Tensor:
+        if not tensor.dim():
+            return tensor
+        return tensor[sample : sample + 1].detach().expand(many, *tensor.shape[1:])
+
+    return tree_map_only(Tensor, repeat, tree)

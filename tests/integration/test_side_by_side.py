@@ -1,0 +1,161 @@
+"""Runs of a study side by side: each has, bit for bit, the numbers that it has when one goes after
+the other, also where workers or the driver are killed, or a signal stops them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import Command, cli
+from small_run import SMALL, digests, only_run
+
+from subquad.records import read_records
+from subquad.runs import ATTEMPTS, read_result
+
+pytestmark = pytest.mark.ci
+
+STUDY = (
+    SMALL
+    + """
+matrix:
+  train.seed: [0, 1, 2, 3]
+"""
+)
+WAYS = {"local": ("--local",), "ray": ()}
+RAY_IS_SLOW = pytest.param("ray", marks=pytest.mark.extended)
+
+
+@pytest.fixture(autouse=True)
+def _two_cpus() -> Iterator[None]:
+    """What this process and its children may use."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Model, optimiser and generators of each run, one after the other in one process."""
+    folder = tmp_path_factory.mktemp("one")
+    write(folder)
+    cli(["train", "study.yaml", "--local", "--jobs", "1"], folder)
+    study = only_run(folder)
+    assert {process for process, _ in starts(study)} == {process_of_first(study)}
+    return states(study)
+
+
+def write(folder: Path) -> None:
+    (folder / "study.yaml").write_text(STUDY)
+
+
+def cells(study: Path) -> list[Path]:
+    return sorted((study / "cells").iterdir())
+
+
+def states(study: Path) -> dict[str, dict[str, str]]:
+    return {cell.name: digests(cell) for cell in cells(study)}
+
+
+def starts(study: Path) -> list[tuple[int, float]]:
+    """Process and time of each start."""
+    lines = [
+        json.loads(line)
+        for cell in cells(study)
+        if (cell / ATTEMPTS).exists()
+        for line in (cell / ATTEMPTS).read_text().splitlines()
+    ]
+    return [(line["pid"], line["time"]) for line in lines]
+
+
+def process_of_first(study: Path) -> int:
+    return starts(study)[0][0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_at_a_time_have_the_numbers_of_one_after_the_other(
+    tmp_path, expected, way, nothing_left
+):
+    write(tmp_path)
+    done = cli(["train", "study.yaml", *WAYS[way]], tmp_path)
+    study = only_run(tmp_path)
+    assert states(study) == expected
+    assert len(starts(study)) == 4
+    assert len({process for process, _ in starts(study)}) == 2
+    ends = [max(record.time for record in read_records(cell)) for cell in cells(study)]
+    began = sorted(time for _, time in starts(study))
+    assert began[1] < min(ends)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_two_workers_each_they_share_one_group(tmp_path, expected, way, nothing_left):
+    """One fits at a time, and the processes stay."""
+    write(tmp_path)
+    more = ["resources.workers=2", "matrix.train.seed=[0,1]"]
+    cli(["train", "study.yaml", *more, *WAYS[way]], tmp_path)
+    study = only_run(tmp_path)
+    assert [read_result(cell)["status"] for cell in cells(study)] == ["finished"] * 2
+    assert len({process for process, _ in starts(study)}) == 1
+
+
+POINTS = {
+    "before the first save": "step:3",
+    "after a plain save": "step:9",
+    "after an evaluation": "step:15",
+}
+
+
+@pytest.mark.parametrize("way", ["local", RAY_IS_SLOW])
+@pytest.mark.parametrize("moment", [*POINTS, "twice in a row"])
+def test_a_killed_worker_changes_nothing(tmp_path, expected, way, moment, nothing_left):
+    write(tmp_path)
+    points = [POINTS[moment]] if moment in POINTS else ["step:9", "step:8"]
+    marks = [tmp_path / f"killed-{number}" for number in range(len(points))]
+    pairs = zip(points, marks, strict=True)
+    fault = ",".join(f"kill@{point}:{mark}" for point, mark in pairs)
+    command = ["train", "study.yaml", "train.checkpoint_every_steps=5", *WAYS[way]]
+    done = cli(command, tmp_path, fault=fault)
+    assert all(mark.exists() for mark in marks)
+    study = only_run(tmp_path)
+    assert states(study) == expected
+    assert len(starts(study)) == 4 + len(points)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("way", ["local", RAY_IS_SLOW])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name
+)
+def test_after_a_signal_all_that_ran_goes_on(tmp_path, way, number, nothing_left):
+    """Two runs are under way; both save, unless the driver is killed, and both go on."""
+    write(tmp_path)
+    more = ["train.epochs=40", "matrix.train.seed=[0,1,2]"]
+    cli(["train", "study.yaml", *more, "--local", "--jobs", "1", "--root", "one"], tmp_path)
+    process = Command(["train", "study.yaml", *more, *WAYS[way], "--root", "two"], tmp_path)
+    while sum(steps(cell) > 20 for cell in tmp_path.glob("two/runs/small/*/cells/*")) < 2:
+        assert process.poll() is None, process.communicate()
+    process.send_signal(number)
+    _, told = process.communicate(timeout=240)
+    study = only_run(tmp_path / "two")
+    if number == signal.SIGKILL:
+        assert not nothing_left.after(seconds=90)
+    else:
+        assert process.returncode == 128 + number, told
+        assert told.startswith(f"subquad: stopped by {number.name} after saving step")
+        assert told.count("\n") == 1
+        begun = [cell for cell in cells(study) if (cell / ATTEMPTS).exists()]
+        assert len(begun) == 2
+        assert all(list(cell.glob("checkpoints/step-*")) for cell in begun)
+    cli(["resume", str(study), "--local"], tmp_path)
+    assert states(study) == states(only_run(tmp_path / "one"))
+    assert len(starts(study)) == 5
+
+
+def steps(run: Path) -> int:
+    return max((record.step for record in read_records(run)), default=0)

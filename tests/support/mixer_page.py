@@ -1,0 +1,57 @@
+"""docs/reference/mixers/index.md, made of what the mixers say of themselves.
+
+python tests/support/mixer_page.py     # writes the page
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from subquad.plugin import MixerPlugin
+from subquad.registry import find_plugins, resolve
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/mixers/index.md"
+HEAD = """\
+# Mixers
+
+Each has a page with its formulas, its parameters and its differences from the paper.
+`subquad list mixer` shows those that are installed, yours among them; `subquad show NAME` shows the
+parameters of one. What each claims is tested by the [certificate](../certificate.md).
+
+- *grows*: the cost of a sequence by its length L.
+- *causal*: whether it may stand in a decoder: always is, can be, or cannot.
+- *cross*: whether it can look at another sequence.
+
+| name | what it is | grows | causal | cross | from |
+|---|---|---|---|---|---|
+"""
+CAUSAL = {"always": "always", "optional": "can be", "never": "–"}
+
+
+def page() -> str:
+    """The page's text."""
+    return HEAD + "".join(
+        row(found.name)
+        for found in sorted(find_plugins("mixer"), key=lambda found: found.name)
+        if found.is_built_in
+    )
+
+
+def row(name: str) -> str:
+    """One mixer's line."""
+    plugin = resolve("mixer", f"subquad:{name}").plugin
+    assert isinstance(plugin, MixerPlugin)
+    facts = plugin.facts_of(plugin.config())
+    cells = (
+        f"[`{name}`]({name}.md)",
+        plugin.summary,
+        facts.complexity or "not claimed",
+        CAUSAL[facts.causal],
+        "yes" if facts.cross else "–",
+        plugin.paper or "–",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
