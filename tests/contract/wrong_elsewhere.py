@@ -342,6 +342,48 @@ class Flushes(Pooled):
         torch.set_flush_denormal(True)
 
 
+class RedrawsSeldom(Pooled):
+    """Scales its scores anew at each 200th call."""
+
+    calls = 0
+    scale = 1.0
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        self.calls += 1
+        if self.calls % 200 == 0:
+            self.scale = 1 + torch.rand(()).item()
+        return super().forward(self.scale * x, keep=keep)
+
+
+class AtItsBounds(Pooled):
+    """At a bound of its parameter that is allowed it gives no numbers."""
+
+    class Config(MixerConfig):
+        temperature: float = Field(1.0, ge=0.0, le=2.0)
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.temperature = config.temperature
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return super().forward(x / self.temperature, keep=keep)
+
+
+class SeesWithSwitch(RunningMean):
+    """A switch, off by default, adds the mean of all tokens, also to a causal mixer."""
+
+    class Config(MixerConfig):
+        offset: bool = False
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.offset = config.offset
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        out = super().forward(x, keep=keep)
+        return out + x.mean(1, keepdim=True) if self.offset else out
+
+
 ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (CutHistory, {"gradients"}),
     (FarBackward, {"gradients"}),
@@ -375,4 +417,7 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (ShortMemory, {"cross-cache"}),
     (OwnMask, {"cross"}),
     (Flushes, {"process-kept"}),
+    (RedrawsSeldom, {"state-hidden"}),
+    (AtItsBounds, {"parameter-values"}),
+    (SeesWithSwitch, {"parameter-values"}),
 )

@@ -86,6 +86,9 @@ def shows(
     return make
 
 
+_ROUNDS = "if this is rounding that follows from neighbours, declare it as leak"
+
+
 def leak_of(subject: CheckSubject) -> float:
     """What a mixer declares as its leak, as what a check allows."""
     return subject.facts.leak
@@ -112,7 +115,8 @@ def compares(
         @wraps(pairs)
         def run(subject: CheckSubject) -> Finding:
             known = allowed(subject) if callable(allowed) else allowed
-            meter = Meter(subject.at_least(known), of)
+            advice = _ROUNDS if allowed is leak_of else ""
+            meter = Meter(subject.at_least(known), of, advice)
             try:
                 note = _compare_all(meter, pairs(subject))
             except (Exception, TooSlow):

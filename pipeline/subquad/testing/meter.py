@@ -119,12 +119,14 @@ class Meter:
     Args:
         allowed: largest difference, relative to the largest value; 0: equal bit for bit.
         of: what the largest value is of, for messages.
+        advice: what to do about a difference that is no more than `ROUNDING`.
     """
 
-    def __init__(self, allowed: float, of: str = "the largest output"):
+    def __init__(self, allowed: float, of: str = "the largest output", advice: str = ""):
         self.allowed = allowed
         self.limit = f"{allowed:.1e}" if allowed else "0, bit for bit"
         self.of = of
+        self.advice = advice
         self.worst = 0.0
         self.compared = self.failed = 0
         self.largest: CheckFailed | None = None
@@ -163,9 +165,13 @@ class Meter:
             CheckFailed: it is more than allowed.
         """
         if self.largest:
+            said = [str(self.largest)]
             if self.failed > 1:
                 among = f"the largest of {self.failed} differences in {self.compared} comparisons"
-                self.largest.args = (f"{self.largest}; {among}",)
+                said.append(among)
+            if self.advice and self.worst <= ROUNDING:
+                said.append(self.advice)
+            self.largest.args = ("; ".join(said),)
             raise self.largest
         further = note if isinstance(note, Finding) else Finding(note or "")
         words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"

@@ -12,6 +12,7 @@ from subquad.testing.checks import (
     shapes,
     state,
     surroundings,
+    values,
 )
 
 _THEMES = (
@@ -24,6 +25,7 @@ _THEMES = (
     decoding,
     state,
     surroundings,
+    values,
     complexity,
 )
 

@@ -30,6 +30,8 @@ from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
 LENGTH = 13
 BETWEEN = (LENGTH, MAX_LEN, *[5] * 12)
 """Lengths of other batches between two calls that must give the same."""
+MANY_CALLS = 1100
+"""Where something counts them: some methods draw features anew after each thousand."""
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
@@ -115,9 +117,25 @@ def _in_each_mode(mixer: TokenMixer, x: Tensor, keep: Tensor) -> dict[str, Tenso
 
 
 def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
-    """Calls with other batches of several lengths."""
+    """Calls with other batches of several lengths, and many where the mixer counts its calls."""
+    counted = _numbers(mixer)
     for seed, length in enumerate(map(subject.at_most, BETWEEN), 7):
         call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
+    if _numbers(mixer) != counted:
+        few = subject.tokens(1, subject.at_most(2))
+        with torch.no_grad():
+            for _ in range(MANY_CALLS):
+                call(mixer, few)
+
+
+def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
+    """Plain numbers that its modules keep."""
+    return {
+        f"{name}.{key}": value
+        for name, module in mixer.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, int | float)
+    }
 
 
 @compares(

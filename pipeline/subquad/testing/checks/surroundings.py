@@ -1,18 +1,13 @@
-"""What a mixer must leave as it is: what all code of a process shares, and the bounds of its own
-parameters.
-"""
+"""What a mixer must leave as it is: what all code of a process shares."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
-
-from subquad.effect import default_of
 from subquad.nn import as_output
 from subquad.registry import make_mixer
 from subquad.testing.calls import weighted
@@ -124,25 +119,3 @@ def _steps(subject: CheckSubject) -> Iterator[str]:
     if mixer.eval().caches:
         mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
         yield "decoding"
-
-
-@shows("defaults and search ranges are within the parameters' own bounds")
-def _parameter_bounds(subject: CheckSubject) -> Finding:
-    fields = type(subject.config).model_fields
-    for name, spec in fields.items():
-        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
-        extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
-        search: Any = extra.get("search") or {}
-        given = {} if spec.is_required() else {"its default": default_of(spec)}
-        given |= {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
-        given |= {
-            f"choice {i} of its search": choice
-            for i, choice in enumerate(search.get("choices", ()))
-        }
-        for what, value in given.items():
-            try:
-                kind.validate_python(value, strict=True)
-            except ValidationError as error:
-                reason = error.errors()[0]["msg"]
-                raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
-    return Finding(f"{len(fields)} parameters")

@@ -1,0 +1,183 @@
+"""The values that a mixer's parameters may have: its own bounds hold, and so do its claims there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import torch
+from annotated_types import Ge, Le
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from subquad.effect import default_of, effect_of
+from subquad.errors import ConfigError
+from subquad.experiment import parameters
+from subquad.nn import TokenMixer
+from subquad.testing.calls import modes, outputs
+from subquad.testing.cases import compares, shows
+from subquad.testing.checks.influence import padding_masks
+from subquad.testing.checks.shapes import passes
+from subquad.testing.meter import CheckFailed, Comparisons, Finding
+from subquad.testing.subject import CheckSubject
+
+LENGTH = 21
+START = 13
+"""Tokens before the first step of decoding."""
+AMPLIFIED = 1e-4
+"""Allowed: at its bounds a parameter may enlarge rounding a lot."""
+LARGE = 64
+"""Whole numbers above are left out: a size of a million would be built."""
+
+
+@shows("defaults and search ranges are within the parameters' own bounds")
+def _parameter_bounds(subject: CheckSubject) -> Finding:
+    fields = type(subject.config).model_fields
+    for name, spec in fields.items():
+        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
+        given = {} if spec.is_required() else {"its default": default_of(spec)}
+        for what, value in {**given, **_searched(spec)}.items():
+            try:
+                kind.validate_python(value, strict=True)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+                raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
+    return Finding(f"{len(fields)} parameters")
+
+
+def _searched(spec: FieldInfo) -> dict[str, Any]:
+    """What a search tries, by its place there."""
+    extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
+    search: Any = extra.get("search") or {}
+    ends = {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
+    choices = enumerate(search.get("choices", ()))
+    return ends | {f"choice {i} of its search": choice for i, choice in choices}
+
+
+def _is_variant(subject: CheckSubject) -> str:
+    return "" if subject.variant in ("default", "given") else "of the defaults"
+
+
+@compares(
+    "each allowed value of a parameter, alone, keeps the claims", AMPLIFIED, excluded=_is_variant
+)
+def _parameter_values(subject: CheckSubject) -> Comparisons:
+    """Both values of a switch, all of a list, bounds, and what a search tries, on short sequences.
+
+    What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
+    published form that mixes them may be a parameter, and fails where it is asked for.
+    """
+    tried = 0
+    for values in _other_values(subject):
+        if (changed := _built_with(subject, values)) is None:
+            continue
+        tried += 1
+        words = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+        for label, *pair in _claims(changed, words):
+            yield f"{label} with {words}", *pair
+    return f"{tried} values"
+
+
+def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
+    """Parameters with one of them changed, and what that needs in order to have an effect."""
+    now = subject.config.model_dump(mode="json")
+    for name, spec in type(subject.config).model_fields.items():
+        known = [now[name]]
+        for value in _candidates(spec):
+            if any(value == other and type(value) is type(other) for other in known):
+                continue
+            known.append(value)
+            yield {**_needed(type(subject.config), name, now), name: value}
+
+
+def _candidates(spec: FieldInfo) -> Iterator[Any]:
+    """Values that the annotation lists, inclusive bounds, and what a search tries."""
+    for value in (*_listed(spec.annotation), *_inclusive(spec), *_searched(spec).values()):
+        if not isinstance(value, int) or value <= LARGE:
+            yield value
+
+
+def _listed(annotation: Any) -> Iterator[Any]:
+    if annotation is bool:
+        yield from (False, True)
+    elif annotation is type(None):
+        yield None
+    elif get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for part in get_args(annotation):
+            yield from _listed(part)
+
+
+def _inclusive(spec: FieldInfo) -> Iterator[Any]:
+    for limit in spec.metadata:
+        if isinstance(limit, Ge):
+            yield limit.ge
+        elif isinstance(limit, Le):
+            yield limit.le
+
+
+def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of other parameters with which this one has an effect, as far as they are listed."""
+    conditions = effect_of(config, name)[0]
+    return {
+        condition.key: condition.values[0]
+        for condition in conditions
+        if not condition.holds(now[condition.key]) and not condition.but
+    }
+
+
+def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
+    """The subject with other parameters; None where they are refused, or do not fit causality."""
+    try:
+        config = parameters(subject.resolved, {**subject.given, **values})
+        facts = subject.resolved.plugin.facts_of(config)  # pyright: ignore
+        changed = replace(subject, config=config, facts=facts)
+        if facts.causal == ("never" if subject.causal else "always"):
+            return None
+        changed.build()
+    except ConfigError:
+        return None
+    return changed
+
+
+def _claims(subject: CheckSubject, words: str) -> Comparisons:
+    """Finite in both modes; causal, padding invariant and decoding as claimed."""
+    mixer, length = subject.build(), subject.at_most(LENGTH)
+    keep = padding_masks(length)["both sides"]
+    x = subject.tokens(3, length)
+    for mask in (None, keep):
+        passes(words, mixer, x, mask)
+    for mode in modes(mixer):
+        if subject.facts.padding_invariant:
+            noisy = torch.where(keep[..., None], x, 3 * x.flip(1) + 1)
+            expected, got = (outputs(mixer, tokens, keep) for tokens in (x, noisy))
+            label = f"output at real tokens in {mode}, other content in the padding"
+            yield label, got[keep], expected[keep]
+        if subject.causal:
+            yield from _before_cuts(mixer, x[:1], mode)
+    if mixer.caches:
+        yield from _steps(mixer, x)
+
+
+def _before_cuts(mixer: TokenMixer, x: torch.Tensor, mode: str) -> Comparisons:
+    length = x.shape[1]
+    cuts = torch.arange(1, length)
+    same = x.expand(len(cuts), -1, -1).contiguous()
+    later = torch.arange(length) >= cuts[:, None]
+    expected = outputs(mixer, same)
+    got = outputs(mixer, torch.where(later[..., None], 3 * same.flip(1) + 1, same))
+    label = f"output before each cut in {mode}, later tokens changed"
+    yield label, got[~later], expected[~later]
+
+
+@torch.no_grad()
+def _steps(mixer: TokenMixer, x: torch.Tensor) -> Comparisons:
+    expected = outputs(mixer, x)
+    start = min(START, x.shape[1] - 1)
+    out, cache = mixer.prefill(x[:, :start].contiguous())
+    yield "prefill against forward", out, expected[:, :start]
+    for i in range(start, x.shape[1]):
+        out, cache = mixer.step(x[:, i].contiguous(), cache)
+        yield f"step {i + 1} against forward", out, expected[:, i]
