@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
 from subquad.nn import as_output
 from subquad.registry import make_mixer
 from subquad.testing.calls import weighted

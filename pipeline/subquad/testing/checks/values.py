@@ -1,4 +1,6 @@
-"""The values that a mixer's parameters may have: its own bounds hold, and so do its claims there."""
+"""Values that a mixer's parameters may have: they are within its own bounds, and its claims hold
+there.
+"""
 
 from __future__ import annotations
 
