@@ -490,6 +490,29 @@ class Unpadded(RunningMean):
         return super().prefill(x)
 
 
+class KeepsTables(RunningMean):
+    """Keeps sparse matrices that calls make of nothing but shapes."""
+
+    facts = Facts(causal="always", padding_invariant=True, complexity="L")
+    caches = False  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__(config, site)
+        self.tables: dict[Any, Tensor] = {}
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        out = super().forward(x, keep=keep)
+        key = (x.shape[1], out.dtype, x.device)
+        if key not in self.tables:
+            place = torch.arange(x.shape[1], device=x.device)
+            ones = torch.ones(len(place), dtype=out.dtype, device=x.device)
+            self.tables[key] = torch.sparse_coo_tensor(
+                torch.stack([place, place]), ones, (len(place), len(place))
+            ).coalesce()
+        flat = out.transpose(0, 1).flatten(1)
+        return torch.sparse.mm(self.tables[key], flat).view_as(out.transpose(0, 1)).transpose(0, 1)
+
+
 class Brief(RunningMean):
     """Takes 64 positions at most, a number of its own."""
 
@@ -504,6 +527,7 @@ SELDOM: tuple[tuple[type, set[str]], ...] = (
     (SingleAcross, {"cross"}),
     (Table, {"max-length"}),
     (Packed, {"devices"}),
+    (KeepsTables, {"state-registered", "complexity-flops", "complexity-bytes"}),
 )
 """Right ones of unusual style, and the checks that may take them for wrong."""
 

@@ -355,6 +355,28 @@ class RedrawsSeldom(Pooled):
         return super().forward(self.scale * x, keep=keep)
 
 
+class KeepsWeights(Pooled):
+    """Keeps a product of its weights from the first call."""
+
+    kept: Tensor | None = None
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        if self.kept is None:
+            self.kept = self.score.weight.detach().square()
+        return super().forward(x, keep=keep) * (1 + 0 * self.kept.sum())
+
+
+class KeepsFormat(Pooled):
+    """Keeps a table of the format of the first call."""
+
+    kept: Tensor | None = None
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        if self.kept is None:
+            self.kept = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
+        return super().forward(x, keep=keep) * self.kept.to(x.device)
+
+
 class AtItsBounds(Pooled):
     """At a bound of its parameter that is allowed it gives no numbers."""
 
@@ -418,6 +440,8 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (OwnMask, {"cross"}),
     (Flushes, {"process-kept"}),
     (RedrawsSeldom, {"state-hidden"}),
+    (KeepsWeights, {"state-registered"}),
+    (KeepsFormat, {"state-registered"}),
     (AtItsBounds, {"parameter-values"}),
     (SeesWithSwitch, {"parameter-values"}),
 )

@@ -14,6 +14,7 @@ never called proven. Letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Count:
     Attributes:
         flops: floating-point operations.
         moved: bytes read and written.
+        moved_by: the same of each operation, by its name.
         operations: how many there were, views left out.
         largest: elements of the largest tensor that each operation made, by the operation's name.
         unknown: what could not be counted, by name.
@@ -60,6 +62,7 @@ class Count:
     flops: int = 0
     moved: int = 0
     operations: int = 0
+    moved_by: Counter[str] = field(default_factory=Counter)
     largest: dict[str, int] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     has_entered: bool = False
@@ -74,6 +77,7 @@ class Count:
         return Count(
             flops=self.flops + other.flops,
             moved=self.moved + other.moved,
+            moved_by=self.moved_by + other.moved_by,
             operations=self.operations + other.operations,
             largest={
                 name: max(self.largest.get(name, 0), other.largest.get(name, 0)) for name in names
@@ -102,7 +106,9 @@ class Count:
             written = [
                 tensor for place in changed for tensor in tensors_in(args[place : place + 1])
             ]
-            self.moved += _moved(rule, written, args, kwargs, out)
+            moved = _moved(rule, written, args, kwargs, out)
+            self.moved += moved
+            self.moved_by[name] += moved
         self.operations += 1
         self.largest[name] = max(
             [self.largest.get(name, 0), *(part.numel() for part in _parts(out))]

@@ -310,7 +310,13 @@ def _sparse_product(args: Sequence[Any], out: Any) -> int:
 
 _SPARSE = {
     **dict.fromkeys(
-        ("_sparse_coo_tensor_with_dims_and_tensors", "_coalesced", "clone", "_to_copy"),
+        (
+            "_sparse_coo_tensor_with_dims_and_tensors",
+            "_coalesce",
+            "_coalesced",
+            "clone",
+            "_to_copy",
+        ),
         Rule(_nothing),
     ),
     **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),

@@ -77,6 +77,8 @@ STEEPER = 2.0
 the length doubles twice, is that of other work.
 """
 
+_SLICES = "the gradient of each x[:, t] is as large as x, that of x.unbind(1) is not"
+
 TERMS: dict[str, Callable[[float], float]] = {
     "L": float,
     "L log L": lambda length: length * math.log2(length),
@@ -150,6 +152,12 @@ class _Growth:
         before, _, last = (TERMS[declared](length) for length in self.lengths[-3:])
         return self.seconds[-1] > STEEPER * self.seconds[-3] * last / before
 
+    def _most_bytes(self) -> str:
+        """Which operations move most of the bytes, for messages."""
+        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
+        said = f", most of them by {' and '.join(names)}"
+        return f"{said}: {_SLICES}" if "aten::select_backward" in names else said
+
     def held_against(self, what: str, name: str, declared: str) -> tuple[_Fit, dict[str, Any]]:
         """The class, if it is certain and not above the declared one, and figures. What nobody
         counts only adds to it.
@@ -160,7 +168,8 @@ class _Growth:
         """
         found = self.fit(name)
         if found.growth and _exceeds(found.growth, declared):
-            raise CheckFailed(f"{what} grow like {found}, declared {declared}")
+            by = self._most_bytes() if name == "moved" else ""
+            raise CheckFailed(f"{what} grow like {found}, declared {declared}{by}")
         if self.is_steeper(declared):
             times = self.seconds[-1] / max(self.seconds[-3], 1e-6)
             raise CheckFailed(

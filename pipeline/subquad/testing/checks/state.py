@@ -30,6 +30,8 @@ from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
 LENGTH = 13
 BETWEEN = (LENGTH, MAX_LEN, *[5] * 12)
 """Lengths of other batches between two calls that must give the same."""
+MOVED = 1e-4
+"""How near results in another number format must be."""
 MANY_CALLS = 1100
 """Where something counts them: some methods draw features anew after each thousand."""
 _REGISTERED = ("_parameters", "_buffers", "_modules")
@@ -51,36 +53,82 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
 
 @shows("all tensors it keeps are parameters or buffers, and there when it is built")
 def _state_registered(subject: CheckSubject) -> Finding:
-    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss,
-    nor made by a call.
+    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss, but
+    tables that calls make of nothing but shapes; and no call makes a parameter or a buffer.
     """
     mixer = subject.build()
-    built = set(mixer.state_dict())
-    for _ in modes(mixer):
-        call(mixer, *subject.pair(LENGTH))
+    built, unmoved = set(mixer.state_dict()), _plain_tensors(mixer)
+    _use(mixer, subject)
     sizes = _sizes(mixer)
-    for _ in modes(mixer):
-        call(mixer, *subject.pair(LENGTH))
+    _use(mixer, subject)
     for name, size in _sizes(mixer).items():
         if size > sizes.get(name, size):
             raise CheckFailed(f"{name} grows with each call: {sizes[name]}, then {size}")
-    if mixer.caches:
-        x = subject.tokens(2, subject.at_most(LENGTH))
-        mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
     if made := sorted(set(mixer.state_dict()) - built):
         reason = "optimisers, DDP and checkpoints need it when built"
         raise CheckFailed(f"the first call makes {', '.join(made)}: {reason}")
+    kept, other = _plain_tensors(mixer), subject.build(seed=1)
+    _use(other, subject, seed=5)
+    same = _plain_tensors(other)
+    for where, tensors in kept.items():
+        if where in unmoved or not _are_equal(tensors, same.get(where, [])):
+            raise CheckFailed(f"{where} holds a tensor that is neither a parameter nor a buffer")
+    if kept:
+        _move(mixer, subject, list(kept))
+    parameters, buffers = list(mixer.parameters()), list(mixer.buffers())
+    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
+
+
+def _use(
+    mixer: TokenMixer, subject: CheckSubject, *, seed: int = 1, dtype: torch.dtype | None = None
+) -> list[Tensor]:
+    """What it returns in both modes and in decoding."""
+    length = subject.at_most(LENGTH)
+    x = subject.tokens(2, length, seed=seed, dtype=dtype)
+    keep = subject.pair(length)[1]
+    found = [call(mixer, x, keep).out.detach() for _ in modes(mixer)]
+    if mixer.caches:
+        out, cache = mixer.prefill(x[:, :1])
+        found += [out.detach(), mixer.step(x[:, 0], cache)[0].detach()]
+    return found
+
+
+def _plain_tensors(mixer: TokenMixer) -> dict[str, list[Tensor]]:
+    """Tensors that are neither parameters nor buffers, by the attribute that holds them."""
     kept = {id(tensor) for tensor in (*mixer.parameters(), *mixer.buffers())}
+    found = {}
     for name, module in mixer.named_modules():
         for key, value in vars(module).items():
             others = [tensor for tensor in tensors_of(value) if id(tensor) not in kept]
             if key not in _REGISTERED and others:
-                where = f"{name}.{key}" if name else key
-                is_one = isinstance(value, Tensor)
-                holds = "is a tensor" if is_one else f"is a {type(value).__name__} with a tensor"
-                raise CheckFailed(f"{where} {holds} that is neither a parameter nor a buffer")
-    parameters, buffers = list(mixer.parameters()), list(mixer.buffers())
-    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
+                found[f"{name}.{key}" if name else key] = others
+    return found
+
+
+def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether they hold the same numbers, and none belongs to a graph."""
+    return len(tensors) == len(others) and all(
+        not tensor.requires_grad
+        and tensor.layout == other.layout
+        and torch.equal(tensor.to_dense(), other.to_dense())
+        for tensor, other in zip(tensors, others, strict=True)
+    )
+
+
+def _move(mixer: TokenMixer, subject: CheckSubject, kept: list[str]) -> None:
+    """Into another number format, with what it keeps from its calls.
+
+    Raises:
+        CheckFailed: it does not compute there what a new mixer does.
+    """
+    dtype = torch.float32 if subject.dtype == torch.float64 else torch.float64
+    other = subject.build(dtype=dtype)
+    other.load_state_dict(mixer.state_dict())
+    expected = _use(other, subject, dtype=dtype)
+    for got, wanted in zip(_use(mixer.to(dtype), subject, dtype=dtype), expected, strict=True):
+        if got.dtype != dtype or not torch.allclose(got, wanted, rtol=MOVED, atol=MOVED):
+            where = ", ".join(kept)
+            raise CheckFailed(f"{where}: a call in {subject.dtype} spoils those in {dtype}")
 
 
 def _sizes(mixer: TokenMixer) -> dict[str, int]:
