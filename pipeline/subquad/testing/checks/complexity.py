@@ -212,8 +212,17 @@ def _growth_of(subject: CheckSubject) -> _Growth:
         [length for length in lengths if subject.at_most(length) == length]
         for lengths in (SHORTER, LADDER)
     )
-    if len(ladder) < MIN_LENGTHS:  # short lengths tell less
-        ladder = shorter + ladder
+    counted = dict[int, tuple[Count, float]]()
+
+    def count(length: int) -> Count:
+        if length not in counted:
+            start = time.process_time()
+            found = _count_at(subject, length)
+            counted[length] = found, round(time.process_time() - start, 4)
+        return counted[length][0]
+
+    if len(ladder) < MIN_LENGTHS or _is_step_by_step(count(ladder[0])):
+        ladder = shorter + ladder  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
         known = ", ".join(map(str, (*SHORTER, *LADDER)[:MIN_LENGTHS]))
         raise NotProven(
@@ -221,15 +230,20 @@ def _growth_of(subject: CheckSubject) -> _Growth:
             f"at ({known}, ...), and {MIN_LENGTHS} are needed"
         )
     counts: list[Count] = []
-    seconds: list[float] = []
     for length in ladder:
         if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, _declared(subject)):
             break
-        start = time.process_time()
-        counts.append(_count_at(subject, length))
-        seconds.append(round(time.process_time() - start, 4))
+        counts.append(count(length))
     lengths = ladder[: len(counts)]
+    seconds = [counted[length][1] for length in lengths]
     return _Growth(tuple(lengths[-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:]))
+
+
+def _is_step_by_step(first: Count) -> bool:
+    """Whether it takes so many operations at the shortest length that those of `MIN_LENGTHS` would
+    take minutes: a loop over tokens in Python.
+    """
+    return first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
 
 
 def growth_of(subject: CheckSubject) -> Complexity:
