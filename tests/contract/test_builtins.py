@@ -366,7 +366,7 @@ def expected(subject: CheckSubject) -> Expected:
     if way not in OPERATIONS.get(name, ()):
         further.add("kernels")
     if subject.variant != "default":
-        further.add("parameter-values")
+        further |= {"parameter-values", "other-sizes"}
     return replace(row, excluded=row.excluded | further)
 
 

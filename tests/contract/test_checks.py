@@ -11,6 +11,7 @@ import torch
 from right import RIGHT, SELDOM, Attention, Chosen, InSingle, Pooled, SelfOnly
 from wrong import WRONG
 from wrong_elsewhere import ELSEWHERE
+from wrong_settings import SETTINGS
 
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
@@ -25,7 +26,7 @@ SLOW = {"compiled", *GROWTH}
 QUICK = [check.name for check in CHECKS if check.name not in SLOW]
 
 
-SPOILED = WRONG + ELSEWHERE
+SPOILED = WRONG + ELSEWHERE + SETTINGS
 
 
 def failed(certificate: Certificate) -> dict[str, str]:

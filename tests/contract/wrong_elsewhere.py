@@ -377,35 +377,6 @@ class KeepsFormat(Pooled):
         return super().forward(x, keep=keep) * self.kept.to(x.device)
 
 
-class AtItsBounds(Pooled):
-    """At a bound of its parameter that is allowed it gives no numbers."""
-
-    class Config(MixerConfig):
-        temperature: float = Field(1.0, ge=0.0, le=2.0)
-
-    def __init__(self, config: Any, site: Any):
-        super().__init__(config, site)
-        self.temperature = config.temperature
-
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        return super().forward(x / self.temperature, keep=keep)
-
-
-class SeesWithSwitch(RunningMean):
-    """A switch, off by default, adds the mean of all tokens, also to a causal mixer."""
-
-    class Config(MixerConfig):
-        offset: bool = False
-
-    def __init__(self, config: Any, site: Any):
-        super().__init__(config, site)
-        self.offset = config.offset
-
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        out = super().forward(x, keep=keep)
-        return out + x.mean(1, keepdim=True) if self.offset else out
-
-
 ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (CutHistory, {"gradients"}),
     (FarBackward, {"gradients"}),
@@ -442,6 +413,4 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (RedrawsSeldom, {"state-hidden"}),
     (KeepsWeights, {"state-registered"}),
     (KeepsFormat, {"state-registered"}),
-    (AtItsBounds, {"parameter-values"}),
-    (SeesWithSwitch, {"parameter-values"}),
 )

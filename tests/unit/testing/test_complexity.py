@@ -271,6 +271,19 @@ def test_hidden_squares_are_found(mixer):
             BYTES(one)
 
 
+def test_a_length_without_divisors_is_counted():
+    """Blocks of eight tokens, or one block where they do not come out even."""
+
+    class Blocks(Plain):
+        def mix(self, x, keep):
+            length = x.shape[1]
+            blocks = x.unflatten(1, (-1, length if length % 8 else 8))
+            return (blocks @ blocks.mT @ blocks).flatten(1, 2)
+
+    with pytest.raises(CheckFailed, match="tokens, a prime number, are .* times those at"):
+        BYTES(subject(Blocks))
+
+
 @pytest.mark.parametrize(
     ("mixer", "operation"),
     [

@@ -72,6 +72,9 @@ into a memory.
 
 MIN_LENGTHS = 5
 
+INCONVENIENT = 2.0
+"""So many times the cost of a power of two is more than padding."""
+
 STEEPER = 2.0
 """Where numbers came from outside: CPU time that grows so many times as much as it should, while
 the length doubles twice, is that of other work.
@@ -329,7 +332,30 @@ def _complexity_bytes(subject: CheckSubject) -> Finding:
             f"{growth.lengths[-1]}, {growth.counts[-2].largest[name]:,} at {growth.lengths[-2]}"
         )
     moved, figures = growth.held_against("bytes", "moved", declared)
+    _count_at_prime(subject, growth)
     return Finding(f"{moved}, declared {declared}", figures)
+
+
+def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
+    """Lengths that are powers of two may be convenient ones.
+
+    Raises:
+        CheckFailed: a length without divisors costs far more than the next power of two.
+    """
+    length, even = growth.lengths[-3], growth.counts[-3]
+    prime = next(odd for odd in range(length - 1, 2, -2) if _is_prime(odd))
+    found = _count_at(subject, prime)
+    for what, name in {"FLOPs": "flops", "bytes": "moved"}.items():
+        times = getattr(found, name) / max(getattr(even, name), 1)
+        if times > INCONVENIENT:
+            raise CheckFailed(
+                f"{what} at {prime:,} tokens, a prime number, are {times:.1f} times those at "
+                f"{length:,}"
+            )
+
+
+def _is_prime(odd: int) -> bool:
+    return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
 
 
 def _exceeds(growth: str, limit: str) -> bool:

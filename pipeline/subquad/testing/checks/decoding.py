@@ -129,11 +129,14 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
         got = mixer.step(_next(x, i)[ORDER], moved)[0]
         expected, cache = mixer.step(_next(x, i), cache)
         yield f"step after reordering the cache{end}", got, expected[ORDER]
+    _, alone = mixer.prefill(x[:1, :LONGEST])
+    for i in range(LONGEST, LONGEST + 2):
+        _, alone = mixer.step(x[:1, i], _reordered(alone, 1, torch.zeros(1, dtype=torch.long)))
     return f"{len(tree_leaves(cache))} tensors"
 
 
-def _reordered(cache: Cache) -> Cache:
-    """A cache with its samples in another order.
+def _reordered(cache: Cache, batch: int = len(STARTS), order: Tensor = ORDER) -> Cache:
+    """A cache of so many samples, with these in another order.
 
     Raises:
         CheckFailed: it holds something that no sample owns.
@@ -145,10 +148,10 @@ def _reordered(cache: Cache) -> Cache:
         if not isinstance(leaf, Tensor):
             held = f"a {type(leaf).__name__} ({leaf}), which no sample owns"
             raise CheckFailed(f"the cache holds {held}")
-        if not leaf.dim() or leaf.shape[0] != len(STARTS):
-            held = f"a tensor {tuple(leaf.shape)} without the batch of {len(STARTS)} in front"
+        if not leaf.dim() or leaf.shape[0] != batch:
+            held = f"a tensor {tuple(leaf.shape)} without the batch of {batch} in front"
             raise CheckFailed(f"the cache holds {held}")
-        return leaf.index_select(0, ORDER)
+        return leaf.index_select(0, order)
 
     return tree_map(moved, cache)
 

@@ -309,6 +309,11 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
                 got = outputs(mixer, wide, keep, dropout=False)[:, before : before + real]
                 label = f"output of {real} tokens with {before} padded before and {after} after"
                 yield f"{label} in {mode}", got, expected
+    mixer, x = subject.build_elsewhere(most, num_prefix_tokens=1), subject.tokens(2, most)
+    real = (most + 1) // 2
+    got = outputs(mixer, x, padded(most, [real] * 2))[:, :real]
+    label = f"output of {real} tokens with {most - real} padded after, behind a prefix token"
+    yield label, got, outputs(mixer, x[:, :real].contiguous())
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:

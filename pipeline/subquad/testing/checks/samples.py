@@ -10,7 +10,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from subquad.errors import SubquadError
 from subquad.nn import MixerOutput, TokenMixer
+from subquad.registry.faults import cause
 from subquad.testing.calls import (
     afresh,
     call,
@@ -171,6 +173,7 @@ def _carry(subject: CheckSubject) -> Finding:
     mask = influence.padding_masks(length)["right"]
     for what, keep in {"": None, " with padding": mask}.items():
         passes(f"three layers{what}", stack.build(), stack.tokens(3, length), keep)
+    _call_without_carry(subject)
     properties = {
         "samples apart": [_batch_outputs],
         "causal": [influence.causal_outputs, influence.causal_gradients],
@@ -181,3 +184,22 @@ def _carry(subject: CheckSubject) -> Finding:
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
+
+
+def _call_without_carry(subject: CheckSubject) -> None:
+    """A later layer above one of another mixer: it works, or refuses in words of its own.
+
+    Raises:
+        CheckFailed: it does neither.
+    """
+    try:
+        passes(
+            "a second layer without a carry", subject.build(layer_index=1), *subject.pair(LENGTH)
+        )
+    except CheckFailed:
+        raise
+    except SubquadError:
+        return
+    except Exception as error:
+        advice = "go on without it, or raise a PluginError that says what is missing"
+        raise CheckFailed(f"a second layer without a carry: {cause(error)}; {advice}") from error

@@ -1,6 +1,4 @@
-"""Values that a mixer's parameters may have: they are within its own bounds, and its claims hold
-there.
-"""
+"""Other parameters, widths and heads: values are within their own bounds, and claims hold there."""
 
 from __future__ import annotations
 
@@ -9,19 +7,21 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from torch import Tensor
 
 from subquad.effect import default_of, effect_of
-from subquad.errors import ConfigError
+from subquad.errors import ConfigError, SubquadError
 from subquad.experiment import parameters
 from subquad.nn import TokenMixer
-from subquad.testing.calls import modes, outputs
+from subquad.registry.faults import cause
+from subquad.testing.calls import call, modes, outputs
 from subquad.testing.cases import compares, shows
 from subquad.testing.checks.influence import padding_masks
 from subquad.testing.checks.shapes import passes
-from subquad.testing.meter import CheckFailed, Comparisons, Finding
+from subquad.testing.meter import CheckFailed, Comparison, Comparisons, Finding
 from subquad.testing.subject import CheckSubject
 
 LENGTH = 21
@@ -65,7 +65,8 @@ def _is_variant(subject: CheckSubject) -> str:
     "each allowed value of a parameter, alone, keeps the claims", AMPLIFIED, excluded=_is_variant
 )
 def _parameter_values(subject: CheckSubject) -> Comparisons:
-    """Both values of a switch, all of a list, bounds, and what a search tries, on short sequences.
+    """Both values of a switch, all of a list, bounds, what a search tries, the middle between two
+    bounds, and one more and one less of a whole number; on short sequences.
 
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
@@ -76,9 +77,27 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
             continue
         tried += 1
         words = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-        for label, *pair in _claims(changed, words):
-            yield f"{label} with {words}", *pair
+        yield from _claims(changed, words)
     return f"{tried} values"
+
+
+@compares("other widths and heads keep the claims", excluded=_is_variant)
+def _other_sizes(subject: CheckSubject) -> Comparisons:
+    """One head, and more channels and heads. What cannot be built so is left alone."""
+    tried = []
+    for dim, heads in (
+        (subject.dim, 1),
+        (2 * subject.dim, 2 * subject.num_heads),
+        (12 * subject.num_heads, subject.num_heads),
+    ):
+        changed, words = replace(subject, dim=dim, num_heads=heads), f"width {dim}, heads {heads}"
+        try:
+            changed.build(dtype=torch.float64)
+        except Exception:
+            continue
+        tried.append(words)
+        yield from _claims(changed, words)
+    return "; ".join(tried)
 
 
 def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
@@ -86,18 +105,31 @@ def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     now = subject.config.model_dump(mode="json")
     for name, spec in type(subject.config).model_fields.items():
         known = [now[name]]
-        for value in _candidates(spec):
+        for value in _candidates(spec, now[name]):
             if any(value == other and type(value) is type(other) for other in known):
                 continue
             known.append(value)
             yield {**_needed(type(subject.config), name, now), name: value}
 
 
-def _candidates(spec: FieldInfo) -> Iterator[Any]:
-    """Values that the annotation lists, inclusive bounds, and what a search tries."""
-    for value in (*_listed(spec.annotation), *_inclusive(spec), *_searched(spec).values()):
+def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
+    """Values that the annotation lists, bounds, what a search tries, and some near or between."""
+    bounds = _bounds(spec)
+    inclusive = [value for kind, value in bounds.items() if kind in (Ge, Le)]
+    for value in (*_listed(spec.annotation), *inclusive, *_searched(spec).values()):
         if not isinstance(value, int) or value <= LARGE:
             yield value
+    if isinstance(now, float) and len(bounds) == 2:
+        yield sum(bounds.values()) / 2
+    elif isinstance(now, int) and not isinstance(now, bool):
+        yield from (now - 1, now + 1)
+
+
+def _bounds(spec: FieldInfo) -> dict[type, Any]:
+    """What limits a number, by the kind of limit."""
+    names = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
+    limits = [limit for limit in spec.metadata if type(limit) in names]
+    return {type(limit): getattr(limit, names[type(limit)]) for limit in limits}
 
 
 def _listed(annotation: Any) -> Iterator[Any]:
@@ -110,14 +142,6 @@ def _listed(annotation: Any) -> Iterator[Any]:
     else:
         for part in get_args(annotation):
             yield from _listed(part)
-
-
-def _inclusive(spec: FieldInfo) -> Iterator[Any]:
-    for limit in spec.metadata:
-        if isinstance(limit, Ge):
-            yield limit.ge
-        elif isinstance(limit, Le):
-            yield limit.le
 
 
 def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,19 +162,40 @@ def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubjec
         changed = replace(subject, config=config, facts=facts)
         if facts.causal == ("never" if subject.causal else "always"):
             return None
-        changed.build()
+        changed.build(dtype=torch.float64)
     except ConfigError:
         return None
     return changed
 
 
-def _claims(subject: CheckSubject, words: str) -> Comparisons:
-    """Finite in both modes; causal, padding invariant and decoding as claimed."""
+def _claims(subject: CheckSubject, words: str) -> Iterator[Comparison]:
+    """Comparisons of a subject's claims.
+
+    Args:
+        words: what is special about it.
+
+    Raises:
+        CheckFailed: it cannot be called.
+    """
+    try:
+        for label, *pair in _compared(subject, words):
+            yield f"{label}, {words}", *pair
+    except SubquadError:
+        raise
+    except Exception as error:
+        raise CheckFailed(f"{words}: {cause(error)}") from error
+
+
+def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
+    """Finite in both modes; deterministic, causal, padding invariant and decoding as claimed."""
     mixer, length = subject.build(), subject.at_most(LENGTH)
     keep = padding_masks(length)["both sides"]
     x = subject.tokens(3, length)
     for mask in (None, keep):
         passes(words, mixer, x, mask)
+    with torch.no_grad():
+        first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+    yield "a second call in evaluation", second, first
     for mode in modes(mixer):
         if subject.facts.padding_invariant:
             noisy = torch.where(keep[..., None], x, 3 * x.flip(1) + 1)
@@ -163,7 +208,7 @@ def _claims(subject: CheckSubject, words: str) -> Comparisons:
         yield from _steps(mixer, x)
 
 
-def _before_cuts(mixer: TokenMixer, x: torch.Tensor, mode: str) -> Comparisons:
+def _before_cuts(mixer: TokenMixer, x: Tensor, mode: str) -> Iterator[Comparison]:
     length = x.shape[1]
     cuts = torch.arange(1, length)
     same = x.expand(len(cuts), -1, -1).contiguous()
@@ -175,7 +220,7 @@ def _before_cuts(mixer: TokenMixer, x: torch.Tensor, mode: str) -> Comparisons:
 
 
 @torch.no_grad()
-def _steps(mixer: TokenMixer, x: torch.Tensor) -> Comparisons:
+def _steps(mixer: TokenMixer, x: Tensor) -> Iterator[Comparison]:
     expected = outputs(mixer, x)
     start = min(START, x.shape[1] - 1)
     out, cache = mixer.prefill(x[:, :start].contiguous())
