@@ -106,7 +106,8 @@ padding, for one.
     ("mixer", "wanted"), [pytest.param(*row, id=row[0].__name__) for row in SPOILED]
 )
 def test_no_other_check_blames_it(mixer, wanted):
-    names = QUICK + ["compiled"] * ("compiled" in wanted)
+    # with other sizes it breaks the same claims again
+    names = {*QUICK, *wanted} - ({"other-sizes"} - wanted)
     assert set(failed(certify(mixer, only=names))) == wanted | ALSO.get(mixer.__name__, set())
 
 
