@@ -80,7 +80,7 @@ HOMES = {
     ),
     "scipy": (
         "pipeline/subquad/reports/",
-        "pipeline/subquad/testing/checks/complexity.py",
+        "pipeline/subquad/testing/fits.py",
         "datasets/subquad_datasets/pathfinder/discs.py",
     ),
 }

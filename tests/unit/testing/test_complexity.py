@@ -280,7 +280,7 @@ def test_a_length_without_divisors_is_counted():
             blocks = x.unflatten(1, (-1, length if length % 8 else 8))
             return (blocks @ blocks.mT @ blocks).flatten(1, 2)
 
-    with pytest.raises(CheckFailed, match="tokens, a prime number, are .* times those at"):
+    with pytest.raises(CheckFailed, match=r"tokens, a prime number, are .* times those at"):
         BYTES(subject(Blocks))
 
 

@@ -3,35 +3,27 @@ it is judged only where numbers came from Python or NumPy, whose work nobody cou
 
 Counted at lengths that are powers of two, each time on a mixer built for that length: a forward
 and backward pass in training mode, another one there with padding, and one in evaluation mode with
-padding, added. A claim has to be
-tight: the larger of FLOPs and bytes must reach it, and neither may pass it.
+padding, added. A claim has to be tight: the larger of FLOPs and bytes must reach it, and neither
+may pass it.
 
-A class of growth fits where some non-negative mixture of {1, L, f(L)} is near every count. Counts
-of a program are exact but for padding to convenient lengths, which adds a few percent without
-order. So the smallest class that is near enough (`NEAR`) is right, unless a higher one is nearer by
-so much (`BETTER`) that the rest was its term, no accident: a small L log L beside a large L leaves
-1 % without that term and nothing with it.
-
-Letters: L length, f the class's own term.
+Letters: L length.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
-import numpy as np
 import torch
-from scipy.optimize import nnls
 
 from subquad.cost import Count, count_pass
 from subquad.errors import SubquadError
 from subquad.plugin import Complexity
 from subquad.testing.cases import shows
+from subquad.testing.fits import ORDER, TERMS, Fit, exceeds, fit_growth
 from subquad.testing.meter import CheckFailed, Finding, NotProven
 from subquad.testing.subject import CheckSubject
 
@@ -51,25 +43,6 @@ PATIENCE = 2
 SQUARE = 2**1.75
 """Growth of a tensor, length doubled, from which on it counts as an L x L one."""
 
-NEAR = 0.04
-"""Largest relative distance from a count that a class may have: roundings up of FFT lengths and
-block sizes.
-"""
-
-BETTER_THAN_L, BETTER = 6.0, 2.0
-"""A higher class that is nearer by such a factor takes the place of a lower one that is near
-enough. L has one term less, so that any other class is somewhat nearer by accident.
-"""
-
-EXACT = 1e-9
-"""A distance of rounding errors: nothing is left for a higher class to explain."""
-
-SLIGHT = 0.01
-"""A share of the count that an L log L term may have at the longest length without being held
-against L: a sort of one number for each token, say. It stays below 3 % at every length that fits
-into a memory.
-"""
-
 MIN_LENGTHS = 5
 
 INCONVENIENT = 2.0
@@ -82,36 +55,6 @@ the length doubles twice, is that of other work.
 
 _SLICES = "the gradient of each x[:, t] is as large as x, that of x.unbind(1) is not"
 
-TERMS: dict[str, Callable[[float], float]] = {
-    "L": float,
-    "L log L": lambda length: length * math.log2(length),
-    "L^1.5": lambda length: length**1.5,
-    "L^2": lambda length: length**2,
-}
-CLASSES = tuple(TERMS)
-MORE = "more than L^2"
-ORDER = (*CLASSES, MORE)
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """What counts grow like.
-
-    Attributes:
-        growth: one of `ORDER`, or None where no class fits and the growth is not above L^2 either.
-        residuals: the largest relative distance of each class from a count.
-        has_slight: whether a slight L log L term stands beside the L.
-        exponent: slope of log count over log L between the longer half of the lengths.
-    """
-
-    growth: str | None
-    residuals: dict[str, float]
-    exponent: float
-    has_slight: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
-
 
 @dataclass(frozen=True)
 class _Growth:
@@ -121,16 +64,16 @@ class _Growth:
     counts: tuple[Count, ...]
     seconds: tuple[float, ...]
 
-    def fit(self, name: str) -> _Fit:
+    def fit(self, name: str) -> Fit:
         """What "flops" or "moved" bytes grow like: over all lengths, or else over the longest
         five.
         """
         counts = [getattr(count, name) for count in self.counts]
-        found = _fit_growth(self.lengths, counts)
+        found = fit_growth(self.lengths, counts)
         return (
             found
             if found.growth
-            else _fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
+            else fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
         )
 
     @property
@@ -161,7 +104,7 @@ class _Growth:
         said = f", most of them by {' and '.join(names)}"
         return f"{said}: {_SLICES}" if "aten::select_backward" in names else said
 
-    def held_against(self, what: str, name: str, declared: str) -> tuple[_Fit, dict[str, Any]]:
+    def held_against(self, what: str, name: str, declared: str) -> tuple[Fit, dict[str, Any]]:
         """The class, if it is certain and not above the declared one, and figures. What nobody
         counts only adds to it.
 
@@ -170,7 +113,7 @@ class _Growth:
             NotProven: it is not certain.
         """
         found = self.fit(name)
-        if found.growth and _exceeds(found.growth, declared):
+        if found.growth and exceeds(found.growth, declared):
             by = self._most_bytes() if name == "moved" else ""
             raise CheckFailed(f"{what} grow like {found}, declared {declared}{by}")
         if self.is_steeper(declared):
@@ -268,8 +211,8 @@ def growth_of(subject: CheckSubject) -> Complexity:
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
-    found = _fit_growth(ladder[: len(counts)], [count.flops for count in counts]).growth
-    patience = PATIENCE if found and _exceeds(found, declared) else 1.0
+    found = fit_growth(ladder[: len(counts)], [count.flops for count in counts]).growth
+    patience = PATIENCE if found and exceeds(found, declared) else 1.0
     foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
     return any(foretold[name] > patience * limit for name, limit in LIMITS.items())
 
@@ -311,7 +254,7 @@ def _complexity_flops(subject: CheckSubject) -> Finding:
     if declared == "L log L" and flops.has_slight:
         return Finding(f"{flops} and a slight L log L, declared {declared}", figures)
     # the check of bytes judges
-    if flops.growth == declared or not moved.growth or _exceeds(moved.growth, declared):
+    if flops.growth == declared or not moved.growth or exceeds(moved.growth, declared):
         return Finding(f"{flops}, declared {declared}", figures)
     if moved.growth == declared:
         return Finding(f"{flops}; bytes reach the declared {declared}", figures)
@@ -356,64 +299,3 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
 
 def _is_prime(odd: int) -> bool:
     return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
-
-
-def _exceeds(growth: str, limit: str) -> bool:
-    """Whether one class of growth is higher than another."""
-    return ORDER.index(growth) > ORDER.index(limit)
-
-
-def _fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> _Fit:
-    """The class of exact counts, >= 0, at `MIN_LENGTHS` rising lengths or more; nothing at all
-    counts as L.
-    """
-    if not any(counts):
-        return _Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
-    y = np.maximum(np.asarray(counts, dtype=float), 1.0)
-    models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
-    half = len(lengths) // 2
-    exponent = float(np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1)[0])
-    growth = _smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None)
-    residuals = {name: distance for name, (distance, _) in models.items()}
-    nearer = residuals["L log L"] * BETTER_THAN_L < residuals["L"]
-    has_slight = growth == "L" and residuals["L"] > EXACT and nearer
-    return _Fit(growth, residuals, exponent, has_slight)
-
-
-def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
-    """The smallest class that is near enough, unless the nearest higher one is nearer by so much.
-
-    None of those is a slight L log L, which all higher classes mimic.
-    """
-    for place, name in enumerate(CLASSES):
-        own, much = models[name][0], BETTER if place else BETTER_THAN_L
-        rival = min(CLASSES[place + 1 :], key=lambda other: models[other][0], default="")
-        distance, share = models.get(rival, (math.inf, 1.0))
-        slight = rival == "L log L" and share <= SLIGHT
-        if own <= EXACT or (own <= NEAR and (slight or distance * much > own)):
-            return name
-    return None
-
-
-def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
-    """The smallest class that fits with the terms of all classes below it: L^2 beside L log L,
-    say.
-    """
-    fits = (
-        _nearest(lengths, y, CLASSES[:count])[0] <= NEAR for count in range(1, len(CLASSES) + 1)
-    )
-    return next((name for name, near in zip(CLASSES, fits, strict=True) if near), None)
-
-
-def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tuple[float, float]:
-    """The non-negative mixture of 1 and the named terms that is nearest by least squares, relative
-    to the counts.
-
-    Returns:
-        its largest relative distance from a count, and its last term's share of the last count.
-    """
-    terms = [lambda _: 1.0, *(TERMS[name] for name in dict.fromkeys(names))]
-    matrix = np.array([[term(length) for term in terms] for length in lengths]) / y[:, None]
-    matrix /= matrix.max(0)
-    parts = matrix * nnls(matrix, np.ones(len(y)))[0]
-    return float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1])

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from torch import Tensor
 
-from subquad.effect import default_of, effect_of
+from subquad.effect import default_of, effect_of, same
 from subquad.errors import ConfigError, SubquadError
 from subquad.experiment import parameters
 from subquad.nn import TokenMixer
@@ -106,7 +106,7 @@ def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     for name, spec in type(subject.config).model_fields.items():
         known = [now[name]]
         for value in _candidates(spec, now[name]):
-            if any(value == other and type(value) is type(other) for other in known):
+            if any(same(value, other) for other in known):
                 continue
             known.append(value)
             yield {**_needed(type(subject.config), name, now), name: value}
