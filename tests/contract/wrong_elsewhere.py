@@ -377,6 +377,17 @@ class KeepsFormat(Pooled):
         return super().forward(x, keep=keep) * self.kept.to(x.device)
 
 
+class KeepsRounded(Pooled):
+    """Keeps a table with the rounding of the first call, by its length alone."""
+
+    kept: Tensor | None = None
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        if self.kept is None:
+            self.kept = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device).cos()
+        return super().forward(x, keep=keep) * self.kept.to(x)
+
+
 ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (CutHistory, {"gradients"}),
     (FarBackward, {"gradients"}),
@@ -413,4 +424,5 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (RedrawsSeldom, {"state-hidden"}),
     (KeepsWeights, {"state-registered"}),
     (KeepsFormat, {"state-registered"}),
+    (KeepsRounded, {"state-registered"}),
 )

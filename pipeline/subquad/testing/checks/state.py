@@ -24,14 +24,15 @@ from subquad.testing.calls import (
     weighted,
 )
 from subquad.testing.cases import compares, shows
-from subquad.testing.meter import CheckFailed, Comparison, Comparisons, Finding
+from subquad.testing.meter import ROUNDING, CheckFailed, Comparison, Comparisons, Finding
 from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
 
 LENGTH = 13
 BETWEEN = (LENGTH, MAX_LEN, *[5] * 12)
 """Lengths of other batches between two calls that must give the same."""
-MOVED = 1e-4
-"""How near results in another number format must be."""
+DOUBLE, SINGLE = torch.float64, torch.float32
+MOVED = {SINGLE: 1e-4, DOUBLE: ROUNDING}
+"""How near results in a number format must be, after calls in the other one."""
 MANY_CALLS = 1100
 """Where something counts them: some methods draw features anew after each thousand."""
 _REGISTERED = ("_parameters", "_buffers", "_modules")
@@ -77,7 +78,7 @@ def _state_registered(subject: CheckSubject) -> Finding:
         if where in unmoved or not _are_equal(tensors, same.get(where, [])):
             raise CheckFailed(f"{where} holds a tensor that is neither a parameter nor a buffer")
     if kept:
-        _move(mixer, subject, list(kept))
+        _check_moves(subject, ", ".join(kept))
     parameters, buffers = list(mixer.parameters()), list(mixer.buffers())
     return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
 
@@ -118,20 +119,21 @@ def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     )
 
 
-def _move(mixer: TokenMixer, subject: CheckSubject, kept: list[str]) -> None:
-    """Into another number format, with what it keeps from its calls.
+def _check_moves(subject: CheckSubject, kept: str) -> None:
+    """Into another number format, with what a mixer keeps from its calls.
 
     Raises:
         CheckFailed: it does not compute there what a new mixer does.
     """
-    dtype = torch.float32 if subject.dtype == torch.float64 else torch.float64
-    other = subject.build(dtype=dtype)
-    other.load_state_dict(mixer.state_dict())
-    expected = _use(other, subject, dtype=dtype)
-    for got, wanted in zip(_use(mixer.to(dtype), subject, dtype=dtype), expected, strict=True):
-        if got.dtype != dtype or not torch.allclose(got, wanted, rtol=MOVED, atol=MOVED):
-            where = ", ".join(kept)
-            raise CheckFailed(f"{where}: a call in {subject.dtype} spoils those in {dtype}")
+    for before, after in (DOUBLE, SINGLE), (SINGLE, DOUBLE):
+        mixer, other = subject.build(dtype=before), subject.build(dtype=after)
+        _use(mixer, subject, dtype=before)
+        other.load_state_dict(mixer.state_dict())
+        expected = _use(other, subject, dtype=after)
+        close = MOVED[after]
+        for got, wanted in zip(_use(mixer.to(after), subject, dtype=after), expected, strict=True):
+            if got.dtype != after or not torch.allclose(got, wanted, rtol=close, atol=close):
+                raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 
 def _sizes(mixer: TokenMixer) -> dict[str, int]:
