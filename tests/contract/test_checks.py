@@ -89,6 +89,7 @@ ALSO = {
     "FarSeam": {"padding-amount"},
     "LateRows": {"cache-step", "causal-gradients", "causal-lengths", "padding-amount"},
     "LastSees": {"causal-gradients"},
+    "PrefixSeesAll": {"causal-gradients", "padding-amount"},
     "PassesTwice": {"parameters-used"},
     "AloneOverBatch": {"batch-gradients", "batch-size", "padding-amount"},
     "WholeBatch": {"padding-amount"},

@@ -88,6 +88,21 @@ class OneHead(Pooled):
         return super().forward(x, keep=keep) * self.spread
 
 
+class PrefixSeesAll(RunningMean):
+    """Class tokens see all tokens, also of a causal mixer."""
+
+    caches = False  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.prefix = site.num_prefix_tokens
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        out = super().forward(x, keep=keep)
+        front = torch.arange(x.shape[1], device=x.device)[:, None] < self.prefix
+        return torch.where(front, out[:, -1:], out)
+
+
 class TakesCarry(Handed):
     """Its second layer takes what the first one handed on for granted."""
 
@@ -137,6 +152,7 @@ SETTINGS: tuple[tuple[type, set[str]], ...] = (
     (EvenKernel, {"parameter-values"}),
     (DropsInEvaluation, {"parameter-values"}),
     (OneHead, {"other-sizes"}),
+    (PrefixSeesAll, {"causal-outputs"}),
     (TakesCarry, {"carry"}),
     (SqueezesCache, {"cache-beams"}),
     (KeepsProduct, {"state-round-trip"}),

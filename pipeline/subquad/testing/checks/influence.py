@@ -231,7 +231,8 @@ def _causal_cases(
     and what is later.
 
     Every other sample has padding. Far down a sequence it stands in front only. Some stand in a
-    later layer, one of a decoder and in float32, where what rounds may not leak.
+    later layer, one of a decoder and in float32, where what rounds may not leak, one with a prefix
+    token.
     """
     for length, cuts in _lengths_with_cuts(subject, *CUTS):
         if length == LONG:
@@ -245,6 +246,9 @@ def _causal_cases(
         later = torch.arange(length) >= torch.tensor(cuts)[:, None]
         for keep in (None, *masks):
             yield mixer, x, keep, cuts, later
+        if SHORT < length <= LONG:
+            prefixed = subject.build_elsewhere(length, role="self", num_prefix_tokens=1)
+            yield prefixed, x, None, cuts, later
         if length <= SHORT and not subject.facts.leak:
             single = subject.build_elsewhere(length, dtype=torch.float32)
             yield single, x.float(), mask.flip(1), cuts, later
