@@ -77,6 +77,23 @@ class DropsInEvaluation(Pooled):
         return nn.functional.dropout(super().forward(x, keep=keep), self.dropout)
 
 
+class Neighbours(Pooled):
+    """A share of the token before, none by default, which claims about order do not know."""
+
+    class Config(MixerConfig):
+        share: float = Field(0.0, ge=0.0, le=1.0)
+
+    facts = Facts(permutation_equivariant=True)
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.share = config.share
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        before = nn.functional.pad(x, (0, 0, 1, -1))
+        return super().forward(x + self.share * before, keep=keep)
+
+
 class OneHead(Pooled):
     """Spreads numbers over its heads, of which one is too few."""
 
@@ -151,6 +168,7 @@ SETTINGS: tuple[tuple[type, set[str]], ...] = (
     (SeesWithSwitch, {"parameter-values"}),
     (EvenKernel, {"parameter-values"}),
     (DropsInEvaluation, {"parameter-values"}),
+    (Neighbours, {"parameter-values"}),
     (OneHead, {"other-sizes"}),
     (PrefixSeesAll, {"causal-outputs"}),
     (TakesCarry, {"carry"}),

@@ -252,7 +252,7 @@ class Untouched(Quiet):
             "parameters-used",
             "no gradient for spare.weight (float64, 64 tokens, training, role self)",
         ),
-        ("state-registered", "kept is a dict with a tensor that is neither a parameter nor a buff"),
+        ("state-registered", "kept holds a tensor that is neither a parameter nor a buff"),
     ],
 )
 def test_a_weight_is_named_once_and_with_the_length(check, detail):

@@ -17,7 +17,7 @@ from subquad.errors import ConfigError, SubquadError
 from subquad.experiment import parameters
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
-from subquad.testing.calls import call, modes, outputs
+from subquad.testing.calls import call, outputs, settled_modes
 from subquad.testing.cases import compares, shows
 from subquad.testing.checks.influence import padding_masks
 from subquad.testing.checks.shapes import passes
@@ -71,6 +71,7 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
     """
+    subject.first_call()
     tried = 0
     for values in _other_values(subject):
         if (changed := _built_with(subject, values)) is None:
@@ -84,6 +85,7 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
 @compares("other widths and heads keep the claims", excluded=_is_variant)
 def _other_sizes(subject: CheckSubject) -> Comparisons:
     """One head, and more channels and heads. What cannot be built so is left alone."""
+    subject.first_call()
     tried = []
     for dim, heads in (
         (subject.dim, 1),
@@ -187,7 +189,9 @@ def _claims(subject: CheckSubject, words: str) -> Iterator[Comparison]:
 
 
 def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
-    """Finite in both modes; deterministic, causal, padding invariant and decoding as claimed."""
+    """Finite in both modes; deterministic in evaluation; causal, padding invariant, equivariant and
+    decoding as claimed.
+    """
     mixer, length = subject.build(), subject.at_most(LENGTH)
     keep = padding_masks(length)["both sides"]
     x = subject.tokens(3, length)
@@ -196,7 +200,7 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     with torch.no_grad():
         first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
     yield "a second call in evaluation", second, first
-    for mode in modes(mixer):
+    for mode in settled_modes(mixer, x):
         if subject.facts.padding_invariant:
             noisy = torch.where(keep[..., None], x, 3 * x.flip(1) + 1)
             expected, got = (outputs(mixer, tokens, keep) for tokens in (x, noisy))
@@ -204,6 +208,9 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
             yield label, got[keep], expected[keep]
         if subject.causal:
             yield from _before_cuts(mixer, x[:1], mode)
+        elif subject.facts.permutation_equivariant:
+            expected, got = (outputs(mixer, tokens, dropout=False) for tokens in (x, x.flip(1)))
+            yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
     if mixer.caches:
         yield from _steps(mixer, x)
 
