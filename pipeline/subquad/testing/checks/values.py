@@ -211,7 +211,7 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
         elif subject.facts.permutation_equivariant:
             expected, got = (outputs(mixer, tokens, dropout=False) for tokens in (x, x.flip(1)))
             yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
-    if mixer.caches:
+    if mixer.caches and length > 1:
         yield from _steps(mixer, x)
 
 
