@@ -69,10 +69,10 @@ ALSO = {
     "CoupledLoss": {"gradients"},
     "DetachedLoss": {"gradients"},
     "BatchNorm": {"batch-size", "flat-tokens", "padding-gradients", *PADDING},
-    "DropsClassToken": {"gradients", "padding-content", "padding-gradients"},
+    "DropsClassToken": {"gradients", "padding-gradients", *PADDING},
     "StraightRouter": {"padding-amount"},
-    "SeesLaterInLayerTwo": {"causal-gradients"},
-    "PaddingBehindPrefix": {"padding-gradients"},
+    "SeesLaterInLayerTwo": {"causal-gradients", "padding-amount"},
+    "PaddingBehindPrefix": {"padding-gradients", "padding-amount"},
     "FarKeys": {"padding-gradients", *PADDING},
     "NoSpread": {"padding-amount"},
     "LeavesGradOff": {"gradients"},
@@ -94,8 +94,8 @@ ALSO = {
     "AloneOverBatch": {"batch-gradients", "batch-size", "padding-amount"},
     "WholeBatch": {"padding-amount"},
     "UnseededBackward": {"gradients", "padding-gradients", "strides"},
-    "Remembers": {*DRIFTS, "permutation", "precision-fp32"},
-    "StateOutside": {*DRIFTS, "precision-bf16"},
+    "Remembers": {*DRIFTS, "permutation", "precision-fp32", "state-round-trip"},
+    "StateOutside": {*DRIFTS, "precision-bf16", "state-round-trip"},
 }
 """Other checks that the same fault must fail, or leave untested: in training a batch norm reads
 padding, for one.
