@@ -59,8 +59,8 @@ class Config(BaseModel):
                     f"{condition.key} {as_written(values[condition.key])}" for condition in unmet
                 )
                 where = " and ".join(met)
-                said = self.no_effect(name, where, " or ".join(map(str, unmet)))
-                raise Misfit(said, name, *(condition.key for condition in unmet))
+                message = self.no_effect(name, where, " or ".join(map(str, unmet)))
+                raise Misfit(message, name, *(condition.key for condition in unmet))
         return self
 
     def is_default(self, name: str) -> bool:
@@ -78,13 +78,13 @@ class Config(BaseModel):
             instead: what gives it one; "" where nothing short does.
         """
         default = default_of(type(self).model_fields[name])
-        said = (
+        message = (
             f"{name} {as_written(getattr(self, name))} has no effect with {where}: "
             f"leave it at {as_written(default)}"
         )
         if instead:
-            return f"{said}, or use {instead}"
-        return said
+            return f"{message}, or use {instead}"
+        return message
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ class Counted(Callback):
     def relative_update(self, inc: int = 1) -> None:
         """Called after each piece."""
         super().relative_update(inc)
-        said = "" if self._stated else ", as the server does not state how many there are"
-        allow(self._address, f"bytes sent{said}, or more", self.value, self._allowed)
+        reason = "" if self._stated else ", as the server does not state how many there are"
+        allow(self._address, f"bytes sent{reason}, or more", self.value, self._allowed)
 
 
 async def client(**options: Any) -> Any:

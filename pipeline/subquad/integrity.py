@@ -68,13 +68,15 @@ def look(run: Path, *, far: bool = False) -> Looked:
         far: look at checkpoints in an object store too, which brings them here.
     """
     result, faults = _result(run)
-    told = (result or {}).get("files")
-    told = told if isinstance(told, dict) else {}
+    recorded = (result or {}).get("files")
+    recorded = recorded if isinstance(recorded, dict) else {}
     above = f"{CHECKPOINTS}/"
     manifests = {
-        name.removeprefix(above): entry for name, entry in told.items() if name.startswith(above)
+        name.removeprefix(above): entry
+        for name, entry in recorded.items()
+        if name.startswith(above)
     }
-    bound = {name: entry for name, entry in told.items() if not name.startswith(above)}
+    bound = {name: entry for name, entry in recorded.items() if not name.startswith(above)}
     if result is None:
         faults += _unreadable(run)
     else:
@@ -124,17 +126,17 @@ def _read_all(path: Path) -> None:
                     raise ValueError(f"line {number}: {error}") from error
 
 
-def _changed(run: Path, told: Mapping[str, Any]) -> Iterator[str]:
+def _changed(run: Path, recorded: Mapping[str, Any]) -> Iterator[str]:
     """Files of a folder that are not what its manifest says."""
-    for name, entry in told.items():
+    for name, entry in recorded.items():
         path = PurePosixPath(name)
         if ".." in path.parts or path.is_absolute():
             yield f"{name} is no file of the folder, and yet its manifest names it"
-        elif said := _said(name, entry, run / name):
-            yield said
+        elif fault := _file_fault(name, entry, run / name):
+            yield fault
 
 
-def _said(name: str, entry: Any, path: Path) -> str:
+def _file_fault(name: str, entry: Any, path: Path) -> str:
     """What has become of a file here or in a store, in one line; "" where nothing has.
 
     Raises:
@@ -159,16 +161,16 @@ def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{RESULT}: step {test.get('step')} was tested, the best one is {best.get('step')}"
 
 
-def _of_checkpoints(root: Path, told: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
+def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
     """What is wrong with the checkpoints that are there, which are not here, and how many are
     whole.
 
     Args:
-        told: size and sha256 of manifests, by their names below `root`.
+        recorded: size and sha256 of manifests, by their names below `root`.
     """
     names = listing(root)
     here = {name.partition("/")[0] for name in names if "/" in name}
-    wanted = {PurePosixPath(name).parent.as_posix() for name in told}
+    wanted = {PurePosixPath(name).parent.as_posix() for name in recorded}
     if wanted and not here:
         return [], [CHECKPOINTS], 0
     faults, absent, whole = list[str](), list[str](), 0
@@ -176,26 +178,28 @@ def _of_checkpoints(root: Path, told: Mapping[str, Any]) -> tuple[list[str], lis
         name = f"{folder}/{MANIFEST}"
         if folder not in here:
             absent.append(f"{CHECKPOINTS}/{folder}")
-        elif name in told or (
+        elif name in recorded or (
             name in names and _FOLDER.fullmatch(folder)
         ):  # others were never finished
-            found = list(_of_checkpoint(root / folder, told.get(name)))
-            if found and name not in told and name not in listing(root):
+            found = list(_of_checkpoint(root / folder, recorded.get(name)))
+            if found and name not in recorded and name not in listing(root):
                 continue  # the run removed it meanwhile
             faults += found
             whole += not found
     return faults, absent, whole
 
 
-def _of_checkpoint(folder: Path, told: Any) -> Iterator[str]:
+def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
     """Files of one checkpoint that are not what its manifest says.
 
     Args:
-        told: size and sha256 of the manifest; None where nothing tells.
+        recorded: size and sha256 of the manifest; None where nothing tells.
     """
     above = f"{CHECKPOINTS}/{folder.name}"
-    if told is not None and (said := _said(f"{above}/{MANIFEST}", told, folder / MANIFEST)):
-        yield said
+    if recorded is not None and (
+        fault := _file_fault(f"{above}/{MANIFEST}", recorded, folder / MANIFEST)
+    ):
+        yield fault
         return
     try:
         manifest = manifest_at(folder)
@@ -203,8 +207,8 @@ def _of_checkpoint(folder: Path, told: Any) -> Iterator[str]:
         yield str(error)
         return
     for name, entry in manifest["files"].items():
-        if said := _said(f"{above}/{name}", entry, folder / name):
-            yield said
+        if fault := _file_fault(f"{above}/{name}", entry, folder / name):
+            yield fault
 
 
 def trial_sum(folder: Path) -> str:
@@ -225,26 +229,26 @@ def look_at_trials(search: Path) -> Iterator[str]:
         return
     try:
         ended = [
-            (PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}"), told)
+            (PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}"), recorded)
             for candidate in read_object(path)["candidates"]
-            for number, told in candidate["ended"].items()
+            for number, recorded in candidate["ended"].items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield f"{SUMMARY}: {error}"
         return
-    for place, told in ended:
-        if said := _said_of_trial(search, place, told):
-            yield said
+    for place, recorded in ended:
+        if fault := _trial_fault(search, place, recorded):
+            yield fault
 
 
-def _said_of_trial(search: Path, place: PurePosixPath, told: Any) -> str:
+def _trial_fault(search: Path, place: PurePosixPath, recorded: Any) -> str:
     """What has become of a trial, in one line; "" where nothing has."""
     if ".." in place.parts or place.is_absolute():
         return f"{place} is no folder of the search, and yet {SUMMARY} names it"
     if not (search / place).is_dir():
         return f"{place} is missing"
     try:
-        is_same = trial_sum(search / place) == told
+        is_same = trial_sum(search / place) == recorded
     except OSError as error:
         return f"{place} cannot be read: {error.strerror}"
     return "" if is_same else f"{place}: {TRIAL} or {RESULT} has changed since the trial ended"

@@ -184,8 +184,8 @@ def open_tar(
         with tarfile.open(str(path), mode, stream, tarinfo=_Member) as tar:  # type: ignore[call-overload]
             yield tar
     except (tarfile.TarError, RecursionError, OverflowError) as error:
-        told = "too many headers before a file" if isinstance(error, RecursionError) else error
-        raise DataError(f"{path}: {fault} ({told})") from error
+        detail = "too many headers before a file" if isinstance(error, RecursionError) else error
+        raise DataError(f"{path}: {fault} ({detail})") from error
 
 
 def tar_files(
@@ -274,13 +274,13 @@ def check_npy(stream: BinaryIO, size: int) -> int:
         shape, _, kind = read(head)
     except Exception as error:  # the header is text of a Python literal, wrong in any way there is
         raise ValueError(f"no readable array: {error}") from None
-    told = f"shape {str(shape)[:100]} and type {str(kind)[:100]}"
+    description = f"shape {str(shape)[:100]} and type {str(kind)[:100]}"
     if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{told}: only arrays of numbers and texts are read")
+        raise ValueError(f"{description}: only arrays of numbers and texts are read")
     count = math.prod(shape)
     wanted = head.tell() + count * kind.itemsize
     if wanted != size:
-        raise ValueError(f"{told} need {wanted:,} bytes, the file has {size:,}")
+        raise ValueError(f"{description} need {wanted:,} bytes, the file has {size:,}")
     return count
 
 

@@ -49,25 +49,26 @@ def manifest_of(paths: Mapping[str, Path]) -> Manifest:
         OSError: one cannot be read.
     """
     found = {name: sum_at(path) for name, path in paths.items()}
-    return {name: told for name, told in found.items() if told is not None}
+    return {name: entry for name, entry in found.items() if entry is not None}
 
 
-def change(name: str, told: Any, found: Mapping[str, Any] | None) -> str:
+def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:
     """What has become of a file, in one line; "" where it is what it was.
 
     Args:
         name: what the line calls it.
-        told: what its manifest says, which may be damaged.
+        recorded: what its manifest says, which may be damaged.
         found: its size and sha256 now, None where it is not there.
     """
-    if not isinstance(told, Mapping) or not {"bytes", "sha256"} <= told.keys():
+    if not isinstance(recorded, Mapping) or not {"bytes", "sha256"} <= recorded.keys():
         return f"{name} has no size and sha256 in its manifest"
     if found is None:
         return f"{name} is missing"
-    if found["bytes"] != told["bytes"]:
+    if found["bytes"] != recorded["bytes"]:
         return (
-            f"{name} has changed: it has {found['bytes']} bytes, its manifest says {told['bytes']}"
+            f"{name} has changed: it has {found['bytes']} bytes, "
+            f"its manifest says {recorded['bytes']}"
         )
-    if found["sha256"] != told["sha256"]:
+    if found["sha256"] != recorded["sha256"]:
         return f"{name} has changed: its sha256 differs from its manifest"
     return ""

@@ -49,10 +49,10 @@ def in_latex(text: object) -> str:
     """Text that LaTeX sets as it is, also behind a command that takes `*` or `[...]`, as a
     table's `\\\\` does.
     """
-    said = one_line(text).translate(str.maketrans(_LATEX))
-    if said.lstrip().startswith(("[", "*")):
-        return f"{{}}{said}"
-    return said
+    latex = one_line(text).translate(str.maketrans(_LATEX))
+    if latex.lstrip().startswith(("[", "*")):
+        return f"{{}}{latex}"
+    return latex
 
 
 def as_csv(

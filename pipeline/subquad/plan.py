@@ -149,10 +149,10 @@ class Plan(ABC):
         """What a reader of the run's numbers needs."""
         if self.batch_size <= self.num_samples:
             return []
-        asked = self.batch_size
+        requested = self.batch_size
         have = self.num_samples
         return [
-            f"train.batch_size: {asked} asked, but there are {have} training "
+            f"train.batch_size: {requested} asked, but there are {have} training "
             "samples, so no batch is larger"
         ]
 

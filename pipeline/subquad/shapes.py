@@ -57,7 +57,7 @@ class _Resources(TypedDict, total=False):
     storage: str | None
 
 
-class _Asked(TypedDict, total=False):
+class _Experiment(TypedDict, total=False):
     resources: _Resources
 
 
@@ -65,7 +65,7 @@ class IdentityFile(_Named, total=False):
     """identity.json."""
 
     digest: str
-    experiment: _Asked
+    experiment: _Experiment
 
 
 class ResultFile(_Named, total=False):

@@ -143,7 +143,7 @@ class RunFolder:
         with touching(self.path):
             files = _small_files(self.path)
             now = manifest_of({path.relative_to(self.path).as_posix(): path for path in files})
-        changed = [name for name, told in now.items() if self._sent.get(name) != told]
+        changed = [name for name, entry in now.items() if self._sent.get(name) != entry]
         for names in (
             [name for name in changed if name != RESULT],
             [name for name in changed if name == RESULT],  # it stands on the other files
@@ -163,10 +163,10 @@ def is_remote(path: Path) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """What went wrong in one line."""
-    said = " ".join(str(getattr(error, "strerror", None) or error).split())
-    if isinstance(error, FileNotFoundError) and " " not in said:  # only its name again
+    message = " ".join(str(getattr(error, "strerror", None) or error).split())
+    if isinstance(error, FileNotFoundError) and " " not in message:  # only its name again
         return "there is no such file, or it may not be read"
-    return said[:300] or type(error).__name__
+    return message[:300] or type(error).__name__
 
 
 def _do(
@@ -220,7 +220,7 @@ def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
         above = f"{folder.path.rstrip('/')}/"
         found = _do(folder, "find", folder.path, detail=True)
         names = {
-            path.removeprefix(above): told for path, told in found.items() if path.startswith(above)
+            path.removeprefix(above): info for path, info in found.items() if path.startswith(above)
         }
         for name in names:
             try:
@@ -331,9 +331,9 @@ def fetched(address: str, root: Path) -> Path:
     if not isinstance(place, UPath):
         return place
     with reaching(place, DataError):
-        told = _do(place, "info", place.path)
-        is_folder = told.get("type") == "directory" and urlsplit(address).scheme in STORES
-        files = listing(place) if is_folder else {"": told}
+        info = _do(place, "info", place.path)
+        is_folder = info.get("type") == "directory" and urlsplit(address).scheme in STORES
+        files = listing(place) if is_folder else {"": info}
         if is_folder and not files:
             raise DataError(f"{address}: there is nothing")
         marks = {

@@ -77,8 +77,8 @@ def _refuse_constant(text: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        seen = set[str]()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        known = set[str]()
+        twice = next(key for key, _ in pairs if key in known or known.add(key))
         raise ValueError(f"key {escaped(twice, 60)!r} is given twice")
     return data
 

@@ -19,8 +19,8 @@ from subquad.reports.published import (
     Beside,
     published_beside,
     published_tables,
-    said_value,
     source_title,
+    value_text,
 )
 from subquad.reports.reported_run import Machine, ReportedRun
 from subquad.reports.rows import TableRow, make_rows
@@ -185,7 +185,7 @@ def _conditions(shown: Sequence[Cell]) -> Iterator[str]:
         if rule is None or where in told:
             continue
         expect = {**rule.expect, **rule.exceptions.get(printed.benchmark, {})}
-        said = {word: said_value(value) for word, value in expect.values()}
+        said = {word: value_text(value) for word, value in expect.values()}
         samples = rule.samples[printed.benchmark]
         if said:
             told[where] = said | ({"test samples": f"{samples:,}"} if samples else {})
@@ -214,7 +214,7 @@ def _line(cell: Cell) -> str:
     mixer = cell.run.experiment.mixer
     defaults = resolve("mixer", mixer.name).plugin.config().model_dump()
     said = [
-        f"{key} {said_value(value)}"
+        f"{key} {value_text(value)}"
         for key, value in mixer.params.items()
         if defaults.get(key, ...) != value
     ]

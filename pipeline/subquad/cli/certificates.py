@@ -35,8 +35,8 @@ class CertificateDocument:
     def __init__(self, settings: Mapping[str, Any], resume: str | None):
         from subquad.testing import Certificate
 
-        asked = {**settings, "only": list(settings["only"])}
-        self.head = json.dumps({"environment": Certificate.environment(), "asked": asked})
+        requested = {**settings, "only": list(settings["only"])}
+        self.head = json.dumps({"environment": Certificate.environment(), "asked": requested})
         self.earlier = self._read(resume) if resume else {}
         self.broken: dict[str, str] = {}
         self.holds, self._separator = True, "\n"
@@ -123,14 +123,14 @@ def _print(certificate: Certificate) -> None:
     for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
     ways = map(str, range(1, len(certificate.subjects) + 1))
-    rows = [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)]
+    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
     print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
         for note, again in certificate.notes(status):
             print_line(f"{status}: {note}")
             if again:
                 print_line(f"    again: {again}")
-    print_line(f"not looked at: {'; '.join(certificate.unseen)}")
+    print_line(f"not looked at: {'; '.join(certificate.unchecked)}")
     print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
     if claims := certificate.could_claim:
         print_line(f"{certificate.name} claims nothing yet. Claims you could make, in its class:")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from subquad.testing import Certificate
 
 
-_Asked = list[tuple[str, dict[str, Any]]]
+_Mixers = list[tuple[str, dict[str, Any]]]
 """Mixers on the command line, each with the parameters behind it."""
 
 
@@ -150,7 +150,7 @@ def check_command(
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
     subquad check --all --json > all.json
     """
-    asked = _asked(words, everything)
+    requested = _requested_mixers(words, everything)
     _refuse_together(everything, markdown, as_json, resume)
     from subquad.drivers.preflight import available_cpus
     from subquad.testing.certificate import certificates_markdown
@@ -162,9 +162,9 @@ def check_command(
     document = CertificateDocument(settings, resume)
     printed = document if as_json else None
     with _stopped_in_words(printed), printed or contextlib.nullcontext():
-        asked = [(name, params) for name, params in asked if not document.has(name)]
+        requested = [(name, params) for name, params in requested if not document.has(name)]
         jobs = jobs or (available_cpus() if slow else 1)
-        for certificate in _certificates(asked, settings, jobs, document.broken, everything):
+        for certificate in _certificates(requested, settings, jobs, document.broken, everything):
             done.append(certificate)
             show_certificate(certificate, printed, markdown, debug)
     if markdown != "-" and not as_json:
@@ -223,7 +223,11 @@ def _stopped_in_words(document: CertificateDocument | None) -> Iterator[None]:
 
 
 def _certificates(
-    asked: _Asked, settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
+    requested: _Mixers,
+    settings: Mapping[str, Any],
+    jobs: int,
+    broken: dict[str, str],
+    everything: bool,
 ) -> Iterator[Certificate]:
     """One certificate after the other. With --all a plugin that cannot be used is noted in
     `broken`.
@@ -233,7 +237,7 @@ def _certificates(
     from subquad.testing.workers import CheckWorkers
 
     with CheckWorkers(jobs) as workers:
-        for name, params in asked:
+        for name, params in requested:
             try:
                 with stdout_to_stderr():
                     side_by_side = workers if jobs > 1 or everything else None
@@ -252,7 +256,7 @@ def _certificates(
                 yield found
 
 
-def _asked(words: Sequence[str], everything: bool) -> _Asked:
+def _requested_mixers(words: Sequence[str], everything: bool) -> _Mixers:
     """Mixers with the parameters written behind them.
 
     Raises:
@@ -266,25 +270,25 @@ def _asked(words: Sequence[str], everything: bool) -> _Asked:
                 "--all checks every mixer with its own variants: leave names and parameters out"
             )
         return [(name, {}) for name in _installed()]
-    asked: _Asked = []
+    requested: _Mixers = []
     for word in words:
         key, equals, _ = word.partition("=")
         if not (equals and key.isidentifier()):
-            asked.append((word, {}))
+            requested.append((word, {}))
             continue
-        if not asked:
+        if not requested:
             raise ConfigError(f"{word}: write the mixer first, as in: subquad check MIXER width=4")
-        name, params = asked[-1]
+        name, params = requested[-1]
         if key in params:
             raise ConfigError(f"{name}: {key} is given twice")
         (setting,) = parse_overrides([word], Path.cwd())
         params[key] = setting.value
-    if not asked:
+    if not requested:
         raise ConfigError(
             "which mixer? write a name, ./file.py:Class, or --all (`subquad list "
             "mixer` shows names)"
         )
-    return asked
+    return requested
 
 
 def _installed() -> list[str]:

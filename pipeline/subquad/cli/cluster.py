@@ -186,15 +186,15 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
 
 def _sizes(study: Study, per_node: int) -> dict[str, int]:
     """How many nodes, and what of each; a study's runs use the cluster one after the other."""
-    asked = [run.experiment.resources for run in study.runs]
+    requested = [run.experiment.resources for run in study.runs]
     fewest, most = (
-        min(resources.fewest for resources in asked),
-        max(resources.most for resources in asked),
+        min(resources.fewest for resources in requested),
+        max(resources.most for resources in requested),
     )
     each = min(per_node, most)
     return {
         "fewest": ceil(fewest / each),
         "most": ceil(most / each),
-        "cpus": ceil(each * max(resources.cpus_per_worker for resources in asked)),
-        "gpus": ceil(each * max(resources.gpus_per_worker for resources in asked)),
+        "cpus": ceil(each * max(resources.cpus_per_worker for resources in requested)),
+        "gpus": ceil(each * max(resources.gpus_per_worker for resources in requested)),
     }

@@ -67,7 +67,7 @@ def found(run: str, root: Path = Path()) -> Path:
     return local_folder(run, root, lambda text: print_line(text, err=True))
 
 
-def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
+def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = console_of(stderr=as_json)
     if not as_json:

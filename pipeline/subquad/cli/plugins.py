@@ -29,9 +29,9 @@ from subquad.registry import (
     resolve,
     stdout_to_stderr,
 )
+from subquad.registry.declared import declared_constants
 from subquad.registry.found import check_environment, environment_warnings, kind_of, metadata_faults
 from subquad.registry.health import PluginHealth, examine, wrong_versions
-from subquad.registry.said import said_of
 from subquad.registry.shipped import FileKind, folder_faults, yaml_files
 from subquad.suggest import did_you_mean, to_paste
 from subquad.terminal import print_json, print_line, print_table
@@ -86,8 +86,10 @@ def _plugin_rows() -> Iterator[dict[str, Any]]:
         if found.kind not in _FILES:
             reason = blocked(found.distribution)
             note = f"blocked: {reason}" if reason else clash(found)
-            said = said_of(found)
-            yield _row(found, note, str(said.get("summary", "")), said.get("complexity") or "")
+            constants = declared_constants(found)
+            yield _row(
+                found, note, str(constants.get("summary", "")), constants.get("complexity") or ""
+            )
 
 
 def _file_rows() -> Iterator[dict[str, Any]]:
@@ -190,8 +192,8 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
     rows = describe_config(Experiment)
     free = {row.name for row in rows if not decides_numbers(row.name)}
     if as_json:
-        told = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
-        return print_json({"parameters": told})
+        entries = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
+        return print_json({"parameters": entries})
     _print_parameters(rows)
     print_line()
     return print_line(
@@ -219,8 +221,10 @@ def _show_plugin(resolved: Resolved, as_json: bool) -> None:
     plugin, facts, origin = resolved.plugin, _facts(resolved.plugin), plugin_facts(resolved)
     parameters = describe_config(plugin.config)
     if as_json:
-        said = {"summary": plugin.summary, "paper": plugin.paper, "facts": facts}
-        return print_json({**origin, **said, "parameters": [asdict(row) for row in parameters]})
+        description = {"summary": plugin.summary, "paper": plugin.paper, "facts": facts}
+        return print_json(
+            {**origin, **description, "parameters": [asdict(row) for row in parameters]}
+        )
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
     owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
     rows = [

@@ -161,7 +161,7 @@ def _submitted(
         click.echo(json.dumps({"job": job}) if as_json else follow)
         return 0
     info = _followed(jobs, job, again, as_json)
-    return _told(jobs, job, info, into, _place_of(given.get("run")), as_json)
+    return _report_outcome(jobs, job, info, into, _place_of(given.get("run")), as_json)
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -200,7 +200,9 @@ def _followed(jobs: Jobs, job: str, again: Sequence[str], as_json: bool) -> JobD
         ) from None
 
 
-def _told(jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool) -> int:
+def _report_outcome(
+    jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool
+) -> int:
     """Fetch what a job has made and say what became of it. Returns the job's exit code."""
     code, folders = _code(info), list[Path]()
     try:

@@ -82,7 +82,7 @@ def train_command(
 
         show_costs(load_study(target, (*overrides, *storage)), as_json=as_json)
         return 0
-    from subquad.cli.conduct import conduct, writable
+    from subquad.cli.conduct import run_study, writable
     from subquad.drivers.folder import start
     from subquad.drivers.size import sized_there
 
@@ -91,7 +91,7 @@ def train_command(
         study = load_study(target, executor.placed((*overrides, *storage)))
     executor.preflight(study)
     study = sized_there(study, executor)
-    return conduct(start(study, writable(folder)), executor, as_json=as_json)
+    return run_study(start(study, writable(folder)), executor, as_json=as_json)
 
 
 @click.command("resume")
@@ -137,7 +137,7 @@ def resume_command(
     subquad resume runs/quickstart-search/20260101-101500-ab12cd34 --budget 40-trials
     subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
-    from subquad.cli.conduct import conduct, found
+    from subquad.cli.conduct import found, run_study
     from subquad.drivers.folder import reopen
 
     executor = executor_of(local, address, jobs)
@@ -148,4 +148,4 @@ def resume_command(
         return resume_search(folder, budget, executor, as_json=as_json)
     if budget is not None:
         raise click.UsageError(f"--budget: {run} is no search, which alone has one")
-    return conduct(reopen(folder), executor, as_json=as_json)
+    return run_study(reopen(folder), executor, as_json=as_json)

@@ -74,7 +74,7 @@ def start_search(
     if dry_run:
         _show_estimate(estimate(prepared), as_json=as_json)
         return 0
-    return _conduct(
+    return _run_search(
         prepared, write_search(prepared.search, writable(root)), executor, as_json=as_json
     )
 
@@ -85,10 +85,10 @@ def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_js
     """
     folder = folder.resolve()
     search = reopened(folder, read_search(folder), budget)
-    return _conduct(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
+    return _run_search(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
 
 
-def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
+def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
     """Drive a search to its end and say what came of it. Returns the exit code.
 
     Raises:
@@ -98,10 +98,10 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
     """
     console, search = console_of(stderr=as_json), prepared.search
     _opening(search, folder, console)
-    told: dict[tuple[str, str], int] = {}
+    reported: dict[tuple[str, str], int] = {}
     made: list[ReportDocument] = []
     watch = Watch(
-        trial=lambda trial: _line(console, _trial_line(search, trial, told)),
+        trial=lambda trial: _line(console, _trial_line(search, trial, reported)),
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
@@ -155,17 +155,19 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed in dict.fromkeys(seeds.values()):
             labels = ", ".join(label for label, its in seeds.items() if its == seed)
             _line(console, f"trials have the study's first seed, {seed}: {labels}")
-    told = untuned(settings.space, {option.label: option.space.dimensions for option in candidates})
+    notes = untuned(
+        settings.space, {option.label: option.space.dimensions for option in candidates}
+    )
     for text in (
-        *told,
+        *notes,
         *_timing_lines({option.label: option.timing for option in candidates if option.timing}),
     ):
         _line(console, text)
 
 
-def _trial_line(search: Search, trial: Trial, told: dict[tuple[str, str], int]) -> str:
+def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
-        return _infeasible_line(trial, told)
+        return _infeasible_line(trial, reported)
     goal = next(
         candidate.goal for candidate in search.candidates if candidate.label == trial.candidate
     )
@@ -176,13 +178,13 @@ def _trial_line(search: Search, trial: Trial, told: dict[tuple[str, str], int]) 
     return f"{trial.candidate} {trial.number}: " + "; ".join(part for part in parts if part)
 
 
-def _infeasible_line(trial: Trial, told: dict[tuple[str, str], int]) -> str:
+def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     """A reason is told once for each candidate; the point lies in trial.json.
 
     Args:
-        told: candidates with reasons, and the trial with which each was told.
+        reported: candidates with reasons, and the trial with which each was told.
     """
-    first = told.setdefault((trial.candidate, trial.reason), trial.number)
+    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
     reason = f"as {first}" if first != trial.number else shorten(trial.reason, MAX_REASON)
     return f"{trial.candidate} {trial.number}: infeasible; {reason}"
 
@@ -243,11 +245,11 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     for row in rows:
         for point in row["points"]:
             reason = f"; infeasible: {point['infeasible']}" if point["infeasible"] else ""
-            said = f"{point_text(point['point'])}{reason}"
-            _line(console, f"{row['label']} {point['number']}: {said}")
-    told = untuned(found["settings"]["space"], {row["label"]: row["dimensions"] for row in rows})
+            point_line = f"{point_text(point['point'])}{reason}"
+            _line(console, f"{row['label']} {point['number']}: {point_line}")
+    notes = untuned(found["settings"]["space"], {row["label"]: row["dimensions"] for row in rows})
     timed = _timing_lines({row["label"]: row["timing"] for row in rows if row["timing"]})
-    for text in (*told, *timed):
+    for text in (*notes, *timed):
         _line(console, text)
     _line(
         console,

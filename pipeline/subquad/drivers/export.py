@@ -72,8 +72,8 @@ def load_exported(folder: Path) -> Backbone:
         content = read_bytes(folder / _WEIGHTS)
     except OSError as error:
         raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
-    if said := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
-        raise CheckpointError(said)
+    if fault := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
+        raise CheckpointError(fault)
     check_safetensors(folder / _WEIGHTS, content)
     model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
     load_model(model, load(content))

@@ -121,9 +121,9 @@ def _work_in_processes(
                 _answer(desk, workers)
                 for name, found in list(workers.items()):
                     if how := found.ended:
-                        unsaid = found.unsaid  # before the others are killed
+                        unreported_cause = found.unreported_cause  # before the others are killed
                         workers.pop(name).end()
-                        desk.close(name, how, unsaid=unsaid)
+                        desk.close(name, how, unreported_cause=unreported_cause)
                 name = next(names)
                 lane = desk.open(name)
                 lanes = {name: lane} if lane else {}
@@ -184,11 +184,14 @@ class _Workers:
         """How they ended, "" while they do not."""
         for rank, process in enumerate(self._processes):
             if process.exitcode:
-                return self.unsaid or f"worker {rank} ended with exit code {process.exitcode}"
+                return (
+                    self.unreported_cause
+                    or f"worker {rank} ended with exit code {process.exitcode}"
+                )
         return "" if any(process.is_alive() for process in self._processes) else "its workers ended"
 
     @property
-    def unsaid(self) -> str:
+    def unreported_cause(self) -> str:
         """What ended a worker that could not write why; "" where none ended so. Its peers fail
         after it, and know only that it has gone.
         """
@@ -209,8 +212,10 @@ class _Workers:
         its folder.
         """
         try:
-            asked = self.pipe.recv()
-            self.pipe.send(prune_reason(asked) if isinstance(asked, str) else next_run(asked))
+            question = self.pipe.recv()
+            self.pipe.send(
+                prune_reason(question) if isinstance(question, str) else next_run(question)
+            )
         except (EOFError, OSError):
             self._hung_up = True
 

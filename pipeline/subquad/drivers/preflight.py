@@ -50,11 +50,11 @@ class Room:
         Raises:
             ConfigError: what is asked, and what there is.
         """
-        asked = (
+        requirements = (
             (resources.cpus_per_worker, self.cpus, "cpu"),
             (resources.gpus_per_worker, self.gpus, "gpu"),
         )
-        for each, have, name in asked:
+        for each, have, name in requirements:
             if (wanted := resources.fewest * each) > have:
                 raise ConfigError(
                     f"resources.workers x resources.{name}s_per_worker: "

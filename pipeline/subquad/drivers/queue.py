@@ -98,7 +98,7 @@ class RunQueue:
         self._lanes: dict[str, Lane] = {}
         self._unbegun: Counter[Path] = Counter()
         self._like: Resources | None = None
-        self._asked = False
+        self._source_exhausted = False
         """No further run was given, and none has ended since."""
         self._stopped = False
 
@@ -154,19 +154,19 @@ class RunQueue:
         lane.run = None
         return WAIT if self._may_get_one() else END
 
-    def close(self, name: str, how: str, *, unsaid: str = "", most: int = 0) -> None:
+    def close(self, name: str, how: str, *, unreported_cause: str = "", most: int = 0) -> None:
         """Take back what a lane has, whose workers have ended.
 
         Args:
             how: they ended, if it has a run.
-            unsaid: what ended one of them that could not write it down itself.
+            unreported_cause: what ended one of them that could not write it down itself.
             most: times in a row that they may end so before the run begins, if that is more than
                 `resources.max_failures`.
         """
         lane = self._lanes.pop(name)
         if lane.run is not None:
-            if unsaid and not _has_ended(lane.run):
-                _write_cause(lane.run, unsaid)
+            if unreported_cause and not _has_ended(lane.run):
+                _write_cause(lane.run, unreported_cause)
             self._take_back(lane, None, how, most)
 
     def _hand(self, lane: Lane, run: Run) -> None:
@@ -178,9 +178,9 @@ class RunQueue:
 
     def _more(self) -> bool:
         """Whether a run waits; where none does, the next one is drawn."""
-        while not self._waiting and not self._asked and not self._over():
+        while not self._waiting and not self._source_exhausted and not self._over():
             run = self._source.next_run()
-            self._asked = run is None
+            self._source_exhausted = run is None
             if run is not None and self._possible(run):
                 self._like = _scale(run)
                 self._waiting.append(run)
@@ -217,7 +217,7 @@ class RunQueue:
         assert run is not None
         lane.run = None
         lane.begun = False
-        self._asked = False
+        self._source_exhausted = False
         if done is not None:
             self._stopped = self._stopped or done.stopped
             if done.error:

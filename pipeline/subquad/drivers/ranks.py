@@ -148,8 +148,8 @@ class Ranks:
             except SubquadError:
                 raise
             except Exception as error:
-                said = f"rank {self.rank}: {by_class(error)}; {GOES_ON}"
-                raise TrainingFailed(said) from error
+                message = f"rank {self.rank}: {by_class(error)}; {GOES_ON}"
+                raise TrainingFailed(message) from error
 
     @contextmanager
     def _group(self, number: int, resources: Resources) -> Iterator[Group]:

@@ -88,7 +88,7 @@ def stop_file_watch(path: Path) -> Signum:
     heard = 0
     parent = multiprocessing.parent_process()
 
-    def asked_to_stop() -> int:
+    def stop_requested() -> int:
         nonlocal due, heard
         now = time.monotonic()
         if heard or now < due:
@@ -100,7 +100,7 @@ def stop_file_watch(path: Path) -> Signum:
             heard = _number_in(path)
         return heard
 
-    return asked_to_stop
+    return stop_requested
 
 
 def _number_in(path: Path) -> int:

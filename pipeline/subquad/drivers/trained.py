@@ -66,8 +66,8 @@ class Trained:
             )
         run = reopen_one(folder)
         if changed := changes(run):
-            said = ", ".join(changed[:9])
-            raise RunError(f"{run.folder}: changed since the run was started: {said}")
+            names = ", ".join(changed[:9])
+            raise RunError(f"{run.folder}: changed since the run was started: {names}")
         best = which == "best"
         weights = trained_weights(run.files.checkpoints, run.result, best=best, digest=run.digest)
         if weights is None:

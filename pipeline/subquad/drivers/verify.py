@@ -98,17 +98,17 @@ def _study(folder: Path) -> Iterator[Verified]:
     looked = {place: look(place, far=True) for place in here if _was_run(place)}
     try:
         study = load_study(str(folder / STUDY), resolve=partial(_kept, folder))
-        asked = {run.folder: run for run in study.placed(folder).runs}
+        requested = {run.folder: run for run in study.placed(folder).runs}
     except UserError as error:
-        asked = dict[Path, Run]()
+        requested = dict[Path, Run]()
         yield Verified(str(folder / STUDY), (str(error),))
-    for place in sorted({*asked, *here}):
+    for place in sorted({*requested, *here}):
         if place not in looked:
             yield Verified(str(place), (f"{EXPERIMENT} is missing",))
-        elif asked and place not in asked:
+        elif requested and place not in requested:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
         else:
-            yield _verified(place, looked[place], asked.get(place))
+            yield _verified(place, looked[place], requested.get(place))
 
 
 def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
@@ -146,13 +146,13 @@ def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
     return Verified(str(folder), tuple(faults), _words(looked, scores))
 
 
-def _run_of(folder: Path, asked: Run | None) -> Run:
+def _run_of(folder: Path, requested: Run | None) -> Run:
     """The run of a folder; as its study asks for it, where there is one."""
-    if asked and not asked.sources:
-        return asked
+    if requested and not requested.sources:
+        return requested
     written = reopen_one(folder, resolve=partial(_kept, folder))
-    if asked:
-        return completed(asked, written)
+    if requested:
+        return completed(requested, written)
     return written
 
 
@@ -213,12 +213,12 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     check_safetensors(path, content)
     kept = load(content)
     scores = task.rescore(kept)
-    told = {name: float(value) for name, value in test["metrics"].items()}
+    recorded = {name: float(value) for name, value in test["metrics"].items()}
     faults += [
         f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "
-        f"{RESULT} says {run.goal.shown(name).exactly(told.get(name, math.nan))}"
+        f"{RESULT} says {run.goal.shown(name).exactly(recorded.get(name, math.nan))}"
         for name, value in scores.items()
-        if not math.isclose(value, told.get(name, math.nan), rel_tol=_TOLERANCE)
+        if not math.isclose(value, recorded.get(name, math.nan), rel_tol=_TOLERANCE)
     ]
     if wrong := [name for name, rows in kept.items() if len(rows) != test["samples"]]:
         faults.append(

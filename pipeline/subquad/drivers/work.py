@@ -33,7 +33,7 @@ Take = Callable[[Done | None], Run | Mapping[str, Any] | str]
 def work(
     take: Take,
     group: Group,
-    asked_to_stop: Signum,
+    stop_requested: Signum,
     *,
     prune_reason: PruneReason | None = None,
     restarts: bool,
@@ -43,14 +43,14 @@ def work(
 
     Args:
         take: called on the first rank.
-        asked_to_stop, prune_reason: see `engine.loop.Signals`.
+        stop_requested, prune_reason: see `engine.loop.Signals`.
         restarts: the driver starts ranks again that end with an unexpected error, so raise it;
             otherwise it is recorded as the run's failure, as it is in any case of a trial with one
             worker.
         broken: whether an error is none of the run, so raise it.
     """
     system_metrics()  # the first call only sets the mark that the next one measures the CPU from
-    signals = Signals(asked_to_stop, system_metrics if group.first else dict, prune_reason)
+    signals = Signals(stop_requested, system_metrics if group.first else dict, prune_reason)
     done = None
     while True:
         given = group.of_first(partial(take, done))

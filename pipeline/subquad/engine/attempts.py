@@ -74,13 +74,13 @@ class Start:
         attempt: its number.
         again: how it came to begin, where it is not the first one.
         cause: why the one before ended, where the driver started this one by itself.
-        told: what else is to be known of it.
+        notes: what else is to be known of it.
     """
 
     attempt: int
     again: str
     cause: str
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def events(self, step: int) -> list[str]:
         """Lines, on the first rank.
@@ -89,9 +89,9 @@ class Start:
             step: where it goes on.
         """
         if not self.again:
-            return [*self.told]
+            return [*self.notes]
         cause = f": {self.cause}" if self.cause else ""
-        return [f"{self.again} at step {step} (attempt {self.attempt}){cause}", *self.told]
+        return [f"{self.again} at step {step} (attempt {self.attempt}){cause}", *self.notes]
 
 
 def read(run: Path) -> list[Attempt]:

@@ -183,11 +183,11 @@ def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tens
 def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     try:
         state = parse_object(_verified(path, files))
-        told = state["progress"]["step"]
+        recorded = state["progress"]["step"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: unreadable: {error!r}") from error
-    if told != step:
-        raise CheckpointError(f"{path}: damaged: it speaks of step {told!r}")
+    if recorded != step:
+        raise CheckpointError(f"{path}: damaged: it speaks of step {recorded!r}")
     return state
 
 
@@ -208,9 +208,9 @@ def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
         data = None
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    said = change(str(path), files[path.name], None if data is None else sum_of(data))
-    if data is None or said:
-        raise CheckpointError(said)
+    fault = change(str(path), files[path.name], None if data is None else sum_of(data))
+    if data is None or fault:
+        raise CheckpointError(fault)
     return data
 
 
@@ -269,13 +269,13 @@ def trained_weights(
     chosen = _chosen(root, result or {}, best)
     if chosen is None:
         return None
-    step, told = chosen
+    step, recorded_digest = chosen
     try:
-        return read_weights(root, step, digest or told)
+        return read_weights(root, step, digest or recorded_digest)
     except CheckpointError as error:
         which = "best" if best else "last"
-        said = f"the {which} checkpoint is that of step {step}: {error}"
-        raise CheckpointError(said) from error
+        message = f"the {which} checkpoint is that of step {step}: {error}"
+        raise CheckpointError(message) from error
 
 
 def _chosen(root: Path, result: Mapping[str, Any], best: bool) -> tuple[int, str] | None:

@@ -25,7 +25,7 @@ def evaluate(
     split: Split,
     *,
     per_sample: bool = False,
-    asked_to_stop: Callable[[], int] = lambda: 0,
+    stop_requested: Callable[[], int] = lambda: 0,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result.
 
@@ -33,7 +33,7 @@ def evaluate(
         parts: the model, and what it is evaluated with.
         split: what it is evaluated on.
         per_sample: it is the final evaluation.
-        asked_to_stop: looked at between batches of a final evaluation; not where a sharded model's
+        stop_requested: looked at between batches of a final evaluation; not where a sharded model's
             forward passes are collective calls, which all ranks must make.
 
     Returns:
@@ -52,7 +52,7 @@ def evaluate(
     stopped = False
     bad: list[int] = []
     for (batch, real, unreadable), indices in evaluation_batches(parts, split):
-        if stopped := asked_to_stop() > 0:
+        if stopped := stop_requested() > 0:
             break
         with parts.autocast():
             found, kept = parts.task.evaluate(model, batch, final=per_sample)

@@ -80,12 +80,12 @@ class Group:
             result = action()
         except Exception as error:
             failure = error
-        told = (
+        picklable = (
             failure
             if failure is None or isinstance(failure, SubquadError)
             else RuntimeError(repr(failure))
         )
-        failures = [found for found in self.gather(told) if found is not None]
+        failures = [found for found in self.gather(picklable) if found is not None]
         if failures:
             shared = failure or failures[0]
             if isinstance(shared, SubquadError):

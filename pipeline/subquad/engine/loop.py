@@ -29,13 +29,13 @@ class Signals:
     """How the outside reaches a rank.
 
     Attributes:
-        asked_to_stop: a signal number once the run shall save and stop, else 0.
+        stop_requested: a signal number once the run shall save and stop, else 0.
         system: newest system metrics, empty where they are not wanted.
         prune_reason: why a trial, given by its folder, shall end after the evaluation it just had,
             "" where it shall go on; called on the first rank. None: every trial goes on.
     """
 
-    asked_to_stop: Callable[[], int] = lambda: 0
+    stop_requested: Callable[[], int] = lambda: 0
     system: Callable[[], dict[str, float]] = field(default=dict)
     prune_reason: PruneReason | None = None
 
@@ -99,7 +99,7 @@ def _next_step(
     """Make one step; None after the last. An error says which samples this rank had: one may
     fail each time.
     """
-    stop = signals.asked_to_stop() > 0
+    stop = signals.stop_requested() > 0
     try:
         if (batch := next(batches, None)) is None:
             return None

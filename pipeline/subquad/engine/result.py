@@ -127,9 +127,9 @@ def _reference_scores(
     return scores, list(map(_note, notes))
 
 
-def _note(said: str) -> str:
+def _note(text: str) -> str:
     """What a plugin says, on one line of 200 characters at most."""
-    return escaped(in_one_line(said), 200)
+    return escaped(in_one_line(text), 200)
 
 
 def _is_name(name: Any) -> bool:
@@ -146,7 +146,7 @@ def _is_score(metric: Metric, value: Any) -> bool:
 
 
 def _conclude(
-    parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Callable[[], int]
+    parts: Parts, seal: Seal, progress: Progress, stop_requested: Callable[[], int]
 ) -> dict[str, Any]:
     """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the
     predictions.
@@ -161,7 +161,7 @@ def _conclude(
     split, copies = parts.group.together(
         lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}")
     )
-    metrics, arrays = _evaluated(parts, split, asked_to_stop)
+    metrics, arrays = _evaluated(parts, split, stop_requested)
     scores, wrong = _reference_scores(run.goal, seal.dataset, split) if first else ({}, [])
     openings = seal.openings()
     again = list[str]()
@@ -208,13 +208,13 @@ def _load_chosen(parts: Parts, progress: Progress) -> tuple[str, int]:
 
 
 def _evaluated(
-    parts: Parts, split: Split, asked_to_stop: Callable[[], int]
+    parts: Parts, split: Split, stop_requested: Callable[[], int]
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Metrics of the test split, and per-sample arrays, which are kept."""
     stop = {}
     if isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
         parts.group.make_whole(parts.bare_model)
-        stop = {"asked_to_stop": asked_to_stop}
+        stop = {"stop_requested": stop_requested}
     metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
     if parts.group.first and arrays:
         kept = {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
@@ -223,7 +223,7 @@ def _evaluated(
 
 
 def result_of(
-    parts: Parts, seal: Seal, cost: Cost, progress: Progress, asked_to_stop: Callable[[], int]
+    parts: Parts, seal: Seal, cost: Cost, progress: Progress, stop_requested: Callable[[], int]
 ) -> dict[str, Any]:
     """The result of a run whose training is over, with its final evaluation, which a trial has none
     of.
@@ -235,7 +235,7 @@ def result_of(
     """
     spec = seal.dataset.describe()
     nothing = {"test": None, "reference_scores": None, "examples": [], "notes": []}
-    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, asked_to_stop)
+    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, stop_requested)
     return {
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",

@@ -70,16 +70,16 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
 
 def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     start = attempts.start_attempt(run, group)
-    told = list[str]()
+    warnings = list[str]()
     usage = Usage(group)
     dataset, cost = group.together(partial(_counted, run, group.device.type))
     parts = build_parts(run, group, dataset)
-    found = _newest(run, group, told.append)
+    found = _newest(run, group, warnings.append)
     progress = restore(parts, found) if found else Progress()
     group.together(partial(_begin, parts, progress))
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
-        for text in (*start.events(progress.step), *told, *parts.plan.notes()):
+        for text in (*start.events(progress.step), *warnings, *parts.plan.notes()):
             log.add("event", progress, text=text)
         ledgers = (
             [folder / OPENINGS for folder in (run.folder, runs_root(run.folder))]
@@ -92,7 +92,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
             result = None
             if progress.done or train_loop(parts, signals, progress, log, usage):
                 with suppress(EvaluationStopped):
-                    result = result_of(parts, seal, cost, progress, signals.asked_to_stop)
+                    result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:
             text = f"interrupted at step {progress.step}, which is saved"
             log.add("event", progress, text=text)

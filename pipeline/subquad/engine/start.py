@@ -77,8 +77,8 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         return _READERS[path.suffix](source, content), hashlib.sha256(content).hexdigest()
     else:
         kinds = "a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
-        said = f"must be {kinds}" if path.exists() else "no such run or file"
-        raise ConfigError(f"init.from: {source}: {said}")
+        reason = f"must be {kinds}" if path.exists() else "no such run or file"
+        raise ConfigError(f"init.from: {source}: {reason}")
     return tensors, _sha256(tensors)
 
 
@@ -115,8 +115,8 @@ def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
         raise ConfigError(f"{where}: holds no tensors by name")
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
-            told = "has values for which the file has no numbers of their own"
-            raise ConfigError(f"{where}: tensor {name[:100]} {told}")
+            reason = "has values for which the file has no numbers of their own"
+            raise ConfigError(f"{where}: tensor {name[:100]} {reason}")
     return tensors
 
 

@@ -217,16 +217,16 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
         ) from error
 
 
-def _same_tensors(kinds: Mapping[str, str], told: Mapping[str, str] | None) -> None:
+def _same_tensors(kinds: Mapping[str, str], recorded: Mapping[str, str] | None) -> None:
     """Refuse state of the optimiser or of generators that is not what the checkpoint was written
     with.
     """
-    told = kinds if told is None else told
+    recorded = kinds if recorded is None else recorded
     if wrong := sorted(
-        name for name in kinds.keys() | told.keys() if kinds.get(name) != told.get(name)
+        name for name in kinds.keys() | recorded.keys() if kinds.get(name) != recorded.get(name)
     ):
         has = kinds.get(wrong[0], "missing")
-        must = told.get(wrong[0], "missing")
+        must = recorded.get(wrong[0], "missing")
         more = f", and {len(wrong) - 1} more differ" if wrong[1:] else ""
         raise CheckpointError(f"{wrong[0]} is {has}, must be {must}{more}")
 

@@ -362,8 +362,8 @@ def _untrimmable(train: Train, parts: Parts) -> Iterator[Fault]:
             )
     name = parts[("backbone",)][0].found.name
     if (reason := _reason(parts)) is None:
-        unsaid = "does not say whether it minds (BackboneConfig.padding_reason)"
-        yield Fault(RULE, _TRIMMING, f"{start}backbone {name!r} {unsaid}; use 0")
+        detail = "does not say whether it minds (BackboneConfig.padding_reason)"
+        yield Fault(RULE, _TRIMMING, f"{start}backbone {name!r} {detail}; use 0")
     elif reason:
         yield Fault(
             RULE,

@@ -167,14 +167,14 @@ def parse_value(text: str, name: str) -> Any:
         _refuse_unprintable(text)
         return _plain_value(text.strip())
     except (yaml.MarkedYAMLError, ValueError) as error:
-        said = _reason(error) if isinstance(error, yaml.MarkedYAMLError) else error
-        raise ConfigError(f"{name}: {said}") from None
+        reason = _reason(error) if isinstance(error, yaml.MarkedYAMLError) else error
+        raise ConfigError(f"{name}: {reason}") from None
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:
-    said = error.problem or error.context or "not YAML"
+    problem = error.problem or error.context or "not YAML"
     known = {} if isinstance(error, _Refused) else _REASONS
-    return next((ours for theirs, ours in known.items() if theirs in said), said)
+    return next((ours for theirs, ours in known.items() if theirs in problem), problem)
 
 
 def _parse(text: str, name: str, folder: Path | None, aliases: bool = False) -> Tree:

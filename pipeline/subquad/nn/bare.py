@@ -115,12 +115,14 @@ def bare_mixer(cls: type[nn.Module]) -> type[BareMixer]:
     takes = _parameters(cls)
     claimed = getattr(cls, "facts", None)
     at_most = "site" if _first(takes, LENGTHS) else None
-    said = {name: getattr(cls, name) for name in ("api", "paper", "variants") if hasattr(cls, name)}
+    declared = {
+        name: getattr(cls, name) for name in ("api", "paper", "variants") if hasattr(cls, name)
+    }
     return type(
         cls.__name__,
         (BareMixer,),
         {
-            **said,
+            **declared,
             "__doc__": cls.__doc__,
             "__module__": cls.__module__,
             "bare": cls,

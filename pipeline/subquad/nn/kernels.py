@@ -157,14 +157,14 @@ _calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]] | None = None
 
 _counted = False
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def _note(operation: str, implementation: str, missed: str) -> None:
-    said = f"{operation}: {missed}, {implementation} runs"
-    if missed and said not in _said:
-        _said.add(said)
-        logging.getLogger(__name__).warning(said)
+    message = f"{operation}: {missed}, {implementation} runs"
+    if missed and message not in _warned:
+        _warned.add(message)
+        logging.getLogger(__name__).warning(message)
     ran = _used.get(operation, "")
     if implementation not in ran.split(", "):
         if ran:

@@ -321,7 +321,7 @@ def _private_parts(seconds: float) -> Iterator[None]:
     ask = services.get_node
     start = services.ConsolePopen
 
-    def asked(*address: Any) -> Any:
+    def ask_repeatedly(*address: Any) -> Any:
         until = time.monotonic() + seconds
         while True:
             with suppress(RuntimeError):
@@ -330,7 +330,7 @@ def _private_parts(seconds: float) -> Iterator[None]:
                 return ask(*address)
             time.sleep(0.2)
 
-    services.get_node = asked
+    services.get_node = ask_repeatedly
     if sys.platform == "linux":  # elsewhere Ray ends its processes by their group
         services.ConsolePopen = partial(start, process_group=0)
     try:

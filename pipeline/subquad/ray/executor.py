@@ -113,10 +113,10 @@ class RayExecutor(Executor):
             return left.is_set()
 
         def answer(question: Question) -> Any:
-            about, told = question
+            about, argument = question
             if about:
-                return desk.next_run(about, told)
-            return desk.prune_reason(told)
+                return desk.next_run(about, argument)
+            return desk.prune_reason(argument)
 
         def fit(storage: str) -> None:
             with driver_here(answer, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):

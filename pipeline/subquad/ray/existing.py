@@ -81,11 +81,11 @@ def attach(address: str) -> None:
 def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
     """Of what the cluster reports, tell which machines are lost."""
     for name in re.findall(r"node name: (\S+) has been marked dead", " ".join(data["lines"])):
-        said = (
+        message = (
             f"machine {name} was lost; training goes on from the newest checkpoint "
             "where there is room"
         )
-        click.echo(escaped(said), err=True)
+        click.echo(escaped(message), err=True)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class _Head:
         disk.hold(Path("/"))
         self._locks: dict[str, BaseFileLock] = {}
         self._waiting: dict[str, tuple[Question, SimpleQueue[Any]]] = {}
-        self._asked = Event()
+        self._has_question = Event()
 
     def do(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
         """A file operation: one of the methods below, else of fsspec's local file system."""
@@ -61,7 +61,7 @@ class _Head:
         """The driver's answer to a worker."""
         answered = SimpleQueue[Any]()
         self._waiting[uuid.uuid4().hex] = (question, answered)
-        self._asked.set()
+        self._has_question.set()
         return answered.get()
 
     def exchange(self, answers: Mapping[str, Any]) -> dict[str, Question]:
@@ -73,8 +73,8 @@ class _Head:
         for name, answer in answers.items():
             if name in self._waiting:
                 self._waiting.pop(name)[1].put(answer)
-        self._asked.wait(_LISTEN_SECONDS)
-        self._asked.clear()
+        self._has_question.wait(_LISTEN_SECONDS)
+        self._has_question.clear()
         return {name: question for name, (question, _) in list(self._waiting.items())}
 
     def _replace(self, path: str, data: bytes) -> None:
@@ -127,8 +127,8 @@ def ask_driver(question: Question) -> Any:
     """In a worker: what the driver answers."""
     import ray
 
-    asked = _head().ask.options(concurrency_group="asking", max_task_retries=0)
-    return ray.get(asked.remote(question))
+    ask = _head().ask.options(concurrency_group="asking", max_task_retries=0)
+    return ray.get(ask.remote(question))
 
 
 @cache

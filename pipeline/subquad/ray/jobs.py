@@ -77,12 +77,12 @@ class Jobs:
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"{self.address}: answers with what is no answer of Ray's") from error
         except (RuntimeError, ConnectionError) as error:
-            said = str(error)
-            if job and ("status code 404" in said or "does not exist" in said):
+            message = str(error)
+            if job and ("status code 404" in message or "does not exist" in message):
                 raise UserError(
                     f"no job {job} on {self.address}; `subquad submit status` lists them"
                 ) from error
-            last = (said.strip().splitlines() or [""])[-1]
+            last = (message.strip().splitlines() or [""])[-1]
             raise UserError(f"{self.address}: refused: {last}") from error
 
     def submit(
@@ -128,14 +128,14 @@ class Jobs:
         return asyncio.run(self._follow(job, show))
 
     async def _follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
-        seen = 0
+        shown = 0
         while True:
             place = 0
             try:
                 async for text in self._lines(job):
-                    show(text[max(0, seen - place) :])
+                    show(text[max(0, shown - place) :])
                     place += len(text)
-                    seen = max(seen, place)
+                    shown = max(shown, place)
             except (RuntimeError, aiohttp.ClientError):
                 # the connection broke: asked below whether the cluster answers, and begun again
                 pass
@@ -188,8 +188,8 @@ class Jobs:
         node = quote(self.info(job).driver_node_id or "", safe="", errors="backslashreplace")
         name = quote(results_name(job), safe="", errors="backslashreplace")
         url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
-        asked = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
-        with self._answering(job), requests.get(url, headers=self._headers, **asked) as found:
+        options = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
+        with self._answering(job), requests.get(url, headers=self._headers, **options) as found:
             if found.status_code != 200:
                 raise RunError(
                     f"job {job}: nothing to fetch: it has written no results, or still runs"

@@ -37,18 +37,18 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     from ray.autoscaler.sdk import request_resources
 
     until = time.monotonic() + resources.wait_s
-    asked = False
+    requested = False
     while reason := lacking(room := room_now(), resources):
         if time.monotonic() >= until or signum():
             break
-        if not asked:
+        if not requested:
             click.echo(
                 escaped(f"{reason}; waits for room, for {resources.wait_s:g} s at most"), err=True
             )
             request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
-        asked = True
+        requested = True
         time.sleep(ROOM_SECONDS)
-    if asked:
+    if requested:
         request_resources(bundles=[])  # else the cluster would keep its machines for ever
     return room
 
@@ -125,9 +125,9 @@ def _on_each(
         try:
             found: Any = ray.get(answer, timeout=timeout)
         except Exception as error:  # of Ray: the machine is gone, or too slow
-            said = str(error).strip().splitlines()
+            lines = str(error).strip().splitlines()
             raise UserError(
-                f"machine {name}: {type(error).__name__}: {said[-1] if said else ''}"
+                f"machine {name}: {type(error).__name__}: {lines[-1] if lines else ''}"
             ) from error
         if found.get("error"):
             raise getattr(subquad.errors, found["kind"], UserError)(

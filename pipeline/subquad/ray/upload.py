@@ -253,17 +253,17 @@ def _unusable(owner: Distribution) -> str:
     except InvalidSpecifier:
         return f"has no valid Requires-Python: {wanted}"
     lines = (owner.read_text("WHEEL") or "").splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
+    wheel_tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
     ours = {(tag.interpreter, tag.abi) for tag in sys_tags()}
     fits = [
         tag.platform == "any" or "linux" in tag.platform
-        for text in said
+        for text in wheel_tags
         for tag in parse_tag(text)
         if (tag.interpreter, tag.abi) in ours
     ]
-    if any(fits) or not said:
+    if any(fits) or not wheel_tags:
         return ""
-    return f"is a wheel for {' and '.join(said)}"
+    return f"is a wheel for {' and '.join(wheel_tags)}"
 
 
 def add_file(name: str, content: bytes, folder: Path) -> str:

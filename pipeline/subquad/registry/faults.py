@@ -24,10 +24,10 @@ def cause(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
         return escaped(f"it called sys.exit({code}){_place(error)}")
-    said = [type(error).__name__]
+    parts = [type(error).__name__]
     with contextlib.suppress(Exception):  # its __str__ may raise too
-        said += filter(None, [in_one_line(error)])
-    return escaped(f"{': '.join(said)}{_place(error)}")
+        parts += filter(None, [in_one_line(error)])
+    return escaped(f"{': '.join(parts)}{_place(error)}")
 
 
 def _place(error: BaseException) -> str:

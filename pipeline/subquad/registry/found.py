@@ -154,8 +154,8 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
                 found[owner] = list(_entries(distribution(owner), owner))
         except Exception as error:  # one distribution's must not hide the others
             where = getattr(candidate, "_path", candidate.locate_file(""))
-            said = f"({type(error).__name__}: {error})"
-            faults.append(escaped(f"{where}: {what} cannot be read {said}"))
+            detail = f"({type(error).__name__}: {error})"
+            faults.append(escaped(f"{where}: {what} cannot be read {detail}"))
     kinds = list(GROUPS)
     ranked = sorted(
         {entry for entries in found.values() for entry in entries},

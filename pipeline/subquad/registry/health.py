@@ -111,23 +111,23 @@ def _probe_apart(
         child = forking_context().Process(target=_main, args=given)
         child.start()
     theirs.close()
-    said = f"takes more than {timeout:g} s"
+    problem = f"takes more than {timeout:g} s"
     try:
         # its first message says that the plugin's time begins, its second what was found
         if ours.poll(BASE_LIMIT) and ours.recv_bytes() and ours.poll(timeout):
             return json.loads(ours.recv_bytes())
     except (EOFError, OSError):
         wait([child.sentinel], timeout)
-        said = f"ends the process {_end(child)}".rstrip()
+        problem = f"ends the process {_end(child)}".rstrip()
         if complaint := _last_line(complaints):
-            said += f" ({complaint})"
+            problem += f" ({complaint})"
     finally:
         ours.close()
         child.kill()
         with contextlib.suppress(ProcessLookupError):  # what it started
             os.killpg(cast("int", child.pid), signal.SIGKILL)
         wait([child.sentinel])
-    return f"{found} cannot be loaded: its import {said}", []
+    return f"{found} cannot be loaded: its import {problem}", []
 
 
 def _end(child: BaseProcess) -> str:

@@ -348,9 +348,9 @@ def _differences(
 def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
     for key, (word, value) in expect.items():
         if key not in leaves:
-            yield f"{word} not stated, published {said_value(value)}"
+            yield f"{word} not stated, published {value_text(value)}"
         elif not _same(leaves[key], value):
-            yield f"{word} {said_value(leaves[key])}, published {said_value(value)}"
+            yield f"{word} {value_text(leaves[key])}, published {value_text(value)}"
 
 
 def _same(found: Any, value: Any) -> bool:
@@ -371,11 +371,11 @@ def _same(found: Any, value: Any) -> bool:
     return found == value if numbers else str(found) == str(value)
 
 
-def said_value(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value of a setting in words; of a list, as of published ones, any of them."""
     if isinstance(value, list):
         entries = [entry for entry in value if isinstance(entry, Mapping)]
-        joined = " and ".join(map(_entry, entries)) or " or ".join(map(said_value, value))
+        joined = " and ".join(map(_entry, entries)) or " or ".join(map(value_text, value))
         return joined or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "on", False: "off"}[value]
@@ -385,4 +385,4 @@ def said_value(value: Any) -> str:
 def _entry(entry: Mapping[str, Any]) -> str:
     """`decoder subquad:softmax`, an entry of `mixers`."""
     parts = (entry.get("role"), entry.get("name"), entry.get("layers"))
-    return " ".join(said_value(part) for part in parts if part)
+    return " ".join(value_text(part) for part in parts if part)

@@ -100,7 +100,7 @@ def read_report(
     """
     runs = reported_runs(folders, search)
     rows = make_rows(runs)
-    held = printable(_said(runs, "baseline") if baseline is None else baseline)
+    held = printable(_study_value(runs, "baseline") if baseline is None else baseline)
     curves = make_curves(rows)
     references = list(make_references(rows))
     varied = [row for curve in curves for row in curve.rows]
@@ -117,7 +117,7 @@ def read_report(
         examples=tuple(_examples(rows)),
         runs=tuple(runs),
         baseline=held,
-        match=_said(runs, "match"),
+        match=_study_value(runs, "match"),
     )
 
 
@@ -134,7 +134,7 @@ def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
             yield ExampleTexts(dataset=dataset, number=number, target=target, answers=given)
 
 
-def _said(runs: Iterable[ReportedRun], key: str) -> str:
+def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
     """What the first study that has the key has there, "" where none does."""
     for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
         if study.exists():

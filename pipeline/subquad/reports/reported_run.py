@@ -69,8 +69,10 @@ class FilePart(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            said = first["msg"].removeprefix("Value error, ") if not where else first["msg"].lower()
-            raise ValueError(f"{where}: {said}" if where else said) from None
+            message = (
+                first["msg"].removeprefix("Value error, ") if not where else first["msg"].lower()
+            )
+            raise ValueError(f"{where}: {message}" if where else message) from None
 
 
 class _Evaluation(FilePart):
@@ -250,7 +252,7 @@ class ReportedRun(FilePart):
             *(value for value in self.axes.values() if isinstance(value, Mapping))
         )
         found = {
-            key: _said(value)
+            key: _setting_text(value)
             for key, value in self.leaves.items()
             if key != "train.seed" and (key in varied or decides_numbers(key))
         }
@@ -318,22 +320,22 @@ def _plugin(facts: Values) -> str:
     return f"{facts.get('kind')} {facts.get('name')} from {origin}{marked}"
 
 
-def _said(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     """A setting as text; mixers of some layers or roles in words."""
     if isinstance(value, str):
         return value
     entries = value if isinstance(value, list) else []
     if entries and all(isinstance(entry, Mapping) and "name" in entry for entry in entries):
-        return "; ".join(map(_mixer_said, entries))
+        return "; ".join(map(_mixer_text, entries))
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _mixer_said(entry: Values) -> str:
+def _mixer_text(entry: Values) -> str:
     text = entry["name"]
     if layers := entry.get("layers"):
         text += f" in layers {', '.join(map(str, layers))}"
     if role := entry.get("role"):
         text += f" for {role}"
     if params := entry.get("params"):
-        text += f" ({', '.join(f'{key} {_said(value)}' for key, value in params.items())})"
+        text += f" ({', '.join(f'{key} {_setting_text(value)}' for key, value in params.items())})"
     return text

@@ -51,8 +51,8 @@ class Prepared:
             match, size = self.fitter.match, self.search.study.match
             if match == "none" and not size:
                 raise
-            asked = f"trial.match={match}" if match != "none" else f"match: {size}"
-            raise ConfigError(f"{asked}: {candidate.label}: {error}") from error
+            setting = f"trial.match={match}" if match != "none" else f"match: {size}"
+            raise ConfigError(f"{setting}: {candidate.label}: {error}") from error
 
     def charge(self, fitted: Fitted) -> float:
         """What a trial is expected to use of its candidate's budget."""

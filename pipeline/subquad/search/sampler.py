@@ -156,18 +156,20 @@ class Sampler:
         is: Optuna ignores what failed, and would suggest it again.
         """
         dims = [dim for dim in self.space.ordered if dim.path in trial.point]
-        told: Values = {
+        fields: Values = {
             "params": {dim.path: trial.point[dim.path] for dim in dims},
             "distributions": {dim.path: dim.distribution for dim in dims},
         }
         if not trial.ended:
-            return optuna.create_trial(state=TrialState.RUNNING, **told)
+            return optuna.create_trial(state=TrialState.RUNNING, **fields)
         learned = {}
         if trial.state == "pruned" and self.goal.cost == "none":
             learned = {point.step: point.value for point in trial.curve}
         if values is None and (learned or not worst):
-            return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=learned, **told)
-        return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **told)
+            return optuna.create_trial(
+                state=TrialState.PRUNED, intermediate_values=learned, **fields
+            )
+        return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **fields)
 
     def _untried(self, number: int, tried: Set[str]) -> Point | None:
         """A random point that was not tried. A space with a continuous dimension always has one."""

@@ -128,12 +128,12 @@ class Constraint:
     def __str__(self) -> str:
         """As it would stand in a file, and where it does."""
         keys = ", ".join(self.keys)
-        said = (
+        text = (
             f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}"
             if self.values
             else f"[{keys}]"
         )
-        return f"{self.relation}: {said}" + (f" at {self.origin}" if self.origin.line else "")
+        return f"{self.relation}: {text}" + (f" at {self.origin}" if self.origin.line else "")
 
     def as_data(self) -> dict[str, Any]:
         """As a space file has it."""

@@ -87,10 +87,10 @@ def _one(name: str, experiment: Run, cwd: Path) -> Declared:
         path = cwd / name
         shown = shown_target(name)
         stem = re.sub(r"\.ya?ml$", "", path.name)
-        said = parse_space(
+        declared = parse_space(
             read_text(path, shown), stem, source=shown, folder=path.parent.absolute()
         )
-        return replace(said, source=str(path.resolve()))
+        return replace(declared, source=str(path.resolve()))
     return parse_space(recipe(name, "space").text(), name)
 
 

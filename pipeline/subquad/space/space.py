@@ -320,6 +320,6 @@ def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
         condition for other in dims for condition in other.conditions if condition.key == dim.path
     ]
     named = [value for condition in conditions for value in condition.values]
-    is_told = Condition(dim.path, tuple(named)).holds
-    others = [] if dim.kind == "choice" and all(map(is_told, dim.options or ())) else [object()]
+    is_named = Condition(dim.path, tuple(named)).holds
+    others = [] if dim.kind == "choice" and all(map(is_named, dim.options or ())) else [object()]
     return [*(value for value in named if dim.can_be(value)), *others]

@@ -214,7 +214,7 @@ class CheckCase:
         start = time.perf_counter()
         finding, trace, again = Finding(), "", ""
         status: Status = "passed"
-        with looking() as seen:
+        with looking() as calls:
             try:
                 finding = self._finding()
             except (NotApplicable, NotProven, CheckFailed) as verdict:
@@ -223,7 +223,7 @@ class CheckCase:
                 again = self.again if type(verdict) in (NotProven, CheckFailed) else ""
             except (Exception, SystemExit) as error:
                 status, trace, again = "failed", traceback.format_exc(), self.again
-                finding = Finding(f"{named_cause(error)}{seen.words}")
+                finding = Finding(f"{named_cause(error)}{calls.words}")
         return CheckOutcome(
             subject=str(self.subject),
             check=self.check.name,
@@ -231,7 +231,7 @@ class CheckCase:
             detail=escaped(" ".join(finding.words.split()), 1000),
             seconds=time.perf_counter() - start,
             figures=finding.figures,
-            looked={name: sorted(values) for name, values in seen.seen.items()},
+            looked={name: sorted(values) for name, values in calls.observed.items()},
             traceback=trace,
             again=again,
         )

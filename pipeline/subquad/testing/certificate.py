@@ -25,7 +25,7 @@ from subquad.testing.claims import Claims, claims_nothing, found_claims, refuse_
 from subquad.testing.code import code_digest
 from subquad.testing.subject import CheckSubject, Target
 from subquad.testing.suite import check_mixer
-from subquad.testing.workers import CheckWorkers, Done, outcomes_of, untold
+from subquad.testing.workers import CheckWorkers, Done, ignore_outcome, outcomes_of
 
 _MARKUP = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "'"})
 _COUNTED: tuple[Status, ...] = ("passed", "excluded", "failed", "not proven")
@@ -82,8 +82,8 @@ class Certificate:
         counts = {status: self.count(status) for status in _COUNTED}
         if not counts["not proven"]:
             del counts["not proven"]
-        said = [f"{count} {status}" for status, count in counts.items()]
-        return f"{self.name}: {', '.join(said)}"
+        parts = [f"{count} {status}" for status, count in counts.items()]
+        return f"{self.name}: {', '.join(parts)}"
 
     def _repr_markdown_(self) -> str:
         return certificates_markdown([self])
@@ -100,20 +100,20 @@ class Certificate:
         }
 
     @property
-    def unseen(self) -> list[str]:
+    def unchecked(self) -> list[str]:
         """Where no check has looked, in words."""
-        seen = defaultdict[str, set[Any]](set)
+        covered = defaultdict[str, set[Any]](set)
         for outcome in self.outcomes:
             for name, values in outcome.looked.items():
-                seen[name].update(values)
-        if not seen["length"]:
+                covered[name].update(values)
+        if not covered["length"]:
             return ["any call of the mixer"]
         first = self.subjects[0]
-        words = [f"more than {max(seen['length']):,} tokens, but for growth"]
+        words = [f"more than {max(covered['length']):,} tokens, but for growth"]
         for name, known in _PLACES.items():
-            if missing := [value for value in known if value not in seen[name]]:
+            if missing := [value for value in known if value not in covered[name]]:
                 words.append(f"{name} {' and '.join(missing)}")
-        if seen["skipped"]:
+        if covered["skipped"]:
             words.append("training where two lengths are compared, as it draws random numbers")
         words.append(f"sizes but width {first.dim} and {first.num_heads} heads")
         words.append("a GPU" if first.device == "cpu" else f"{first.device}, but for kernels")
@@ -170,7 +170,7 @@ class Certificate:
             **{status.replace(" ", "_"): self.count(status) for status in _COUNTED},
             "holds": self.holds,
             "seconds": round(self.seconds, 3),
-            "not_looked_at": self.unseen,
+            "not_looked_at": self.unchecked,
             "could_claim": self.could_claim and asdict(self.could_claim),
         }
 
@@ -207,7 +207,7 @@ def certify(
     *,
     exclude: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
-    done: Done = untold,
+    done: Done = ignore_outcome,
     workers: CheckWorkers | None = None,
     **options: Any,
 ) -> Certificate:

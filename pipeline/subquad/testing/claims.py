@@ -43,13 +43,13 @@ class Claims:
     def code(self) -> str:
         """The facts as they stand in a class."""
         plain = Facts()
-        said = [
+        arguments = [
             f"{field.name}={getattr(self.facts, field.name)!r}"
             for field in fields(Facts)
             if getattr(self.facts, field.name) != getattr(plain, field.name)
             or field.name == "complexity"
         ]
-        return f"facts = Facts({', '.join(said)})".replace("'", '"')
+        return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
 
 
 def claims_nothing(subject: CheckSubject) -> bool:
@@ -105,8 +105,8 @@ def found_claims(subject: CheckSubject) -> Claims:
             continue
         facts = claimed
         reasons.pop(name, None)
-        seen = [outcome.figures["worst"] for outcome in outcomes if outcome.check in LEAKING]
-        leak = max([leak, *seen])
+        leaks = [outcome.figures["worst"] for outcome in outcomes if outcome.check in LEAKING]
+        leak = max([leak, *leaks])
         if name == "permutation_equivariant":
             break
     try:

@@ -22,21 +22,21 @@ rounding, for methods that amplify it; far below what any real dependence does.
 
 
 @dataclass
-class CallsSeen:
+class ObservedCalls:
     """What a check has called a mixer with.
 
     Attributes:
-        seen: lengths, formats, modes and roles.
+        observed: lengths, formats, modes and roles.
         last: those of the last call.
     """
 
-    seen: dict[str, set[Any]] = field(default_factory=dict)
+    observed: dict[str, set[Any]] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
 
     def note(self, **call: Any) -> None:
         """Add a call, or what is known of the next one."""
         for name, value in call.items():
-            self.seen.setdefault(name, set()).add(value)
+            self.observed.setdefault(name, set()).add(value)
         self.last |= call
 
     @property
@@ -50,18 +50,18 @@ class CallsSeen:
         return f" ({self.last['format']}, {tokens}, {self.last['mode']}, {role})"
 
 
-_LOOKED: ContextVar[CallsSeen] = ContextVar("looked")
+_LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
 
 
-def looked() -> CallsSeen:
+def looked() -> ObservedCalls:
     """Where calls are noted; of no check outside of one."""
-    return _LOOKED.get(CallsSeen())
+    return _LOOKED.get(ObservedCalls())
 
 
 @contextlib.contextmanager
-def looking() -> Iterator[CallsSeen]:
+def looking() -> Iterator[ObservedCalls]:
     """Notes the calls that are made inside."""
-    token = _LOOKED.set(CallsSeen())
+    token = _LOOKED.set(ObservedCalls())
     try:
         yield looked()
     finally:
@@ -154,8 +154,8 @@ class Meter:
             self.failed += 1
             if self.largest is None or apart > self.worst:
                 place = _not_finite(got, expected, scale) if apart == math.inf else ""
-                said = place or f"differs by {apart:.1e} of {self.of}"
-                self.largest = CheckFailed(f"{what}: {said}, allowed {self.limit}")
+                reason = place or f"differs by {apart:.1e} of {self.of}"
+                self.largest = CheckFailed(f"{what}: {reason}, allowed {self.limit}")
         self.worst = max(self.worst, apart)
 
     def finding(self, note: Finding | str | None = None) -> Finding:
@@ -165,19 +165,19 @@ class Meter:
             CheckFailed: it is more than allowed.
         """
         if self.largest:
-            said = [str(self.largest)]
+            parts = [str(self.largest)]
             if self.failed > 1:
                 among = f"the largest of {self.failed} differences in {self.compared} comparisons"
-                said.append(among)
+                parts.append(among)
             if self.advice and self.worst <= ROUNDING:
-                said.append(self.advice)
-            self.largest.args = ("; ".join(said),)
+                parts.append(self.advice)
+            self.largest.args = ("; ".join(parts),)
             raise self.largest
         further = note if isinstance(note, Finding) else Finding(note or "")
         words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
-        seen = words if self.worst else "equal bit for bit"
+        summary = words if self.worst else "equal bit for bit"
         figures = {"worst": self.worst, "allowed": self.allowed, **further.figures}
-        return Finding("; ".join(filter(None, (seen, further.words))), figures)
+        return Finding("; ".join(filter(None, (summary, further.words))), figures)
 
 
 def _not_finite(*tensors: Tensor | None) -> str:

@@ -131,10 +131,12 @@ class CheckSubject:
     @cached_property
     def obstacle(self) -> str:
         """Why it cannot be called in float64; "" where it can."""
-        said = self._refusal_in(torch.float64)
-        if said and not self._refusal_in(torch.float32):
-            return f"it runs in float32 and not in float64, in which properties are tested: {said}"
-        return said and f"its first call fails: {said}"
+        refusal = self._refusal_in(torch.float64)
+        if refusal and not self._refusal_in(torch.float32):
+            return (
+                f"it runs in float32 and not in float64, in which properties are tested: {refusal}"
+            )
+        return refusal and f"its first call fails: {refusal}"
 
     def _refusal_in(self, dtype: torch.dtype) -> str:
         try:

@@ -19,7 +19,7 @@ from subquad.testing.suite import check_mixer
 Done = Callable[[CheckOutcome], None]
 
 
-def untold(outcome: CheckOutcome) -> None:
+def ignore_outcome(outcome: CheckOutcome) -> None:
     """Nobody is told."""
 
 
@@ -52,7 +52,7 @@ class CheckWorkers:
         cases: Sequence[CheckCase],
         target: str | SourceFile,
         arguments: Mapping[str, Any],
-        done: Done = untold,
+        done: Done = ignore_outcome,
     ) -> Iterator[CheckOutcome]:
         """Outcomes of all cases in order; those of one subject come from one process.
 

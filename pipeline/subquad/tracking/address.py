@@ -109,8 +109,8 @@ def check_server(uri: str, seconds: float | None = None) -> None:
         # A certificate this process does not trust is a sign of life; MLflow's own settings say
         # which ones to trust.
         if not isinstance(cause, ssl.SSLError):
-            said = getattr(cause, "strerror", None) or cause
-            raise StoreDown(f"{mask(uri)}: no answer ({said})") from error
+            reason = getattr(cause, "strerror", None) or cause
+            raise StoreDown(f"{mask(uri)}: no answer ({reason})") from error
 
 
 def _scheme(uri: str) -> str:

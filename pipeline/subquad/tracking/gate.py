@@ -37,15 +37,15 @@ async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
     headers = {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
-    asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     cookies = SimpleCookie(headers.get("cookie", ""))
     cookie = cookies[COOKIE].value if COOKIE in cookies else ""
     # as MLflow's clients send MLFLOW_TRACKING_TOKEN
     bearer = headers.get("authorization", "").removeprefix("Bearer ")
     if _is_secret(cookie) or _is_secret(bearer):
         await app(scope, receive, send)
-    elif scope["type"] == "http" and _is_secret(dict(asked).get(TOKEN, "")):
-        rest = urlencode([(name, value) for name, value in asked if name != TOKEN])
+    elif scope["type"] == "http" and _is_secret(dict(query).get(TOKEN, "")):
+        rest = urlencode([(name, value) for name, value in query if name != TOKEN])
         place = f"{scope['path']}?{rest}" if rest else scope["path"]
         cookie = f"{COOKIE}={os.environ[SECRET]}; Path=/; HttpOnly; SameSite=Strict"
         await _answer(

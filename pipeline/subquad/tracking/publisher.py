@@ -108,8 +108,8 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
     try:
         check_server(uri, _START_SECONDS)
     except StoreDown as error:
-        told = f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later"
-        click.echo(escaped(told), err=True)
+        message = f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later"
+        click.echo(escaped(message), err=True)
     return Publisher(Upload(folder, uri, tracking.experiment or name))
 
 
@@ -259,8 +259,10 @@ class Publisher:
         assert self._errors is not None
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "no reason given")
-        return f"the process that sends ended ({code}): {said}"
+        last_line = next(
+            (line.strip() for line in reversed(lines) if line.strip()), "no reason given"
+        )
+        return f"the process that sends ended ({code}): {last_line}"
 
 
 def _note_store(upload: Upload) -> None:

@@ -60,20 +60,20 @@ def serving(
     port = _free_port(port)
     address, root = f"http://{_HOST}:{port}", root.resolve()
     secret = secrets.token_urlsafe(32)
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             _command(root, port),
             cwd="/",  # uvicorn imports from where it stands
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env={**_SETTINGS, **os.environ, SECRET: secret},
             start_new_session=True,
         )
         try:
             if not _answers(process, address):
-                said.seek(0)
-                text = said.read().decode(errors="replace").strip() or "it said nothing"
+                output.seek(0)
+                text = output.read().decode(errors="replace").strip() or "it said nothing"
                 last = text.splitlines()[-1].strip()
                 raise SubquadError(f"the MLflow server did not start: {last}")
             yield address, secret, process
@@ -96,10 +96,10 @@ def newest_page(address: str, secret: str) -> str:
     """
     query = "max_results=1&order_by=creation_time%20DESC"
     bearer = {"Authorization": f"Bearer {secret}"}
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"{address}/api/2.0/mlflow/experiments/search?{query}", headers=bearer
     )
-    with urllib.request.urlopen(asked) as answer:
+    with urllib.request.urlopen(request) as answer:
         (newest,) = json.load(answer)["experiments"]
     return (
         f"{address}/?{TOKEN}={secret}#/experiments/{newest['experiment_id']}?workflowTy"

@@ -45,9 +45,9 @@ def added_memory(action: Callable[[], object], device: torch.device) -> int:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed."""
-    told = str(error).lower()
+    message = str(error).lower()
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in told for words in _REFUSED)
+        isinstance(error, RuntimeError) and any(words in message for words in _REFUSED)
     )
 
 

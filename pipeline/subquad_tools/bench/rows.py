@@ -146,8 +146,10 @@ class LeftOut:
             fits = [
                 speed["length"] for speed in speeds if speed["mixer"].partition(" (")[0] == name
             ]
-            told = f"the largest that fits is {max(fits)}" if fits else "none of these fits"
-            lines.append(f"{name}: out of memory at length {', '.join(map(str, lengths))}; {told}")
+            fitting = f"the largest that fits is {max(fits)}" if fits else "none of these fits"
+            lines.append(
+                f"{name}: out of memory at length {', '.join(map(str, lengths))}; {fitting}"
+            )
         return lines
 
 

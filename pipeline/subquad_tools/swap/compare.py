@@ -120,12 +120,12 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
         split, notes = seal.open("subquad swap")
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
-        said = "the weights may have been trained on it"
+        caveat = "the weights may have been trained on it"
     elif run.experiment.protocol == "honest":
-        said = "which chose the original's checkpoint"
+        caveat = "which chose the original's checkpoint"
     else:
-        said = "on which the original was trained"
-    return original.dataset.split("validation"), f"validation part of TRAIN, {said}"
+        caveat = "on which the original was trained"
+    return original.dataset.split("validation"), f"validation part of TRAIN, {caveat}"
 
 
 def _spaced(split: Split, count: int) -> Split:

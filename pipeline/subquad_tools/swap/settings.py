@@ -58,8 +58,10 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
     for params in combinations(plugin.plugin.config, given, original.mixer_config):
         kept, lost = carried(original.mixer_config, plugin.plugin.config, params)
         run = checked_run(parse({**plain, "mixer": {"name": mixer, "params": {**kept, **params}}}))
-        told = {key: value for key, value in kept.items() if not run.mixer_config.is_default(key)}
-        yield Swap(run, params, told, lost, _staying(original))
+        non_default = {
+            key: value for key, value in kept.items() if not run.mixer_config.is_default(key)
+        }
+        yield Swap(run, params, non_default, lost, _staying(original))
 
 
 def carried(

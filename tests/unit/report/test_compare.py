@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from subquad.reports import read_report
-from subquad.reports.reported_run import _said
+from subquad.reports.reported_run import _setting_text
 from subquad.runs import STUDY, read_result, write_result
 
 
@@ -232,8 +232,13 @@ def test_mixers_of_some_layers_are_said_in_words():
         {"name": "cur", "params": {"num_indices": 16}, "layers": ["0..2", -1], "role": None},
         {"name": "identity", "layers": None, "role": "cross"},
     ]
-    assert _said(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
-    assert (_said([1, 2]), _said("text"), _said(None), _said([])) == (
+    assert _setting_text(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
+    assert (
+        _setting_text([1, 2]),
+        _setting_text("text"),
+        _setting_text(None),
+        _setting_text([]),
+    ) == (
         "[1, 2]",
         "text",
         "null",

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from subquad.cli.main import main
 from subquad.registry import find_plugins, resolve
-from subquad.registry.said import said_of
+from subquad.registry.declared import declared_constants
 from subquad.runs import LOCK, SEARCH, STUDY, SUMMARY, write_json, write_text
 
 CANDIDATE = {
@@ -50,7 +50,10 @@ def test_looking_imports_no_torch(words, tmp_path):
 def test_every_built_in_plugin_says_in_its_text_what_it_says_when_it_is_loaded():
     for found in find_plugins():
         if found.is_built_in and found.kind in ("mixer", "backbone", "task", "dataset"):
-            assert said_of(found)["summary"] == resolve(found.kind, found.full_name).plugin.summary
+            assert (
+                declared_constants(found)["summary"]
+                == resolve(found.kind, found.full_name).plugin.summary
+            )
 
 
 def test_each_plugin_has_one_line_that_fits(capsys, monkeypatch):

@@ -52,8 +52,8 @@ _NOT_TESTED = "not tested, because torch's compiler fails where the same call wo
 
 def _first_lines(error: Exception) -> str:
     """What torch says, without its advice on how to see more."""
-    said = str(error).split("\n\nSet TORCH")[0]
-    return f"{type(error).__name__}: {' '.join(said.split())}"
+    message = str(error).split("\n\nSet TORCH")[0]
+    return f"{type(error).__name__}: {' '.join(message.split())}"
 
 
 def _share(tracing: _Tracing, called: int) -> str:

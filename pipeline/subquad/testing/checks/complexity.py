@@ -101,8 +101,8 @@ class _Growth:
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
         names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
-        said = f", most of them by {' and '.join(names)}"
-        return f"{said}: {_SLICES}" if "aten::select_backward" in names else said
+        note = f", most of them by {' and '.join(names)}"
+        return f"{note}: {_SLICES}" if "aten::select_backward" in names else note
 
     def held_against(self, what: str, name: str, declared: str) -> tuple[Fit, dict[str, Any]]:
         """The class, if it is certain and not above the declared one, and figures. What nobody

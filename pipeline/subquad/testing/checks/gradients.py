@@ -158,10 +158,10 @@ def compare_gradients(
                 if _are_wrong(apart):
                     by, verdicts = next(iter(alone)), apart
                     break
-            seen = next(verdict for verdict in verdicts if verdict.kind == "other")
+            fault = next(verdict for verdict in verdicts if verdict.kind == "other")
             raise CheckFailed(
-                f"gradient of the {name} by {by}, {where}: {seen.got:.7g} along a direction, by "
-                f"finite differences {seen.measured:.7g}, allowed {accuracy.relative:g} relative, "
+                f"gradient of the {name} by {by}, {where}: {fault.got:.7g} along a direction, by "
+                f"finite differences {fault.measured:.7g}, allowed {accuracy.relative:g} relative, "
                 f"{accuracy.absolute:g} absolute"
             )
     return judged

@@ -211,8 +211,8 @@ def _takes_more(mixer: TokenMixer, x: Tensor) -> Finding:
         raise
     except Exception as error:
         advice = 'if it is bound to that, claim max_length="site"'
-        said = f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}"
-        raise CheckFailed(f"{said}; {advice}") from error
+        message = f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}"
+        raise CheckFailed(f"{message}; {advice}") from error
     return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
 
 

@@ -161,8 +161,8 @@ def _state_hidden(subject: CheckSubject) -> Comparisons:
         _call_between(mixer.train(training), subject)
         for name in _changed(mixer, before):
             raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
-        for seen, again in _in_each_mode(mixer, x, keep).items():
-            yield f"output in {seen} after other batches in {mode}", again, first[seen]
+        for later_mode, again in _in_each_mode(mixer, x, keep).items():
+            yield f"output in {later_mode} after other batches in {mode}", again, first[later_mode]
 
 
 def _in_each_mode(mixer: TokenMixer, x: Tensor, keep: Tensor) -> dict[str, Tensor]:
@@ -277,11 +277,11 @@ def _parameters_used(subject: CheckSubject) -> Finding:
             elif not grad.any():
                 zero[own] = None
     if places:
-        told = [
+        unused = [
             name if len(where) == len(_LAYERS) else f"{name} (in {' and '.join(where)})"
             for name, where in places.items()
         ]
-        raise CheckFailed(f"no gradient for {', '.join(told)}")
+        raise CheckFailed(f"no gradient for {', '.join(unused)}")
     note = f", zero for {', '.join(zero)}" if zero else ""
     return Finding(f"{count // len(_LAYERS)} weights{note}", {"zero": list(zero)})
 

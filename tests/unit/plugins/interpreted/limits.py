@@ -71,7 +71,7 @@ MASKED = {
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    monkeypatch.setattr(kernels, "_said", set())
+    monkeypatch.setattr(kernels, "_warned", set())
     for name in GIVEN:
         on_cpu(monkeypatch, OPERATIONS[name])
 

@@ -15,7 +15,7 @@ _MOST_BYTES = 1_000_000
 _places = cache(places_of)
 
 
-def said_of(found: Found) -> Mapping[str, Any]:
+def declared_constants(found: Found) -> Mapping[str, Any]:
     """The constants that a plugin's descriptor is given, such as `summary`; of a mixer also those
     of its facts, such as `complexity`. Empty where its text does not tell.
     """
