@@ -179,12 +179,12 @@ def linformer_core() -> dict[str, Any]:
 def nystrom() -> dict[str, Any]:
     given = inputs()
     q_hat, k_hat = (given[letter].unflatten(2, (5, 2)).mean(3) for letter in "qk")
-    one = torch.eye(5, dtype=torch.float64)
+    identity = torch.eye(5, dtype=torch.float64)
     u = torch.softmax(q_hat @ k_hat.mT / 5**0.5, -1)
     z = u.mT / u.sum(-2).max()
     for _ in range(6):
         uz = u @ z
-        z = z @ (13 * one - uz @ (15 * one - uz @ (7 * one - uz))) / 4
+        z = z @ (13 * identity - uz @ (15 * identity - uz @ (7 * identity - uz))) / 4
     y = attended(given["q"], k_hat, z @ attended(q_hat, given["k"], given["v"]))
     return given | {"pinv_in": u, "pinv_out": z, "y": y}
 

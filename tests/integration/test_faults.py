@@ -203,20 +203,20 @@ def resigned(folder, name, change):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("model", lambda key, one: {key: one.half()}, r"another model: .* differ"),
+        ("model", lambda key, tensor: {key: tensor.half()}, r"another model: .* differ"),
         (
             "optimizer",
-            lambda key, one: {key: one.double()},
+            lambda key, tensor: {key: tensor.double()},
             r"step 8 cannot be used: \S+/\S+ is float64.*, must be float32",
         ),
         (
             "optimizer",
-            lambda key, one: {},
+            lambda key, tensor: {},
             r"step 8 cannot be used: \S+/\S+ is missing, must be float32",
         ),
         (
             "rng",
-            lambda key, one: {key: one[:-1]},
+            lambda key, tensor: {key: tensor[:-1]},
             r"step 8 cannot be used: 0/torch is uint8 5055, must be uint8 5056",
         ),
     ],
@@ -227,8 +227,8 @@ def test_a_checkpoint_that_was_signed_anew_is_refused_by_name(ticket, name, chan
     folder = run.folder / "checkpoints" / "step-00000008"
 
     def changed(tensors):
-        key, one = tensors.popitem()
-        return tensors | change(key, one)
+        key, tensor = tensors.popitem()
+        return tensors | change(key, tensor)
 
     resigned(folder, f"{name}.safetensors", changed)
     with pytest.raises(CheckpointError, match=message):

@@ -101,7 +101,7 @@ class Folder:
         self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int
     ) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}
-        one = {
+        entry = {
             "label": candidate,
             "metric": "accuracy",
             "metrics": {"accuracy": {"unit": "%"}},
@@ -110,14 +110,14 @@ class Folder:
             "ended": {},
             "trials": {"finished": 1, "running": 0, **states},
         }
-        one |= {
+        entry |= {
             "steps": 6,
             "flops": 300.0,
             "seconds": 1.5,
             "dimensions": 1,
             "best": None if best is None else found,
         }
-        write_json(self.path / SUMMARY, {"candidates": [one]})
+        write_json(self.path / SUMMARY, {"candidates": [entry]})
 
     def winner(self) -> None:
         for name in ("best/agf.yaml", "plots/best-so-far.png"):

@@ -101,12 +101,12 @@ def test_ranks_follow_the_same_curve(experiment, workers):
     """In float64 and without mixing in the loss's rounding, so that what is left is the order of
     additions.
     """
-    one = losses(trained(experiment, "one", "train.precision=fp64"))
+    single = losses(trained(experiment, "one", "train.precision=fp64"))
     several = losses(
         trained(experiment, "several", "train.precision=fp64", f"resources.workers={workers}")
     )
-    assert [step for step, _ in several] == [step for step, _ in one]
-    assert [loss for _, loss in several] == pytest.approx([loss for _, loss in one], abs=1e-6)
+    assert [step for step, _ in several] == [step for step, _ in single]
+    assert [loss for _, loss in several] == pytest.approx([loss for _, loss in single], abs=1e-6)
 
 
 @pytest.mark.ci

@@ -268,18 +268,19 @@ def _is_marked(values: Any) -> bool:
     )
 
 
-def _difference(one: Any, other: Any, place: str = "") -> str:
-    if isinstance(one, dict) and isinstance(other, dict):
+def _difference(first: Any, second: Any, place: str = "") -> str:
+    if isinstance(first, dict) and isinstance(second, dict):
         pairs = {
-            f"{place}.{key}": (one.get(key), other.get(key))
-            for key in sorted(one.keys() | other.keys())
+            f"{place}.{key}": (first.get(key), second.get(key))
+            for key in sorted(first.keys() | second.keys())
         }
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         pairs = {
-            f"{place}[{number}]": pair for number, pair in enumerate(zip(one, other, strict=True))
+            f"{place}[{number}]": pair
+            for number, pair in enumerate(zip(first, second, strict=True))
         }
     else:
-        return f"{place}: {str(one)[:200]} / {str(other)[:200]}"
+        return f"{place}: {str(first)[:200]} / {str(second)[:200]}"
     return next(
         (_difference(*pair, where) for where, pair in pairs.items() if pair[0] != pair[1]), ""
     )

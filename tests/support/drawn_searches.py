@@ -136,12 +136,12 @@ REFUSED: list[Rule] = [
     (
         "a grid over a continuous dimension",
         ("sampler", "space"),
-        lambda one, two: one == "grid" and two != "grid",
+        lambda sampler, space: sampler == "grid" and space != "grid",
     ),
     (
         "a pruner beside a second objective",
         ("cost", "pruner"),
-        lambda one, two: "none" not in (one, two),
+        lambda cost, pruner: "none" not in (cost, pruner),
     ),
     (
         "trial.match with a pruner and a budget in another unit",
@@ -151,16 +151,20 @@ REFUSED: list[Rule] = [
     (
         "match: parameters with one mixer",
         ("parameters", "target"),
-        lambda one, two: one == "equal" and two not in _SEVERAL,
+        lambda parameters, target: parameters == "equal" and target not in _SEVERAL,
     ),
 ]
 """What is documented to be refused."""
 
 POINTLESS: list[Rule] = [
-    ("", ("space", "target"), lambda one, two: one == "auto" and two == "labels all"),
-    ("", ("overrides", "pruner"), lambda one, two: one == "pruner" and two == "none"),
-    ("", ("points", "space"), lambda one, two: one != "none" and not POINT[two]),
-    ("", ("resume", "budget"), lambda one, two: one == "extended" and two == "seconds"),
+    ("", ("space", "target"), lambda space, target: space == "auto" and target == "labels all"),
+    (
+        "",
+        ("overrides", "pruner"),
+        lambda overrides, pruner: overrides == "pruner" and pruner == "none",
+    ),
+    ("", ("points", "space"), lambda points, space: points != "none" and not POINT[space]),
+    ("", ("resume", "budget"), lambda resume, budget: resume == "extended" and budget == "seconds"),
 ]
 """Values that would mean nothing beside others."""
 

@@ -88,16 +88,18 @@ def test_the_head_trains_nothing_and_gpu_nodes_come_when_asked():
 def test_nodes_with_eight_gpus_are_there_and_off(provider):
     jsonschema = pytest.importorskip("jsonschema")
     config = switched(provider)
-    one, eight = (config["available_node_types"][name] for name in ("gpu", "gpu8"))
-    assert (eight["min_workers"], eight["max_workers"]) == (0, 0)
+    one_gpu, eight_gpus = (config["available_node_types"][name] for name in ("gpu", "gpu8"))
+    assert (eight_gpus["min_workers"], eight_gpus["max_workers"]) == (0, 0)
     kind = {"AWS": "InstanceType", "GCP": "machineType"}[provider]
     assert {
-        key for key in one["node_config"] if one["node_config"][key] != eight["node_config"][key]
+        key
+        for key in one_gpu["node_config"]
+        if one_gpu["node_config"][key] != eight_gpus["node_config"][key]
     } == {kind}
-    assert one["node_config"].keys() == eight["node_config"].keys()
+    assert one_gpu["node_config"].keys() == eight_gpus["node_config"].keys()
     if provider == "GCP":
-        assert eight["resources"]["GPU"] == 8
-    eight["max_workers"] = 1
+        assert eight_gpus["resources"]["GPU"] == 8
+    eight_gpus["max_workers"] = 1
     jsonschema.validate(config, schema())
 
 

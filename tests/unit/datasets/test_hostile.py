@@ -240,7 +240,10 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
         "table": {"test.csv": b"a"},
     }
     plain = file.rpartition(".")[0]
-    return {**{one: other for one, other in others[name].items() if one != plain}, file: content}
+    return {
+        **{path: written for path, written in others[name].items() if path != plain},
+        file: content,
+    }
 
 
 @pytest.mark.parametrize("ending", [".xz", ".gz", ".bz2"])

@@ -29,9 +29,9 @@ def ticket(tmp_path: Path) -> Callable[..., Run]:
 
     def make(label: str, cpus: float = 0.5, gpus: float = 0.0) -> Run:
         scale = [f"resources.cpus_per_worker={cpus}", f"resources.gpus_per_worker={gpus}"]
-        (one,) = load_study(str(tmp_path / "small.yaml"), scale).runs
+        (run,) = load_study(str(tmp_path / "small.yaml"), scale).runs
         folder = tmp_path / "trials" / label
-        made = replace(one, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
+        made = replace(run, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
         write_down(made)
         return made
 

@@ -72,7 +72,8 @@ def test_a_sample_is_the_same_in_whatever_batch_and_another_in_another_epoch_or_
     for other in ({"epoch": 1}, {"seed": 1}):
         changed = fetched(split(), *range(8), **other)["inputs"]
         assert not any(
-            np.array_equal(one, two) for one, two in zip(changed, whole["inputs"], strict=True)
+            np.array_equal(picture, former)
+            for picture, former in zip(changed, whole["inputs"], strict=True)
         )
 
 

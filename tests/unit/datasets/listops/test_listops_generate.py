@@ -118,6 +118,6 @@ def test_picking_rows():
 
 
 def test_streams_share_nothing():
-    one, other = (together([*different(SHAPE, stream, 200, 1, set())]) for stream in (0, 1))
-    assert one[0] != other[0]
-    assert one[1] != other[1]
+    first, second = (together([*different(SHAPE, stream, 200, 1, set())]) for stream in (0, 1))
+    assert first[0] != second[0]
+    assert first[1] != second[1]
