@@ -47,11 +47,11 @@ def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, mic
     by_rank = [
         _training_requests(plan, plan.batch(step), rank, world, micro) for rank in range(world)
     ]
-    assert len({len(one) for one in by_rank}) == 1
-    real = [one.indices for rank in by_rank for one in rank if one.real]
+    assert len({len(requests) for requests in by_rank}) == 1
+    real = [request.indices for rank in by_rank for request in rank if request.real]
     assert np.array_equal(np.concatenate(real), indices)
-    assert all(len(one.indices) for rank in by_rank for one in rank)
-    assert all(len(one.indices) <= micro for rank in by_rank for one in rank if micro)
+    assert all(len(request.indices) for rank in by_rank for request in rank)
+    assert all(len(request.indices) <= micro for rank in by_rank for request in rank if micro)
 
 
 def test_the_last_batch_of_an_epoch_is_kept():
@@ -71,8 +71,8 @@ def testshares_differ_by_one_at_most(size, world):
 @given(sizes, worlds, batches)
 def test_evaluation_sees_each_sample_once(size, world, batch_size):
     by_rank = [list(_evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
-    assert len({len(one) for one in by_rank}) == 1
-    seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
+    assert len({len(requests) for requests in by_rank}) == 1
+    seen = np.concatenate([request.indices for rank in by_rank for request in rank if request.real])
     assert np.array_equal(seen, np.arange(size))
 
 
@@ -83,7 +83,9 @@ def test_the_order_does_not_depend_on_the_number_of_ranks(world):
         ranks = [
             _training_requests(plan, plan.batch(step), rank, world, None) for rank in range(world)
         ]
-        joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
+        joined = np.concatenate(
+            [request.indices for rank in ranks for request in rank if request.real]
+        )
         assert np.array_equal(joined, plan.batch(step)[1])
 
 

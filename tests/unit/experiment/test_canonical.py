@@ -110,9 +110,9 @@ def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
     ],
 )
 def test_what_decides_them_is(loaded, base_text, override, keys):
-    one, other = experiment(loaded(base_text)), experiment(loaded(base_text, override))
-    assert digest(one) != digest(other)
-    assert differences(one, other) == keys
+    base, changed = experiment(loaded(base_text)), experiment(loaded(base_text, override))
+    assert digest(base) != digest(changed)
+    assert differences(base, changed) == keys
 
 
 def test_another_mixer_differs_in_all_its_parameters(loaded, base_text):

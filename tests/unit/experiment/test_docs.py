@@ -64,8 +64,8 @@ def test_the_files_load(tmp_path):
     (tmp_path / "exp.yaml").write_text(FILE)
     (tmp_path / "study.yaml").write_text(STUDY)
     commands = [
-        shlex.split(one)
-        for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)
+        shlex.split(command)
+        for command in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)
     ]
     assert len(commands) == 3
     for target, *overrides in commands:

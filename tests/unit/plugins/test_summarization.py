@@ -68,8 +68,8 @@ def scored(monkeypatch):
 
     def overlap(answers, references):
         rows = [
-            len({*one.split()} & {*other.split()}) / 10
-            for one, other in zip(answers, references, strict=True)
+            len({*answer.split()} & {*reference.split()}) / 10
+            for answer, reference in zip(answers, references, strict=True)
         ]
         return np.repeat(np.array(rows)[:, None], len(SCORES), 1)
 

@@ -173,7 +173,7 @@ def test_documents_are_paired_by_what_each_scored(factory):
 def test_documents_that_cannot_be_paired(factory, kept, facts, note: str):
     found = pair(factory, kept, **facts)
     assert found.basis == "seeds"
-    assert any(note in one for one in found.notes)
+    assert any(note in sentence for sentence in found.notes)
 
 
 def test_the_worst_reference_comes_first_where_less_is_better(factory):

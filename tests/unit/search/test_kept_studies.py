@@ -59,16 +59,16 @@ class History:
             trial(number, state=state, point=point, flops=1.0 + self.random.random(), **unknown)
         )
 
-    def is_over(self, one: Trial) -> bool:
-        return len(one.curves) == self.seeds and one.curve[-1].step == 100
+    def is_over(self, trial: Trial) -> bool:
+        return len(trial.curves) == self.seeds and trial.curve[-1].step == 100
 
-    def evaluate(self, one: Trial) -> Trial:
+    def evaluate(self, trial: Trial) -> Trial:
         """A trial after its next evaluation, which may be the first one of its next seed."""
-        curves = list(one.curves) or [()]
+        curves = list(trial.curves) or [()]
         if curves[-1] and curves[-1][-1].step == 100:
             curves.append(())
         curves[-1] = self._longer(curves[-1])
-        return self._put(replace(one, state="running", curves=tuple(curves)))
+        return self._put(replace(trial, state="running", curves=tuple(curves)))
 
     def _longer(self, curve: Curve) -> Curve:
         step = min(100, (curve[-1].step if curve else 0) + self.every)
@@ -79,13 +79,13 @@ class History:
         )
         return (*curve, Evaluation(step=step, value=value, loss=self.random.random()))
 
-    def end(self, one: Trial) -> None:
+    def end(self, trial: Trial) -> None:
         state = self.random.choice(["finished", "finished", "pruned", "failed"])
-        self._put(replace(one, state=state))
+        self._put(replace(trial, state=state))
 
-    def _put(self, one: Trial) -> Trial:
-        self.trials[one.number] = one
-        return one
+    def _put(self, trial: Trial) -> Trial:
+        self.trials[trial.number] = trial
+        return trial
 
     def read(self) -> list[Trial]:
         """As a reader of the folder gives them: one that ended is the same object each time."""

@@ -98,7 +98,9 @@ def test_the_nearest_width_is_found_with_few_models(target):
     width = nearest_width(target, count)
     assert len(asked) < 12
     assert abs(count(width) - target) == min(
-        abs(count(one) - target) for one in (width - 1, width, width + 1) if one > 0
+        abs(count(neighbour) - target)
+        for neighbour in (width - 1, width, width + 1)
+        if neighbour > 0
     )
 
 

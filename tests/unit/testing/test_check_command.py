@@ -113,26 +113,32 @@ def test_json_says_all_of_it(check):
     found = json.loads(out)
     assert code == 0
     assert {"subquad", "torch", "python"} <= set(found["environment"])
-    (one,) = found["mixers"]
-    assert one["plugin"]["distribution"] == "subquad"
-    assert len(one["plugin"]["sha256"]) == 64
-    assert (one["passed"], one["excluded"], one["failed"], one["not_proven"], one["holds"]) == (
+    (mixer,) = found["mixers"]
+    assert mixer["plugin"]["distribution"] == "subquad"
+    assert len(mixer["plugin"]["sha256"]) == 64
+    assert (
+        mixer["passed"],
+        mixer["excluded"],
+        mixer["failed"],
+        mixer["not_proven"],
+        mixer["holds"],
+    ) == (
         8,
         4,
         0,
         0,
         True,
     )
-    assert [(way["name"], way["causal"]) for way in one["subjects"]] == [
+    assert [(way["name"], way["causal"]) for way in mixer["subjects"]] == [
         ("default", False),
         ("default, causal", True),
         ("standard", False),
         ("standard, causal", True),
     ]
-    assert one["subjects"][0]["facts"]["complexity"] == "L^2"
-    details = {row["detail"] for row in one["outcomes"] if row["status"] == "excluded"}
+    assert mixer["subjects"][0]["facts"]["complexity"] == "L^2"
+    details = {row["detail"] for row in mixer["outcomes"] if row["status"] == "excluded"}
     assert details == {"by the user: no decoder here"}
-    assert all(row["seconds"] >= 0 for row in one["outcomes"])
+    assert all(row["seconds"] >= 0 for row in mixer["outcomes"])
 
 
 def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
@@ -230,7 +236,9 @@ def test_another_seed_gives_other_numbers(check):
         check("agf", "order=3", "--only", "precision-fp32", "--json", "--seed", seed)[1]
         for seed in "011"
     ]
-    first, other, same = (json.loads(one)["mixers"][0]["outcomes"][0]["figures"] for one in found)
+    first, other, same = (
+        json.loads(output)["mixers"][0]["outcomes"][0]["figures"] for output in found
+    )
     assert first != other == same
 
 

@@ -72,14 +72,14 @@ def test_a_run_ends_as_its_result_says(run_folder):
 
 def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
     study = tmp_path / "study"
-    one, two = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
+    first, second = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
     (study / "study.yaml").write_text("matrix: {}\n")
-    one.result("finished")
+    first.result("finished")
     assert mirror(study, final=False).end is None
     assert ending(study, final=True).status == "KILLED"
-    two.result("failed")
+    second.result("failed")
     assert ending(study).status == "FAILED"
-    two.result("finished")
+    second.result("finished")
     assert ending(study).status == "FINISHED"
     make_run(study / "cells" / "three")
     assert mirror(study, final=False).end is None
