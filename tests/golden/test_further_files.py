@@ -97,9 +97,9 @@ def test_what_is_no_golden_file_is_told_and_hides_no_other(folder):
     np.savez(folder / "strange.npz", x=np.ones(3), odd=np.ones(2))
     (folder / "broken.npz").write_bytes(b"no archive")
     known = ", ".join(sorted(KINDS))
-    with pytest.raises(UnknownFile) as told:
+    with pytest.raises(UnknownFile) as raised:
         kind_of(folder / "strange.npz")
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"{folder}/strange.npz: of no known kind, with the arrays odd, x; known are {known} "
         "(tests/support/golden_files.py says what each has)"
     )
@@ -134,8 +134,8 @@ def agf_layer() -> dict[str, Any]:
     ((out * weighting).sum() + 0.3 * ortho.sum()).backward()
     gradients = {f"grad_{name}": value.grad for name, value in given.items()}
     found = {"out64": out, "out32": out, "ortho64": ortho, "ortho32": ortho}
-    said = {"K": 2, "fixI": 0, "heads": 3, "poly": "legendre"}
-    return given | gradients | found | said | {"grad_w_weighting": weighting}
+    fields = {"K": 2, "fixI": 0, "heads": 3, "poly": "legendre"}
+    return given | gradients | found | fields | {"grad_w_weighting": weighting}
 
 
 AGF_SHAPES = {"x": (2, 10, 15), "theta": (3,)} | {

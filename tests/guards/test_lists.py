@@ -105,7 +105,7 @@ def test_what_a_recipe_has_otherwise_stands_there_by_name(
 def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
     """What is not stands on the page, with the reason."""
     (papers,) = published_tables()
-    told = [key for keys in papers_page.NOT_HELD.values() for key in keys]
+    unheld = [key for keys in papers_page.NOT_HELD.values() for key in keys]
     left = set[str]()
     for cell in (cell for name in recipes() for cell in papers_page.cells(name)):
         printed = cell.beside.published
@@ -116,7 +116,7 @@ def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
         for variant in rule.mixer[cell.mixer][printed.benchmark]:
             held |= {f"mixer.params.{key}" for key in variant}
         left |= {key for key in cell.leaves if decides_numbers(key)} - held
-    assert left == set(told)
+    assert left == set(unheld)
 
 
 def test_the_decoder_names_every_causal_mixer() -> None:

@@ -232,7 +232,7 @@ def test_a_refusal_is_one_line_and_nothing_is_made(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["train", vowels.name, "--local", *settings]) == 2
-    said = capsys.readouterr().err
-    assert f"train.bucket_batches: {message}" in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert f"train.bucket_batches: {message}" in errors
+    assert errors.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == [vowels.name]

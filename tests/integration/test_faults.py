@@ -80,9 +80,9 @@ def test_fp16_backs_off_without_calling_it_a_failure(ticket, monkeypatch):
     run = ticket("train.precision=fp16")
     assert run_here(run) == "finished"
     assert read_result(run.folder)["skipped_steps"] == 0
-    told = [record.text for record in read_records(run.folder) if record.kind == "event"]
-    assert len(told) > 3
-    assert told[0] == "step 1 skipped: fp16 overflow, the loss scale is halved"
+    events = [record.text for record in read_records(run.folder) if record.kind == "event"]
+    assert len(events) > 3
+    assert events[0] == "step 1 skipped: fp16 overflow, the loss scale is halved"
 
 
 def test_a_non_finite_loss_is_a_failure_in_fp16_too(ticket, poison):
@@ -167,13 +167,13 @@ def test_an_earlier_good_checkpoint_trains_the_best_one_again(ticket):
     (run.folder / "checkpoints" / "step-00000013" / "manifest.json").write_text("[" * 100_000)
     assert run_here(run) == "finished"
     assert read_result(run.folder)["test"] == result["test"]
-    told = [record.text for record in read_records(run.folder) if "passed over" in record.text]
+    events = [record.text for record in read_records(run.folder) if "passed over" in record.text]
     assert [
         step
         for step in (26, 25, 20, 15, 13, 10)
-        if any(f"step-{step:08d}" in text for text in told)
+        if any(f"step-{step:08d}" in text for text in events)
     ] == [13]
-    assert len(told) == 5, "each one whose best is the damaged one"
+    assert len(events) == 5, "each one whose best is the damaged one"
 
 
 def test_the_optimisers_file_of_the_best_checkpoint_is_not_needed_to_test_it(ticket):

@@ -57,33 +57,33 @@ class Folder:
 
     def begin(self) -> None:
         self.path.mkdir(parents=True)
-        said = {
+        fields = {
             "format": 1,
             "settings": SETTINGS,
             "experiment": {"name": "demo", "tracking": {"uri": None}},
         }
-        (self.path / SEARCH).write_text(yaml.safe_dump(said))
+        (self.path / SEARCH).write_text(yaml.safe_dump(fields))
 
     def trial(self, number: int, *, candidate: str = "agf", lr: float = 0.1) -> Path:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        told = {
+        fields = {
             "point": point,
             "settings": point | {"train.epochs": 2},
             "total_steps": 4,
             "flops_per_step": 50,
         }
         Trials(self.path, {}).write(
-            Trial(candidate=candidate, number=number, state="waiting", **told)
+            Trial(candidate=candidate, number=number, state="waiting", **fields)
         )
-        said = {
+        facts = {
             "name": "demo",
             "mixer": {"name": candidate},
             "dataset": {"name": "recall"},
             "train": {"lr": 9, "seed": 3},
         }
-        (folder / "experiment.yaml").write_text(yaml.safe_dump(said))
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(facts))
         (folder / ATTEMPTS).write_text("{}\n")
         return folder
 
@@ -157,7 +157,7 @@ def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
 
 def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any) -> None:
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
-    said = {
+    fields = {
         "status": status,
         "metric": "accuracy",
         "steps": 2,
@@ -166,7 +166,7 @@ def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any
         "best": best,
     }
     label = "a trial of a search: test not opened"
-    write_json(run / RESULT, {**said, "test": None, "protocol_label": label, **more})
+    write_json(run / RESULT, {**fields, "test": None, "protocol_label": label, **more})
 
 
 @pytest.fixture

@@ -118,8 +118,8 @@ def test_unreadable_pictures_are_counted_named_and_stop_a_run_above_the_limit(ex
     shard.write_bytes(content)
     arguments = ["train", str(experiment), "--local", "--root", str(experiment.parent)]
     assert main([*arguments, "train.max_bad=0.5", "train.epochs=1"]) == 0
-    told = capsys.readouterr()
-    assert f"train-00000.tar: {row['key'].decode()}" in told.out + told.err
+    printed = capsys.readouterr()
+    assert f"train-00000.tar: {row['key'].decode()}" in printed.out + printed.err
     assert main([*arguments, "train.max_bad=0.0"]) == 2
     assert "samples cannot be read" in capsys.readouterr().err
 

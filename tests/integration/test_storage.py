@@ -44,9 +44,9 @@ def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, faul
     address = f"{bucket.storage}/runs/small/{folder.name}"
     shutil.rmtree(here)
     assert main(["resume", address, "--local", "--root", str(there)]) == 0
-    told = capsys.readouterr()
-    assert f"are in {there / 'runs' / 'small' / folder.name}" in told.err
-    assert f"storage {address}" in told.out
+    printed = capsys.readouterr()
+    assert f"are in {there / 'runs' / 'small' / folder.name}" in printed.err
+    assert f"storage {address}" in printed.out
     undisturbed = Bucket("undisturbed", bucket.endpoint, bucket.client)
     bucket.client.create_bucket(Bucket=undisturbed.name)
     assert (

@@ -286,10 +286,10 @@ def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: s
         words = words_of(world, name, tried, make(world))
         before = world.state(given=True)
         with in_time(60):
-            said = call(*words)
+            outcome = call(*words)
         trains = usage_of(param, command) in reach.runs and "--dry-run" not in words
-        for fault in wrong(world, said, before, reach, trains=trains):
-            faults.append(f"{thing}: {fault}: {said.code} {said.err[:300]!r}")
+        for fault in wrong(world, outcome, before, reach, trains=trains):
+            faults.append(f"{thing}: {fault}: {outcome.code} {outcome.err[:300]!r}")
         if trains and thing == "mixer in a file" and not world.mark.exists():
             faults.append(f"{thing}: does not run, so that what does not run it shows nothing")
     assert not faults, "\n".join(faults)

@@ -147,9 +147,9 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
 
     slow.unlink()
     done = submit(*again[2:], "--json", **canaries)
-    told = json.loads(done.stdout)
-    assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
-    fetched = tmp_path / told["fetched"][0]
+    document = json.loads(done.stdout)
+    assert (document["status"], document["exit_code"]) == ("SUCCEEDED", 0)
+    fetched = tmp_path / document["fetched"][0]
     assert fetched == only_run(tmp_path)
     assert (fetched / "report.html").exists()
     results = {cell.name: read_result(cell) for cell in (fetched / "cells").iterdir()}

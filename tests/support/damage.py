@@ -156,8 +156,8 @@ def make_folders(root: Path, kinds: Sequence[str] = ("run", "study", "search")) 
         words, stopped = commands[name]
         for kind, step in {"finished": 0, "stopped": stopped}.items():
             with patch.object(faults, "point", _term_at(step)):
-                said = call(*words, "--local", "--jobs", "1", "--root", str(root / kind / name))
-            assert said.code == (143 if step else 0), said
+                outcome = call(*words, "--local", "--jobs", "1", "--root", str(root / kind / name))
+            assert outcome.code == (143 if step else 0), outcome
             (found[f"{kind} {name}"],) = (root / kind / name / "runs").glob("s*/2*")
     return found
 
@@ -192,8 +192,8 @@ class Judge:
         copy = self._copy()
         before = self._report(copy)[1]
         for words in self._commands(copy):
-            said = call(*words)
-            assert (said.code, said.faults()) == (0, []), said
+            outcome = call(*words)
+            assert (outcome.code, outcome.faults()) == (0, []), outcome
         self._believed = (before, self._report(copy)[1])
 
     def faults(self, name: Path, damage: str, seed: int) -> list[str]:
@@ -210,8 +210,8 @@ class Judge:
             return []
         found = self._wrong(copy, "before")
         for words in self._commands(copy):
-            said = call(*words)
-            found += [f"{words[0]}: {fault}: {said.err[-300:]}" for fault in said.faults()]
+            outcome = call(*words)
+            found += [f"{words[0]}: {fault}: {outcome.err[-300:]}" for fault in outcome.faults()]
         return found + self._wrong(copy, "after")
 
     def _copy(self) -> Path:
@@ -229,10 +229,10 @@ class Judge:
         """What `subquad report` says of a folder, and its numbers, times and paths aside; None
         where it refuses.
         """
-        said = call(
+        outcome = call(
             "report", str(folder), "--json", "--format", "csv", "--out", str(self._work / "out")
         )
-        return said, _plain(json.loads(said.out)) if said.code == 0 else None
+        return outcome, _plain(json.loads(outcome.out)) if outcome.code == 0 else None
 
     def _wrong(self, folder: Path, when: str) -> list[str]:
         said, values = self._report(folder)

@@ -376,10 +376,10 @@ def faults_of(row: Row, search: Path, folder: Path) -> Iterator[str]:
     for candidate in summary["candidates"]:
         label = candidate["label"]
         trials = sorted((search / "trials" / label).glob("[0-9]*"))
-        told = [read_json(path / "trial.json") or {} for path in trials]
+        documents = [read_json(path / "trial.json") or {} for path in trials]
         ran = [
             path
-            for path, line in zip(trials, told, strict=True)
+            for path, line in zip(trials, documents, strict=True)
             if line.get("state") != "infeasible"
         ]
         yield from _budget_faults(row, candidate, ran, spaces[label], len(trials))

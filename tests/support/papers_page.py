@@ -213,12 +213,12 @@ def _line(cell: Cell) -> str:
     deviation = f" ± {printed.std}" if printed.std else ""
     mixer = cell.run.experiment.mixer
     defaults = resolve("mixer", mixer.name).plugin.config().model_dump()
-    said = [
+    settings = [
         f"{key} {said_value(value)}"
         for key, value in mixer.params.items()
         if defaults.get(key, ...) != value
     ]
-    own = f"`{cell.mixer}`{' with ' if said else ''}{', '.join(said)}"
+    own = f"`{cell.mixer}`{' with ' if settings else ''}{', '.join(settings)}"
     cells = (
         own,
         printed.model,

@@ -197,13 +197,13 @@ def trained(world: World, call: Callable[..., Any]) -> None:
     more = ("--local", "--root", str(root))
     for name, mixer in {"plain": "identity", "run": "./x.py:Canary"}.items():
         experiment = world.experiment(mixer=mixer)
-        said = call("train", str(experiment), *more)
-        assert said.code == 0, said
+        outcome = call("train", str(experiment), *more)
+        assert outcome.code == 0, outcome
         (run,) = (root / "runs" / "small").glob("2*")
         shutil.move(run, world.store / name)
     search = ("--space", "optimizer", "--budget", "1-trials", "final.seeds=1")
-    said = call("tune", str(experiment), *search, *more)
-    assert said.code == 0, said
+    outcome = call("tune", str(experiment), *search, *more)
+    assert outcome.code == 0, outcome
     (found,) = (root / "runs" / "small-search").glob("2*")
     shutil.move(found, world.store / "search")
     shutil.rmtree(root)

@@ -65,8 +65,8 @@ def _small_machine(monkeypatch):
     )
     monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
     monkeypatch.setattr(calibrate, "CALIBRATED", TINY)
-    told = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
-    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: told)
+    fields = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
+    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: fields)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 

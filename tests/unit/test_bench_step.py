@@ -83,9 +83,9 @@ def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
 
 
 def test_phases_of_a_step_come_in_order(tmp_path):
-    seen = []
-    Steps(build_parts(tiny(tmp_path), Group()), seen.append).make()
-    assert seen == ["", *["forward", "backward"] * 3, "optimizer", "", ""]
+    phases = []
+    Steps(build_parts(tiny(tmp_path), Group()), phases.append).make()
+    assert phases == ["", *["forward", "backward"] * 3, "optimizer", "", ""]
 
 
 def test_siblings_by_seed_are_measured_once():

@@ -93,7 +93,7 @@ def test_names_on_the_command_line_come_back_as_text(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert main(words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err[:-1].isprintable()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err[:-1].isprintable()

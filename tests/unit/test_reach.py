@@ -28,8 +28,8 @@ def table() -> str:
     """What the page has to hold."""
     lines = [f"| command | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in COMMANDS:
-        told = [getattr(reach_of(name), column) for column in COLUMNS]
-        cells = ["–" if words == "nothing" else words for words in told]
+        texts = [getattr(reach_of(name), column) for column in COLUMNS]
+        cells = ["–" if words == "nothing" else words for words in texts]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -95,15 +95,15 @@ def found(swaps):
         }
         for params, score in swaps
     ]
-    told = {
+    fields = {
         "mixer": "cur",
         "protocol": "validation part of TRAIN",
         "samples": 1234,
         "metric": "accuracy",
     }
-    told["staying"] = ["mixers[0], softmax in layers 1"]
+    fields["staying"] = ["mixers[0], softmax in layers 1"]
     return {
-        **told,
+        **fields,
         "metrics": {"accuracy": {"unit": "%"}},
         "original": {"accuracy": 0.9},
         "swaps": rows,

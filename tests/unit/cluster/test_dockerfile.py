@@ -188,13 +188,13 @@ def test_the_image_s_environment_trains(built):
         "import json, ray, torch; print(json.dumps([ray.__version__, "
         "torch.__version__.split('+')[0]]))"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [python, "-c", versions], capture_output=True, text=True, check=True
     ).stdout
     pins = (built / "dist" / "constraints.txt").read_text().split()
     assert [
         f"{name}=={version}" in pins
-        for name, version in zip(("ray", "torch"), json.loads(said), strict=True)
+        for name, version in zip(("ray", "torch"), json.loads(output), strict=True)
     ] == [True] * 2
     command = [
         python.with_name("subquad"),

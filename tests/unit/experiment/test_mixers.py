@@ -192,8 +192,8 @@ def test_the_digest_knows_them(loaded, base_text):
     ],
 )
 def test_refused_entries(refused, base_text, entries, message):
-    said = refused(with_mixers(base_text, *entries))
-    assert message in said
+    errors = refused(with_mixers(base_text, *entries))
+    assert message in errors
 
 
 @pytest.mark.parametrize(

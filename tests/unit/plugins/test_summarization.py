@@ -235,7 +235,7 @@ def test_rouge_is_that_of_rouge_score():
     for row, answer, reference in zip(found, answers, references, strict=True):
         scores = scorer.score(target=reference, prediction=answer)
         parts = {"_precision": "precision", "_recall": "recall", "": "fmeasure"}
-        said = [getattr(scores[name], part) for name in ROUGE for part in parts.values()]
-        assert row.tolist() == said
+        expected = [getattr(scores[name], part) for name in ROUGE for part in parts.values()]
+        assert row.tolist() == expected
         assert tuple(name + part for name in ROUGE for part in parts) == SCORES
     assert rouge([], []).shape == (0, 9)

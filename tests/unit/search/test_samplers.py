@@ -278,8 +278,8 @@ def test_names_that_are_none(option, name, said):
 
 
 def test_a_grid_over_a_continuous_dimension():
-    said = r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice or int"
-    with pytest.raises(ConfigError, match=said):
+    message = r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice or int"
+    with pytest.raises(ConfigError, match=message):
         Sampler("grid", MIXED, ACCURACY, 0)
 
 

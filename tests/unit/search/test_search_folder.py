@@ -17,14 +17,14 @@ GOALS = {"agf": Goal("accuracy", "max")}
 
 
 def begun(root, number, **more):
-    told = {
+    fields = {
         "point": {"train.lr": 0.1},
         "settings": {"train.lr": 0.1},
         "total_steps": 40,
         "flops_per_step": 1000,
     }
     Trials(root, GOALS).write(
-        Trial(candidate="agf", number=number, state="waiting", **told, **more)
+        Trial(candidate="agf", number=number, state="waiting", **fields, **more)
     )
     return trial_folder(root, "agf", number)
 

@@ -166,7 +166,7 @@ def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason
 
     with pytest.raises(
         ConfigError, match=r"^space space: none of 1,000 random points keeps its const.* \(less: "
-    ) as told:
+    ) as raised:
         draw_all()
     assert drawn, "seed 1 has points before it runs out of them"
     source = driver(ready, tmp_path)
@@ -174,5 +174,5 @@ def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason
         end(source.next(), "finished", 39)
         assert ready.search.trials(tmp_path).of("small")[-1].point == point
     assert source.next() is None
-    assert source.over == {"small": str(told.value)}
+    assert source.over == {"small": str(raised.value)}
     assert len(ready.search.trials(tmp_path).of("small")) == len(drawn)

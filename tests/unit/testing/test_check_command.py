@@ -341,8 +341,8 @@ def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):
 def test_a_terminal_shows_each_check_as_it_ends(check, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     _, _, err = check("identity", *FEW)
-    told = [line.rpartition(" ")[0].rpartition(" ")[0] for line in lines(err)]
-    assert told == [
+    texts = [line.rpartition(" ")[0].rpartition(" ")[0] for line in lines(err)]
+    assert texts == [
         "identity: default, causal: shapes: ok",
         "identity: default, causal: padding-content: ok",
         "identity: default, causal: cross: -",

@@ -87,8 +87,8 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
 
 def test_commit_and_plugins_become_tags(run_folder):
     plugin = {"kind": "mixer", "distribution": "subquad", "version": "1"}
-    said = {"git": {"commit": "abc", "dirty": True}, "plugins": [plugin]}
-    write_json(run_folder.path / "environment.json", said)
+    fields = {"git": {"commit": "abc", "dirty": True}, "plugins": [plugin]}
+    write_json(run_folder.path / "environment.json", fields)
     assert ending(run_folder.path, final=True).tags == {
         "mlflow.source.git.commit": "abc",
         "git.dirty": "True",

@@ -20,13 +20,13 @@ from subquad.tracking.state import Upload, summarise
 @contextmanager
 def answering(reply: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
     """A server that gives one answer, or none; yields its address and what it was asked."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
-                asked.append(connection.recv(65536))
+                requests.append(connection.recv(65536))
                 if reply is not None:
                     connection.sendall(reply)
                 else:
@@ -34,7 +34,7 @@ def answering(reply: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        yield f"127.0.0.1:{server.getsockname()[1]}", requests
         thread.join()
 
 
@@ -100,6 +100,6 @@ def test_a_server_that_is_dead_is_told_when_the_run_starts(tmp_path, capsys, mon
         uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     open_publisher(Tracking(uri=uri), tmp_path, name="any")
-    told = capsys.readouterr().err
-    assert told.startswith(f"MLflow does not answer: {uri}: no answer (")
-    assert told.endswith("; the run goes on, `subquad sync` sends it later\n")
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"MLflow does not answer: {uri}: no answer (")
+    assert errors.endswith("; the run goes on, `subquad sync` sends it later\n")
