@@ -159,10 +159,10 @@ def bucket(
     """An empty bucket, which this process's environment leads to."""
     import s3fs
 
-    endpoint, client, asked, numbers = s3_server
-    found = Bucket(f"bucket-{next(numbers)}", endpoint, client, asked)
+    endpoint, client, requests, numbers = s3_server
+    found = Bucket(f"bucket-{next(numbers)}", endpoint, client, requests)
     client.create_bucket(Bucket=found.name)
-    asked.clear()
+    requests.clear()
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()  # it remembers the address of its server

@@ -248,12 +248,12 @@ def test_files_of_any_name_and_size_are_read_by_a_test(folder):
         arrays = {name: np.asarray(plain(value)) for name, value in make().items()}
         np.savez(folder / f"drawn_{make.__name__}.npz", **arrays)
     np.savez(folder / "drawn_odd.npz", odd=np.ones(3))
-    said = pytest_said("-k", "drawn_", "-rA")
-    failed = [line for line in said if line.startswith(("FAILED", "ERROR"))]
+    lines = pytest_said("-k", "drawn_", "-rA")
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     assert [line.split("[")[1].split("]")[0] for line in failed] == ["drawn_odd"]
     for make in MADE:
         name = f"drawn_{make.__name__}"
-        passed = [line for line in said if line.startswith("PASSED") and name in line]
+        passed = [line for line in lines if line.startswith("PASSED") and name in line]
         assert len(passed) >= 2, f"no test has compared {name}"
 
 

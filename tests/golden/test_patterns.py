@@ -45,9 +45,11 @@ def test_windows_are_those_of_the_files_masks(name):
         length, reach = len(golden[key]), int(width)
         # of an even width, that code reaches one further to the right
         window = Window((reach - 1) // 2, reach // 2)
-        seen = torch.tensor([list(map(int, tokens))]) if tokens else None
+        global_tokens = torch.tensor([list(map(int, tokens))]) if tokens else None
         nothing, one_hot = torch.zeros(1, 1, length, 4), torch.eye(length)[None, None]
-        allowed = windowed_attention(nothing, nothing, one_hot, window, by_all=seen)[0, 0] > 0
+        allowed = (
+            windowed_attention(nothing, nothing, one_hot, window, by_all=global_tokens)[0, 0] > 0
+        )
         # global queries are the mixer's
         rows = [token for token in range(length) if str(token) not in tokens]
         assert torch.equal(allowed[rows], golden[key][rows].bool())

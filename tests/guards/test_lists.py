@@ -158,15 +158,17 @@ def rows_of(text: str) -> Iterator[tuple[str, str]]:
         for line in table.splitlines()[2:]:
             names, default = (cell.strip() for cell in line.split("|")[1:3])
             found = quoted(names)
-            said = default.split(", ") if len(found) > 1 else [default]
-            yield from zip(found, said if len(said) > 1 else len(found) * said, strict=True)
+            defaults = default.split(", ") if len(found) > 1 else [default]
+            yield from zip(
+                found, defaults if len(defaults) > 1 else len(found) * defaults, strict=True
+            )
 
 
-def is_default(said: str, default: Any) -> bool:
+def is_default(cell: str, default: Any) -> bool:
     """Whether a cell says a default; one in words stands for null, an empty one says nothing."""
-    if default is PydanticUndefined or not said:
-        return said in ("", "–", "required")
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", said.strip("`"))
+    if default is PydanticUndefined or not cell:
+        return cell in ("", "–", "required")
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", cell.strip("`"))
     if re.fullmatch(r"\d+/\d+", plain):
         return float(Fraction(plain)) == default
     value = yaml.safe_load(plain)

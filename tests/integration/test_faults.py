@@ -362,9 +362,11 @@ def test_a_rank_that_ends_ends_the_others_and_the_run_goes_on_by_itself(
     arguments = ["train", str(small), "--local", "--root", str(tmp_path), "resources.workers=2"]
     done = cli(arguments, tmp_path, fault=f"{fault}@step:9:{tmp_path / 'fired'}")
     assert done.stderr == ""
-    told = cause.replace("0", "[01]")
-    assert re.search(rf"started again by itself at step \d+ \(attempt 2\): .*{told}", done.stdout)
-    assert re.search(told, events(only_run(tmp_path))[0])
+    pattern = cause.replace("0", "[01]")
+    assert re.search(
+        rf"started again by itself at step \d+ \(attempt 2\): .*{pattern}", done.stdout
+    )
+    assert re.search(pattern, events(only_run(tmp_path))[0])
     result = read_result(only_run(tmp_path))
     assert result["status"] == "finished"
     assert result["attempts"] == 2

@@ -69,14 +69,14 @@ def with_sums(folder: Path) -> Iterator[Path]:
 def wrong_words(folder: Path, name: Path, kind: str, seed: int) -> list[str]:
     """What verify and report should have said of one damage, and did not."""
     damage(folder / name, kind, random.Random(seed))
-    verified, (said, row) = call("verify", str(folder)), reported(folder)
+    verified, (outcome, row) = call("verify", str(folder)), reported(folder)
     found = [f"verify: {fault}" for fault in verified.faults()]
-    found += [f"report: {fault}" for fault in said.faults()]
+    found += [f"report: {fault}" for fault in outcome.faults()]
     if name.name == "result.json" and kind == "removed":
         return found if "unfinished" in row else [*found, f"report: {row}"]
     if verified.code == 0 or "WRONG" not in verified.out:
         found.append(f"verify passes it: {verified.out}{verified.err}")
-    if said.code == 0 and "not verified" not in row and "damaged" not in row:
+    if outcome.code == 0 and "not verified" not in row and "damaged" not in row:
         found.append(f"report passes it: {row}")
     return found
 
@@ -117,8 +117,8 @@ def test_report_and_verify_say_the_same_of_files(copy):
         damage(copy / name, "cut", random.Random(1))
     faults = look(copy).faults
     assert len(faults) == 3
-    said, (_, row) = call("verify", str(copy)), reported(copy)
-    assert all(f"WRONG: {fault}" in said.out for fault in faults)
+    outcome, (_, row) = call("verify", str(copy)), reported(copy)
+    assert all(f"WRONG: {fault}" in outcome.out for fault in faults)
     assert all(fault in row for fault in faults)
 
 

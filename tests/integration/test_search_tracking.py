@@ -278,10 +278,10 @@ def test_each_way_to_end_is_told(search: Folder):
     search.refused(4, "order: too large")
     deliver(search)
     found = {name: run for name, run in runs_by_name(search).items() if name != PARENT}
-    told = {
+    states = {
         name: (run.info.status, run.data.tags.get("subquad.status")) for name, run in found.items()
     }
-    assert told == {
+    assert states == {
         "agf-00000": ("FINISHED", "finished"),
         "agf-00001": ("FINISHED", "pruned"),
         "agf-00002": ("FAILED", "failed"),

@@ -264,10 +264,10 @@ def test_data_and_first_weights_come_from_a_store(bucket, small, tmp_path, monke
     assert started["missing"] == []
     shutil.rmtree(tmp_path / "runs")
     capsys.readouterr()
-    for path, said in (
+    for path, message in (
         ("ftp://host/x", "ftp:// is not supported"),
         (f"{bucket.storage}/none", "there is no such file"),
     ):
         assert main([*arguments[:-1], data.replace(f"{bucket.storage}/listops", path)]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

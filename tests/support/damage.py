@@ -235,8 +235,8 @@ class Judge:
         return outcome, _plain(json.loads(outcome.out)) if outcome.code == 0 else None
 
     def _wrong(self, folder: Path, when: str) -> list[str]:
-        said, values = self._report(folder)
-        found = [f"report {when}: {fault}: {said.err[-300:]}" for fault in said.faults()]
+        outcome, values = self._report(folder)
+        found = [f"report {when}: {fault}: {outcome.err[-300:]}" for fault in outcome.faults()]
         if values is not None and values not in self._believed and not _is_marked(values):
             found.append(
                 f"{when}: numbers that are neither right nor marked: "

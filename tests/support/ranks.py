@@ -131,12 +131,12 @@ def _serve(pipe: Connection, environment: dict[str, str]) -> None:
             importlib.import_module(name)
     while True:
         try:
-            asked = pipe.recv()
+            request = pipe.recv()
         except EOFError:
             return
-        if asked is None:
+        if request is None:
             return
-        pipe.send(_together(*asked))
+        pipe.send(_together(*request))
 
 
 def _together(

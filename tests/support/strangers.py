@@ -402,9 +402,9 @@ def _long(found: dict[str, Any]) -> None:
 
 
 def _up(found: dict[str, Any]) -> None:
-    told = found["files"].pop("plan.json", None)
-    found["files"]["../../../../home/.bashrc"] = told
-    found["files"]["/etc/passwd"] = told
+    entry = found["files"].pop("plan.json", None)
+    found["files"]["../../../../home/.bashrc"] = entry
+    found["files"]["/etc/passwd"] = entry
     found["name"] = found["label"] = "../../../../x"
 
 

@@ -146,9 +146,9 @@ def test_speed_and_memory_are_also_given_over_a_row_of_the_protocol(tmp_path, ca
         for speed in found["speeds"]
     }
     assert {row["mixer"] for row in found["over"]} == {"torch attention", "fourier"}
-    for told in found["over"]:
-        base, this = own[row, told["length"]], own[told["mixer"], told["length"]]
-        assert (told["speed"], told["memory"]) == (base[0] / this[0], this[1] / base[1])
+    for ratio in found["over"]:
+        base, this = own[row, ratio["length"]], own[ratio["mixer"], ratio["length"]]
+        assert (ratio["speed"], ratio["memory"]) == (base[0] / this[0], this[1] / base[1])
     file.write_text("mixers: [agf]\nover: agff\n")
     with pytest.raises(ConfigError, match=r"over: agff is none of the mixers; did you mean 'agf'"):
         Protocol.read(str(file))

@@ -48,9 +48,9 @@ def unsafe_calls(path: Path) -> list[str]:
     found = list[str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTS and node.args:
-            said = ast.unparse(node.args[0])
-            if not is_safe(node.args[0]) and said not in HELD:
-                found.append(f"{path.relative_to(PIPELINE)}:{node.lineno}: {said}")
+            printed = ast.unparse(node.args[0])
+            if not is_safe(node.args[0]) and printed not in HELD:
+                found.append(f"{path.relative_to(PIPELINE)}:{node.lineno}: {printed}")
     return found
 
 

@@ -49,8 +49,8 @@ def test_what_a_declaration_names_is_an_argument_or_option(name):
         if isinstance(param, click.Argument):
             usage = param.make_metavar(click.Context(command))
             given.update(re.findall("[A-Z]+", usage))
-    told = " ".join(getattr(reach, column) for column in COLUMNS)
-    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", told))
+    text = " ".join(getattr(reach, column) for column in COLUMNS)
+    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", text))
     assert named <= given | {"--dry-run"}
 
 

@@ -192,7 +192,7 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
         [*both[:4], "--plugin", same[0]], capsys
     )
     here = f"here is Python {sys.version_info.major}.{sys.version_info.minor}"
-    for tag, python, said in (
+    for tag, python, message in (
         ("cp39-cp39-manylinux_2_17_x86_64", ">=3.9", "sent-mean 1.0: is a wheel for cp39-cp39-"),
         ("cp311-cp311-win_amd64", ">=3.9", "is a wheel for cp311-cp311-win_amd64"),
         ("py3-none-any", "<3.9", "sent-mean 1.0: needs Python <3.9"),
@@ -201,18 +201,18 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
             ["train", "small.yaml", "--plugin", str(wheel(tmp_path, tag=tag, python=python))],
             capsys,
         )
-        assert said in found
+        assert message in found
         assert here in found
     assert "--root runs: must be a whole path" in refused(
         ["train", "small.yaml", "--root", "runs"], capsys
     )
     Path("no.whl").write_bytes(b"PK")
-    for name, said in (
+    for name, message in (
         ("no.whl", "not a wheel"),
         ("gone.whl", "no such file"),
         ("nobody", "not installed here"),
     ):
-        assert said in refused(["train", "small.yaml", "--plugin", name], capsys)
+        assert message in refused(["train", "small.yaml", "--plugin", name], capsys)
     assert cluster.words == []
 
 
@@ -420,9 +420,9 @@ def test_an_address_is_used_only_where_that_is_safe(dashboard, tmp_path, monkeyp
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert jobs._credentials(dashboard.url, insecure=False) == headers
     monkeypatch.setattr(jobs, "_is_loopback", lambda host: False)
-    asked = len(dashboard.asked)
+    before = len(dashboard.asked)
     assert "the token would go over the network in clear" in problem(dashboard.url)
-    assert dashboard.asked[asked:] == [None]
+    assert dashboard.asked[before:] == [None]
     assert jobs._credentials(dashboard.url, insecure=True) == headers
     dashboard.wants = None
     assert "asks for no token: whoever reaches it can run code there" in problem(dashboard.url)

@@ -72,8 +72,8 @@ def test_errors_are_those_of_evaluation():
 
 
 def test_all_combinations_of_what_has_an_effect():
-    asked = {"selection": ["step", "abs"], "force_class": ["always", "never"], "num_indices": 4}
-    assert combinations(resolve("mixer", "cur").plugin.config, asked) == [
+    choices = {"selection": ["step", "abs"], "force_class": ["always", "never"], "num_indices": 4}
+    assert combinations(resolve("mixer", "cur").plugin.config, choices) == [
         {"selection": "step", "num_indices": 4},
         {"selection": "abs", "force_class": "always", "num_indices": 4},
         {"selection": "abs", "force_class": "never", "num_indices": 4},

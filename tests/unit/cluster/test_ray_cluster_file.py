@@ -122,8 +122,8 @@ def test_a_job_with_eight_gpus_gets_one_node_where_it_is_switched_on(allowed, no
         scheduler._default_utilization_scorer,
         node_availability_summary=tracker.NodeAvailabilitySummary({}),
     )
-    asked = [{"CPU": 1, "GPU": 1}] * 8
-    found, rest = scheduler.get_nodes_for(types, {}, "head", config["max_workers"], asked, scored)
+    demands = [{"CPU": 1, "GPU": 1}] * 8
+    found, rest = scheduler.get_nodes_for(types, {}, "head", config["max_workers"], demands, scored)
     assert (dict(found), len(rest)) == (nodes, left)
 
 
@@ -167,10 +167,10 @@ def test_the_setup_of_a_shell_is_written_once(tmp_path):
         subprocess.run(
             ["bash", "-c", line], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True
         )
-    said = subprocess.run(
+    shell = subprocess.run(
         ["bash", "-c", ". ~/.bashrc; echo $PATH $RAY_AUTH_MODE"],
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )
-    assert said.stdout == f"{tmp_path}/subquad-env/bin:/usr/bin:/bin token\n"
+    assert shell.stdout == f"{tmp_path}/subquad-env/bin:/usr/bin:/bin token\n"

@@ -33,7 +33,7 @@ def pods(spec: dict) -> list[dict]:
 
 
 def test_a_job_with_gpus(capsys):
-    asked = (
+    overrides = (
         "resources.workers=4",
         "resources.gpus_per_worker=1",
         "resources.cpus_per_worker=6",
@@ -42,7 +42,7 @@ def test_a_job_with_gpus(capsys):
     found = rendered(
         capsys,
         "quickstart",
-        *asked,
+        *overrides,
         "--workers-per-node",
         "2",
         "--memory",

@@ -118,10 +118,12 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
         assert len({pass_.length for pass_ in passes}) == 1
         assert max(max(known[pass_.indices]) for pass_ in passes) == passes[0].length
         assert all(len(pass_.indices) <= batch_size for pass_ in passes)
-    asked = np.array([request.length for request in by_rank[0]])
-    assert (np.diff(asked) <= 0).all()
-    seen = np.concatenate([request.indices for rank in by_rank for request in rank if request.real])
-    assert sorted(seen) == list(range(len(lengths)))
+    longest = np.array([request.length for request in by_rank[0]])
+    assert (np.diff(longest) <= 0).all()
+    samples = np.concatenate(
+        [request.indices for rank in by_rank for request in rank if request.real]
+    )
+    assert sorted(samples) == list(range(len(lengths)))
 
 
 def test_without_buckets_nothing_is_trimmed():

@@ -22,8 +22,8 @@ def test_an_epoch_is_a_permutation_and_a_pure_function(size, seed, epoch):
 
 
 def test_a_batch_larger_than_the_split_is_told():
-    told = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
-    assert told == [
+    notes = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
+    assert notes == [
         "train.batch_size: 16 asked, but there are 12 training samples, so no batch is larger"
     ]
     assert Permutation(16, PlanSettings(16, 0, epochs=1)).notes() == []
@@ -72,8 +72,10 @@ def testshares_differ_by_one_at_most(size, world):
 def test_evaluation_sees_each_sample_once(size, world, batch_size):
     by_rank = [list(_evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
     assert len({len(requests) for requests in by_rank}) == 1
-    seen = np.concatenate([request.indices for rank in by_rank for request in rank if request.real])
-    assert np.array_equal(seen, np.arange(size))
+    samples = np.concatenate(
+        [request.indices for rank in by_rank for request in rank if request.real]
+    )
+    assert np.array_equal(samples, np.arange(size))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

@@ -53,10 +53,10 @@ def test_each_sample_comes_once_an_epoch(kind, count, batch_size, seed):
 @pytest.mark.parametrize("kind", KINDS)
 @given(count=st.integers(1, 150), step=st.integers(0, 60))
 def test_a_step_does_not_depend_on_the_steps_before_it(kind, count, step):
-    walked, asked = make(kind, count), make(kind, count)
+    walked, direct = make(kind, count), make(kind, count)
     for before in range(step):
         walked.batch(before)
-    (epoch, indices), (other, others) = walked.batch(step), asked.batch(step)
+    (epoch, indices), (other, others) = walked.batch(step), direct.batch(step)
     assert (epoch, indices.tolist()) == (other, others.tolist())
 
 

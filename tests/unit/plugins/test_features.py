@@ -35,8 +35,8 @@ def pairs(
     """The definition: weights of all pairs of a query and a key, (B, H, L, L), and their
     weighted mean of v.
     """
-    seen = keep[:, None, None, :].expand_as(weights)
-    weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
+    allowed = keep[:, None, None, :].expand_as(weights)
+    weights = torch.where(allowed.tril() if causal else allowed, weights, 0.0)
     return weights @ v / (weights.sum(-1, keepdim=True) + eps)
 
 

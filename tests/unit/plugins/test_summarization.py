@@ -158,7 +158,7 @@ def test_degenerate_texts_are_remarked(texts: list[list[int]], reasons: list[str
     remarks = Summarization(Config(), spec()).remarks(kept_of(texts, TARGETS))
     found = [reason for remark in remarks for reason in remark.split("; ")]
     assert len(found) == len(reasons)
-    assert all(reason in told for told, reason in zip(found, reasons, strict=True))
+    assert all(reason in part for part, reason in zip(found, reasons, strict=True))
 
 
 def test_one_document_alone_is_not_the_same_as_others():

@@ -27,8 +27,8 @@ def report(factory) -> Report:
     study = factory.study()
     for mixer, answer in {"agf": "a good summary", "cur": HOSTILE}.items():
         for seed in range(2):
-            told = written(("the target\none", f"{answer} {seed}"), ("the second", ""))
-            factory.cell(study, mixer=mixer, seed=seed, **told)
+            files = written(("the target\none", f"{answer} {seed}"), ("the second", ""))
+            factory.cell(study, mixer=mixer, seed=seed, **files)
     return read_report([study])
 
 

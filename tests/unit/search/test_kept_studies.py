@@ -132,12 +132,12 @@ def verdict_made_anew(
     ]
     pruned = False
     for other in [*others, trial]:
-        asked = study.ask()
+        optuna_trial = study.ask()
         for evaluation in other.curves[seed]:
-            asked.report(evaluation.value, evaluation.step)  # of 100 steps
-            pruned = asked.should_prune()
+            optuna_trial.report(evaluation.value, evaluation.step)  # of 100 steps
+            pruned = optuna_trial.should_prune()
         if other.state == "finished":
-            study.tell(asked, 0.0)
+            study.tell(optuna_trial, 0.0)
     return pruned
 
 
@@ -157,7 +157,7 @@ def verdict_made_anew(
 def test_points(name, space, seed, goal):
     kept = Sampler(name, space, goal, seed)
     history = History(Random(seed))
-    asked = 0
+    suggested = 0
     for event in history.events(40 if name == "gp" else 80):
         if event is not None:
             continue
@@ -167,8 +167,8 @@ def test_points(name, space, seed, goal):
         if point is None:
             break
         history.begin(point)
-        asked += 1
-    assert asked > 8
+        suggested += 1
+    assert suggested > 8
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

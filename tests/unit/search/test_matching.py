@@ -89,14 +89,14 @@ def test_evaluations_of_a_run(train, count):
 
 @pytest.mark.parametrize("target", [500, 1000, 12_345, 1_000_000])
 def test_the_nearest_width_is_found_with_few_models(target):
-    asked = set()
+    widths = set()
 
     def count(width):
-        asked.add(width)
+        widths.add(width)
         return 100 + 13 * width
 
     width = nearest_width(target, count)
-    assert len(asked) < 12
+    assert len(widths) < 12
     assert abs(count(width) - target) == min(
         abs(count(neighbour) - target)
         for neighbour in (width - 1, width, width + 1)

@@ -257,11 +257,11 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     over.
     """
     monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "softmax", "fourier"])
-    certify, asked = subquad.testing.certify, []
+    certify, checked = subquad.testing.certify, []
 
     def counted(name, *arguments, **options):
-        asked.append(name)
-        if len(asked) == 3:
+        checked.append(name)
+        if len(checked) == 3:
             signal.raise_signal(signal.SIGTERM)
         return certify(name, *arguments, **options)
 
@@ -276,7 +276,7 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     cut.write_text(out[: out.rindex('"outcomes"')])
     code, out, err = check(*words, "--resume", str(cut))
     whole = json.loads(out)
-    assert (code, asked[3:], whole["complete"]) == (0, ["softmax", "fourier"], True)
+    assert (code, checked[3:], whole["complete"]) == (0, ["softmax", "fourier"], True)
     assert whole["mixers"][0] == stopped["mixers"][0]
     assert len(whole["mixers"]) == 3
     assert check(*words, "--seed", "1", "--resume", str(cut))[0] == 2
@@ -294,15 +294,15 @@ def test_a_mixer_whose_code_has_changed_is_checked_again(check, monkeypatch, tmp
         code.code_digest(resolve("mixer", "softmax")), "of other code"
     )
     before.write_text(kept)
-    certify, asked = subquad.testing.certify, []
+    certify, checked = subquad.testing.certify, []
 
     def counted(name, *arguments, **options):
-        asked.append(name)
+        checked.append(name)
         return certify(name, *arguments, **options)
 
     monkeypatch.setattr("subquad.testing.certify", counted)
     assert check(*words, "--resume", str(before))[0] == 0
-    assert asked == ["softmax"]
+    assert checked == ["softmax"]
 
 
 def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):

@@ -56,12 +56,18 @@ def test_test_metrics_and_costs_are_the_last_ones(run_folder):
 def test_a_run_ends_as_its_result_says(run_folder):
     assert mirror(run_folder.path, final=False).end is None
     assert ending(run_folder.path, final=True).status == "KILLED"
-    for said, status in {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}.items():
-        run_folder.result(said, reason="loss inf at https://u:p@h/x" if said == "failed" else None)
+    for outcome, status in {
+        "finished": "FINISHED",
+        "failed": "FAILED",
+        "stopped": "KILLED",
+    }.items():
+        run_folder.result(
+            outcome, reason="loss inf at https://u:p@h/x" if outcome == "failed" else None
+        )
         end = ending(run_folder.path)
         assert (end.status, end.tags["subquad.status"], end.tags["subquad.protocol"]) == (
             status,
-            said,
+            outcome,
             "honest",
         )
     run_folder.result("failed", reason="see https://u:p@h/x")

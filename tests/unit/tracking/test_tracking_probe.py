@@ -46,11 +46,11 @@ def reply(status: str) -> bytes:
     "status", ["200 OK", "401 Unauthorized", "404 Not Found", "500 Internal Server Error"]
 )
 def test_any_answer_is_a_sign_of_life_and_no_password_is_sent(status: str):
-    with answering(reply(status)) as (host, asked):
+    with answering(reply(status)) as (host, requests):
         check_server(f"http://me:hunter2@{host}/prefix/")
-    assert asked[0].startswith(b"GET /prefix/health HTTP/1.1\r\n")
-    assert b"hunter2" not in asked[0]
-    assert b"Authorization" not in asked[0]
+    assert requests[0].startswith(b"GET /prefix/health HTTP/1.1\r\n")
+    assert b"hunter2" not in requests[0]
+    assert b"Authorization" not in requests[0]
 
 
 def test_a_proxy_that_says_the_server_is_gone_is_believed():

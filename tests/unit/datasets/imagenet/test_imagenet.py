@@ -390,9 +390,11 @@ def test_a_file_of_names_that_is_none_is_not_passed_over(folder, tmp_path):
         (home / path.name).symlink_to(path)
     assert opened(home).files_read() == ("classes.txt: 3 names",)
     (home / "classes.txt").unlink()
-    told = opened(home)
-    assert told.files_read() == ("classes.txt: not there, so classes are called by their numbers",)
-    assert told.describe().class_names == ("0", "1", "2")
+    dataset = opened(home)
+    assert dataset.files_read() == (
+        "classes.txt: not there, so classes are called by their numbers",
+    )
+    assert dataset.describe().class_names == ("0", "1", "2")
     (home / "classes.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"classes\.txt: is a link that leads nowhere"):
         opened(home).describe()

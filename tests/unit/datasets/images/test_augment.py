@@ -106,8 +106,8 @@ def test_without_crop_and_flip_training_sees_what_evaluation_sees():
     )
     square = pixels(3, 24, 24)
     with randomness_kept():
-        seen, wanted = training(config)(square), evaluation(config)(square)
-    assert np.abs(seen.astype(int) - wanted).max() <= 1  # torch and Pillow round apart
+        found, wanted = training(config)(square), evaluation(config)(square)
+    assert np.abs(found.astype(int) - wanted).max() <= 1  # torch and Pillow round apart
 
 
 def test_a_training_crop_is_the_one_that_timm_draws():
