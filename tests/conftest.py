@@ -134,11 +134,11 @@ def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
     boto3 = pytest.importorskip("boto3")
     from moto.server import ThreadedMotoServer
 
-    asked: list[str] = []
+    requests: list[str] = []
     log = logging.getLogger("werkzeug")
     log.setLevel(logging.INFO)
     log.propagate = False
-    log.addHandler(Asked(asked))
+    log.addHandler(Asked(requests))
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -148,7 +148,7 @@ def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
         "aws_secret_access_key": "test",
         "region_name": "us-east-1",
     }
-    yield endpoint, boto3.client("s3", endpoint_url=endpoint, **keys), asked, itertools.count(1)
+    yield endpoint, boto3.client("s3", endpoint_url=endpoint, **keys), requests, itertools.count(1)
     server.stop()
 
 
@@ -159,10 +159,10 @@ def bucket(
     """An empty bucket, which this process's environment leads to."""
     import s3fs
 
-    endpoint, client, asked, numbers = s3_server
-    found = Bucket(f"bucket-{next(numbers)}", endpoint, client, asked)
+    endpoint, client, requests, numbers = s3_server
+    found = Bucket(f"bucket-{next(numbers)}", endpoint, client, requests)
     client.create_bucket(Bucket=found.name)
-    asked.clear()
+    requests.clear()
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()  # it remembers the address of its server

@@ -215,10 +215,10 @@ def without_effect(plugin: Resolved, seed: int, site: Site = SITE) -> list[str]:
             ]
             order = random.permutation(len(values)).tolist()
             others = [accepted(plugin, {**params, name: values[place]}, site) for place in order]
-            told = (
+            differences = (
                 differ(plugin, config, other, site) for other in others[:TRIED] if other is not None
             )
-            answers = [answer for answer in told if answer is not None]
+            answers = [answer for answer in differences if answer is not None]
             if answers and not any(answers) and (plugin.found.name, name) not in EXPLAINED:
                 found.append(f"{name} at {params}")
     return found

@@ -20,7 +20,9 @@ from subquad_plugins.m2.mixer import M2
 def network(golden: dict[str, Tensor], theirs: str, ours: str) -> dict[str, Tensor]:
     """A filter's weights: their sequence has a layer, then a sine, and all sines are one."""
     found = {
-        name.removeprefix(theirs): one for name, one in golden.items() if name.startswith(theirs)
+        name.removeprefix(theirs): weight
+        for name, weight in golden.items()
+        if name.startswith(theirs)
     }
     *inner, last = sorted({int(name.split(".")[0]) for name in found if name.endswith("weight")})
     layers = {

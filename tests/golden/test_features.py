@@ -126,7 +126,7 @@ FLOW = ("query_projection", "key_projection", "value_projection", "out_projectio
 @pytest.mark.parametrize("name", golden_files("flowformer"))
 def test_flow_attention(name):
     golden = load_golden(name)
-    names = tuple(f"w.{one}" for one in FLOW)
+    names = tuple(f"w.{part}" for part in FLOW)
     for key in {"y", "y_causal", "y_cross"} & set(golden):
         core = Flowformer(FlowformerConfig(), site_of(golden, causal=key == "y_causal"))
         context = ("ctx",) if key == "y_cross" else ()

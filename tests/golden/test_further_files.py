@@ -97,9 +97,9 @@ def test_what_is_no_golden_file_is_told_and_hides_no_other(folder):
     np.savez(folder / "strange.npz", x=np.ones(3), odd=np.ones(2))
     (folder / "broken.npz").write_bytes(b"no archive")
     known = ", ".join(sorted(KINDS))
-    with pytest.raises(UnknownFile) as told:
+    with pytest.raises(UnknownFile) as raised:
         kind_of(folder / "strange.npz")
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"{folder}/strange.npz: of no known kind, with the arrays odd, x; known are {known} "
         "(tests/support/golden_files.py says what each has)"
     )
@@ -134,8 +134,8 @@ def agf_layer() -> dict[str, Any]:
     ((out * weighting).sum() + 0.3 * ortho.sum()).backward()
     gradients = {f"grad_{name}": value.grad for name, value in given.items()}
     found = {"out64": out, "out32": out, "ortho64": ortho, "ortho32": ortho}
-    said = {"K": 2, "fixI": 0, "heads": 3, "poly": "legendre"}
-    return given | gradients | found | said | {"grad_w_weighting": weighting}
+    fields = {"K": 2, "fixI": 0, "heads": 3, "poly": "legendre"}
+    return given | gradients | found | fields | {"grad_w_weighting": weighting}
 
 
 AGF_SHAPES = {"x": (2, 10, 15), "theta": (3,)} | {
@@ -179,12 +179,12 @@ def linformer_core() -> dict[str, Any]:
 def nystrom() -> dict[str, Any]:
     given = inputs()
     q_hat, k_hat = (given[letter].unflatten(2, (5, 2)).mean(3) for letter in "qk")
-    one = torch.eye(5, dtype=torch.float64)
+    identity = torch.eye(5, dtype=torch.float64)
     u = torch.softmax(q_hat @ k_hat.mT / 5**0.5, -1)
     z = u.mT / u.sum(-2).max()
     for _ in range(6):
         uz = u @ z
-        z = z @ (13 * one - uz @ (15 * one - uz @ (7 * one - uz))) / 4
+        z = z @ (13 * identity - uz @ (15 * identity - uz @ (7 * identity - uz))) / 4
     y = attended(given["q"], k_hat, z @ attended(q_hat, given["k"], given["v"]))
     return given | {"pinv_in": u, "pinv_out": z, "y": y}
 
@@ -248,12 +248,12 @@ def test_files_of_any_name_and_size_are_read_by_a_test(folder):
         arrays = {name: np.asarray(plain(value)) for name, value in make().items()}
         np.savez(folder / f"drawn_{make.__name__}.npz", **arrays)
     np.savez(folder / "drawn_odd.npz", odd=np.ones(3))
-    said = pytest_said("-k", "drawn_", "-rA")
-    failed = [line for line in said if line.startswith(("FAILED", "ERROR"))]
+    lines = pytest_said("-k", "drawn_", "-rA")
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     assert [line.split("[")[1].split("]")[0] for line in failed] == ["drawn_odd"]
     for make in MADE:
         name = f"drawn_{make.__name__}"
-        passed = [line for line in said if line.startswith("PASSED") and name in line]
+        passed = [line for line in lines if line.startswith("PASSED") and name in line]
         assert len(passed) >= 2, f"no test has compared {name}"
 
 

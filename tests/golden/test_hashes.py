@@ -19,7 +19,7 @@ from subquad_plugins.yoso.core import YOSO
 @pytest.mark.parametrize("name", golden_files("yoso"))
 def test_yoso(name, assert_close):
     golden = load_golden(name)
-    q, k, v = (golden[one].requires_grad_() for one in "qkv")
+    q, k, v = (golden[letter].requires_grad_() for letter in "qkv")
     width = golden["conv_w"].shape[2]
     site = site_of(golden)
     params: dict[str, Any] = {"bits": said(golden, r"\*\*(\d+)"), "gradient": "bound"}
@@ -36,9 +36,11 @@ def test_yoso(name, assert_close):
     keep = golden["mask"].bool()
     convolved = YOSO(YOSOConfig(**params, conv_kernel=width), site).double()
     convolved.load_state_dict({"conv": golden["conv_w"].flatten(1)})
-    for one, expected in ((core, golden["y_masked"]), (convolved, golden["y_conv_masked"])):
+    for variant, expected in ((core, golden["y_masked"]), (convolved, golden["y_conv_masked"])):
         real = keep[:, None, :, None]
-        assert_close(one(q, k, v, query_keep=keep, key_keep=keep) * real, expected * real, 1e-12)
+        assert_close(
+            variant(q, k, v, query_keep=keep, key_keep=keep) * real, expected * real, 1e-12
+        )
 
 
 @pytest.mark.parametrize("name", golden_files("reformer"))

@@ -51,7 +51,7 @@ def layer_norm(golden: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
 def test_nystrom_as_published_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     landmarks = golden["pinv_in"].shape[-1]
-    q, k, v = (golden[one] for one in "qkv")
+    q, k, v = (golden[letter] for letter in "qkv")
     site = site_of(golden)
     widths = {"": 0}
     if "conv_w" in golden:
@@ -91,7 +91,7 @@ def test_nystrom_without_padding_gives_the_outputs_of_the_library(name, assert_c
     assert_close(joined(core(q, k, v)), golden["y"], 1e-10)
     if "y_masked" not in golden:
         return
-    q_hat, k_hat = (segment_means(one, landmarks)[0] for one in (q, k))
+    q_hat, k_hat = (segment_means(tensor, landmarks)[0] for tensor in (q, k))
     keep = golden["add_mask"][:, 0, 0] == 0
     mixed, _ = landmark_attention(q, k, v, q_hat, k_hat, core.invert, key_keep=keep)
     assert_close(
@@ -109,8 +109,8 @@ def test_nystrom_of_a_length_that_is_no_multiple_gives_the_outputs_of_nystrom_at
     def invert(u: Tensor) -> Tensor:
         z = u.mT / (u.abs().sum(-1).amax() * u.abs().sum(-2).amax())
         for _ in range(6):
-            uz, one = u @ z, torch.eye(u.shape[-1], dtype=u.dtype)
-            z = z @ (13 * one - uz @ (15 * one - uz @ (7 * one - uz))) / 4
+            uz, identity = u @ z, torch.eye(u.shape[-1], dtype=u.dtype)
+            z = z @ (13 * identity - uz @ (15 * identity - uz @ (7 * identity - uz))) / 4
         return z
 
     assert_close(invert(golden["pinv_in"]), golden["pinv_out"], 1e-10)
@@ -139,9 +139,9 @@ def test_linformer_gives_the_outputs_of_the_library(name, assert_close):
 
     def found(kind: str, x: Tensor, share_values: bool) -> Tensor:
         weights = {
-            one: golden[f"{kind}.{one}"]
-            for one in ("proj_k", "proj_v")
-            if f"{kind}.{one}" in golden
+            part: golden[f"{kind}.{part}"]
+            for part in ("proj_k", "proj_v")
+            if f"{kind}.{part}" in golden
         }
         longest, rank = weights["proj_k"].shape
         config = LinformerConfig(rank=rank, share_heads=True, share_values=share_values)
@@ -157,7 +157,8 @@ def test_linformer_gives_the_outputs_of_the_library(name, assert_close):
         to_v = golden.get(f"{kind}.to_v.weight", to_k)
         q = split(linear(golden, f"{kind}.to_q", x), heads_in(golden))
         k, v = (
-            split(F.linear(x, one), len(one) // q.shape[-1]).expand_as(q) for one in (to_k, to_v)
+            split(F.linear(x, weight), len(weight) // q.shape[-1]).expand_as(q)
+            for weight in (to_k, to_v)
         )
         return linear(golden, f"{kind}.to_out", joined(core(q, k, v)))
 
@@ -200,8 +201,8 @@ def test_soft_attention_gives_the_authors_outputs(name, assert_close):
     q, v = (split(linear(golden, f"w.{layer}", x), heads) for layer in ("W_q", "W_v"))
     q = q * width**-0.25
 
-    def as_grid(one: Tensor) -> Tensor:
-        return one.mT.unflatten(-1, (side, side))
+    def as_grid(tokens: Tensor) -> Tensor:
+        return tokens.mT.unflatten(-1, (side, side))
 
     window = golden["w.attn.Qlandmark_op.weight"]
     packed = F.conv2d(as_grid(q).flatten(0, 1), window, stride=window.shape[2]).flatten(2).mT

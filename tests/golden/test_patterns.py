@@ -40,14 +40,16 @@ def close(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("name", golden_files("masks"))
 def test_windows_are_those_of_the_files_masks(name):
     golden = load_golden(name)
-    for key in (one for one in golden if one.startswith("longformer_w")):
+    for key in (entry for entry in golden if entry.startswith("longformer_w")):
         width, *tokens = key.removeprefix("longformer_w").replace("_global", "").split("_")
         length, reach = len(golden[key]), int(width)
         # of an even width, that code reaches one further to the right
         window = Window((reach - 1) // 2, reach // 2)
-        seen = torch.tensor([list(map(int, tokens))]) if tokens else None
+        global_tokens = torch.tensor([list(map(int, tokens))]) if tokens else None
         nothing, one_hot = torch.zeros(1, 1, length, 4), torch.eye(length)[None, None]
-        allowed = windowed_attention(nothing, nothing, one_hot, window, by_all=seen)[0, 0] > 0
+        allowed = (
+            windowed_attention(nothing, nothing, one_hot, window, by_all=global_tokens)[0, 0] > 0
+        )
         # global queries are the mixer's
         rows = [token for token in range(length) if str(token) not in tokens]
         assert torch.equal(allowed[rows], golden[key][rows].bool())
@@ -88,7 +90,9 @@ def test_outputs_are_those_of_the_longformer_layer(name):
                 tokens.expand(len(x), -1) if len(tokens) else None
             )
             weights = {
-                one.removeprefix("w."): golden[one] for one in golden if one.startswith("w.")
+                entry.removeprefix("w."): golden[entry]
+                for entry in golden
+                if entry.startswith("w.")
             }
             renamed = {
                 NAMES.get(weight.split(".")[0], weight.split(".")[0])
@@ -96,7 +100,9 @@ def test_outputs_are_those_of_the_longformer_layer(name):
                 for weight in weights
             }
             own = mixer.state_dict()
-            mixer.load_state_dict({**{one: renamed.get(one, own[one]) for one in own}})
+            mixer.load_state_dict(
+                {**{parameter: renamed.get(parameter, own[parameter]) for parameter in own}}
+            )
             mixer.out = torch.nn.Identity()
             keep = marks[sample : sample + 1] >= 0
             found = mixer(golden["x"][sample : sample + 1], keep=keep).out
@@ -107,7 +113,7 @@ def test_outputs_are_those_of_the_longformer_layer(name):
 def test_sparse_patterns_are_those_of_the_files_masks(name):
     """That code's fixed pattern also opens the first column of each block."""
     golden = load_golden(name)
-    for key in (one for one in golden if one.startswith("sparse_")):
+    for key in (entry for entry in golden if entry.startswith("sparse_")):
         pattern, *numbers = key.removeprefix("sparse_").split("_")
         block, summary = (
             int(numbers[0].removeprefix("b")),
@@ -135,7 +141,9 @@ def test_outputs_are_those_of_the_bigbird_layer(name):
     drawn = F.pad(golden["rand"].long(), (0, 0, 1, 1))
     mixer.core.random_blocks = lambda block, last: (drawn, torch.ones_like(drawn, dtype=torch.bool))
     own = mixer.state_dict()
-    mixer.load_state_dict({one: golden.get(f"w.{one}", own[one]) for one in own})
+    mixer.load_state_dict(
+        {parameter: golden.get(f"w.{parameter}", own[parameter]) for parameter in own}
+    )
     mixer.out = torch.nn.Identity()
     whole = slice(None)
     if "mask" in golden:

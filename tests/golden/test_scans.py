@@ -35,9 +35,11 @@ MAMBA = {
 
 def weights(golden: dict[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The file's weights, their names without prefixes."""
-    found = {name.removeprefix("w."): one for name, one in golden.items() if name.startswith("w.")}
+    found = {
+        name.removeprefix("w."): weight for name, weight in golden.items() if name.startswith("w.")
+    }
     for prefix in prefixes:
-        found = {name.removeprefix(prefix): one for name, one in found.items()}
+        found = {name.removeprefix(prefix): weight for name, weight in found.items()}
     return found
 
 

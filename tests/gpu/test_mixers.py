@@ -20,13 +20,13 @@ def test_a_mixer_gives_the_same_numbers_as_on_the_cpu(name, device):
     """In float64, in float32 and under bf16 autocast; by every implementation that the device
     has.
     """
-    failed, seen = [], []
+    failed, findings = [], []
     for case in check_mixer(f"subquad:{name}", only=["kernels"], device=device):
         try:
-            seen.append(case().words)
+            findings.append(case().words)
         except CheckFailed as reason:
             failed.append(f"{case}: {reason}")
         except pytest.skip.Exception:  # on the CPU, where a mixer has nothing to choose from
             assert device == "cpu"
     assert not failed
-    assert seen or device == "cpu"
+    assert findings or device == "cpu"

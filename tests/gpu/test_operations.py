@@ -82,9 +82,9 @@ def results(function, args, kwargs, change):
     before.
     """
 
-    def leaf(one):
-        one = change(one.detach()) if isinstance(one, torch.Tensor) else one
-        return one.requires_grad_() if tensors(one) else one
+    def leaf(value):
+        value = change(value.detach()) if isinstance(value, torch.Tensor) else value
+        return value.requires_grad_() if tensors(value) else value
 
     args, kwargs = tree_map(leaf, (args, kwargs))
     outputs, inputs = tensors(function(*args, **kwargs)), tensors((args, kwargs))
@@ -99,8 +99,12 @@ def results(function, args, kwargs, change):
     ]
 
 
-def widened(one):
-    return one.to(torch.complex128 if one.is_complex() else torch.float64) if tensors(one) else one
+def widened(value):
+    return (
+        value.to(torch.complex128 if value.is_complex() else torch.float64)
+        if tensors(value)
+        else value
+    )
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
@@ -112,7 +116,8 @@ def test_every_implementation_equals_the_reference(name, length, dtype, device):
         with using("reference"):
             expected = results(operation, args, kwargs, widened)
         moved = tree_map(
-            lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, (args, kwargs)
+            lambda value: value.to(device) if isinstance(value, torch.Tensor) else value,
+            (args, kwargs),
         )
         for implementation in operation.implementations:
             if not implementation.takes(*moved[0], **moved[1]):
@@ -151,7 +156,7 @@ def test_which_implementation_runs(name, dtype, device):
     if device == "cpu":
         pytest.skip("kernels are for CUDA")
     built, x, keep = mixer(name, 520)
-    built, x, keep = (one.to(device) for one in (built, x, keep))
+    built, x, keep = (value.to(device) for value in (built, x, keep))
     with using() as used, torch.autocast(device, dtype, enabled=dtype != torch.float32):
         built(x, keep=keep)
     assert used == used | FIRST[name]

@@ -32,15 +32,15 @@ def outcomes(guard: Guard, rows, folder: Path, seed: int) -> tuple[Counter[str],
         begun = time.monotonic()
         try:
             guard.test(row, folder / f"row-{number}", seed + number)
-            outcome, said = "equal", ""
+            outcome, reason = "equal", ""
         except Refused as error:
-            outcome, said = "refused", str(error)
+            outcome, reason = "refused", str(error)
         except Wrong as error:
-            outcome, said = "wrong", f"{error}"
+            outcome, reason = "wrong", f"{error}"
             wrong.append(f"row {number} {row}: {error}")
         counts[outcome] += 1
         print(
-            f"{number} {outcome} {time.monotonic() - begun:.0f} s {said} {_other(guard, row)}",
+            f"{number} {outcome} {time.monotonic() - begun:.0f} s {reason} {_other(guard, row)}",
             flush=True,
         )
     return counts, wrong

@@ -105,7 +105,7 @@ def test_what_a_recipe_has_otherwise_stands_there_by_name(
 def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
     """What is not stands on the page, with the reason."""
     (papers,) = published_tables()
-    told = [key for keys in papers_page.NOT_HELD.values() for key in keys]
+    unheld = [key for keys in papers_page.NOT_HELD.values() for key in keys]
     left = set[str]()
     for cell in (cell for name in recipes() for cell in papers_page.cells(name)):
         printed = cell.beside.published
@@ -116,7 +116,7 @@ def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
         for variant in rule.mixer[cell.mixer][printed.benchmark]:
             held |= {f"mixer.params.{key}" for key in variant}
         left |= {key for key in cell.leaves if decides_numbers(key)} - held
-    assert left == set(told)
+    assert left == set(unheld)
 
 
 def test_the_decoder_names_every_causal_mixer() -> None:
@@ -158,15 +158,17 @@ def rows_of(text: str) -> Iterator[tuple[str, str]]:
         for line in table.splitlines()[2:]:
             names, default = (cell.strip() for cell in line.split("|")[1:3])
             found = quoted(names)
-            said = default.split(", ") if len(found) > 1 else [default]
-            yield from zip(found, said if len(said) > 1 else len(found) * said, strict=True)
+            defaults = default.split(", ") if len(found) > 1 else [default]
+            yield from zip(
+                found, defaults if len(defaults) > 1 else len(found) * defaults, strict=True
+            )
 
 
-def is_default(said: str, default: Any) -> bool:
+def is_default(cell: str, default: Any) -> bool:
     """Whether a cell says a default; one in words stands for null, an empty one says nothing."""
-    if default is PydanticUndefined or not said:
-        return said in ("", "–", "required")
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", said.strip("`"))
+    if default is PydanticUndefined or not cell:
+        return cell in ("", "–", "required")
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", cell.strip("`"))
     if re.fullmatch(r"\d+/\d+", plain):
         return float(Fraction(plain)) == default
     value = yaml.safe_load(plain)

@@ -139,8 +139,8 @@ def _fault_of_others(words: Sequence[str]) -> str:
     files = [word for word in words if word.startswith(("benchmarks/", "tests/", ".ci/"))]
     missing = [name for name in files if not (REPO / name.partition("::")[0]).exists()]
     extras = set(metadata("subquad").get_all("Provides-Extra") or ())
-    asked = [word[8:-1].split(",") for word in words if word.startswith("subquad[")]
-    missing += [extra for names in asked for extra in names if extra not in extras]
+    wanted = [word[8:-1].split(",") for word in words if word.startswith("subquad[")]
+    missing += [extra for names in wanted for extra in names if extra not in extras]
     return f"{', '.join(missing)}: not there" if missing else ""
 
 
@@ -189,8 +189,8 @@ def _unknown_options(words: Sequence[str]) -> str:
     names = [word for word in plain if word and not word.startswith("--") and word.islower()]
     command, _, _ = _leaf([name.partition("|")[0] for name in names[:2]])
     known = {name for parameter in command.params for name in parameter.opts}
-    asked = {word.partition("=")[0] for word in plain if word.startswith("-")}
-    return f"no option {sorted(asked - known)}" if asked - known - {"--help"} else ""
+    options = {word.partition("=")[0] for word in plain if word.startswith("-")}
+    return f"no option {sorted(options - known)}" if options - known - {"--help"} else ""
 
 
 def _target(word: str, place: Path) -> str:

@@ -101,11 +101,11 @@ def by_show(path: Path) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(["data", "show", str(path), "--samples", "1", "--out", str(path.parent)])
-    said = err.getvalue()
-    assert code in (0, 2), said
-    assert bool(said) == (code == 2), said
-    assert said.count("\n") == (code == 2), said
-    return said.removeprefix("subquad: ").rstrip("\n"), out.getvalue()
+    errors = err.getvalue()
+    assert code in (0, 2), errors
+    assert bool(errors) == (code == 2), errors
+    assert errors.count("\n") == (code == 2), errors
+    return errors.removeprefix("subquad: ").rstrip("\n"), out.getvalue()
 
 
 def seen(reader: Reader, run: Run) -> Samples:
@@ -291,10 +291,10 @@ def answered(words: list[str]) -> str:
             code = main(words)
     except (Exception, SystemExit) as error:
         return f"{words[0]} ends in {type(error).__name__}: {error}"
-    said = err.getvalue()
-    if "unexpected" in said or (code == 2 and said.count("\n") != 1):
-        return f"{words[0]} says {said[:500]}"
-    shown = "".join(f"{out.getvalue()}{said}".split("\n"))
+    errors = err.getvalue()
+    if "unexpected" in errors or (code == 2 and errors.count("\n") != 1):
+        return f"{words[0]} says {errors[:500]}"
+    shown = "".join(f"{out.getvalue()}{errors}".split("\n"))
     return "" if shown.isprintable() else f"{words[0]} prints control characters"
 
 
@@ -309,7 +309,7 @@ def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
     wrong = [answered(words) for words in (report, ["verify", str(folder)])]
     with contextlib.suppress(UserError):
         mirror(folder, final=True)
-    return "".join(f"{number} {done}: {said}\n" for said in wrong if said)
+    return "".join(f"{number} {done}: {fault}\n" for fault in wrong if fault)
 
 
 def changed_runs(count: int, seed: int, root: Path) -> str:

@@ -94,9 +94,9 @@ def test_every_row_passes_the_dry_run(
     for overrides in ([], [ALL]) if "mixer" in axes(name) else ([],):
         given = [*overrides, *overrides_for(load_study(name).runs)]
         code = main(["train", name, "--dry-run", "--json", *given])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        rows = json.loads(said.out)["runs"]
+        printed = capsys.readouterr()
+        assert (code, printed.err) == (0, "")
+        rows = json.loads(printed.out)["runs"]
         assert [row["label"] for row in rows] == [run.label for run in load_study(name, given).runs]
         assert [row["label"] for row in rows if not row["flops_per_step"]] == []
 

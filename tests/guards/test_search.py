@@ -43,9 +43,11 @@ def judged(row: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, c
     folder.mkdir()
     monkeypatch.chdir(folder)
     found = run_row(row, folder)
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     if found == ["refused"]:
-        return [] if any(words in said.err for words in EXPLAINED) else [f"refused: {said.err}"]
+        return (
+            [] if any(words in printed.err for words in EXPLAINED) else [f"refused: {printed.err}"]
+        )
     return found
 
 

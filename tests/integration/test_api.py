@@ -80,11 +80,11 @@ def test_train_and_load(small, tmp_path):
 def test_a_dry_run_refuses_a_store_as_a_run_does(small, tmp_path, capsys):
     store = [f"tracking.uri=file:{tmp_path}"]
     assert main(["train", str(small), "--local", "--dry-run", *store]) == 2
-    said = capsys.readouterr()
-    assert "tracking.uri: 'file:" in said.err
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert "tracking.uri: 'file:" in printed.err
+    assert printed.out == ""
     assert main(["train", str(small), "--local", *store]) == 2
-    assert capsys.readouterr().err == said.err
+    assert capsys.readouterr().err == printed.err
 
 
 def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):

@@ -155,9 +155,9 @@ def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(
         )
         runs.append(only_run(root))
     np.testing.assert_allclose(losses(runs[1]), losses(runs[0]), rtol=0, atol=1e-6)
-    one, two = (load_file(run / "predictions.safetensors") for run in runs)
-    assert np.array_equal(one["label"], two["label"])
-    assert (one["predicted"] == two["predicted"]).mean() > 0.99
+    first, second = (load_file(run / "predictions.safetensors") for run in runs)
+    assert np.array_equal(first["label"], second["label"])
+    assert (first["predicted"] == second["predicted"]).mean() > 0.99
 
 
 @pytest.mark.ci
@@ -178,8 +178,8 @@ def run_of(path: Path, *overrides: str) -> Run:
     return replace(load_study(str(path), overrides).runs[0], data_root=path.parent)
 
 
-def opened(one: Run) -> tuple[DataSpec, Split]:
-    dataset = build_dataset(one)
+def opened(run: Run) -> tuple[DataSpec, Split]:
+    dataset = build_dataset(run)
     return dataset.describe(), dataset.split("test", TestKey("x", "test of the engine"))
 
 
@@ -198,8 +198,8 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
 
 
 def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
-    one = run_of(vowels)
-    parts = build_parts(one, Group())
+    run = run_of(vowels)
+    parts = build_parts(run, Group())
     keeps = [
         micro["keep"] for micros, _ in training_batches(parts, 0, workers=0) for micro, *_ in micros
     ]
@@ -232,7 +232,7 @@ def test_a_refusal_is_one_line_and_nothing_is_made(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["train", vowels.name, "--local", *settings]) == 2
-    said = capsys.readouterr().err
-    assert f"train.bucket_batches: {message}" in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert f"train.bucket_batches: {message}" in errors
+    assert errors.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == [vowels.name]

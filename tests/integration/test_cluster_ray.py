@@ -113,9 +113,9 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
         two.start("--num-cpus=1", private=[ROOT])
         until(lambda: newest().get("world_size") == 2)
         driver.send_signal(signal.SIGTERM)
-        _, said = driver.communicate(60)
-    assert driver.returncode == 143, said
-    lost, stopped = said.splitlines()
+        _, errors = driver.communicate(60)
+    assert driver.returncode == 143, errors
+    lost, stopped = errors.splitlines()
     assert lost.startswith("machine ")
     assert " was lost; training goes on" in lost
     assert "stopped by SIGTERM after saving step" in stopped
@@ -133,11 +133,11 @@ def test_a_study_side_by_side_goes_on_without_a_lost_machine(two, small, tmp_pat
     with Command(command, tmp_path, **two.environment) as driver:
         until(lambda: len(list(root.glob(f"runs/small/*/cells/*/{LAST}"))) == 2, 180)
         two.kill(two.nodes[-1])
-        _, said = driver.communicate(300)
+        _, errors = driver.communicate(300)
     two.start("--num-cpus=1", private=[ROOT])
-    assert driver.returncode == 0, said
-    assert said.count("\n") == 1
-    assert " was lost; training goes on" in said
+    assert driver.returncode == 0, errors
+    assert errors.count("\n") == 1
+    assert " was lost; training goes on" in errors
     local, there = (
         {cell.name: digests(cell) for cell in (only_run(place) / "cells").iterdir()}
         for place in (tmp_path / "local", root)
@@ -165,9 +165,9 @@ def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two,
             (files,) = holding()
             files.kill()
             until(lambda files=files: holding() not in ([], [files]))
-        _, said = driver.communicate(300)
-    assert driver.returncode == 0, said
-    assert said == ""
+        _, errors = driver.communicate(300)
+    assert driver.returncode == 0, errors
+    assert errors == ""
     run = only_run(root)
     assert digests(run) == digests(only_run(tmp_path / "local"))
     assert steps_of(run) == steps_of(only_run(tmp_path / "local"))
@@ -204,9 +204,9 @@ def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path)
 
     def refused(*settings: str, address: str = two.address, **more: str) -> str:
         command = ["train", str(small), "--root", str(root), "--address", address, *settings]
-        said = cli(command, tmp_path, check=2, **(two.environment | more)).stderr
-        assert said.count("\n") == 1
-        return said
+        errors = cli(command, tmp_path, check=2, **(two.environment | more)).stderr
+        assert errors.count("\n") == 1
+        return errors
 
     assert "3 x 1 = 3 CPUs asked, the cluster has 2" in refused("resources.workers=3")
     assert "1 GPUs asked, the cluster has 0" in refused("resources.gpus_per_worker=1")

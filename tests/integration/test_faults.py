@@ -80,9 +80,9 @@ def test_fp16_backs_off_without_calling_it_a_failure(ticket, monkeypatch):
     run = ticket("train.precision=fp16")
     assert run_here(run) == "finished"
     assert read_result(run.folder)["skipped_steps"] == 0
-    told = [record.text for record in read_records(run.folder) if record.kind == "event"]
-    assert len(told) > 3
-    assert told[0] == "step 1 skipped: fp16 overflow, the loss scale is halved"
+    events = [record.text for record in read_records(run.folder) if record.kind == "event"]
+    assert len(events) > 3
+    assert events[0] == "step 1 skipped: fp16 overflow, the loss scale is halved"
 
 
 def test_a_non_finite_loss_is_a_failure_in_fp16_too(ticket, poison):
@@ -167,13 +167,13 @@ def test_an_earlier_good_checkpoint_trains_the_best_one_again(ticket):
     (run.folder / "checkpoints" / "step-00000013" / "manifest.json").write_text("[" * 100_000)
     assert run_here(run) == "finished"
     assert read_result(run.folder)["test"] == result["test"]
-    told = [record.text for record in read_records(run.folder) if "passed over" in record.text]
+    events = [record.text for record in read_records(run.folder) if "passed over" in record.text]
     assert [
         step
         for step in (26, 25, 20, 15, 13, 10)
-        if any(f"step-{step:08d}" in text for text in told)
+        if any(f"step-{step:08d}" in text for text in events)
     ] == [13]
-    assert len(told) == 5, "each one whose best is the damaged one"
+    assert len(events) == 5, "each one whose best is the damaged one"
 
 
 def test_the_optimisers_file_of_the_best_checkpoint_is_not_needed_to_test_it(ticket):
@@ -203,20 +203,20 @@ def resigned(folder, name, change):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("model", lambda key, one: {key: one.half()}, r"another model: .* differ"),
+        ("model", lambda key, tensor: {key: tensor.half()}, r"another model: .* differ"),
         (
             "optimizer",
-            lambda key, one: {key: one.double()},
+            lambda key, tensor: {key: tensor.double()},
             r"step 8 cannot be used: \S+/\S+ is float64.*, must be float32",
         ),
         (
             "optimizer",
-            lambda key, one: {},
+            lambda key, tensor: {},
             r"step 8 cannot be used: \S+/\S+ is missing, must be float32",
         ),
         (
             "rng",
-            lambda key, one: {key: one[:-1]},
+            lambda key, tensor: {key: tensor[:-1]},
             r"step 8 cannot be used: 0/torch is uint8 5055, must be uint8 5056",
         ),
     ],
@@ -227,8 +227,8 @@ def test_a_checkpoint_that_was_signed_anew_is_refused_by_name(ticket, name, chan
     folder = run.folder / "checkpoints" / "step-00000008"
 
     def changed(tensors):
-        key, one = tensors.popitem()
-        return tensors | change(key, one)
+        key, tensor = tensors.popitem()
+        return tensors | change(key, tensor)
 
     resigned(folder, f"{name}.safetensors", changed)
     with pytest.raises(CheckpointError, match=message):
@@ -362,9 +362,11 @@ def test_a_rank_that_ends_ends_the_others_and_the_run_goes_on_by_itself(
     arguments = ["train", str(small), "--local", "--root", str(tmp_path), "resources.workers=2"]
     done = cli(arguments, tmp_path, fault=f"{fault}@step:9:{tmp_path / 'fired'}")
     assert done.stderr == ""
-    told = cause.replace("0", "[01]")
-    assert re.search(rf"started again by itself at step \d+ \(attempt 2\): .*{told}", done.stdout)
-    assert re.search(told, events(only_run(tmp_path))[0])
+    pattern = cause.replace("0", "[01]")
+    assert re.search(
+        rf"started again by itself at step \d+ \(attempt 2\): .*{pattern}", done.stdout
+    )
+    assert re.search(pattern, events(only_run(tmp_path))[0])
     result = read_result(only_run(tmp_path))
     assert result["status"] == "finished"
     assert result["attempts"] == 2

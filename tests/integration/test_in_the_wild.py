@@ -101,10 +101,10 @@ def test_experiments_show_what_the_certificate_says(trial: Trial, packages: Path
 
 @pytest.mark.extended
 def test_packages_say_of_themselves_what_is_quoted(packages: Path) -> None:
-    said = {
+    summaries = {
         found.metadata["Name"].lower().replace("_", "-"): found.metadata["Summary"]
         for found in distributions(path=[str(packages)])
     }
     for trial in TRIALS:
         if trial.package != "torch":
-            assert trial.words == said[trial.package.lower().replace("_", "-")].strip()
+            assert trial.words == summaries[trial.package.lower().replace("_", "-")].strip()

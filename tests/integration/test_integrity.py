@@ -52,9 +52,9 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
 
 def reported(folder: Path) -> tuple[Said, str]:
     """What `subquad report` says of the only run's row, reasons included."""
-    said = call("report", str(folder), "--json", "--out", str(folder.parent / "out"))
-    rows = json.loads(said.out)["rows"] if said.code == 0 else []
-    return said, "; ".join(row["status"] for row in rows if row["kind"] == "mixer")
+    outcome = call("report", str(folder), "--json", "--out", str(folder.parent / "out"))
+    rows = json.loads(outcome.out)["rows"] if outcome.code == 0 else []
+    return outcome, "; ".join(row["status"] for row in rows if row["kind"] == "mixer")
 
 
 def with_sums(folder: Path) -> Iterator[Path]:
@@ -69,14 +69,14 @@ def with_sums(folder: Path) -> Iterator[Path]:
 def wrong_words(folder: Path, name: Path, kind: str, seed: int) -> list[str]:
     """What verify and report should have said of one damage, and did not."""
     damage(folder / name, kind, random.Random(seed))
-    verified, (said, row) = call("verify", str(folder)), reported(folder)
+    verified, (outcome, row) = call("verify", str(folder)), reported(folder)
     found = [f"verify: {fault}" for fault in verified.faults()]
-    found += [f"report: {fault}" for fault in said.faults()]
+    found += [f"report: {fault}" for fault in outcome.faults()]
     if name.name == "result.json" and kind == "removed":
         return found if "unfinished" in row else [*found, f"report: {row}"]
     if verified.code == 0 or "WRONG" not in verified.out:
         found.append(f"verify passes it: {verified.out}{verified.err}")
-    if said.code == 0 and "not verified" not in row and "damaged" not in row:
+    if outcome.code == 0 and "not verified" not in row and "damaged" not in row:
         found.append(f"report passes it: {row}")
     return found
 
@@ -95,20 +95,20 @@ def test_every_file_with_a_sum_is_looked_at(folders, tmp_path):
 
 def test_whole_folders_are_whole(folders, capsys):
     for name, folder in folders.items():
-        said = call("verify", str(folder))
-        assert (said.code, said.err) == (0, ""), name
-        assert "whole checkpoints: " in said.out
-        assert "not here" not in said.out
+        outcome = call("verify", str(folder))
+        assert (outcome.code, outcome.err) == (0, ""), name
+        assert "whole checkpoints: " in outcome.out
+        assert "not here" not in outcome.out
 
 
 def test_a_flipped_bit_of_a_checkpoint_that_is_neither_best_nor_last_is_found(copy):
     step = min((copy / "checkpoints").iterdir())
     assert step.name != f"step-{read_result(copy)['best']['step']:08d}"
     damage(step / "optimizer.safetensors", "flipped", random.Random(0))
-    said = call("verify", str(copy))
-    assert said.code == 1
+    outcome = call("verify", str(copy))
+    assert outcome.code == 1
     fault = f"checkpoints/{step.name}/optimizer.safetensors has changed: its sha256 differs"
-    assert fault in said.out
+    assert fault in outcome.out
     assert fault in reported(copy)[1]
 
 
@@ -117,24 +117,24 @@ def test_report_and_verify_say_the_same_of_files(copy):
         damage(copy / name, "cut", random.Random(1))
     faults = look(copy).faults
     assert len(faults) == 3
-    said, (_, row) = call("verify", str(copy)), reported(copy)
-    assert all(f"WRONG: {fault}" in said.out for fault in faults)
+    outcome, (_, row) = call("verify", str(copy)), reported(copy)
+    assert all(f"WRONG: {fault}" in outcome.out for fault in faults)
     assert all(fault in row for fault in faults)
 
 
 def test_a_copy_without_checkpoints_is_not_damaged(copy):
     shutil.rmtree(copy / "checkpoints")
-    said = call("verify", str(copy))
-    assert said.code == 0
-    assert "not here: checkpoints" in said.out
-    assert "recomputed from 60 answers" in said.out
+    outcome = call("verify", str(copy))
+    assert outcome.code == 0
+    assert "not here: checkpoints" in outcome.out
+    assert "recomputed from 60 answers" in outcome.out
     assert reported(copy)[1] == "1 finished"
 
 
 def test_a_checkpoint_that_was_pruned_is_not_here(copy):
     shutil.rmtree(copy / "checkpoints" / "step-00000030")
-    said = call("verify", str(copy))
-    assert (said.code, "not here: checkpoints/step-00000030" in said.out) == (0, True)
+    outcome = call("verify", str(copy))
+    assert (outcome.code, "not here: checkpoints/step-00000030" in outcome.out) == (0, True)
     assert reported(copy)[1] == "1 finished"
     (copy / "checkpoints" / "step-00000026" / "manifest.json").unlink()
     assert call("verify", str(copy)).code == 1
@@ -179,15 +179,15 @@ def test_a_damaged_model_is_named_with_its_own_step(copy, tmp_path, which):
     step = result["best"]["step"] if which == "best" else result["steps"]
     path = copy / "checkpoints" / f"step-{step:08d}" / "model.safetensors"
     damage(path, "flipped", random.Random(3))
-    said = call("export", str(copy), str(tmp_path / "model"), "--which", which)
-    assert said.code == 2
-    assert f"the {which} checkpoint is that of step {step}: {path} has changed" in said.err
+    outcome = call("export", str(copy), str(tmp_path / "model"), "--which", which)
+    assert outcome.code == 2
+    assert f"the {which} checkpoint is that of step {step}: {path} has changed" in outcome.err
     path.parent.joinpath("manifest.json").unlink()
-    said = call("export", str(copy), str(tmp_path / "model"), "--which", which)
-    assert f"the {which} checkpoint is that of step {step}: " in said.err
+    outcome = call("export", str(copy), str(tmp_path / "model"), "--which", which)
+    assert f"the {which} checkpoint is that of step {step}: " in outcome.err
     shutil.rmtree(path.parent)
-    said = call("export", str(copy), str(tmp_path / "model"), "--which", which)
-    assert f"step-{step:08d}: is not here" in said.err
+    outcome = call("export", str(copy), str(tmp_path / "model"), "--which", which)
+    assert f"step-{step:08d}: is not here" in outcome.err
     assert not (tmp_path / "model").exists()
 
 
@@ -202,16 +202,16 @@ def test_the_best_weights_of_a_run_without_a_result_are_those_of_its_newest_chec
     after = load(copy).state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     damage(copy / "checkpoints" / f"step-{best:08d}" / "model.safetensors", "cut", random.Random(5))
-    said = call("export", str(copy), str(tmp_path / "model"))
-    assert f"the best checkpoint is that of step {best}: " in said.err
+    outcome = call("export", str(copy), str(tmp_path / "model"))
+    assert f"the best checkpoint is that of step {best}: " in outcome.err
 
 
 def test_another_experiment_is_not_evaluated_with_the_weights(copy, tmp_path):
     path = copy / "experiment.yaml"
     path.write_text(path.read_text().replace("order: 3", "order: 2"))
-    said = call("export", str(copy), str(tmp_path / "model"))
-    assert said.code == 2
-    assert "changed since the run was started: mixer.params.order" in said.err
+    outcome = call("export", str(copy), str(tmp_path / "model"))
+    assert outcome.code == 2
+    assert "changed since the run was started: mixer.params.order" in outcome.err
 
 
 @pytest.mark.ci
@@ -226,8 +226,8 @@ def test_trials_of_a_search_are_looked_at(tmp_path):
         for kind in ("flipped", "cut"):
             copy = copied(whole, tmp_path)
             damage(copy / path.relative_to(whole), kind, random.Random(seed))
-            said = call("verify", str(copy))
-            assert (said.code, path.name in said.out) == (1, True), (path.name, kind, said)
+            outcome = call("verify", str(copy))
+            assert (outcome.code, path.name in outcome.out) == (1, True), (path.name, kind, outcome)
 
 
 @pytest.mark.extended
@@ -260,9 +260,9 @@ def wrong_model(folder: Path, before: dict[str, torch.Tensor]) -> list[str]:
     """
     out = folder.parent / "model"
     shutil.rmtree(out, ignore_errors=True)
-    said = call("export", str(folder), str(out))
-    found = [f"export: {fault}" for fault in said.faults()]
-    if said.code == 0:
+    outcome = call("export", str(folder), str(out))
+    found = [f"export: {fault}" for fault in outcome.faults()]
+    if outcome.code == 0:
         after = load(out).state_dict()
         found += [
             f"export: {name} is another"

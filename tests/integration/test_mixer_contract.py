@@ -191,9 +191,9 @@ def test_a_length_bound_mixer_is_told_length_and_class_tokens(small, tmp_path, h
 def test_a_bound_that_the_data_break_is_refused_before_a_folder_is_made(small, tmp_path):
     settings = ("mixer=./mixers.py:Bound", "mixer.params.most=4")
     done = train(small, tmp_path, "run", *settings, check=2)
-    said = (
+    message = (
         "mixer.params: most 4 is less than the longest sequence, 5 (mixer "
         f"{tmp_path / 'mixers.py'}:Bound)"
     )
-    assert done.stderr == f"subquad: {said}\n"
+    assert done.stderr == f"subquad: {message}\n"
     assert not (tmp_path / "run" / "runs").exists()

@@ -66,8 +66,8 @@ class Folder:
         self.settings()
 
     def settings(self, **more: Any):
-        said = {"name": self.path.name, "mixer": {"name": "agf"}, "train": {"lr": 0.001}, **more}
-        (self.path / "experiment.yaml").write_text(yaml.safe_dump(said))
+        fields = {"name": self.path.name, "mixer": {"name": "agf"}, "train": {"lr": 0.001}, **more}
+        (self.path / "experiment.yaml").write_text(yaml.safe_dump(fields))
 
     def record(
         self,
@@ -97,13 +97,13 @@ class Folder:
 
     def result(self, status: str = "finished", **more):
         test = {"metrics": {"accuracy": 0.75}, "samples": 8, "checkpoint": "best", "step": 3}
-        said = {
+        fields = {
             "status": status,
             "protocol": "honest",
             "protocol_label": "chosen on validation",
             "metric": "accuracy",
         }
-        write_json(self.path / RESULT, {**said, "label": self.path.name, "test": test, **more})
+        write_json(self.path / RESULT, {**fields, "label": self.path.name, "test": test, **more})
 
 
 @pytest.fixture

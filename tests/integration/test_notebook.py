@@ -30,9 +30,9 @@ def test_results_are_a_list_that_shows_itself(small, tmp_path, monkeypatch):
     assert results.curves()._repr_html_().count('<img src="data:image/svg+xml;') == len(titles)
 
     (study,) = (tmp_path / "runs" / "small").iterdir()
-    said = subquad.report(study)
-    assert said.table().to_csv() == table.to_csv()
-    assert "softmax" in repr(said)
+    report = subquad.report(study)
+    assert report.table().to_csv() == table.to_csv()
+    assert "softmax" in repr(report)
 
     model = subquad.load(results[1]["folder"])
     assert isinstance(model, torch.nn.Module)

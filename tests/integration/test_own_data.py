@@ -177,11 +177,11 @@ def test_two_workers_score_the_same(walks: Path):
         "dataset.params.labels=[fast, odd]",
         "task=multilabel",
     ]
-    one, two = (
+    one_worker, two_workers = (
         train(walks, walks / f"w{n}", *changes, f"resources.workers={n}")[1]["test"]["metrics"]
         for n in (1, 2)
     )
-    assert two == pytest.approx(one, rel=1e-5)
+    assert two_workers == pytest.approx(one_worker, rel=1e-5)
 
 
 @pytest.mark.ci

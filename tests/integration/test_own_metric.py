@@ -95,8 +95,8 @@ def test_it_is_printed_right_everywhere(toy, tmp_path, capsys):
         as_data = path.suffix == ".csv"  # plain values under plain names, as in result.json
         assert ("top1_error" if as_data else "top-1 error (%)") in text, path
         assert (str(error) if as_data else percent) in text, path
-    told = report_values(report)["metrics"]["top1_error"]
-    assert (told["label"], told["unit"], told["mode"]) == ("top-1 error", "%", "min")
+    metric = report_values(report)["metrics"]["top1_error"]
+    assert (metric["label"], metric["unit"], metric["mode"]) == ("top-1 error", "%", "min")
     (chart,), (curve, _) = score_charts(report), training_charts(report)
     assert (chart.x_label, curve.y_label) == ("test top-1 error (%)", "top-1 error (%)")
     assert chart.bars[0].mean == pytest.approx(100 * error)

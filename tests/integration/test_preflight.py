@@ -38,12 +38,12 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("option", ["--dry-run", "--local"])
 def test_missing_path_of_any_cell_is_refused_before_data_are_generated(folder, option, capsys):
     assert main(["train", "two.yaml", option]) == 2
-    said = capsys.readouterr().err
-    assert said.endswith(
+    errors = capsys.readouterr().err
+    assert errors.endswith(
         f"dataset.params.path: {folder}/data/aclImdb does not exist (run text-identity-seed0); "
         "give matrix.dataset.text.params.path=FOLDER\n"
     )
-    assert said.count("\n") == 1
+    assert errors.count("\n") == 1
     assert [path.name for path in folder.iterdir()] == ["two.yaml"]
 
 

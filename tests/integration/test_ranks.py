@@ -78,17 +78,17 @@ def test_after_a_signal_or_a_kill_ranks_of_srun_go_on(small, tmp_path, whole, nu
         wait_for_steps(tmp_path, 3, ranks[0])
         for rank in signalled:
             ranks[rank].send_signal(number or signal.SIGKILL)
-        said = [rank.communicate(120) for rank in ranks]
+        outputs = [rank.communicate(120) for rank in ranks]
     run = only_run(tmp_path)
     codes = [rank.returncode for rank in ranks]
-    assert codes == ([128 + number] * 2 if number else [1, -signal.SIGKILL]), said
-    assert said[1] == ("", "")
-    assert said[0][1].count("\n") == 1
-    assert "subquad resume" in said[0][1]
+    assert codes == ([128 + number] * 2 if number else [1, -signal.SIGKILL]), outputs
+    assert outputs[1] == ("", "")
+    assert outputs[0][1].count("\n") == 1
+    assert "subquad resume" in outputs[0][1]
     with ExitStack() as stack:
         ranks = srun(stack, ["resume", str(run)], tmp_path)
-        said = [rank.communicate(300) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+        outputs = [rank.communicate(300) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert digests(run) == digests(whole)
     assert read_result(run)["test"] == read_result(whole)["test"]
 
@@ -99,9 +99,9 @@ def test_a_search_and_its_final_study_go_through_the_ranks(small, tmp_path):
     search += ["--root", str(tmp_path), "final.seeds=1"]
     with ExitStack() as stack:
         ranks = srun(stack, search, tmp_path)
-        said = [rank.communicate(300) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    assert said[1] == ("", "")
+        outputs = [rank.communicate(300) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert outputs[1] == ("", "")
     results = [read_result(path.parent) for path in tmp_path.glob("runs/**/result.json")]
     assert [(result["status"], result["workers"]) for result in results] == [("finished", 2)] * 3
 
@@ -133,9 +133,9 @@ def test_what_cannot_be_is_told_in_one_line(small, tmp_path, settings, more, mes
             ]
         else:
             ranks = srun(stack, command, tmp_path)
-        said = [rank.communicate(60) for rank in ranks]
+        outputs = [rank.communicate(60) for rank in ranks]
     assert ranks[0].returncode == 2
-    assert said[0][1].count("\n") == 1
-    assert message in said[0][1]
+    assert outputs[0][1].count("\n") == 1
+    assert message in outputs[0][1]
     assert [rank.returncode for rank in ranks[1:]] == [0] * (len(ranks) - 1)
     assert not (tmp_path / "runs" / "small").exists()

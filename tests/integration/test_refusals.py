@@ -75,7 +75,7 @@ def test_one_line_exit_2_and_nothing_is_made(settings, message, tmp_path, monkey
     (tmp_path / "one.yaml").write_text(ONE)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "one.yaml", "--local", *settings]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["one.yaml"]

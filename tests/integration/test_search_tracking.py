@@ -57,33 +57,33 @@ class Folder:
 
     def begin(self) -> None:
         self.path.mkdir(parents=True)
-        said = {
+        fields = {
             "format": 1,
             "settings": SETTINGS,
             "experiment": {"name": "demo", "tracking": {"uri": None}},
         }
-        (self.path / SEARCH).write_text(yaml.safe_dump(said))
+        (self.path / SEARCH).write_text(yaml.safe_dump(fields))
 
     def trial(self, number: int, *, candidate: str = "agf", lr: float = 0.1) -> Path:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        told = {
+        fields = {
             "point": point,
             "settings": point | {"train.epochs": 2},
             "total_steps": 4,
             "flops_per_step": 50,
         }
         Trials(self.path, {}).write(
-            Trial(candidate=candidate, number=number, state="waiting", **told)
+            Trial(candidate=candidate, number=number, state="waiting", **fields)
         )
-        said = {
+        facts = {
             "name": "demo",
             "mixer": {"name": candidate},
             "dataset": {"name": "recall"},
             "train": {"lr": 9, "seed": 3},
         }
-        (folder / "experiment.yaml").write_text(yaml.safe_dump(said))
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(facts))
         (folder / ATTEMPTS).write_text("{}\n")
         return folder
 
@@ -101,7 +101,7 @@ class Folder:
         self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int
     ) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}
-        one = {
+        entry = {
             "label": candidate,
             "metric": "accuracy",
             "metrics": {"accuracy": {"unit": "%"}},
@@ -110,14 +110,14 @@ class Folder:
             "ended": {},
             "trials": {"finished": 1, "running": 0, **states},
         }
-        one |= {
+        entry |= {
             "steps": 6,
             "flops": 300.0,
             "seconds": 1.5,
             "dimensions": 1,
             "best": None if best is None else found,
         }
-        write_json(self.path / SUMMARY, {"candidates": [one]})
+        write_json(self.path / SUMMARY, {"candidates": [entry]})
 
     def winner(self) -> None:
         for name in ("best/agf.yaml", "plots/best-so-far.png"):
@@ -157,7 +157,7 @@ def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
 
 def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any) -> None:
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
-    said = {
+    fields = {
         "status": status,
         "metric": "accuracy",
         "steps": 2,
@@ -166,7 +166,7 @@ def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any
         "best": best,
     }
     label = "a trial of a search: test not opened"
-    write_json(run / RESULT, {**said, "test": None, "protocol_label": label, **more})
+    write_json(run / RESULT, {**fields, "test": None, "protocol_label": label, **more})
 
 
 @pytest.fixture
@@ -278,10 +278,10 @@ def test_each_way_to_end_is_told(search: Folder):
     search.refused(4, "order: too large")
     deliver(search)
     found = {name: run for name, run in runs_by_name(search).items() if name != PARENT}
-    told = {
+    states = {
         name: (run.info.status, run.data.tags.get("subquad.status")) for name, run in found.items()
     }
-    assert told == {
+    assert states == {
         "agf-00000": ("FINISHED", "finished"),
         "agf-00001": ("FINISHED", "pruned"),
         "agf-00002": ("FAILED", "failed"),

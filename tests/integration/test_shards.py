@@ -101,12 +101,12 @@ def test_ranks_follow_the_same_curve(experiment, workers):
     """In float64 and without mixing in the loss's rounding, so that what is left is the order of
     additions.
     """
-    one = losses(trained(experiment, "one", "train.precision=fp64"))
+    single = losses(trained(experiment, "one", "train.precision=fp64"))
     several = losses(
         trained(experiment, "several", "train.precision=fp64", f"resources.workers={workers}")
     )
-    assert [step for step, _ in several] == [step for step, _ in one]
-    assert [loss for _, loss in several] == pytest.approx([loss for _, loss in one], abs=1e-6)
+    assert [step for step, _ in several] == [step for step, _ in single]
+    assert [loss for _, loss in several] == pytest.approx([loss for _, loss in single], abs=1e-6)
 
 
 @pytest.mark.ci
@@ -118,8 +118,8 @@ def test_unreadable_pictures_are_counted_named_and_stop_a_run_above_the_limit(ex
     shard.write_bytes(content)
     arguments = ["train", str(experiment), "--local", "--root", str(experiment.parent)]
     assert main([*arguments, "train.max_bad=0.5", "train.epochs=1"]) == 0
-    told = capsys.readouterr()
-    assert f"train-00000.tar: {row['key'].decode()}" in told.out + told.err
+    printed = capsys.readouterr()
+    assert f"train-00000.tar: {row['key'].decode()}" in printed.out + printed.err
     assert main([*arguments, "train.max_bad=0.0"]) == 2
     assert "samples cannot be read" in capsys.readouterr().err
 

@@ -141,14 +141,14 @@ def test_after_a_signal_all_that_ran_goes_on(tmp_path, way, number, nothing_left
     while sum(steps(cell) > 20 for cell in tmp_path.glob("two/runs/small/*/cells/*")) < 2:
         assert process.poll() is None, process.communicate()
     process.send_signal(number)
-    _, told = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=240)
     study = only_run(tmp_path / "two")
     if number == signal.SIGKILL:
         assert not nothing_left.after(seconds=90)
     else:
-        assert process.returncode == 128 + number, told
-        assert told.startswith(f"subquad: stopped by {number.name} after saving step")
-        assert told.count("\n") == 1
+        assert process.returncode == 128 + number, errors
+        assert errors.startswith(f"subquad: stopped by {number.name} after saving step")
+        assert errors.count("\n") == 1
         begun = [cell for cell in cells(study) if (cell / ATTEMPTS).exists()]
         assert len(begun) == 2
         assert all(list(cell.glob("checkpoints/step-*")) for cell in begun)

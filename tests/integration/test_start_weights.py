@@ -38,9 +38,9 @@ def test_a_run_starts_from_another_ones_weights_with_another_mixer(tmp_path: Pat
     cli(
         [*train, "--root", "c", f"init={{from: {first}, strict: false}}", "mixer=softmax"], tmp_path
     )
-    said = result(only_run(tmp_path / "c"))["init"]
-    assert (said["from"], len(said["sha256"])) == (str(first), 64)
-    assert len(said["used"]) > 10
+    init = result(only_run(tmp_path / "c"))["init"]
+    assert (init["from"], len(init["sha256"])) == (str(first), 64)
+    assert len(init["used"]) > 10
     kept = sorted((first / "checkpoints").glob("*/model.safetensors"))[-1]
     torch.manual_seed(0)
     save_file(
@@ -76,5 +76,5 @@ def test_weights_that_a_mixer_ties_come_once_and_are_all_there(ticket, tmp_path:
     assert run_here(first) == "finished"
     second = ticket(*settings, f"init.from={first.folder}")
     assert run_here(second) == "finished"
-    said = result(second.folder)["init"]
-    assert (said["missing"], said["unused"]) == ([], [])
+    init = result(second.folder)["init"]
+    assert (init["missing"], init["unused"]) == ([], [])

@@ -44,9 +44,9 @@ def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, faul
     address = f"{bucket.storage}/runs/small/{folder.name}"
     shutil.rmtree(here)
     assert main(["resume", address, "--local", "--root", str(there)]) == 0
-    told = capsys.readouterr()
-    assert f"are in {there / 'runs' / 'small' / folder.name}" in told.err
-    assert f"storage {address}" in told.out
+    printed = capsys.readouterr()
+    assert f"are in {there / 'runs' / 'small' / folder.name}" in printed.err
+    assert f"storage {address}" in printed.out
     undisturbed = Bucket("undisturbed", bucket.endpoint, bucket.client)
     bucket.client.create_bucket(Bucket=undisturbed.name)
     assert (
@@ -264,10 +264,10 @@ def test_data_and_first_weights_come_from_a_store(bucket, small, tmp_path, monke
     assert started["missing"] == []
     shutil.rmtree(tmp_path / "runs")
     capsys.readouterr()
-    for path, said in (
+    for path, message in (
         ("ftp://host/x", "ftp:// is not supported"),
         (f"{bucket.storage}/none", "there is no such file"),
     ):
         assert main([*arguments[:-1], data.replace(f"{bucket.storage}/listops", path)]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

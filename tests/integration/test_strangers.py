@@ -244,11 +244,11 @@ def wrong(
         yield f"says {len(said.err)} characters"
     if world.mark.exists() and not trains:
         yield "runs a file"
-    asked = "\n".join(world.sink.asked)
-    if asked and "requests for data" not in reach.sends:
-        yield f"asks {asked[:100]!r}"
-    if any(secret in asked for secret in SECRETS.values()):
-        yield f"gives a secret away: {asked[:300]!r}"
+    requests = "\n".join(world.sink.asked)
+    if requests and "requests for data" not in reach.sends:
+        yield f"asks {requests[:100]!r}"
+    if any(secret in requests for secret in SECRETS.values()):
+        yield f"gives a secret away: {requests[:300]!r}"
     after = world.state(given=reach.writes == "nothing")
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     own = [world.given] if reach.writes != "nothing" else []
@@ -286,10 +286,10 @@ def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: s
         words = words_of(world, name, tried, make(world))
         before = world.state(given=True)
         with in_time(60):
-            said = call(*words)
+            outcome = call(*words)
         trains = usage_of(param, command) in reach.runs and "--dry-run" not in words
-        for fault in wrong(world, said, before, reach, trains=trains):
-            faults.append(f"{thing}: {fault}: {said.code} {said.err[:300]!r}")
+        for fault in wrong(world, outcome, before, reach, trains=trains):
+            faults.append(f"{thing}: {fault}: {outcome.code} {outcome.err[:300]!r}")
         if trains and thing == "mixer in a file" and not world.mark.exists():
             faults.append(f"{thing}: does not run, so that what does not run it shows nothing")
     assert not faults, "\n".join(faults)
@@ -310,8 +310,8 @@ def test_what_a_command_must_not_do_is_found(world: World):
     secret = {"Authorization": f"Bearer {SECRETS['MLFLOW_TRACKING_TOKEN']}"}
     with pytest.raises(HTTPError):
         urlopen(Request(world.sink.address, headers=secret))
-    said = Said(("odd",), 2, ESCAPES, "Traceback\n" * 2000)
-    found = list(wrong(world, said, before, reach))
+    outcome = Said(("odd",), 2, ESCAPES, "Traceback\n" * 2000)
+    found = list(wrong(world, outcome, before, reach))
     (world.home / "new").unlink()
     starts = ["Traceback", "not", "prints", "says", "runs", "asks", "gives", "touches", "writes"]
     assert [fault.split()[0] for fault in found] == starts

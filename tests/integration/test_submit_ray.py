@@ -147,9 +147,9 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
 
     slow.unlink()
     done = submit(*again[2:], "--json", **canaries)
-    told = json.loads(done.stdout)
-    assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
-    fetched = tmp_path / told["fetched"][0]
+    document = json.loads(done.stdout)
+    assert (document["status"], document["exit_code"]) == ("SUCCEEDED", 0)
+    fetched = tmp_path / document["fetched"][0]
     assert fetched == only_run(tmp_path)
     assert (fetched / "report.html").exists()
     results = {cell.name: read_result(cell) for cell in (fetched / "cells").iterdir()}
@@ -160,7 +160,7 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     assert not list(fetched.rglob("checkpoints"))
     assert "sent-mean" in cli(["report", str(fetched)], tmp_path).stdout
 
-    said = [
+    texts = [
         detached,
         followed,
         errors,
@@ -178,7 +178,7 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     assert [path for path in places if path.name == "mlruns.db"]
     assert [path for path in places if path.name == "sent_mean.py"]
     for secret in (*canaries.values(), comment, dotenv):
-        assert not [text for text in said if secret in text]
+        assert not [text for text in texts if secret in text]
         assert not [path for path in places if secret.encode() in path.read_bytes()]
     if not lost:
         head.kill(second)
@@ -199,9 +199,9 @@ def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, hea
 
 @pytest.mark.ci
 def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
-    for token, said in (("wrong", "refuses the token"), ("", "asks for a token")):
+    for token, message in (("wrong", "refuses the token"), ("", "asks for a token")):
         done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.stderr.count("\n") == 1
     for arguments in (
         ["logs", "nobody"],

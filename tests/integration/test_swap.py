@@ -75,11 +75,11 @@ def test_a_vision_transformer_is_trained_and_swapped(vit, tmp_path):
     assert worst["params"]["num_indices"] == 2
     assert worst["errors"][0]["relative"] > 1e-3
     openings = (vit / OPENINGS).read_bytes()
-    told = cli(
+    printed = cli(
         ["swap", str(vit), "cur", "num_indices=4", "--split", "test", "--json", "--out", "there"],
         tmp_path,
     )
-    assert json.loads(told.stdout)["protocol"].startswith("TEST, opened for this")
+    assert json.loads(printed.stdout)["protocol"].startswith("TEST, opened for this")
     assert (vit / OPENINGS).read_bytes() == openings
     for ledger in (tmp_path / "there" / OPENINGS, vit.parents[1] / OPENINGS):
         assert json.loads(ledger.read_text().splitlines()[-1])["reason"] == "subquad swap"

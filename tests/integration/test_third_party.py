@@ -80,10 +80,10 @@ def test_listed_and_shown(place, tmp_path):
 @pytest.mark.ci
 def test_their_own_tests_pass(place):
     python = place / "venv" / "bin" / "python"
-    said = subprocess.run(
+    imported = subprocess.run(
         [python, "-c", "import subquad; print(subquad.__file__)"], capture_output=True, text=True
     )
-    assert Path(said.stdout).is_relative_to(place)
+    assert Path(imported.stdout).is_relative_to(place)
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NEW.values()]
     done = subprocess.run(
         words, cwd=place, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -119,9 +119,9 @@ def test_scores_of_the_test_file_are_the_results_and_nothing_is_opened(place, ca
     assert found["metrics"] == pytest.approx(result["test"]["metrics"])
     assert (found["samples"], found["is_result"], found["checkpoint"]) == (21, False, "best")
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
-    told = said(capsys, "eval", place / "run", place / "test.ts").splitlines()
-    assert told[0].endswith("; a score of this file, no result of the run")
-    assert f"accuracy (%) {100 * found['metrics']['accuracy']:.2f}" in told
+    lines = said(capsys, "eval", place / "run", place / "test.ts").splitlines()
+    assert lines[0].endswith("; a score of this file, no result of the run")
+    assert f"accuracy (%) {100 * found['metrics']['accuracy']:.2f}" in lines
 
 
 def test_mistakes_are_one_line(place, capsys, tmp_path, small):
@@ -146,17 +146,17 @@ def test_mistakes_are_one_line(place, capsys, tmp_path, small):
         capsys, "predict", copied, place / "plain.ts", code=2
     )
     shutil.rmtree(copied / "checkpoints")
-    told = said(capsys, "export", copied, tmp_path / "new", code=2)
-    assert "the best checkpoint is that of step 20" in told
-    assert "step-00000020: is not here" in told
+    output = said(capsys, "export", copied, tmp_path / "new", code=2)
+    assert "the best checkpoint is that of step 20" in output
+    assert "step-00000020: is not here" in output
     (copied / "result.json").unlink()
     assert "no checkpoint yet" in said(capsys, "export", copied, tmp_path / "new", code=2)
     assert not (tmp_path / "new").exists()
     (folder,) = [
         Path(result["folder"]) for result in subquad.train(small, ["train.epochs=1"], root=tmp_path)
     ]
-    told = said(capsys, "predict", folder, place / "plain.ts", code=2)
-    assert "data set Recall reads no files of its users" in told
+    output = said(capsys, "predict", folder, place / "plain.ts", code=2)
+    assert "data set Recall reads no files of its users" in output
 
 
 @pytest.fixture

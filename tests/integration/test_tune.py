@@ -87,11 +87,11 @@ def finals(search: Path) -> dict[str, dict]:
 @pytest.mark.ci
 def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "--json")) == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     search = only_search(tmp_path)
-    assert told["folder"] == str(search)
-    assert [candidate["label"] for candidate in told["candidates"]] == ["agf", "softmax"]
-    for candidate in told["candidates"]:
+    assert document["folder"] == str(search)
+    assert [candidate["label"] for candidate in document["candidates"]] == ["agf", "softmax"]
+    for candidate in document["candidates"]:
         assert candidate["trials"] == {
             "waiting": 0, "running": 0, "finished": 2, "pruned": 0, "failed": 0, "infeasible": 0
         }  # fmt: skip
@@ -259,10 +259,10 @@ def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
         "--json",
     ]
     assert main(tune(*more)) == 0
-    (told,) = json.loads(capsys.readouterr().out)["candidates"]
-    assert (told["trials"]["finished"], told["trials"]["infeasible"]) == (2, 2)
-    assert "dim 16 is not divisible by num_heads 3" in told["reasons"][0]
-    assert told["over"] == "no point left to try"
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    assert (candidate["trials"]["finished"], candidate["trials"]["infeasible"]) == (2, 2)
+    assert "dim 16 is not divisible by num_heads 3" in candidate["reasons"][0]
+    assert candidate["over"] == "no point left to try"
 
 
 @pytest.mark.ci
@@ -355,8 +355,8 @@ def test_a_trial_that_takes_its_driver_with_it_each_time_has_failed(study, tmp_p
     search = only_search(tmp_path)
     path = search / "trials" / "softmax" / "00000" / "attempts.jsonl"
     path.write_text(path.read_text().splitlines(keepends=True)[-1] * 10)
-    told = cli(["resume", str(search), "--local", "--jobs", "1"], tmp_path).stdout
-    assert "10 drivers in a row ended while it trained from step 0" in told
+    output = cli(["resume", str(search), "--local", "--jobs", "1"], tmp_path).stdout
+    assert "10 drivers in a row ended while it trained from step 0" in output
     assert [trial["status"] for trial in trials(search).values()] == ["failed", "finished"]
 
 
@@ -366,21 +366,21 @@ def test_a_signal_saves_and_says_how_to_go_on(study, tmp_path):
         while not list(tmp_path.glob("runs/small-search/*/trials/agf/00000/metrics.jsonl")):
             assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=100)
     assert process.returncode == 143
-    assert "stopped by SIGTERM; go on with: subquad resume runs/small-search/" in told
+    assert "stopped by SIGTERM; go on with: subquad resume runs/small-search/" in errors
     assert not (only_search(tmp_path) / "final").exists()
 
 
 def test_dry_run_writes_nothing(study, tmp_path, capsys):
     before = sorted(tmp_path.iterdir())
     assert main(tune("--dry-run", "--json", "--budget", "7-trials")) == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     assert sorted(tmp_path.iterdir()) == before
-    assert told["trials"] == 14
-    assert told["final_runs"] == 4
-    assert told["gpu_hours"] == 0
-    for candidate in told["candidates"]:
+    assert document["trials"] == 14
+    assert document["final_runs"] == 4
+    assert document["gpu_hours"] == 0
+    for candidate in document["candidates"]:
         assert (candidate["dimensions"], candidate["grid"], len(candidate["points"])) == (
             2,
             None,
@@ -470,9 +470,9 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     (tmp_path / "heads.yaml").write_text("dims: {backbone.params.num_heads: {choice: [3, 5]}}")
     (tmp_path / "long.yaml").write_text("dims: {train.epochs: {int: [1, 5]}}")
     assert main(tune(*arguments)) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -547,8 +547,8 @@ def test_a_single_experiment(study, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(drive, "open_publisher", spied)
     assert main(tune("--budget", "2-trials", "final.seeds=1", "--json")) == 0
-    (told,) = json.loads(capsys.readouterr().out)["candidates"]
-    assert told["label"] == "small"
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    assert candidate["label"] == "small"
     assert (only_search(tmp_path) / "best" / "small.yaml").exists()
     assert list(finals(only_search(tmp_path))) == ["seed0"]
     assert sent == [True], "the final study's report is written before tracking ends"

@@ -175,9 +175,9 @@ def test_it_is_refused_in_one_line_and_left_as_it_is(search, capsys, damage, mes
     damage(search)
     before = contents(search.resolve())
     assert resume(search) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
     assert contents(search.resolve()) == before
 
 

@@ -90,7 +90,7 @@ def test_no_failing_trial_ends_the_search(tmp_path: Path, nothing_left, how: lis
     for name, text in (("small.yaml", SMALL), ("failing.py", MIXER), ("space.yaml", SPACE)):
         (tmp_path / name).write_text(text)
     settings = [*SETTINGS, "--budget", "5-trials", "resources.max_failures=0", *how]
-    told = cli(["tune", "small.yaml", "--space", "./space.yaml", *settings], tmp_path).stdout
+    output = cli(["tune", "small.yaml", "--space", "./space.yaml", *settings], tmp_path).stdout
     search = only_search(tmp_path)
     found = {
         trial.point["mixer.params.how"]: trial
@@ -102,7 +102,7 @@ def test_no_failing_trial_ends_the_search(tmp_path: Path, nothing_left, how: lis
     for name, (_, reason) in TOLD.items():
         assert reason in found[name].reason
         # long reasons are cut short there
-        assert f"small {found[name].number}: {found[name].state}; " in told
+        assert f"small {found[name].number}: {found[name].state}; " in output
     assert [(read_result(run) or {})["status"] for run in runs_below(search / "final")] == [
         "finished"
     ]

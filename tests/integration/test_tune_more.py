@@ -121,9 +121,9 @@ def test_a_winner_that_stays_is_not_tested_again(tmp_path, capsys):
     assert main(["verify", str(search)]) == 0
     capsys.readouterr()
     assert main(["report", str(search)]) == 0
-    said = capsys.readouterr().out
-    assert "test opened once" in said
-    assert "opened before" not in said
+    output = capsys.readouterr().out
+    assert "test opened once" in output
+    assert "opened before" not in output
 
 
 def test_another_winner_opens_test_again_and_the_report_says_so(tmp_path, capsys):
@@ -137,14 +137,14 @@ def test_another_winner_opens_test_again_and_the_report_says_so(tmp_path, capsys
     assert main(["verify", str(search)]) == 0
     capsys.readouterr()
     assert main(["report", str(search)]) == 0
-    for said in (
+    for text in (
         capsys.readouterr().out,
         (search / "report.md").read_text(),
         (search / "report.html").read_text(),
     ):
-        assert "the test split was opened before with other winners" in said.replace("\\", "")
-        assert "test opened 2 times" in said
-        assert "opened once" not in said
+        assert "the test split was opened before with other winners" in text.replace("\\", "")
+        assert "test opened 2 times" in text
+        assert "opened once" not in text
 
 
 def test_given_points_come_first_and_count(tmp_path, capsys):
@@ -156,12 +156,12 @@ def test_given_points_come_first_and_count(tmp_path, capsys):
     assert points[0] == {"train.lr": 1e-3, "train.batch_size": 16}
     assert points[1]["train.lr"] == 0.002
     assert len(points) == 3
-    for given, said in [
+    for given, message in [
         ("train.lr=5.0", "--points: train.lr: the space does not try 5.0"),
         ("train.weight=1", "--points: train.weight: is not searched"),
     ]:
         assert tune("--points", given) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_several_seeds_are_runs_below_the_trial_and_their_mean_counts(tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_several_seeds_are_runs_below_the_trial_and_their_mean_counts(tmp_path, 
         "trial.seeds=2",
     ]
     assert tune(*settings, "--budget", "2-trials", "--json") == 0
-    (told,) = json.loads(capsys.readouterr().out)["candidates"]
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
     search = newest(tmp_path)
     runs = sorted(search.glob("trials/small/*/seed-*"))
     assert [f"{run.parent.name}/{run.name}" for run in runs] == [
@@ -189,8 +189,8 @@ def test_several_seeds_are_runs_below_the_trial_and_their_mean_counts(tmp_path, 
         / 2
         for number in range(2)
     ]
-    assert told["best"]["value"] == pytest.approx(max(means))
-    assert (told["trials"]["finished"], told["steps"]) == (2, 4 * 8)
+    assert candidate["best"]["value"] == pytest.approx(max(means))
+    assert (candidate["trials"]["finished"], candidate["steps"]) == (2, 4 * 8)
     assert not list(search.glob("trials/**/checkpoints"))
 
 

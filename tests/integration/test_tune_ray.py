@@ -110,12 +110,12 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
         while len(list(study.glob("runs/small-search/*/trials/small/*/metrics.jsonl"))) < 2:
             assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=240)
-    assert process.returncode == 143, told
-    assert told.startswith(
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 143, errors
+    assert errors.startswith(
         "subquad: stopped by SIGTERM; go on with: subquad resume runs/small-search/"
     )
-    assert len(told.splitlines()) == 1
+    assert len(errors.splitlines()) == 1
     for trial in only_search(study).glob("trials/small/*"):
         assert list(trial.glob("checkpoints/step-*"))
         assert read_result(trial) is None

@@ -70,10 +70,10 @@ class Trained:
         self.mark.touch()
         for name in [name for name in sys.modules if name.startswith("subquad_source_")]:
             del sys.modules[name]
-        said = call("verify", str(folder))
+        outcome = call("verify", str(folder))
         assert self.mark.exists()
-        assert said.err == ""
-        return said
+        assert outcome.err == ""
+        return outcome
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +92,13 @@ def test_a_mixer_in_a_file_is_not_needed(trained, run, is_there):
     if not is_there:
         trained.file.rename(trained.file.with_suffix(".away"))
     try:
-        said = trained.verified(trained.run)
+        outcome = trained.verified(trained.run)
         study = trained.verified(trained.study)
     finally:
         if not is_there:
             trained.file.with_suffix(".away").rename(trained.file)
-    assert said.code == study.code == 0, said.out + study.out
-    assert "recomputed from 60 answers" in said.out
+    assert outcome.code == study.code == 0, outcome.out + study.out
+    assert "recomputed from 60 answers" in outcome.out
     assert study.out.count("recomputed from 60 answers") == 3
 
 
@@ -106,9 +106,9 @@ def test_a_score_that_was_written_in_is_wrong_whatever_the_mixer_does(trained, r
     result = read_json(run / "result.json")
     result["test"]["metrics"]["accuracy"] = 0.999
     write_json(run / "result.json", result)
-    said = trained.verified(run)
-    assert said.code == 1
-    assert "result.json says accuracy 99.9 %" in said.out
+    outcome = trained.verified(run)
+    assert outcome.code == 1
+    assert "result.json says accuracy 99.9 %" in outcome.out
 
 
 def test_a_changed_parameter_of_a_file_and_a_changed_file_are_noticed(trained, run):
@@ -128,10 +128,10 @@ def test_a_changed_study_is_noticed(trained, tmp_path):
     settings = study / "study.yaml"
     text = settings.read_text()
     settings.write_text(re.sub(r"( +)- name: agf", r"\g<0>\n\1  params: {order: 4}", text))
-    said = trained.verified(study)
+    outcome = trained.verified(study)
     assert (
         "cells/other-seed0: WRONG: mixers[0].params.order: changed since the run was started"
-        in said.out
+        in outcome.out
     )
 
 
@@ -144,9 +144,9 @@ def test_of_a_task_in_a_file_the_sums_alone_are_checked(tmp_path):
         )
     )
     assert call("train", str(path), "--local", "--root", str(tmp_path)).code == 0
-    said = call("verify", str(only_run(tmp_path)))
-    assert (said.code, said.err) == (0, "")
+    outcome = call("verify", str(only_run(tmp_path)))
+    assert (outcome.code, outcome.err) == (0, "")
     assert (
         f"scores not recomputed, as {tmp_path}/t.py is not run: its sums were checked alone"
-        in said.out
+        in outcome.out
     )

@@ -24,5 +24,5 @@ def test_every_example_is_run():
 def test_it_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    said = capsys.readouterr().out
-    assert [text for text in SAID[name] if text not in said] == []
+    output = capsys.readouterr().out
+    assert [text for text in SAID[name] if text not in output] == []

@@ -126,9 +126,9 @@ def test_a_study_is_trained_and_reported(tiny, capsys):
     assert [result["status"] for result in results] == ["finished", "finished"]
     capsys.readouterr()
     assert main(["report", str(study)]) == 0
-    said = capsys.readouterr().out
-    assert "agf" in said
-    assert "identity" in said
+    output = capsys.readouterr().out
+    assert "agf" in output
+    assert "identity" in output
     assert (study / "report.html").is_file()
 
 

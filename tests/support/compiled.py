@@ -48,8 +48,8 @@ def resources(
             "-o",
             text.with_suffix(".cubin"),
         ]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    found = re.findall(r"(\d+) bytes spill stores|Used (\d+) registers", told)
+        errors = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    found = re.findall(r"(\d+) bytes spill stores|Used (\d+) registers", errors)
     (spilled, _), (_, registers) = found
     return {
         "registers": int(registers),

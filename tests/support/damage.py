@@ -156,8 +156,8 @@ def make_folders(root: Path, kinds: Sequence[str] = ("run", "study", "search")) 
         words, stopped = commands[name]
         for kind, step in {"finished": 0, "stopped": stopped}.items():
             with patch.object(faults, "point", _term_at(step)):
-                said = call(*words, "--local", "--jobs", "1", "--root", str(root / kind / name))
-            assert said.code == (143 if step else 0), said
+                outcome = call(*words, "--local", "--jobs", "1", "--root", str(root / kind / name))
+            assert outcome.code == (143 if step else 0), outcome
             (found[f"{kind} {name}"],) = (root / kind / name / "runs").glob("s*/2*")
     return found
 
@@ -192,8 +192,8 @@ class Judge:
         copy = self._copy()
         before = self._report(copy)[1]
         for words in self._commands(copy):
-            said = call(*words)
-            assert (said.code, said.faults()) == (0, []), said
+            outcome = call(*words)
+            assert (outcome.code, outcome.faults()) == (0, []), outcome
         self._believed = (before, self._report(copy)[1])
 
     def faults(self, name: Path, damage: str, seed: int) -> list[str]:
@@ -210,8 +210,8 @@ class Judge:
             return []
         found = self._wrong(copy, "before")
         for words in self._commands(copy):
-            said = call(*words)
-            found += [f"{words[0]}: {fault}: {said.err[-300:]}" for fault in said.faults()]
+            outcome = call(*words)
+            found += [f"{words[0]}: {fault}: {outcome.err[-300:]}" for fault in outcome.faults()]
         return found + self._wrong(copy, "after")
 
     def _copy(self) -> Path:
@@ -229,14 +229,14 @@ class Judge:
         """What `subquad report` says of a folder, and its numbers, times and paths aside; None
         where it refuses.
         """
-        said = call(
+        outcome = call(
             "report", str(folder), "--json", "--format", "csv", "--out", str(self._work / "out")
         )
-        return said, _plain(json.loads(said.out)) if said.code == 0 else None
+        return outcome, _plain(json.loads(outcome.out)) if outcome.code == 0 else None
 
     def _wrong(self, folder: Path, when: str) -> list[str]:
-        said, values = self._report(folder)
-        found = [f"report {when}: {fault}: {said.err[-300:]}" for fault in said.faults()]
+        outcome, values = self._report(folder)
+        found = [f"report {when}: {fault}: {outcome.err[-300:]}" for fault in outcome.faults()]
         if values is not None and values not in self._believed and not _is_marked(values):
             found.append(
                 f"{when}: numbers that are neither right nor marked: "
@@ -268,18 +268,19 @@ def _is_marked(values: Any) -> bool:
     )
 
 
-def _difference(one: Any, other: Any, place: str = "") -> str:
-    if isinstance(one, dict) and isinstance(other, dict):
+def _difference(first: Any, second: Any, place: str = "") -> str:
+    if isinstance(first, dict) and isinstance(second, dict):
         pairs = {
-            f"{place}.{key}": (one.get(key), other.get(key))
-            for key in sorted(one.keys() | other.keys())
+            f"{place}.{key}": (first.get(key), second.get(key))
+            for key in sorted(first.keys() | second.keys())
         }
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         pairs = {
-            f"{place}[{number}]": pair for number, pair in enumerate(zip(one, other, strict=True))
+            f"{place}[{number}]": pair
+            for number, pair in enumerate(zip(first, second, strict=True))
         }
     else:
-        return f"{place}: {str(one)[:200]} / {str(other)[:200]}"
+        return f"{place}: {str(first)[:200]} / {str(second)[:200]}"
     return next(
         (_difference(*pair, where) for where, pair in pairs.items() if pair[0] != pair[1]), ""
     )

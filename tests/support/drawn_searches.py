@@ -136,12 +136,12 @@ REFUSED: list[Rule] = [
     (
         "a grid over a continuous dimension",
         ("sampler", "space"),
-        lambda one, two: one == "grid" and two != "grid",
+        lambda sampler, space: sampler == "grid" and space != "grid",
     ),
     (
         "a pruner beside a second objective",
         ("cost", "pruner"),
-        lambda one, two: "none" not in (one, two),
+        lambda cost, pruner: "none" not in (cost, pruner),
     ),
     (
         "trial.match with a pruner and a budget in another unit",
@@ -151,16 +151,20 @@ REFUSED: list[Rule] = [
     (
         "match: parameters with one mixer",
         ("parameters", "target"),
-        lambda one, two: one == "equal" and two not in _SEVERAL,
+        lambda parameters, target: parameters == "equal" and target not in _SEVERAL,
     ),
 ]
 """What is documented to be refused."""
 
 POINTLESS: list[Rule] = [
-    ("", ("space", "target"), lambda one, two: one == "auto" and two == "labels all"),
-    ("", ("overrides", "pruner"), lambda one, two: one == "pruner" and two == "none"),
-    ("", ("points", "space"), lambda one, two: one != "none" and not POINT[two]),
-    ("", ("resume", "budget"), lambda one, two: one == "extended" and two == "seconds"),
+    ("", ("space", "target"), lambda space, target: space == "auto" and target == "labels all"),
+    (
+        "",
+        ("overrides", "pruner"),
+        lambda overrides, pruner: overrides == "pruner" and pruner == "none",
+    ),
+    ("", ("points", "space"), lambda points, space: points != "none" and not POINT[space]),
+    ("", ("resume", "budget"), lambda resume, budget: resume == "extended" and budget == "seconds"),
 ]
 """Values that would mean nothing beside others."""
 
@@ -372,10 +376,10 @@ def faults_of(row: Row, search: Path, folder: Path) -> Iterator[str]:
     for candidate in summary["candidates"]:
         label = candidate["label"]
         trials = sorted((search / "trials" / label).glob("[0-9]*"))
-        told = [read_json(path / "trial.json") or {} for path in trials]
+        documents = [read_json(path / "trial.json") or {} for path in trials]
         ran = [
             path
-            for path, line in zip(trials, told, strict=True)
+            for path, line in zip(trials, documents, strict=True)
             if line.get("state") != "infeasible"
         ]
         yield from _budget_faults(row, candidate, ran, spaces[label], len(trials))
@@ -426,7 +430,7 @@ def experiment_of(run: Path) -> dict[str, Any]:
 
 
 def _trial_faults(row: Row, path: Path, own: Any) -> Iterator[str]:
-    told = read_json(path / "trial.json") or {}
+    document = read_json(path / "trial.json") or {}
     runs = sorted(path.glob("seed-*")) or [path]
     pruned = any(result["status"] != "finished" for result in results_of(path))
     if row["seeds_per_trial"] == 2 and not pruned and len(runs) != 2:
@@ -435,14 +439,14 @@ def _trial_faults(row: Row, path: Path, own: Any) -> Iterator[str]:
     for run in runs:
         now = experiment_of(run)
         changed = {key for key, value in now.items() if before.get(key) != value}
-        if strange := changed - set(told["settings"]) - {"train.log_every"}:
+        if strange := changed - set(document["settings"]) - {"train.log_every"}:
             yield f"{path}: differs from its row in {sorted(strange)}"
         if (run / "checkpoints").exists():
             yield f"{path}: kept its weights"
         if any(result["test"] for result in results_of(path)):
             yield f"{path}: has a test score"
     if row["points"] != "none" and path.name == "00000":
-        point = {key: told["point"].get(key) for key in _point(POINT[row["space"]])}
+        point = {key: document["point"].get(key) for key in _point(POINT[row["space"]])}
         if point != _point(POINT[row["space"]]):
             yield f"{path}: is not the point that was given: {point}"
 
@@ -534,9 +538,9 @@ def _report_faults(search: Path, summary: Mapping[str, Any]) -> Iterator[str]:
         spent[label] = wanted
         if len({Path(run["name"]).name.rpartition("seed")[0] for run in row["runs"]}) > 1:
             continue  # two candidates have won with the same settings
-        told = row["tuning"]
-        if (told["trials"], told["dimensions"], told["flops"]) != wanted:
-            yield f"{label}: its row says {told['words']}, it had {wanted}"
+        tuning = row["tuning"]
+        if (tuning["trials"], tuning["dimensions"], tuning["flops"]) != wanted:
+            yield f"{label}: its row says {tuning['words']}, it had {wanted}"
     for first, second in itertools.combinations(spent.values(), 2):
         if first[0] != second[0] and not any(
             "unequal tuning" in note

@@ -161,10 +161,10 @@ def _below(kind: type[SubquadError]) -> list[type[SubquadError]]:
 
 
 def _one_line(error: object) -> str:
-    said = str(error)
-    if "\n" in said or "Traceback" in said:
-        raise Wrong(f"a refusal that is not one line: {said}")
-    return said
+    message = str(error)
+    if "\n" in message or "Traceback" in message:
+        raise Wrong(f"a refusal that is not one line: {message}")
+    return message
 
 
 def _resources(ranks: str) -> Settings:
@@ -192,10 +192,10 @@ def _begin(folder: Path, number: int, plant: Callable[[], None] | None) -> None:
         path = folder / f"seen-{number}-{parts.group.rank}.jsonl"
         with path.open("w") as stream:
             for step, (micros, samples) in enumerate(batches(parts, begin, workers), begin + 1):
-                seen = [
+                identities = [
                     sample for micro in micros if micro.real for sample in _samples(micro.batch)
                 ]
-                stream.write(json.dumps([step, seen]) + "\n")
+                stream.write(json.dumps([step, identities]) + "\n")
                 stream.flush()
                 yield micros, samples
 

@@ -333,8 +333,8 @@ class Space:
         factors = {dimension: list(choices) for dimension, choices in self.dimensions.items()}
         by_dimensions: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for pair in self.forbidden:
-            (one, name), (other, value) = sorted(pair)
-            by_dimensions.setdefault((one, other), set()).add((name, value))
+            (first, name), (second, value) = sorted(pair)
+            by_dimensions.setdefault((first, second), set()).add((name, value))
         constraints = [
             {
                 "operator": "fn",

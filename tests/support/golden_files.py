@@ -120,13 +120,14 @@ def kind_of(path: Path) -> str:
     try:
         with np.load(path) as stored:
             names = stored.files
-            said = str(stored["meta"]) if "meta" in names else ""
+            description = str(stored["meta"]) if "meta" in names else ""
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as reason:
         raise UnknownFile(f"{path}: no archive of arrays: {reason}") from None
     sizes = {
         kind: len(words.split())
         for kind, words in KINDS.items()
-        if all(_has(names, word) for word in words.split()) and re.search(SAID.get(kind, ""), said)
+        if all(_has(names, word) for word in words.split())
+        and re.search(SAID.get(kind, ""), description)
     }
     if not sizes:
         raise UnknownFile(

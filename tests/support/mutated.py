@@ -98,16 +98,16 @@ def mutate(root: Path, rng: random.Random, kinds: tuple[str, ...] = (".json", ".
     if path.suffix == ".jsonl":
         lines = path.read_text().splitlines()
         number = rng.randrange(len(lines))
-        data, said = change(json.loads(lines[number]), rng)
+        data, change_made = change(json.loads(lines[number]), rng)
         lines[number] = written(data)
         path.write_text("".join(f"{line}\n" for line in lines))
-        said = f"line {number + 1}: {said}"
+        change_made = f"line {number + 1}: {change_made}"
     else:
-        data, said = change(json.loads(path.read_text()), rng)
+        data, change_made = change(json.loads(path.read_text()), rng)
         path.write_text(written(data))
     if rng.random() < 0.8:
         forge(root, path)
-    return f"{path.relative_to(root)}: {said}"
+    return f"{path.relative_to(root)}: {change_made}"
 
 
 def forge(root: Path, changed: Path) -> None:

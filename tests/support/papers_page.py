@@ -175,23 +175,23 @@ def _conditions(shown: Sequence[Cell]) -> Iterator[str]:
     all of them share stands first.
     """
     (papers,) = published_tables()
-    told = dict[str, dict[str, str]]()
+    conditions = dict[str, dict[str, str]]()
     for cell in shown:
         printed = cell.beside.published
         rule = papers.conditions_of(printed)
         where = (
             f"{printed.benchmark}, {printed.model}" if rule and rule.never else printed.benchmark
         )
-        if rule is None or where in told:
+        if rule is None or where in conditions:
             continue
         expect = {**rule.expect, **rule.exceptions.get(printed.benchmark, {})}
-        said = {word: value_text(value) for word, value in expect.values()}
+        terms = {word: value_text(value) for word, value in expect.values()}
         samples = rule.samples[printed.benchmark]
-        if said:
-            told[where] = said | ({"test samples": f"{samples:,}"} if samples else {})
-    if not told:
+        if terms:
+            conditions[where] = terms | ({"test samples": f"{samples:,}"} if samples else {})
+    if not conditions:
         return
-    first, *others = told.values()
+    first, *others = conditions.values()
     shared = {
         word: value
         for word, value in first.items()
@@ -200,12 +200,12 @@ def _conditions(shown: Sequence[Cell]) -> Iterator[str]:
     yield "\n| benchmark | conditions |\n|---|---|\n"
     if shared:
         yield _told("all", shared)
-    for where, said in told.items():
-        yield _told(where, {word: said[word] for word in said if word not in shared})
+    for where, terms in conditions.items():
+        yield _told(where, {word: terms[word] for word in terms if word not in shared})
 
 
-def _told(where: str, said: Mapping[str, str]) -> str:
-    return f"| {where} | {'; '.join(f'{word} {value}' for word, value in said.items())} |\n"
+def _told(where: str, terms: Mapping[str, str]) -> str:
+    return f"| {where} | {'; '.join(f'{word} {value}' for word, value in terms.items())} |\n"
 
 
 def _line(cell: Cell) -> str:
@@ -213,12 +213,12 @@ def _line(cell: Cell) -> str:
     deviation = f" ± {printed.std}" if printed.std else ""
     mixer = cell.run.experiment.mixer
     defaults = resolve("mixer", mixer.name).plugin.config().model_dump()
-    said = [
+    settings = [
         f"{key} {value_text(value)}"
         for key, value in mixer.params.items()
         if defaults.get(key, ...) != value
     ]
-    own = f"`{cell.mixer}`{' with ' if said else ''}{', '.join(said)}"
+    own = f"`{cell.mixer}`{' with ' if settings else ''}{', '.join(settings)}"
     cells = (
         own,
         printed.model,

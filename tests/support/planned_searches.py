@@ -104,13 +104,13 @@ def tried(search: Search, costs: StudyCosts) -> tuple[list[Point], list[str]]:
         point = sampler.suggest(len(known), known)
         if point is None:
             break
-        told = Trial(candidate=candidate.label, number=len(known), point=point, state="infeasible")
+        trial = Trial(candidate=candidate.label, number=len(known), point=point, state="infeasible")
         try:
             costs.parameters(at(candidate, point))
             points.append(point)
             in_a_row = 0
             curve = (Evaluation(step=1, value=draw.random(), loss=1.0),)
-            told = Trial(
+            trial = Trial(
                 candidate=candidate.label,
                 number=len(known),
                 point=point,
@@ -120,7 +120,7 @@ def tried(search: Search, costs: StudyCosts) -> tuple[list[Point], list[str]]:
         except UserError as error:
             reasons.append(str(error))
             in_a_row += 1
-        known.append(told)
+        known.append(trial)
     return points, reasons
 
 

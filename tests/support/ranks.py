@@ -131,12 +131,12 @@ def _serve(pipe: Connection, environment: dict[str, str]) -> None:
             importlib.import_module(name)
     while True:
         try:
-            asked = pipe.recv()
+            request = pipe.recv()
         except EOFError:
             return
-        if asked is None:
+        if request is None:
             return
-        pipe.send(_together(*asked))
+        pipe.send(_together(*request))
 
 
 def _together(
@@ -183,8 +183,8 @@ def _fork(act: Callable[[], Any], path: Path, fault: str) -> int:
         path.write_bytes(pickle.dumps((act(),)))
         code = 0
     except BaseException as error:
-        told = f"{type(error).__name__}: {error}"
-        path.write_bytes(pickle.dumps((None, told, traceback.format_exc())))
+        message = f"{type(error).__name__}: {error}"
+        path.write_bytes(pickle.dumps((None, message, traceback.format_exc())))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -164,5 +164,5 @@ def wait_for_steps(root: Path, steps: int, process: Command) -> None:
         for folder in (root / "runs").glob("small/*"):
             if any(record.step > steps for record in read_records(folder)):
                 return
-    told = "running" if process.poll() is None else process.communicate(timeout=5)
-    pytest.fail(f"no step in time: {told}")
+    state = "running" if process.poll() is None else process.communicate(timeout=5)
+    pytest.fail(f"no step in time: {state}")

@@ -37,8 +37,8 @@ def state(run: Path, step: int) -> dict[str, Tensor]:
 def numbers(run: Path, step: int) -> dict[str, Any]:
     """The generators' states that are no tensors, and where the run stood, without times."""
     text = (run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text()
-    told = json.loads(text)
-    return {"rng": told["rng"], "progress": {**told["progress"], "seconds": 0.0}}
+    document = json.loads(text)
+    return {"rng": document["rng"], "progress": {**document["progress"], "seconds": 0.0}}
 
 
 def unequal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:

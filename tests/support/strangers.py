@@ -197,13 +197,13 @@ def trained(world: World, call: Callable[..., Any]) -> None:
     more = ("--local", "--root", str(root))
     for name, mixer in {"plain": "identity", "run": "./x.py:Canary"}.items():
         experiment = world.experiment(mixer=mixer)
-        said = call("train", str(experiment), *more)
-        assert said.code == 0, said
+        outcome = call("train", str(experiment), *more)
+        assert outcome.code == 0, outcome
         (run,) = (root / "runs" / "small").glob("2*")
         shutil.move(run, world.store / name)
     search = ("--space", "optimizer", "--budget", "1-trials", "final.seeds=1")
-    said = call("tune", str(experiment), *search, *more)
-    assert said.code == 0, said
+    outcome = call("tune", str(experiment), *search, *more)
+    assert outcome.code == 0, outcome
     (found,) = (root / "runs" / "small-search").glob("2*")
     shutil.move(found, world.store / "search")
     shutil.rmtree(root)
@@ -402,9 +402,9 @@ def _long(found: dict[str, Any]) -> None:
 
 
 def _up(found: dict[str, Any]) -> None:
-    told = found["files"].pop("plan.json", None)
-    found["files"]["../../../../home/.bashrc"] = told
-    found["files"]["/etc/passwd"] = told
+    entry = found["files"].pop("plan.json", None)
+    found["files"]["../../../../home/.bashrc"] = entry
+    found["files"]["/etc/passwd"] = entry
     found["name"] = found["label"] = "../../../../x"
 
 

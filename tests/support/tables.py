@@ -60,7 +60,7 @@ def exhaustive(
             if not over or end in text[:-1] or (text[-1] == end and length <= least):
                 continue
             padded = (0, 0, *text)
-            before = [(one + other) % len(allowed[0]) for one, other in pairwise(padded)]
+            before = [(left + right) % len(allowed[0]) for left, right in pairwise(padded)]
             total = sum(
                 float(allowed[place, before[place], token]) for place, token in enumerate(text)
             )

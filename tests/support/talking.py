@@ -22,13 +22,13 @@ class _Server:
     def __init__(self) -> None:
         self.asked = list[str]()
         answer: Callable[[Any], None] = self.answer
-        asked = self.asked
+        requests = self.asked
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 self.rfile.read(length)
-                asked.append(f"{self.requestline}\n{self.headers}")
+                requests.append(f"{self.requestline}\n{self.headers}")
                 answer(self)
 
             do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = do_PATCH = any

@@ -96,8 +96,8 @@ def _claims(trial: Trial) -> str:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "Facts"
     ]
     (claimed,) = facts
-    said = [f"`{word.arg}={ast.unparse(word.value)}`" for word in claimed.keywords]
-    return ", ".join(said) or "nothing beyond the contract"
+    claims = [f"`{word.arg}={ast.unparse(word.value)}`" for word in claimed.keywords]
+    return ", ".join(claims) or "nothing beyond the contract"
 
 
 def wrapper(trial: Trial) -> ast.ClassDef:

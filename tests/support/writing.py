@@ -89,12 +89,12 @@ def greedy(model: Any, batch: dict[str, Tensor], steps: int) -> tuple[Tensor, Te
     that they stood in.
     """
     logits, state, memory = model.start(batch)
-    seen, tokens = [logits], [logits.argmax(-1)]
+    all_logits, tokens = [logits], [logits.argmax(-1)]
     for _ in range(steps - 1):
         logits, state = model.step(tokens[-1], state, memory)
-        seen.append(logits)
+        all_logits.append(logits)
         tokens.append(logits.argmax(-1))
-    return torch.stack(tokens, 1), torch.stack(seen, 1)
+    return torch.stack(tokens, 1), torch.stack(all_logits, 1)
 
 
 def without_caches(model: Any) -> Any:

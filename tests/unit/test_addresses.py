@@ -191,9 +191,9 @@ def test_hostile_text_takes_linear_time(unit):
 def test_the_value_of_a_setting_that_is_called_like_a_secret_is_not_shown(value, capsys):
     for setting in ("dataset.params.api_key", "mixer.params.access_token", "train.lr.secret"):
         assert main(["train", "quickstart", "--dry-run", f"{setting}={value}"]) == 2
-        said = capsys.readouterr()
-        assert CANARY not in said.out + said.err
-        assert f"{setting}=***" in said.err
+        printed = capsys.readouterr()
+        assert CANARY not in printed.out + printed.err
+        assert f"{setting}=***" in printed.err
 
 
 def test_settings_that_are_no_secrets_are_shown():

@@ -109,19 +109,19 @@ def test_rotary_needs_an_even_head_width():
     ("kind", "norm"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)]
 )
 def test_queries_and_keys_are_normed_per_head(kind, norm):
-    seen = {}
+    arguments = {}
 
     class Spy(Plain):
         def forward(self, q, k, v, **masks):
-            seen.update(q=q, k=k, v=v)
+            arguments.update(q=q, k=k, v=v)
             return v
 
     ours, x = mixer(Spy, qk_norm=kind), draw(2, 3, 8)
     ours(x)
     for name, project in (("q", ours.query), ("k", ours.key)):
         heads = project(x).unflatten(-1, (2, 4)).transpose(1, 2)
-        assert (seen[name] - norm(4).double()(heads)).abs().max() < 1e-12
-    assert torch.equal(seen["v"], ours.value(x).unflatten(-1, (2, 4)).transpose(1, 2))
+        assert (arguments[name] - norm(4).double()(heads)).abs().max() < 1e-12
+    assert torch.equal(arguments["v"], ours.value(x).unflatten(-1, (2, 4)).transpose(1, 2))
 
 
 def test_a_softmax_models_weights_load_into_another_core():

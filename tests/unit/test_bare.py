@@ -257,11 +257,11 @@ def test_the_longest_sequence_must_be_known_where_it_is_needed(layers):
 
 def test_check_finds_what_could_be_claimed(layers, capsys):
     main(["check", "./layers.py:Mean", "--exclude", "compiled=slow"])
-    said = capsys.readouterr().out
-    assert "./layers.py:Mean claims nothing yet. Claims you could make, in its class:" in said
-    assert 'facts = Facts(causal="always", permutation_equivariant=False, complexity="L")' in said
-    assert "or as a package: subquad new mixer NAME --from ./layers.py:Mean" in said
-    assert re.search("\nnot padding_invariant: padding-content: output at real tokens", said)
+    output = capsys.readouterr().out
+    assert "./layers.py:Mean claims nothing yet. Claims you could make, in its class:" in output
+    assert 'facts = Facts(causal="always", permutation_equivariant=False, complexity="L")' in output
+    assert "or as a package: subquad new mixer NAME --from ./layers.py:Mean" in output
+    assert re.search("\nnot padding_invariant: padding-content: output at real tokens", output)
 
 
 def test_a_planted_leak_is_found_once_causality_is_claimed(layers):
@@ -300,13 +300,13 @@ def test_what_no_package_can_be_made_of_is_one_line(words, said, layers, capsys)
 
 def test_what_claims_itself_needs_no_package_for_it(layers, capsys):
     assert main(["new", "mixer", "other", "--from", "./layers.py:Claimed"]) == 2
-    said = "--from ./layers.py:Claimed: it says itself what it claims; use it as it is"
-    assert said in capsys.readouterr().err
+    message = "--from ./layers.py:Claimed: it says itself what it claims; use it as it is"
+    assert message in capsys.readouterr().err
 
 
 def test_a_class_of_a_package_is_named_in_a_file():
-    said = "put `from torch.nn import GRU` into a file, and write ./file.py:GRU"
-    with pytest.raises(UserError, match=re.escape(said)):
+    message = "put `from torch.nn import GRU` into a file, and write ./file.py:GRU"
+    with pytest.raises(UserError, match=re.escape(message)):
         resolve("mixer", "torch.nn:GRU")
 
 

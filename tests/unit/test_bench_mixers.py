@@ -65,8 +65,8 @@ def _small_machine(monkeypatch):
     )
     monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
     monkeypatch.setattr(calibrate, "CALIBRATED", TINY)
-    told = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
-    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: told)
+    fields = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
+    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: fields)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
@@ -267,10 +267,10 @@ def test_no_cuda_device():
 
 
 def test_threads_and_garbage_collection_are_put_back():
-    before, device, seen = torch.get_num_threads(), torch.device("cpu"), []
+    before, device, states = torch.get_num_threads(), torch.device("cpu"), []
     with one_thread():
-        seconds(lambda: seen.append((gc.isenabled(), torch.get_num_threads())), device, repeats=3)
-    assert seen == [(False, 1)] * 3
+        seconds(lambda: states.append((gc.isenabled(), torch.get_num_threads())), device, repeats=3)
+    assert states == [(False, 1)] * 3
     with pytest.raises(ZeroDivisionError), one_thread():
         seconds(lambda: 1 // 0, device)
     assert (gc.isenabled(), torch.get_num_threads()) == (True, before)

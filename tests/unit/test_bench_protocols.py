@@ -15,10 +15,10 @@ from subquad_tools.bench.rows import choose_mixers
 @pytest.fixture
 def timed(monkeypatch):
     """What the command would have timed."""
-    asked = []
+    requests = []
 
     def time_mixers(chosen, settings, **_):
-        asked.append(([subject.text for subject in chosen], settings))
+        requests.append(([subject.text for subject in chosen], settings))
         best = {"gflops": 1.0, "gbytes": 1.0, "size": 2048}
         empty = {
             name: [] for name in ("mixers", "speeds", "growth", "over", "published", "skipped")
@@ -26,7 +26,7 @@ def timed(monkeypatch):
         return {"settings": {**vars(settings)}, "best": best, **empty}
 
     monkeypatch.setattr(mixers, "time_mixers", time_mixers)
-    return asked
+    return requests
 
 
 def test_every_built_in_protocol_can_be_read_and_its_mixers_exist():
@@ -126,9 +126,9 @@ def test_a_protocol_alone_does_not_run_a_file(tmp_path, monkeypatch, capsys, tim
     (tmp_path / "x.py").write_text("import pathlib; pathlib.Path('ran').touch()\n")
     (tmp_path / "theirs.yaml").write_text("mixers: ['agf', './x.py:Mean:order=3']\n")
     assert main(["bench", "mixers", "--protocol", "theirs.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "x.py would run" in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert "x.py would run" in errors
     assert not (tmp_path / "ran").exists()
     assert main(["bench", "mixers", "x.py:Mean"]) == 2
     assert (tmp_path / "ran").exists()
@@ -146,9 +146,9 @@ def test_speed_and_memory_are_also_given_over_a_row_of_the_protocol(tmp_path, ca
         for speed in found["speeds"]
     }
     assert {row["mixer"] for row in found["over"]} == {"torch attention", "fourier"}
-    for told in found["over"]:
-        base, this = own[row, told["length"]], own[told["mixer"], told["length"]]
-        assert (told["speed"], told["memory"]) == (base[0] / this[0], this[1] / base[1])
+    for ratio in found["over"]:
+        base, this = own[row, ratio["length"]], own[ratio["mixer"], ratio["length"]]
+        assert (ratio["speed"], ratio["memory"]) == (base[0] / this[0], this[1] / base[1])
     file.write_text("mixers: [agf]\nover: agff\n")
     with pytest.raises(ConfigError, match=r"over: agff is none of the mixers; did you mean 'agf'"):
         Protocol.read(str(file))

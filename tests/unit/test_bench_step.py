@@ -52,7 +52,10 @@ def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
     steps = Steps(parts)
     before = [parameter.detach().clone() for parameter in parts.parameters]
     steps.make()
-    assert all(torch.equal(one, other) for one, other in zip(before, parts.parameters, strict=True))
+    assert all(
+        torch.equal(former, parameter)
+        for former, parameter in zip(before, parts.parameters, strict=True)
+    )
     assert any(
         parameter.grad is not None and parameter.grad.abs().sum() > 0
         for parameter in parts.parameters
@@ -80,9 +83,9 @@ def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
 
 
 def test_phases_of_a_step_come_in_order(tmp_path):
-    seen = []
-    Steps(build_parts(tiny(tmp_path), Group()), seen.append).make()
-    assert seen == ["", *["forward", "backward"] * 3, "optimizer", "", ""]
+    phases = []
+    Steps(build_parts(tiny(tmp_path), Group()), phases.append).make()
+    assert phases == ["", *["forward", "backward"] * 3, "optimizer", "", ""]
 
 
 def test_siblings_by_seed_are_measured_once():
@@ -103,13 +106,13 @@ def test_runs_are_compared_with_the_first_on_the_same_data(tmp_path, monkeypatch
     first, second = found["steps"]
     assert (first["mixer"], second["mixer"], first["ratio"]) == ("identity", "softmax", 1.0)
     assert second["ratio"] == pytest.approx(second["whole_ms"] / first["whole_ms"])
-    for one in found["steps"]:
-        parts = [one[f"{phase}_ms"] for phase in ("forward", "backward", "optimizer")]
+    for timing in found["steps"]:
+        parts = [timing[f"{phase}_ms"] for phase in ("forward", "backward", "optimizer")]
         assert min(parts) > 0
-        assert sum(parts) <= one["whole_ms"]
-        assert 0 < one["samples_per_second"] < one["tokens_per_second"]
-        assert one["peak_mib"] > 0
-        assert one["gflop"] > 0
+        assert sum(parts) <= timing["whole_ms"]
+        assert 0 < timing["samples_per_second"] < timing["tokens_per_second"]
+        assert timing["peak_mib"] > 0
+        assert timing["gflop"] > 0
 
 
 @pytest.mark.parametrize(

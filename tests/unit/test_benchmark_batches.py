@@ -49,11 +49,11 @@ def test_rates_are_medians_and_ratios_go_round_by_round():
 
 
 def test_a_block_has_one_action_at_least():
-    seen = []
-    bench._block(lambda: seen.append(1), 0.0)
-    assert seen == [1]
-    bench._block(lambda: seen.append(1), 0.01)
-    assert len(seen) > 2
+    calls = []
+    bench._block(lambda: calls.append(1), 0.0)
+    assert calls == [1]
+    bench._block(lambda: calls.append(1), 0.01)
+    assert len(calls) > 2
 
 
 def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):

@@ -71,10 +71,10 @@ def completed(words: list[str], command: Path, cwd: Path) -> list[str]:
 )
 def test_bash_completes(words, offered, command, tmp_path):
     found = completed(["subquad", *words], command, tmp_path)
-    said = [line for line in found if not line.startswith("option ")]
-    assert set(offered) <= set(said)
+    lines = [line for line in found if not line.startswith("option ")]
+    assert set(offered) <= set(lines)
     typed = words[-1]
-    assert all(word.startswith(typed) for word in said if word)
+    assert all(word.startswith(typed) for word in lines if word)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no Bash")

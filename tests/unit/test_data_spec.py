@@ -73,10 +73,10 @@ class Named(DatasetConfig):
 
 
 def test_a_data_set_says_what_tables_call_it():
-    said = {"build": "a:B", "summary": "", "inputs": "series", "targets": ("class",)}
-    assert DatasetPlugin(config=Named, **said).label(Named()) == "BasicMotions"
-    assert DatasetPlugin(config=Named, **said).label(Config()) == ""
-    assert DatasetPlugin(config=DatasetConfig, **said).label(DatasetConfig()) == ""
+    fields = {"build": "a:B", "summary": "", "inputs": "series", "targets": ("class",)}
+    assert DatasetPlugin(config=Named, **fields).label(Named()) == "BasicMotions"
+    assert DatasetPlugin(config=Named, **fields).label(Config()) == ""
+    assert DatasetPlugin(config=DatasetConfig, **fields).label(DatasetConfig()) == ""
 
 
 def test_a_subset_has_the_samples_of_its_split():

@@ -48,9 +48,9 @@ def unsafe_calls(path: Path) -> list[str]:
     found = list[str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTS and node.args:
-            said = ast.unparse(node.args[0])
-            if not is_safe(node.args[0]) and said not in HELD:
-                found.append(f"{path.relative_to(PIPELINE)}:{node.lineno}: {said}")
+            printed = ast.unparse(node.args[0])
+            if not is_safe(node.args[0]) and printed not in HELD:
+                found.append(f"{path.relative_to(PIPELINE)}:{node.lineno}: {printed}")
     return found
 
 
@@ -93,7 +93,7 @@ def test_names_on_the_command_line_come_back_as_text(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert main(words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err[:-1].isprintable()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err[:-1].isprintable()

@@ -63,8 +63,10 @@ def test_an_implementation_for_the_device_that_is_passed_over_is_told_once(caplo
     half.implementation("here", devices=("cpu",), dtypes=(torch.float32,))(lambda x: x * 0.5)
     for dtype in (torch.float64, torch.float32, torch.float64):
         half(torch.ones(2, dtype=dtype))
-    told = ["tests.half: here does not take these arguments (torch.float64 on cpu), reference runs"]
-    assert caplog.messages == told
+    messages = [
+        "tests.half: here does not take these arguments (torch.float64 on cpu), reference runs"
+    ]
+    assert caplog.messages == messages
 
 
 def test_one_that_is_never_chosen_runs_only_where_it_is_forced():

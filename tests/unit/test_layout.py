@@ -392,8 +392,8 @@ def naming_breaches(repo: Path) -> list[str]:
                 and isinstance(node.value, str)
                 and id(node) not in texts
             ):
-                said = {node.value} | (set(re.findall(r"[\w-]+", node.value)) - ORDINARY)
-                found += [f"{path.name}:{node.lineno}: {name}" for name in sorted(said & names)]
+                words = {node.value} | (set(re.findall(r"[\w-]+", node.value)) - ORDINARY)
+                found += [f"{path.name}:{node.lineno}: {name}" for name in sorted(words & names)]
     return found
 
 

@@ -64,13 +64,13 @@ def server():
 def test_downloads_have_a_limit_and_lead_nowhere_else(server, tmp_path, monkeypatch):
     assert storage.fetched(f"{server}/good", tmp_path).read_bytes() == b"data"
     monkeypatch.setattr(downloads, "UNSTATED", 1 << 20)
-    for name, said in {
+    for name, message in {
         "endless": "bytes sent, as the server does not state how many there are, or more",
         "vast": "bytes to download: 1,125,899,906,842,624",
         "away": "leads to http://localhost:",
         "file": "leads to file:///etc/passwd, which is not followed",
     }.items():
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             storage.fetched(f"{server}/{name}", tmp_path)
     assert not list((tmp_path / "fetched").glob("*.part"))
 

@@ -160,9 +160,9 @@ def test_every_command_refuses_a_link_by_its_name(kind, words, tmp_path, outside
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
         code = main([word.replace("RUN", str(folder)) for word in words.split()])
-        said = capsys.readouterr().err
-        assert (code, said.count("\n")) == (2, 1), said
-        assert f"{str(link).encode('unicode_escape').decode()}: a link" in said
+        errors = capsys.readouterr().err
+        assert (code, errors.count("\n")) == (2, 1), errors
+        assert f"{str(link).encode('unicode_escape').decode()}: a link" in errors
         assert link.is_symlink()
         assert not Path("out").exists()
 

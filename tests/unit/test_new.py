@@ -22,9 +22,9 @@ KINDS = ("mixer", "dataset", "task", "backbone", "space")
 def test_a_package_is_written(kind, tmp_path, capsys):
     assert main(["new", kind, "my-own_one", "--into", str(tmp_path)]) == 0
     folder = tmp_path / "my-own_one"
-    said = capsys.readouterr().out.splitlines()
-    assert said[:2] == [f"{folder}: {8 if kind == 'space' else 7} files. Next:", f"  cd {folder}"]
-    assert "  subquad train experiment.yaml --local  # train; without --local through Ray" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{folder}: {8 if kind == 'space' else 7} files. Next:", f"  cd {folder}"]
+    assert "  subquad train experiment.yaml --local  # train; without --local through Ray" in lines
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     common = {
         "README.md",

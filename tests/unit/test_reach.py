@@ -28,8 +28,8 @@ def table() -> str:
     """What the page has to hold."""
     lines = [f"| command | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in COMMANDS:
-        told = [getattr(reach_of(name), column) for column in COLUMNS]
-        cells = ["–" if words == "nothing" else words for words in told]
+        texts = [getattr(reach_of(name), column) for column in COLUMNS]
+        cells = ["–" if words == "nothing" else words for words in texts]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -49,8 +49,8 @@ def test_what_a_declaration_names_is_an_argument_or_option(name):
         if isinstance(param, click.Argument):
             usage = param.make_metavar(click.Context(command))
             given.update(re.findall("[A-Z]+", usage))
-    told = " ".join(getattr(reach, column) for column in COLUMNS)
-    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", told))
+    text = " ".join(getattr(reach, column) for column in COLUMNS)
+    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", text))
     assert named <= given | {"--dry-run"}
 
 

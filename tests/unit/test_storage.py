@@ -48,11 +48,15 @@ def test_a_checkpoint_in_an_object_store_is_whole_or_not_there(bucket):
     prefix = "runs/small/one/checkpoints/step-0000000"
     bucket.write(f"{prefix}4/model.safetensors", bucket.read(f"{prefix}3/model.safetensors"))
     bucket.client.delete_object(Bucket=bucket.name, Key=f"lab/{prefix}3/manifest.json")
-    told: list[str] = []
-    found = newest_good(root, told.append)
+    notes: list[str] = []
+    found = newest_good(root, notes.append)
     assert found is not None
     assert found.state["progress"]["step"] == 2
-    assert ["sha256 differs" in told[0], "never finished" in told[1], len(told)] == [True, True, 2]
+    assert ["sha256 differs" in notes[0], "never finished" in notes[1], len(notes)] == [
+        True,
+        True,
+        2,
+    ]
     assert finished_steps(root) == [1, 2, 4]
     prune(root, 2, 1, [])
     assert {name.split("/")[4] for name in bucket.names()} == {"step-00000002"}
@@ -201,22 +205,22 @@ def attempts(folder, count: int) -> None:
 
 def test_of_two_copies_the_one_with_more_attempts_is_used(bucket, tmp_path):
     there, folder = f"{bucket.storage}/runs/small/one", tmp_path / "runs" / "small" / "one"
-    told: list[str] = []
+    notes: list[str] = []
     with pytest.raises(RunError, match="no run, study or search"):
-        local_folder(there, tmp_path, told.append)
+        local_folder(there, tmp_path, notes.append)
     attempts(folder, 2)
     write_json(folder / "result.json", {"status": "failed"})
     RunFolder(folder, bucket.storage).mirror()
     bucket.write("runs/small/one/checkpoints/step-00000001/manifest.json", b"{}")
-    assert local_folder(there, tmp_path, told.append) == folder
-    assert "is used: it has 2 attempts" in told[-1]
+    assert local_folder(there, tmp_path, notes.append) == folder
+    assert "is used: it has 2 attempts" in notes[-1]
     (folder / "attempts.jsonl").write_text("{}\n")
     (folder / "plan.json").write_text("{}")
-    assert local_folder(there, tmp_path, told.append) == folder
+    assert local_folder(there, tmp_path, notes.append) == folder
     assert sorted(path.name for path in folder.iterdir()) == ["attempts.jsonl", "result.json"]
     assert (tmp_path / "runs" / "small" / ".one.with-1-attempts" / "plan.json").exists()
-    assert "has 1 attempts" in told[-2]
-    assert local_folder(there, tmp_path / "elsewhere", told.append).is_dir()
+    assert "has 1 attempts" in notes[-2]
+    assert local_folder(there, tmp_path / "elsewhere", notes.append).is_dir()
     assert local_folder("some/folder") == storage.Path("some/folder")
 
 

@@ -68,9 +68,9 @@ def cluster(tmp_path, monkeypatch) -> Iterator[Cluster]:
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 2) -> str:
     assert main(["submit", *arguments]) == code
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    return said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    return errors
 
 
 def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_else(
@@ -95,9 +95,11 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
         "--detach",
     ]
     assert main(["submit", "train", *given]) == 0
-    said = capsys.readouterr().out
-    assert f"uploads {cluster.size / 1e6:.1f} MB to http://cluster: sent-mean 1.0, subquad " in said
-    assert "experiment.yaml, mine.py\n" in said
+    output = capsys.readouterr().out
+    assert (
+        f"uploads {cluster.size / 1e6:.1f} MB to http://cluster: sent-mean 1.0, subquad " in output
+    )
+    assert "experiment.yaml, mine.py\n" in output
     kinds = {name.split("/")[0].split("-")[0] for name in cluster.files}
     assert kinds == {
         "subquad",
@@ -116,7 +118,7 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     job = cluster.words[2]
     assert cluster.words[:2] == ["submit", "_job"]
     assert cluster.words[3:6] == ["/data/sq", "train", f"jobs/{job}/experiment.yaml"]
-    assert f"subquad submit logs {job} -f" in said
+    assert f"subquad submit logs {job} -f" in output
     shutil.rmtree(tmp_path / "runs")
     Path("mine.py").unlink()
     sys.path.insert(0, str(cluster.folder))
@@ -130,9 +132,9 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     assert [run.label for run in found.runs] == ["sent-mean-recall-seed0", "mine-recall-seed0"]
     assert {run.experiment.train.lr for run in found.runs} == {0.5}
     assert main(["submit", "train", "small.yaml", "--detach", "--json"]) == 0
-    told = capsys.readouterr()
-    assert "uploads" in told.err
-    assert json.loads(told.out) == {"job": cluster.words[2]}
+    printed = capsys.readouterr()
+    assert "uploads" in printed.err
+    assert json.loads(printed.out) == {"job": cluster.words[2]}
 
 
 def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
@@ -190,7 +192,7 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
         [*both[:4], "--plugin", same[0]], capsys
     )
     here = f"here is Python {sys.version_info.major}.{sys.version_info.minor}"
-    for tag, python, said in (
+    for tag, python, message in (
         ("cp39-cp39-manylinux_2_17_x86_64", ">=3.9", "sent-mean 1.0: is a wheel for cp39-cp39-"),
         ("cp311-cp311-win_amd64", ">=3.9", "is a wheel for cp311-cp311-win_amd64"),
         ("py3-none-any", "<3.9", "sent-mean 1.0: needs Python <3.9"),
@@ -199,18 +201,18 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
             ["train", "small.yaml", "--plugin", str(wheel(tmp_path, tag=tag, python=python))],
             capsys,
         )
-        assert said in found
+        assert message in found
         assert here in found
     assert "--root runs: must be a whole path" in refused(
         ["train", "small.yaml", "--root", "runs"], capsys
     )
     Path("no.whl").write_bytes(b"PK")
-    for name, said in (
+    for name, message in (
         ("no.whl", "not a wheel"),
         ("gone.whl", "no such file"),
         ("nobody", "not installed here"),
     ):
-        assert said in refused(["train", "small.yaml", "--plugin", name], capsys)
+        assert message in refused(["train", "small.yaml", "--plugin", name], capsys)
     assert cluster.words == []
 
 
@@ -221,9 +223,9 @@ def test_a_secret_in_a_setting_is_not_sent(cluster, capsys):
         ("tracking.uri", "https://mlflow.example/?token=CANARY"),
         ("mixer.params.hub_token", "CANARY"),
     ):
-        said = refused(["train", "small.yaml", "mixer=./mine.py:Mean", f"{key}={value}"], capsys)
-        assert f"{key}: holds a secret" in said or "MLFLOW_TRACKING_PASSWORD" in said
-        assert "CANARY" not in said
+        errors = refused(["train", "small.yaml", "mixer=./mine.py:Mean", f"{key}={value}"], capsys)
+        assert f"{key}: holds a secret" in errors or "MLFLOW_TRACKING_PASSWORD" in errors
+        assert "CANARY" not in errors
         assert cluster.words == []
     assert main(["submit", "train", "small.yaml", "mixer=./mine.py:Mean", "--detach"]) == 0
 
@@ -418,9 +420,9 @@ def test_an_address_is_used_only_where_that_is_safe(dashboard, tmp_path, monkeyp
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert jobs._credentials(dashboard.url, insecure=False) == headers
     monkeypatch.setattr(jobs, "_is_loopback", lambda host: False)
-    asked = len(dashboard.asked)
+    before = len(dashboard.asked)
     assert "the token would go over the network in clear" in problem(dashboard.url)
-    assert dashboard.asked[asked:] == [None]
+    assert dashboard.asked[before:] == [None]
     assert jobs._credentials(dashboard.url, insecure=True) == headers
     dashboard.wants = None
     assert "asks for no token: whoever reaches it can run code there" in problem(dashboard.url)
@@ -497,11 +499,11 @@ def test_what_a_cluster_says_cannot_steer_the_terminal(words, tmp_path, monkeypa
     found.hint = "subquad resume runs/a/b; rm -rf ~"
     monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
     main(["submit", *words])
-    said = "".join(capsys.readouterr())
-    assert "\\x1b" in said
-    assert not {letter for letter in said if not letter.isprintable()} - {"\n"}
+    output = "".join(capsys.readouterr())
+    assert "\\x1b" in output
+    assert not {letter for letter in output if not letter.isprintable()} - {"\n"}
     if words[0] == "stop":
-        assert "rm -rf" not in said
+        assert "rm -rf" not in output
 
 
 @pytest.mark.parametrize(

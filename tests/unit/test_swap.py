@@ -72,8 +72,8 @@ def test_errors_are_those_of_evaluation():
 
 
 def test_all_combinations_of_what_has_an_effect():
-    asked = {"selection": ["step", "abs"], "force_class": ["always", "never"], "num_indices": 4}
-    assert combinations(resolve("mixer", "cur").plugin.config, asked) == [
+    choices = {"selection": ["step", "abs"], "force_class": ["always", "never"], "num_indices": 4}
+    assert combinations(resolve("mixer", "cur").plugin.config, choices) == [
         {"selection": "step", "num_indices": 4},
         {"selection": "abs", "force_class": "always", "num_indices": 4},
         {"selection": "abs", "force_class": "never", "num_indices": 4},
@@ -95,15 +95,15 @@ def found(swaps):
         }
         for params, score in swaps
     ]
-    told = {
+    fields = {
         "mixer": "cur",
         "protocol": "validation part of TRAIN",
         "samples": 1234,
         "metric": "accuracy",
     }
-    told["staying"] = ["mixers[0], softmax in layers 1"]
+    fields["staying"] = ["mixers[0], softmax in layers 1"]
     return {
-        **told,
+        **fields,
         "metrics": {"accuracy": {"unit": "%"}},
         "original": {"accuracy": 0.9},
         "swaps": rows,

@@ -183,9 +183,9 @@ EQUAL = {
 
 @pytest.mark.parametrize("case", EQUAL)
 def test_a_swap_that_must_be_equal_is(tmp_path, case):
-    mixer, after, asked, *entries = EQUAL[case]
+    mixer, after, choices, *entries = EQUAL[case]
     original = trained(tmp_path, mixer, **({"mixers": entries[0]} if entries else {}))
-    (swap,) = swaps_of(original.parts.run, after, asked)
+    (swap,) = swaps_of(original.parts.run, after, choices)
     swapped, imported = original.swapped(swap.run)
     assert (imported.missing, imported.unused) == ((), ())
     split = original.dataset.split("validation")

@@ -75,11 +75,11 @@ LOOKS = [
 def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, words, capsys):
     Path("rows.yaml").write_text("mixers: ['./x.py:Mean']\nlengths: [8]\n")
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
     sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
-    assert f"--trust {sha256}" in said
-    assert str(Path("x.py").resolve()) in said
+    assert f"--trust {sha256}" in errors
+    assert str(Path("x.py").resolve()) in errors
     assert not theirs()
 
 
@@ -228,9 +228,9 @@ def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(
     for words in looks:
         _forget_modules()
         main(words)
-        said = "".join(capsys.readouterr())
+        output = "".join(capsys.readouterr())
         assert not theirs(), words
-        assert words[0] in ("report", "verify") or "--trust" in said, words
+        assert words[0] in ("report", "verify") or "--trust" in output, words
     for folder in (str(run), "model"):
         with pytest.raises(PluginError, match="--trust"):
             subquad.load(folder)
@@ -253,8 +253,8 @@ def test_files_go_only_to_storage_that_the_user_gave(tmp_path, capsys):
     experiment.write_text(experiment.read_text().replace("storage: null", f"storage: {place}"))
     capsys.readouterr()
     assert main(["resume", str(folder), "--local"]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.endswith(
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(
         f"you have neither named it nor trained with it here: if you trust it, add --root {place}"
     )
     assert not place.exists()

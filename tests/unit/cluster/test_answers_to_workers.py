@@ -9,11 +9,11 @@ def test_a_question_stays_until_it_is_answered_and_one_answer_given_twice_is_har
     head = _Head()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(head.ask, ("lane", "done"))
-        asked: dict = {}
-        while not asked:
-            asked = head.exchange({})
-        assert head.exchange({}) == asked  # the call before was lost
-        ((name, question),) = asked.items()
+        questions: dict = {}
+        while not questions:
+            questions = head.exchange({})
+        assert head.exchange({}) == questions  # the call before was lost
+        ((name, question),) = questions.items()
         assert question == ("lane", "done")
         assert head.exchange({name: "a run"}) == {}
         assert head.exchange({name: "a run"}) == {}

@@ -32,7 +32,7 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def of(name: str, stage: list[tuple[str, str]]) -> list[str]:
-    return [rest for one, rest in stage if one == name]
+    return [rest for instruction, rest in stage if instruction == name]
 
 
 def kept(path: str) -> bool:
@@ -188,13 +188,13 @@ def test_the_image_s_environment_trains(built):
         "import json, ray, torch; print(json.dumps([ray.__version__, "
         "torch.__version__.split('+')[0]]))"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [python, "-c", versions], capture_output=True, text=True, check=True
     ).stdout
     pins = (built / "dist" / "constraints.txt").read_text().split()
     assert [
-        f"{name}=={one}" in pins
-        for name, one in zip(("ray", "torch"), json.loads(said), strict=True)
+        f"{name}=={version}" in pins
+        for name, version in zip(("ray", "torch"), json.loads(output), strict=True)
     ] == [True] * 2
     command = [
         python.with_name("subquad"),

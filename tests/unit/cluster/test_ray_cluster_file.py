@@ -88,16 +88,18 @@ def test_the_head_trains_nothing_and_gpu_nodes_come_when_asked():
 def test_nodes_with_eight_gpus_are_there_and_off(provider):
     jsonschema = pytest.importorskip("jsonschema")
     config = switched(provider)
-    one, eight = (config["available_node_types"][name] for name in ("gpu", "gpu8"))
-    assert (eight["min_workers"], eight["max_workers"]) == (0, 0)
+    one_gpu, eight_gpus = (config["available_node_types"][name] for name in ("gpu", "gpu8"))
+    assert (eight_gpus["min_workers"], eight_gpus["max_workers"]) == (0, 0)
     kind = {"AWS": "InstanceType", "GCP": "machineType"}[provider]
     assert {
-        key for key in one["node_config"] if one["node_config"][key] != eight["node_config"][key]
+        key
+        for key in one_gpu["node_config"]
+        if one_gpu["node_config"][key] != eight_gpus["node_config"][key]
     } == {kind}
-    assert one["node_config"].keys() == eight["node_config"].keys()
+    assert one_gpu["node_config"].keys() == eight_gpus["node_config"].keys()
     if provider == "GCP":
-        assert eight["resources"]["GPU"] == 8
-    eight["max_workers"] = 1
+        assert eight_gpus["resources"]["GPU"] == 8
+    eight_gpus["max_workers"] = 1
     jsonschema.validate(config, schema())
 
 
@@ -120,8 +122,8 @@ def test_a_job_with_eight_gpus_gets_one_node_where_it_is_switched_on(allowed, no
         scheduler._default_utilization_scorer,
         node_availability_summary=tracker.NodeAvailabilitySummary({}),
     )
-    asked = [{"CPU": 1, "GPU": 1}] * 8
-    found, rest = scheduler.get_nodes_for(types, {}, "head", config["max_workers"], asked, scored)
+    demands = [{"CPU": 1, "GPU": 1}] * 8
+    found, rest = scheduler.get_nodes_for(types, {}, "head", config["max_workers"], demands, scored)
     assert (dict(found), len(rest)) == (nodes, left)
 
 
@@ -165,10 +167,10 @@ def test_the_setup_of_a_shell_is_written_once(tmp_path):
         subprocess.run(
             ["bash", "-c", line], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True
         )
-    said = subprocess.run(
+    shell = subprocess.run(
         ["bash", "-c", ". ~/.bashrc; echo $PATH $RAY_AUTH_MODE"],
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )
-    assert said.stdout == f"{tmp_path}/subquad-env/bin:/usr/bin:/bin token\n"
+    assert shell.stdout == f"{tmp_path}/subquad-env/bin:/usr/bin:/bin token\n"

@@ -33,7 +33,7 @@ def pods(spec: dict) -> list[dict]:
 
 
 def test_a_job_with_gpus(capsys):
-    asked = (
+    overrides = (
         "resources.workers=4",
         "resources.gpus_per_worker=1",
         "resources.cpus_per_worker=6",
@@ -42,7 +42,7 @@ def test_a_job_with_gpus(capsys):
     found = rendered(
         capsys,
         "quickstart",
-        *asked,
+        *overrides,
         "--workers-per-node",
         "2",
         "--memory",
@@ -191,9 +191,9 @@ def test_a_secret_is_refused(capsys):
     secret = "dataset.params.path=https://me:hunter2@example.org/data"
     data = "matrix.dataset=[JapaneseVowels]"
     assert main(["cluster", "render", "kuberay", "quickstart", STORE, data, secret]) == 2
-    said = capsys.readouterr()
-    assert "holds a secret" in said.err
-    assert "hunter2" not in said.out + said.err
+    printed = capsys.readouterr()
+    assert "holds a secret" in printed.err
+    assert "hunter2" not in printed.out + printed.err
 
 
 @pytest.mark.ci

@@ -157,7 +157,7 @@ def test_it_asks_for_the_nodes_of_the_experiment(tmp_path, small):
         "--name",
         "mine",
     )
-    said = directives(rendered(tmp_path, small, *options, *more))
+    header = directives(rendered(tmp_path, small, *options, *more))
     wanted = {
         "job-name": "mine",
         "nodes": "2",
@@ -166,7 +166,7 @@ def test_it_asks_for_the_nodes_of_the_experiment(tmp_path, small):
         "time": "1-00:00:00",
     }
     assert (
-        said.items()
+        header.items()
         >= (wanted | {"partition": "gpu", "signal": "B:TERM@120", "requeue": ""}).items()
     )
     plain = directives(rendered(tmp_path, small))

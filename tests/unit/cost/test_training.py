@@ -25,7 +25,7 @@ def example(samples: int) -> dict[str, Tensor]:
 def test_a_linear_model_by_hand():
     model = nn.Linear(D, C)
     batch = 32
-    cost = step_cost(model, lambda one: model(one["inputs"]).sum(), example, batch)
+    cost = step_cost(model, lambda data: model(data["inputs"]).sum(), example, batch)
     tokens = batch * L
     assert cost.parameters == D * C + C
     # Forward: a product and a sum. Backward: the weight's gradient, one product, and the bias's, a
@@ -45,7 +45,7 @@ def test_work_on_weights_alone_comes_once_whatever_the_batch():
 
     model = Filter()
     found = {
-        n: step_cost(model, lambda one: model(one["inputs"]).sum(), example, n).flops_per_step
+        n: step_cost(model, lambda data: model(data["inputs"]).sum(), example, n).flops_per_step
         for n in (1, 2, 64)
     }
     # Forward: exp and its sum, and the product and its sum. Backward: the product and its sum, and
@@ -71,7 +71,7 @@ def mystery(x: Tensor) -> Tensor:
 )
 def test_what_cannot_be_counted_is_named_and_no_number_given(broken, named):
     linear = nn.Linear(D, D)
-    cost = step_cost(linear, lambda one: broken(linear(one["inputs"])).sum(), example, 16)
+    cost = step_cost(linear, lambda data: broken(linear(data["inputs"])).sum(), example, 16)
     assert (cost.flops_per_step, cost.bytes_per_step, cost.uncounted) == (None, None, (named,))
     assert cost.parameters == D * D + D
 

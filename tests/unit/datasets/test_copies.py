@@ -170,8 +170,8 @@ def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(
 ):
     labels = np.array([*classes, 0, 0, 0, 1, 1, 1, 2, 2, 2])
     alone = np.arange(len(labels)) * 7
-    plain, same = (stratified_validation(labels, 0.4, seed, one) for one in (None, alone))
-    assert all(np.array_equal(one, other) for one, other in zip(plain, same, strict=True))
+    plain, same = (stratified_validation(labels, 0.4, seed, groups) for groups in (None, alone))
+    assert all(np.array_equal(part, same_part) for part, same_part in zip(plain, same, strict=True))
     digests = alone.copy()
     copied = data.draw(st.lists(st.integers(0, len(classes) - 1), max_size=8))
     digests[copied] = digests[[data.draw(st.integers(0, len(labels) - 1)) for _ in copied]]

@@ -128,10 +128,10 @@ def test_show_says_quantiles_of_the_lengths_of_training_samples(root: Path, tmp_
     lengths = split.lengths()
     assert lengths is not None
     ordered = sorted(lengths.tolist())
-    said = found["training_lengths"]
-    assert list(said) == ["min", "10 %", "50 %", "90 %", "99 %", "max"]
-    assert (said["min"], said["max"]) == (ordered[0], ordered[-1])
-    assert said["50 %"] == ordered[(len(ordered) + 1) // 2 - 1]
+    quantiles = found["training_lengths"]
+    assert list(quantiles) == ["min", "10 %", "50 %", "90 %", "99 %", "max"]
+    assert (quantiles["min"], quantiles["max"]) == (ordered[0], ordered[-1])
+    assert quantiles["50 %"] == ordered[(len(ordered) + 1) // 2 - 1]
     assert "  training_lengths: {" in call("show", *given).stdout
 
 

@@ -108,9 +108,9 @@ def same_number(rows: int) -> bytes:
 def refused(capsys, *settings: str, command: tuple[str, ...] = ("data", "prepare")) -> str:
     with little_memory():
         code = main([*command, *settings])
-    told = capsys.readouterr()
-    lines = told.err.splitlines()
-    assert code == 2, told
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert code == 2, printed
     assert len(lines) == 1, lines
     assert not re.search(r"unexpected \w+Error", lines[0])
     return lines[0]
@@ -219,8 +219,8 @@ LONG = b"x" * (33 << 20)
 )
 def test_lines_and_texts_have_a_limit(capsys, data, name, files, said):
     path = files_in(data, files)
-    told = refused(capsys, name, *settings_of(name, path))
-    assert said in told
+    errors = refused(capsys, name, *settings_of(name, path))
+    assert said in errors
 
 
 def settings_of(name: str, path: str) -> list[str]:
@@ -240,7 +240,10 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
         "table": {"test.csv": b"a"},
     }
     plain = file.rpartition(".")[0]
-    return {**{one: other for one, other in others[name].items() if one != plain}, file: content}
+    return {
+        **{path: written for path, written in others[name].items() if path != plain},
+        file: content,
+    }
 
 
 @pytest.mark.parametrize("ending", [".xz", ".gz", ".bz2"])
@@ -260,10 +263,10 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
 def test_what_is_unpacked_has_a_limit(capsys, data, name, file, byte, ending):
     pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
     content = packed_zeros(128, pack, byte)
-    told = refused(
+    errors = refused(
         capsys, name, *settings_of(name, files_in(data, packed_in(name, file + ending, content)))
     )
-    assert f"{file}{ending}:1: {LINE}" in told or f"{file}{ending}: bytes unpacked: " in told
+    assert f"{file}{ending}:1: {LINE}" in errors or f"{file}{ending}: bytes unpacked: " in errors
 
 
 def test_a_packed_table_has_the_limit_too(capsys, data):
@@ -386,9 +389,9 @@ GZIPPED_GB = packed_zeros(64)
 def test_tars_are_judged_by_their_headers(capsys, data, content, said):
     data.mkdir()
     (data / "images.tar").write_bytes(content)
-    told = refused(capsys, "lra-image", *settings_of("lra-image", str(data / "images.tar")))
-    assert "images.tar" in told
-    assert said in told
+    errors = refused(capsys, "lra-image", *settings_of("lra-image", str(data / "images.tar")))
+    assert "images.tar" in errors
+    assert said in errors
 
 
 @pytest.mark.parametrize(
@@ -419,7 +422,7 @@ def test_tars_in_a_tar_end_where_they_end(capsys, data):
     data.mkdir()
     inner = b"".join(header(f"{n}.tar", 0) for n in range(500))
     (data / "a.tar").write_bytes(header("x.tar", 512) + inner + ENDED)
-    told = refused(
+    errors = refused(
         capsys,
         str(data / "a.tar"),
         str(data / "out"),
@@ -427,7 +430,7 @@ def test_tars_in_a_tar_end_where_they_end(capsys, data):
         "train",
         command=("data", "shard"),
     )
-    assert "a.tar: " in told
+    assert "a.tar: " in errors
 
 
 HEAD = {"format": 1, "name": "a.tar", "size": 2048, "sha256": "0" * 64, "key_bytes": 1}
@@ -468,9 +471,9 @@ def test_every_field_of_an_index_is_checked(capsys, data, head, rows, said):
     settings = [
         f"dataset.params.{setting}" for setting in (f"path={data}", "train=a.tar", "test=a.tar")
     ]
-    told = refused(capsys, "imagenet", *settings)
-    assert "a.tar.index: " in told
-    assert said in told
+    errors = refused(capsys, "imagenet", *settings)
+    assert "a.tar.index: " in errors
+    assert said in errors
 
 
 HUGE = npy((10**12, 3))
@@ -497,9 +500,9 @@ HUGE = npy((10**12, 3))
 )
 def test_arrays_are_judged_by_their_headers(capsys, data, content, said):
     path = files_in(data, {"train.npz": content, "test.npz": content})
-    told = refused(capsys, "table", f"dataset.params.path={path}")
-    assert "train.npz: " in told
-    assert said in told
+    errors = refused(capsys, "table", f"dataset.params.path={path}")
+    assert "train.npz: " in errors
+    assert said in errors
 
 
 def test_overlapping_members_of_an_archive_are_refused(capsys, data):
@@ -534,8 +537,8 @@ def test_what_stands_in_parquet_once_for_many_rows_is_counted(capsys, data, make
 def test_a_long_text_does_not_make_all_others_as_long(capsys, data):
     content = b"id,a,label\n" + b"x" * 1_000_000 + b",1,u\n" + b"b,1,v\n" * 100_000
     path = files_in(data, {"train.csv": content, "test.csv": content})
-    told = refused(capsys, "table", *settings_of("table", path))
-    assert "column 'id': bytes, each text with room for the longest: 400,004,000,000" in told
+    errors = refused(capsys, "table", *settings_of("table", path))
+    assert "column 'id': bytes, each text with room for the longest: 400,004,000,000" in errors
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,11 @@ def test_another_key_is_another_folder_and_the_order_of_keys_does_not_matter(tmp
 
 @pytest.mark.ci
 def test_two_processes_build_once(tmp_path):
-    one = start(tmp_path, "meet")
-    assert [said(one), said(one)] == ["asking", "building"]
-    two = start(tmp_path, "run")
-    assert said(two) == "asking"
-    ends = [child.communicate("\n")[0].strip() for child in (one, two)]
+    first = start(tmp_path, "meet")
+    assert [said(first), said(first)] == ["asking", "building"]
+    second = start(tmp_path, "run")
+    assert said(second) == "asking"
+    ends = [child.communicate("\n")[0].strip() for child in (first, second)]
     assert ends == [str(tmp_path / prepared_name(KEY))] * 2
     assert (tmp_path / "builds.log").read_text() == "built\n"
 

@@ -111,17 +111,17 @@ def test_pickled_to_other_processes():
 
 
 def test_texts_are_encoded_a_mebibyte_at_a_time():
-    seen = 0
+    count = 0
 
     def texts():
-        nonlocal seen
+        nonlocal count
         for _ in range(5):
-            seen += 1
+            count += 1
             yield "x" * 600_000
 
     parts = encoded(ByteTokenizer(), texts())
     assert next(parts)[1].tolist() == [600_000, 600_000]
-    assert seen == 2
+    assert count == 2
     assert [lengths.tolist() for _, lengths in parts] == [[600_000] * 2, [600_000]]
 
 

@@ -29,9 +29,9 @@ def ticket(tmp_path: Path) -> Callable[..., Run]:
 
     def make(label: str, cpus: float = 0.5, gpus: float = 0.0) -> Run:
         scale = [f"resources.cpus_per_worker={cpus}", f"resources.gpus_per_worker={gpus}"]
-        (one,) = load_study(str(tmp_path / "small.yaml"), scale).runs
+        (run,) = load_study(str(tmp_path / "small.yaml"), scale).runs
         folder = tmp_path / "trials" / label
-        made = replace(one, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
+        made = replace(run, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
         write_down(made)
         return made
 
@@ -206,8 +206,8 @@ def test_one_that_always_dies_before_it_begins_has_failed(ticket):
         assert driver.start("1") == "a"
         driver.queue.close("1", "its process died")
     assert driver.ended == ["a"]
-    told = "its process died 4 times before it could begin (resources.max_failures: 3)"
-    assert reason(first) == told
+    message = "its process died 4 times before it could begin (resources.max_failures: 3)"
+    assert reason(first) == message
     assert driver.queue.idle
     assert driver.start("1") is None
 
@@ -302,15 +302,15 @@ def test_a_full_disk_ends_all_and_fails_no_run(ticket, monkeypatch, tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", str(run.folder / "metrics.jsonl"))
 
     monkeypatch.setattr("subquad.drivers.work.train_run", full)
-    said = f"{first.folder}/metrics.jsonl: No space left on device"
+    message = f"{first.folder}/metrics.jsonl: No space left on device"
     left = [first]
     source = Source(lambda: left.pop() if left else None, ended.append)
-    with pytest.raises(DiskError, match=said):
+    with pytest.raises(DiskError, match=message):
         LocalExecutor().work(source, tmp_path)
     driver = Driver(first)
     driver.start("1")
-    with pytest.raises(DiskError, match=said):
-        driver.ask("1", Done(said, "DiskError"))
+    with pytest.raises(DiskError, match=message):
+        driver.ask("1", Done(message, "DiskError"))
     assert read_result(first.folder) is None
     assert ended == []
 

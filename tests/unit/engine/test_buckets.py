@@ -45,11 +45,11 @@ def split(lengths, max_len=6):
 def test_an_epoch_has_each_sample_once_and_is_a_pure_function(
     lengths, batch_size, pool, seed, epoch
 ):
-    one = plan(lengths, batch_size, pool, seed)
-    steps = range(epoch * one.steps_per_epoch, (epoch + 1) * one.steps_per_epoch)
-    batches = [one.batch(step)[1] for step in steps]
+    buckets = plan(lengths, batch_size, pool, seed)
+    steps = range(epoch * buckets.steps_per_epoch, (epoch + 1) * buckets.steps_per_epoch)
+    batches = [buckets.batch(step)[1] for step in steps]
     assert [len(batch) for batch in batches] == [
-        len(one.batch(step % one.steps_per_epoch)[1]) for step in steps
+        len(buckets.batch(step % buckets.steps_per_epoch)[1]) for step in steps
     ]
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     again = plan(lengths, batch_size, pool, seed)
@@ -61,7 +61,7 @@ def test_an_epoch_has_each_sample_once_and_is_a_pure_function(
 
 @given(lengths_of, st.integers(1, 20), st.integers(1, 5))
 def test_a_batch_holds_neighbours_in_length_of_one_pool(lengths, batch_size, pool):
-    one = plan(lengths, batch_size, pool)
+    buckets = plan(lengths, batch_size, pool)
     order, known = _epoch_order(len(lengths), 3, 0), np.array(lengths)
     whole = len(lengths) - len(lengths) % batch_size
     expected = []
@@ -71,7 +71,7 @@ def test_a_batch_holds_neighbours_in_length_of_one_pool(lengths, batch_size, poo
         expected += [
             tuple(members[at : at + batch_size]) for at in range(0, len(members), batch_size)
         ]
-    batches = [tuple(one.batch(step)[1]) for step in range(one.steps_per_epoch)]
+    batches = [tuple(buckets.batch(step)[1]) for step in range(buckets.steps_per_epoch)]
     assert sorted(batches[: len(expected)]) == sorted(expected)
     assert batches[len(expected) :] == ([tuple(order[whole:])] if whole < len(lengths) else [])
 
@@ -84,8 +84,8 @@ def test_the_order_is_pinned():
 
 
 def test_batches_come_in_random_order_of_length():
-    one = plan(range(1, 401), 4, 25)
-    longest = [one.length(one.batch(step)[1]) for step in range(200)]
+    buckets = plan(range(1, 401), 4, 25)
+    longest = [buckets.length(buckets.batch(step)[1]) for step in range(200)]
     assert abs(np.corrcoef(longest[:99], longest[1:100])[0, 1]) < 0.3
     assert longest[:100] != longest[100:]
 
@@ -98,12 +98,12 @@ def test_batches_come_in_random_order_of_length():
     st.integers(0, 30),
 )
 def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, world, micro, step):
-    one = plan(lengths, batch_size, 3)
-    _, indices = one.batch(step)
+    buckets = plan(lengths, batch_size, 3)
+    _, indices = buckets.batch(step)
     wanted = [
         each
         for rank in range(world)
-        for each in _training_requests(one, one.batch(step), rank, world, micro)
+        for each in _training_requests(buckets, buckets.batch(step), rank, world, micro)
     ]
     assert {each.length for each in wanted} == {max(lengths[index] for index in indices)}
     assert np.array_equal(np.concatenate([each.indices for each in wanted if each.real]), indices)
@@ -113,15 +113,17 @@ def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, 
 def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, world, batch_size):
     known = np.array(lengths)
     by_rank = [list(_sorted_requests(known, rank, world, batch_size)) for rank in range(world)]
-    assert len({len(one) for one in by_rank}) == 1
+    assert len({len(requests) for requests in by_rank}) == 1
     for passes in zip(*by_rank, strict=True):
         assert len({pass_.length for pass_ in passes}) == 1
         assert max(max(known[pass_.indices]) for pass_ in passes) == passes[0].length
         assert all(len(pass_.indices) <= batch_size for pass_ in passes)
-    asked = np.array([one.length for one in by_rank[0]])
-    assert (np.diff(asked) <= 0).all()
-    seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
-    assert sorted(seen) == list(range(len(lengths)))
+    longest = np.array([request.length for request in by_rank[0]])
+    assert (np.diff(longest) <= 0).all()
+    samples = np.concatenate(
+        [request.indices for rank in by_rank for request in rank if request.real]
+    )
+    assert sorted(samples) == list(range(len(lengths)))
 
 
 def test_without_buckets_nothing_is_trimmed():

@@ -72,12 +72,12 @@ def test_two_hundred_damages_are_all_found(tmp_path, kind):
         flipped = bytearray(whole)
         flipped[place] ^= 1 << generator.randrange(8)
         path.write_bytes(whole[:place] if kind == "truncation" else bytes(flipped))
-        told: list[str] = []
-        found = newest_good(tmp_path, told.append)
+        notes: list[str] = []
+        found = newest_good(tmp_path, notes.append)
         assert found is not None
         assert found.model["layer.weight"][0, 0] == 1.0, (path.name, place)
-        assert len(told) == 1
-        assert "step-00000002" in told[0]
+        assert len(notes) == 1
+        assert "step-00000002" in notes[0]
         path.write_bytes(whole)
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 2.0
 
@@ -90,13 +90,13 @@ def test_those_whose_best_one_is_bad_are_passed_over(tmp_path):
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 3.0
     assert trained_weights(tmp_path, None)["layer.weight"][0, 0] == 2.0
     put(tmp_path, 2, 2.0, digest="of another experiment")
-    told: list[str] = []
-    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 2.0
-    assert told == [
+    notes: list[str] = []
+    assert newest_good(tmp_path, notes.append).model["layer.weight"][0, 0] == 2.0
+    assert notes == [
         f"passed over a bad checkpoint: {tmp_path}/step-00000002: belongs to another experiment"
     ]
     (checkpoint_folder(tmp_path, 2) / "model.safetensors").unlink()
-    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 1.0
+    assert newest_good(tmp_path, notes.append).model["layer.weight"][0, 0] == 1.0
 
 
 def test_junk_is_walked_over_and_cleared_away(tmp_path):
@@ -108,12 +108,12 @@ def test_junk_is_walked_over_and_cleared_away(tmp_path):
     put(tmp_path, 5)
     (checkpoint_folder(tmp_path, 5) / "model.safetensors").unlink()
     (checkpoint_folder(tmp_path, 5) / "model.safetensors").mkdir()
-    told: list[str] = []
-    assert newest_good(tmp_path, told.append).state["progress"]["step"] == 1
-    assert len(told) == 4
+    notes: list[str] = []
+    assert newest_good(tmp_path, notes.append).state["progress"]["step"] == 1
+    assert len(notes) == 4
     for step in (2, 3):
         put(tmp_path, step, float(step))
-    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 3.0
+    assert newest_good(tmp_path, notes.append).model["layer.weight"][0, 0] == 3.0
     prune(tmp_path, 3, 1, [])
     assert list(steps_of(tmp_path)) == [3]
 
@@ -138,13 +138,13 @@ def test_all_damaged_is_an_error_that_lists_each(tmp_path):
 
 def test_unfinished_ones_are_no_damage(tmp_path):
     checkpoint_folder(tmp_path, 5).mkdir(parents=True)
-    told: list[str] = []
-    assert newest_good(tmp_path, told.append) is None
-    assert "step-00000005: is not here" in told[0]
+    notes: list[str] = []
+    assert newest_good(tmp_path, notes.append) is None
+    assert "step-00000005: is not here" in notes[0]
     (checkpoint_folder(tmp_path, 5) / "model.safetensors").write_bytes(b"")
-    assert newest_good(tmp_path, told.append) is None
-    assert "never finished" in told[1]
-    assert newest_good(tmp_path / "nothing", told.append) is None
+    assert newest_good(tmp_path, notes.append) is None
+    assert "never finished" in notes[1]
+    assert newest_good(tmp_path / "nothing", notes.append) is None
 
 
 def test_another_format_says_so(tmp_path):

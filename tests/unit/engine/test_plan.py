@@ -22,8 +22,8 @@ def test_an_epoch_is_a_permutation_and_a_pure_function(size, seed, epoch):
 
 
 def test_a_batch_larger_than_the_split_is_told():
-    told = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
-    assert told == [
+    notes = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
+    assert notes == [
         "train.batch_size: 16 asked, but there are 12 training samples, so no batch is larger"
     ]
     assert Permutation(16, PlanSettings(16, 0, epochs=1)).notes() == []
@@ -47,11 +47,11 @@ def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, mic
     by_rank = [
         _training_requests(plan, plan.batch(step), rank, world, micro) for rank in range(world)
     ]
-    assert len({len(one) for one in by_rank}) == 1
-    real = [one.indices for rank in by_rank for one in rank if one.real]
+    assert len({len(requests) for requests in by_rank}) == 1
+    real = [request.indices for rank in by_rank for request in rank if request.real]
     assert np.array_equal(np.concatenate(real), indices)
-    assert all(len(one.indices) for rank in by_rank for one in rank)
-    assert all(len(one.indices) <= micro for rank in by_rank for one in rank if micro)
+    assert all(len(request.indices) for rank in by_rank for request in rank)
+    assert all(len(request.indices) <= micro for rank in by_rank for request in rank if micro)
 
 
 def test_the_last_batch_of_an_epoch_is_kept():
@@ -71,9 +71,11 @@ def testshares_differ_by_one_at_most(size, world):
 @given(sizes, worlds, batches)
 def test_evaluation_sees_each_sample_once(size, world, batch_size):
     by_rank = [list(_evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
-    assert len({len(one) for one in by_rank}) == 1
-    seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
-    assert np.array_equal(seen, np.arange(size))
+    assert len({len(requests) for requests in by_rank}) == 1
+    samples = np.concatenate(
+        [request.indices for rank in by_rank for request in rank if request.real]
+    )
+    assert np.array_equal(samples, np.arange(size))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -83,7 +85,9 @@ def test_the_order_does_not_depend_on_the_number_of_ranks(world):
         ranks = [
             _training_requests(plan, plan.batch(step), rank, world, None) for rank in range(world)
         ]
-        joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
+        joined = np.concatenate(
+            [request.indices for rank in ranks for request in rank if request.real]
+        )
         assert np.array_equal(joined, plan.batch(step)[1])
 
 

@@ -53,10 +53,10 @@ def test_each_sample_comes_once_an_epoch(kind, count, batch_size, seed):
 @pytest.mark.parametrize("kind", KINDS)
 @given(count=st.integers(1, 150), step=st.integers(0, 60))
 def test_a_step_does_not_depend_on_the_steps_before_it(kind, count, step):
-    walked, asked = make(kind, count), make(kind, count)
+    walked, direct = make(kind, count), make(kind, count)
     for before in range(step):
         walked.batch(before)
-    (epoch, indices), (other, others) = walked.batch(step), asked.batch(step)
+    (epoch, indices), (other, others) = walked.batch(step), direct.batch(step)
     assert (epoch, indices.tolist()) == (other, others.tolist())
 
 
@@ -65,8 +65,8 @@ def test_a_step_does_not_depend_on_the_steps_before_it(kind, count, step):
 def test_ranks_share_one_batch(kind, count, world, step):
     plan = make(kind, count)
     by_rank = [_training_requests(plan, plan.batch(step), rank, world, 3) for rank in range(world)]
-    assert len({len(one) for one in by_rank}) == 1
-    real = [one.indices for rank in by_rank for one in rank if one.real]
+    assert len({len(requests) for requests in by_rank}) == 1
+    real = [request.indices for rank in by_rank for request in rank if request.real]
     assert np.array_equal(np.concatenate(real), plan.batch(step)[1])
 
 
@@ -126,8 +126,8 @@ def test_a_batch_keeps_to_its_budget_padding_included(count, tokens, seed):
 def test_a_budget_is_used():
     plan = TokenBudget(400, PlanSettings(50, 0, epochs=1, bucket_batches=8), lengths_of(400), 500)
     filled = [
-        len(one) * plan.length(one)
-        for one in (plan.batch(step)[1] for step in range(plan.total_steps))
+        len(batch) * plan.length(batch)
+        for batch in (plan.batch(step)[1] for step in range(plan.total_steps))
     ]
     assert np.median(filled) > 450
 
@@ -146,8 +146,8 @@ def test_epochs_of_a_budget_may_differ_in_their_number_of_batches():
 def test_shards_are_read_one_after_another():
     plan = ShardWindow(60, PlanSettings(5, 1, epochs=1), (10, 20, 30), 10)
     shard = np.repeat([0, 1, 2], (10, 20, 30))
-    found = [set(shard[one].tolist()) for one in (plan.batch(step)[1] for step in range(12))]
-    assert all(len(one) == 1 for one in found)  # windows of these shards do not overlap
+    found = [set(shard[batch].tolist()) for batch in (plan.batch(step)[1] for step in range(12))]
+    assert all(len(shards) == 1 for shards in found)  # windows of these shards do not overlap
     assert len({tuple(plan.cut(epoch)[0][:10] // 10) for epoch in range(8)}) > 1
     assert not (np.diff(plan.cut(0)[0]) > 0).all()
 

@@ -43,7 +43,7 @@ def test_weights_are_found_bare_and_wrapped(wrap, suffix, tmp_path):
     state = {"blocks.0.weight": torch.full((2, 2), 3.0), "blocks.0.bias": torch.full((2,), 4.0)}
     torch.save(wrap(state), tmp_path / f"w{suffix}")
     model, found = started(tmp_path / f"w{suffix}")
-    assert all(torch.equal(one, state[name]) for name, one in model.state_dict().items())
+    assert all(torch.equal(weight, state[name]) for name, weight in model.state_dict().items())
     assert (found["used"], found["missing"], found["unused"]) == (list(state), [], [])
     assert len(found["sha256"]) == 64
 

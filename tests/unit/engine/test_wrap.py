@@ -38,7 +38,7 @@ def test_computing_blocks_again_changes_no_number_and_keeps_less(kind):
         assert set(model.state_dict()) == names
         torch.manual_seed(3)
         with torch.autograd.graph.saved_tensors_hooks(
-            lambda one, kept=kept: kept.append(one.numel()) or one, lambda one: one
+            lambda tensor, kept=kept: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
         ):
             wrapped(batch)
         assert len(calls) == 1

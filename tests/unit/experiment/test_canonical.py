@@ -110,9 +110,9 @@ def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
     ],
 )
 def test_what_decides_them_is(loaded, base_text, override, keys):
-    one, other = experiment(loaded(base_text)), experiment(loaded(base_text, override))
-    assert digest(one) != digest(other)
-    assert differences(one, other) == keys
+    base, changed = experiment(loaded(base_text)), experiment(loaded(base_text, override))
+    assert digest(base) != digest(changed)
+    assert differences(base, changed) == keys
 
 
 def test_another_mixer_differs_in_all_its_parameters(loaded, base_text):
@@ -141,7 +141,7 @@ def test_the_digest_is_pinned(loaded):
         "seed": 0, "steps": 5, "tf32": False, "warmup_steps": 0,
         "weight_decay": 0.0,
     }  # fmt: skip
-    said = {f"train.{key}": value for key, value in train.items()} | {
+    fields = {f"train.{key}": value for key, value in train.items()} | {
         "format": 1, "protocol": "honest", "dataset.name": "any", "dataset.params": {},
         "task.name": "any", "task.params": {}, "backbone.name": "series-only",
         "backbone.params.dim": 64, "backbone.params.num_heads": 4, "mixer.name": "block",
@@ -149,7 +149,7 @@ def test_the_digest_is_pinned(loaded):
     }  # fmt: skip
     assert (
         digest(experiment(loaded(text)))
-        == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        == hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     )
 
 

@@ -102,9 +102,9 @@ def test_digest_differences_and_rows_follow_from_the_field(tmp_path, path):
     assert pair is not None
     decides = decides_numbers(dotted(path))
     assert (digest(pair[0]) != digest(pair[1])) == decides
-    said = differences(*pair)
-    assert all(key.startswith(dotted(path)) for key in said)
-    assert bool(said) == decides
+    keys = differences(*pair)
+    assert all(key.startswith(dotted(path)) for key in keys)
+    assert bool(keys) == decides
     assert (rows_of(tmp_path, pair) > 1) == (decides and path != ("train", "seed"))
 
 

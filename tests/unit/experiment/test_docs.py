@@ -64,8 +64,8 @@ def test_the_files_load(tmp_path):
     (tmp_path / "exp.yaml").write_text(FILE)
     (tmp_path / "study.yaml").write_text(STUDY)
     commands = [
-        shlex.split(one)
-        for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)
+        shlex.split(command)
+        for command in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)
     ]
     assert len(commands) == 3
     for target, *overrides in commands:
@@ -105,8 +105,8 @@ def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
     ):
         (tmp_path / f"{number}.yaml").write_text(text)
         assert len(load_study(f"{number}.yaml", cwd=tmp_path).runs) == count
-    ((command, said),) = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", HOW_TO)
-    assert message(tmp_path, FILE, *shlex.split(command)) == said
+    ((command, refusal),) = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", HOW_TO)
+    assert message(tmp_path, FILE, *shlex.split(command)) == refusal
 
 
 def test_loading_imports_nothing_heavy(tmp_path):

@@ -191,7 +191,7 @@ def test_a_parameter_of_one_value_comes_after_the_cases(load_file, tmp_path):
         "matrix.dataset.vowels.params.path=there",
     )
     found = {run.label: run.experiment for run in plan.runs}
-    assert [one.dataset.params["path"] for one in found.values()][::6] == [
+    assert [experiment.dataset.params["path"] for experiment in found.values()][::6] == [
         str(tmp_path / "there"),
         str(tmp_path / "here"),
     ]

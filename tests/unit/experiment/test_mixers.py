@@ -121,10 +121,10 @@ def test_layers_are_counted_in_the_longer_of_two_stacks(loaded, base_text):
 
 
 def test_the_digest_knows_them(loaded, base_text):
-    one = made(loaded(base_text.replace("num_layers: 2", "num_layers: 4"))).experiment
-    two = made(loaded(with_mixers(base_text, "{name: softmax, layers: [-1]}"))).experiment
-    assert digest(one) != digest(two)
-    assert "mixers[0].params.dropout" in differences(one, two)
+    plain = made(loaded(base_text.replace("num_layers: 2", "num_layers: 4"))).experiment
+    mixed = made(loaded(with_mixers(base_text, "{name: softmax, layers: [-1]}"))).experiment
+    assert digest(plain) != digest(mixed)
+    assert "mixers[0].params.dropout" in differences(plain, mixed)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_the_digest_knows_them(loaded, base_text):
     ],
 )
 def test_refused_entries(refused, base_text, entries, message):
-    said = refused(with_mixers(base_text, *entries))
-    assert message in said
+    errors = refused(with_mixers(base_text, *entries))
+    assert message in errors
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def outcomes():
 @pytest.mark.ci
 def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
     total = right = 0
-    for _, key, said in outcomes():
+    for _, key, suggestion in outcomes():
         total += 1
-        right += said == f"; did you mean {key!r}?"
+        right += suggestion == f"; did you mean {key!r}?"
     with capsys.disabled():
         print(f"\n{right} of {total} typos ({right / total:.2%}) get the right suggestion")
     assert total > 20_000

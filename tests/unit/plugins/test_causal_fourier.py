@@ -240,11 +240,11 @@ def test_a_full_cache_decodes_short_samples_and_refuses_full_ones():
 )
 def test_sums_are_computed_outside_autocast(frequencies, function, monkeypatch):
     """Products guard themselves; whatever else is computed is guarded by the mixer."""
-    seen = []
+    calls = []
     for inner in (function, row_scale):
 
         def spied(*args: Any, inner: Any = inner) -> torch.Tensor:
-            seen.append((inner.__name__, torch.is_autocast_enabled("cpu")))
+            calls.append((inner.__name__, torch.is_autocast_enabled("cpu")))
             return inner(*args)
 
         monkeypatch.setattr(f"subquad_plugins.causal_fourier.mixer.{inner.__name__}", spied)
@@ -253,7 +253,7 @@ def test_sums_are_computed_outside_autocast(frequencies, function, monkeypatch):
         mixer(x)
         _, cache = mixer.prefill(x)
         mixer.step(x[:, 0], cache)
-    assert seen == [(function.__name__, False)] * 2 + [("row_scale", False)]
+    assert calls == [(function.__name__, False)] * 2 + [("row_scale", False)]
 
 
 @pytest.mark.parametrize("batched", [False, True])

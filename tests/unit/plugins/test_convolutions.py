@@ -87,9 +87,9 @@ def test_what_cannot_be_built_is_refused():
 
 def test_a_grid_that_is_not_the_sequence_is_refused():
     GFNetConfig().check(Site(dim=4, max_len=10, grid=(3, 3), num_prefix_tokens=1))
-    said = (
+    message = (
         "gfnet filters the grid of 3 x 3 patches, which with 1 tokens in front are 10, "
         "and sequences have up to 12"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         GFNetConfig().check(Site(dim=4, max_len=12, grid=(3, 3), num_prefix_tokens=1))

@@ -199,9 +199,9 @@ def test_a_scale_for_each_sample():
     scale = torch.tensor([0.3, 0.7], dtype=torch.float64)[:, None, None, None]
     for function in ("softmax", "laplace"):
         out = cur_attention(q, k, v, index, index, function=function, scale=scale)
-        for b, one in enumerate((0.3, 0.7)):
+        for b, factor in enumerate((0.3, 0.7)):
             alone = cur_attention(
-                *(x[b : b + 1] for x in (q, k, v, index, index)), function=function, scale=one
+                *(x[b : b + 1] for x in (q, k, v, index, index)), function=function, scale=factor
             )
             torch.testing.assert_close(out[b : b + 1], alone, rtol=1e-12, atol=1e-12)
 

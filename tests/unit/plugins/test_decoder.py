@@ -110,9 +110,9 @@ def test_beams_may_reorder_the_state_of_any_mixer(cached):
             moved = tree_map(lambda leaf: leaf.index_select(0, order), state)
             tokens = logits.argmax(-1)
             kept = [leaf.clone() for leaf in tree_leaves(state)]
-            one, _ = model.step(tokens, state, None)
-            other, _ = model.step(tokens[order], moved, None)
-        assert torch.allclose(one[order], other, atol=1e-9)
+            plain, _ = model.step(tokens, state, None)
+            reordered, _ = model.step(tokens[order], moved, None)
+        assert torch.allclose(plain[order], reordered, atol=1e-9)
         assert all(map(torch.equal, kept, tree_leaves(state)))
 
 

@@ -89,7 +89,7 @@ def test_gated_deltanet_is_its_recurrence(decays):
     joined = F.silu(F.conv1d(F.pad(joined.mT, (3, 0)), mixer.conv.weight[:, None], groups=24).mT)
     q, k, v = (heads(part, 2) for part in joined.split([6, 6, 12], -1))
     q, k = F.normalize(q, dim=-1) / 3**0.5, F.normalize(k, dim=-1)
-    state, rows, one = (
+    state, rows, identity = (
         torch.zeros(2, 2, 3, 6, dtype=torch.float64),
         [],
         torch.eye(3, dtype=torch.float64),
@@ -101,7 +101,7 @@ def test_gated_deltanet_is_its_recurrence(decays):
             rate = mixer.log_rate.exp() * F.softplus(mixer.decay(x[:, t]))
             alpha = torch.exp(-rate)[..., None, None]
         key = k[:, :, t, :, None]
-        state = alpha * (one - beta * key @ key.mT) @ state + beta * key @ v[:, :, t, None]
+        state = alpha * (identity - beta * key @ key.mT) @ state + beta * key @ v[:, :, t, None]
         rows.append((q[:, :, t, None] @ state)[:, :, 0])
     close(mixer(x), mixer.out(normed(torch.stack(rows, 1)).flatten(2) * F.silu(mixer.gate(x))))
 

@@ -171,9 +171,9 @@ def test_mask_and_carry_reach_the_mixers(told):
     model = build(Recorder, num_layers=3, mask_mixer=told, head="cls")
     given = batch()
     model(given)
-    seen = [block.mixer.seen[0] for block in model.blocks]
-    assert [carry for _, carry in seen] == [None, 0, 1]
-    for keep, _ in seen:
+    calls = [block.mixer.seen[0] for block in model.blocks]
+    assert [carry for _, carry in calls] == [None, 0, 1]
+    for keep, _ in calls:
         assert (keep is not None) == told
         assert keep is None or torch.equal(
             keep, torch.cat([torch.ones(2, 1, dtype=torch.bool), given["keep"]], 1)

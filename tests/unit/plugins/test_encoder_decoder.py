@@ -188,10 +188,10 @@ def test_modalities_are_read_after_the_text_before_it_or_not_at_all():
 
 def test_each_role_and_layer_may_have_its_own_mixer():
     """A Fourier encoder with a softmax decoder, and decoders of another depth."""
-    seen = []
+    calls = []
 
     def make(site):
-        seen.append(
+        calls.append(
             (
                 site.role,
                 site.layer_index,
@@ -204,7 +204,7 @@ def test_each_role_and_layer_may_have_its_own_mixer():
         return by_role("softmax", self="fourier")(site)
 
     model = model_of("encoder-decoder", make, SPEC, decoder_layers=1)
-    assert sorted(seen) == [
+    assert sorted(calls) == [
         ("cross", 0, 1, False, 14, 17),
         ("decoder", 0, 1, True, 14, 0),
         ("self", 0, 2, False, 17, 0),

@@ -35,8 +35,8 @@ def pairs(
     """The definition: weights of all pairs of a query and a key, (B, H, L, L), and their
     weighted mean of v.
     """
-    seen = keep[:, None, None, :].expand_as(weights)
-    weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
+    allowed = keep[:, None, None, :].expand_as(weights)
+    weights = torch.where(allowed.tril() if causal else allowed, weights, 0.0)
     return weights @ v / (weights.sum(-1, keepdim=True) + eps)
 
 
@@ -117,11 +117,11 @@ def test_the_largest_exponent_of_all_is_a_real_tokens(implementation):
 
 def test_features_are_drawn_anew_in_training_only():
     core, x = Performer(PerformerConfig(redraw=2), Site(dim=4)), torch.randn(1, 1, 5, 4)
-    seen = []
+    projections = []
     for training in (True, True, True, False, False, True):
         core.train(training)(x, x, x)
-        seen.append(tuple(core.projection.flatten().tolist()))
-    assert [seen.index(length) for length in seen] == [0, 1, 1, 1, 1, 5]
+        projections.append(tuple(core.projection.flatten().tolist()))
+    assert [projections.index(length) for length in projections] == [0, 1, 1, 1, 1, 5]
 
 
 def test_causal_sums_go_on_from_those_before():

@@ -118,16 +118,16 @@ def test_padded_length_counts_zeros():
 )
 def test_transforms_are_computed_outside_autocast(frequencies, function, monkeypatch):
     """On a CPU autocast changes no operation that is used here; elsewhere it may."""
-    seen = []
+    states = []
 
     def spied(*args: Any) -> torch.Tensor:
-        seen.append(torch.is_autocast_enabled("cpu"))
+        states.append(torch.is_autocast_enabled("cpu"))
         return function(*args)
 
     monkeypatch.setattr(f"subquad_plugins.fourier.mixer.{function.__name__}", spied)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         build(frequencies=frequencies)(drawn(3, 11, 6))
-    assert seen == [False]
+    assert states == [False]
 
 
 def test_half_precision_is_transformed_in_fp32():

@@ -75,9 +75,9 @@ def test_only_its_chunk_and_the_one_before_are_seen():
     jacobian: Any = torch.autograd.functional.jacobian(
         lambda v: mixer._attend(mixer.query_key(x)[:, None], v, KEEP), x[:, None]
     )
-    seen = jacobian[0, 0, :, 0, 0, 0, :, 0].abs() > 0
+    depends = jacobian[0, 0, :, 0, 0, 0, :, 0].abs() > 0
     # two chunks without itself; the first has none before it
-    assert sorted(seen.sum(1).tolist()) == [3] * 4 + [7] * 28
+    assert sorted(depends.sum(1).tolist()) == [3] * 4 + [7] * 28
 
 
 KEEP = torch.ones(1, 32, dtype=torch.bool)

@@ -281,8 +281,8 @@ def cases() -> Iterator[Any]:
             *((params, False) for params in oracle.settings),
             *((params, True) for params in oracle.causal),
         ):
-            told = f"{name}{', causal' * causal}: {params}"
-            yield pytest.param(name, params, causal, id=told)
+            label = f"{name}{', causal' * causal}: {params}"
+            yield pytest.param(name, params, causal, id=label)
 
 
 def build(name: str, params: Params, causal: bool, **site: Any) -> tuple[Any, Any]:

@@ -46,9 +46,9 @@ def test_the_scan_is_the_recurrence_with_all_gradients(length, kind, seed):
     generator = torch.Generator().manual_seed(seed)
     a, b, out = (torch.randn(2, length, 3, generator=generator, dtype=kind) for _ in range(3))
     a[:, ::5] = 0
-    one = torch.randn(3, generator=generator, dtype=kind).requires_grad_()
+    shared = torch.randn(3, generator=generator, dtype=kind).requires_grad_()
     a, b = a.requires_grad_(), b.requires_grad_()
-    for factor, full in ((a, a), (one, one.expand_as(b))):
+    for factor, full in ((a, a), (shared, shared.expand_as(b))):
         results = []
         for h in (scan(factor, b), naive_scan(full, b)):
             value = (h * out.conj()).sum()

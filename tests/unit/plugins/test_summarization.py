@@ -68,8 +68,8 @@ def scored(monkeypatch):
 
     def overlap(answers, references):
         rows = [
-            len({*one.split()} & {*other.split()}) / 10
-            for one, other in zip(answers, references, strict=True)
+            len({*answer.split()} & {*reference.split()}) / 10
+            for answer, reference in zip(answers, references, strict=True)
         ]
         return np.repeat(np.array(rows)[:, None], len(SCORES), 1)
 
@@ -158,7 +158,7 @@ def test_degenerate_texts_are_remarked(texts: list[list[int]], reasons: list[str
     remarks = Summarization(Config(), spec()).remarks(kept_of(texts, TARGETS))
     found = [reason for remark in remarks for reason in remark.split("; ")]
     assert len(found) == len(reasons)
-    assert all(reason in told for told, reason in zip(found, reasons, strict=True))
+    assert all(reason in part for part, reason in zip(found, reasons, strict=True))
 
 
 def test_one_document_alone_is_not_the_same_as_others():
@@ -235,7 +235,7 @@ def test_rouge_is_that_of_rouge_score():
     for row, answer, reference in zip(found, answers, references, strict=True):
         scores = scorer.score(target=reference, prediction=answer)
         parts = {"_precision": "precision", "_recall": "recall", "": "fmeasure"}
-        said = [getattr(scores[name], part) for name in ROUGE for part in parts.values()]
-        assert row.tolist() == said
+        expected = [getattr(scores[name], part) for name in ROUGE for part in parts.values()]
+        assert row.tolist() == expected
         assert tuple(name + part for name in ROUGE for part in parts) == SCORES
     assert rouge([], []).shape == (0, 9)

@@ -129,11 +129,11 @@ def test_drop_path_grows_to_the_last_layer():
 
 
 def test_a_mixer_knows_its_site():
-    seen: list[Site] = []
+    sites: list[Site] = []
     plugin = resolve("mixer", "identity")
 
     def make(site: Site):
-        seen.append(site)
+        sites.append(site)
         return make_mixer(plugin, parameters(plugin, {}), site)
 
     context = BackboneContext(
@@ -148,7 +148,7 @@ def test_a_mixer_knows_its_site():
         "num_prefix_tokens": 2,
         "grid": (4, 2),
     }
-    assert seen == [Site(layer_index=index, seed=7, **shared) for index in (0, 1)]
+    assert sites == [Site(layer_index=index, seed=7, **shared) for index in (0, 1)]
 
 
 def test_cur_of_all_tokens_and_an_exact_inverse_is_softmax_attention():

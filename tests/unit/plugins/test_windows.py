@@ -96,18 +96,18 @@ def test_bigbird_is_dense_attention_with_a_mask(data):
     found = core(q, k, v, key_keep=keep)
     for sample in range(2):
         last = (int(keep[sample].sum()) - 1) // block
-        seen = blocks_seen(core, last)
+        blocks = blocks_seen(core, last)
         expected = masked(
             q[sample],
             k[sample],
             v[sample],
-            lambda i, j, seen=seen: seen[:, i // block, j // block],
+            lambda i, j, blocks=blocks: blocks[:, i // block, j // block],
             keep[sample],
         )
         torch.testing.assert_close(found[sample][:, keep[sample]], expected, rtol=0, atol=1e-13)
         inner = torch.arange(1, max(last, 1))
         left = last - 1 - seen_near(last)[inner][:, inner].sum(1)
-        assert (seen.sum(2)[:, inner] == last + 1 - left + left.clamp_max(count)).all()
+        assert (blocks.sum(2)[:, inner] == last + 1 - left + left.clamp_max(count)).all()
 
 
 def seen_near(last: int) -> torch.Tensor:
@@ -120,10 +120,10 @@ def seen_near(last: int) -> torch.Tensor:
 def blocks_seen(core: BigBird, last: int) -> torch.Tensor:
     """(H, N, N), which block sees which."""
     far, there = core.random_blocks(torch.arange(last + 1)[:, None], torch.tensor([[[[last]]]]))
-    seen = seen_near(last).repeat(2, 1, 1)
+    blocks = seen_near(last).repeat(2, 1, 1)
     for head, block, number in there[0].nonzero().tolist():
-        seen[head, block, far[0, head, block, number]] = True
-    return seen
+        blocks[head, block, far[0, head, block, number]] = True
+    return blocks
 
 
 def drawn(length: int, seed: int) -> tuple[torch.Tensor, ...]:

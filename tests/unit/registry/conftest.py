@@ -82,10 +82,10 @@ def add(site: Path) -> Install:
     distribution.
     """
 
-    def one(distribution: str, entries: Mapping[str, Mapping[str, str]], **more: object) -> Path:
+    def make(distribution: str, entries: Mapping[str, Mapping[str, str]], **more: object) -> Path:
         return install(site, distribution, entries, **more)
 
-    return one
+    return make
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def add_dataset(add: Install) -> Callable[..., Path]:
     module with `code`.
     """
 
-    def one(
+    def make(
         name: str,
         code: str = LIGHT,
         *,
@@ -107,14 +107,14 @@ def add_dataset(add: Install) -> Callable[..., Path]:
         entries = {"subquad.datasets": {name: f"{module}:{attribute}"}}
         return add(owner, entries, files={f"{module}.py": code}, **more)
 
-    return one
+    return make
 
 
 @pytest.fixture
 def add_mixer(add: Install) -> Callable[..., Path]:
     """`add_mixer(name, code, attribute)` installs distribution `fake-<name>` offering one mixer."""
 
-    def one(name: str, code: str, attribute: str = "PLUGIN") -> Path:
+    def make(name: str, code: str, attribute: str = "PLUGIN") -> Path:
         module = f"fake_{name}_module"
         return add(
             f"fake-{name}",
@@ -122,7 +122,7 @@ def add_mixer(add: Install) -> Callable[..., Path]:
             files={f"{module}.py": code},
         )
 
-    return one
+    return make
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ def greeter(tmp_path):
 
 def test_a_package_adds_a_command(greeter, tmp_path):
     assert cli(["greet", "--times", "2"], tmp_path, **greeter).stdout.strip() == "hello hello"
-    told = cli(["--help"], tmp_path, **greeter).stdout
-    lines = [line.split(maxsplit=1) for line in told.splitlines()]
+    output = cli(["--help"], tmp_path, **greeter).stdout
+    lines = [line.split(maxsplit=1) for line in output.splitlines()]
     assert ["greet", "from greeter 1.0"] in lines
     assert ["bench", "Measure speed on this machine."] in lines, "a built-in one says what it does"
     replaced = [

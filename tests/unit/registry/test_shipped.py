@@ -11,14 +11,14 @@ from subquad.registry.shipped import folder_faults, package_folder
 
 @pytest.fixture
 def add_recipes(add):
-    def one(owner, files, package=None):
+    def make(owner, files, package=None):
         package = package or f"{owner}_recipes.inner"
         folder = package.replace(".", "/")
         code = {f"{package.split('.')[0]}/__init__.py": "raise SystemExit('imported')"}
         texts = {f"{folder}/{name}": text for name, text in files.items()}
         return add(owner, {"subquad.recipes": {"all": package}}, files={**code, **texts})
 
-    return one
+    return make
 
 
 def test_recipes_are_found_and_no_code_runs(add_recipes):

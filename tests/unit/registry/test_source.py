@@ -42,12 +42,12 @@ class Mine(TokenMixer):
 
 @pytest.fixture
 def write(site, tmp_path):
-    def one(text=CODE, name="mine.py"):
+    def make(text=CODE, name="mine.py"):
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
-    return one
+    return make
 
 
 def test_a_file_is_read_hashed_and_run(write, tmp_path):

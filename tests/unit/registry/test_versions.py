@@ -19,17 +19,21 @@ from subquad.registry import health
     ],
 )
 def test_a_package_below_its_floor_is_named(monkeypatch, installed, is_wrong):
-    asked = ["torch>=2.11", "ray[tune]>=2.59; extra == 'tune'", "torch>=2.11; extra == 'all'"]
+    requirements = [
+        "torch>=2.11",
+        "ray[tune]>=2.59; extra == 'tune'",
+        "torch>=2.11; extra == 'all'",
+    ]
 
     def version(name):
         if name == "torch":
             return installed
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(health, "requires", lambda name: asked)
+    monkeypatch.setattr(health, "requires", lambda name: requirements)
     monkeypatch.setattr(health, "version", version)
-    said = [f"torch {installed} is installed, and subquad asks for >=2.11"]
-    assert health.wrong_versions() == (said if is_wrong else [])
+    faults = [f"torch {installed} is installed, and subquad asks for >=2.11"]
+    assert health.wrong_versions() == (faults if is_wrong else [])
 
 
 def test_this_environment_has_what_is_asked_for():

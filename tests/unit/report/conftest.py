@@ -211,12 +211,14 @@ def metrics_of(known: dict[str, Any]) -> dict[str, Any]:
     found = {
         name: declared.get(name, Metric(unit="%", label=name.replace("_", " "))) for name in modes
     }
-    return {name: asdict(replace(one, mode=modes[name])) for name, one in found.items()}
+    return {name: asdict(replace(metric, mode=modes[name])) for name, metric in found.items()}
 
 
 def guessed(given: dict[str, Any]) -> dict[str, dict[str, float]]:
     """By metric; what is not so already are accuracies."""
-    return given if all(isinstance(one, dict) for one in given.values()) else {"accuracy": given}
+    return (
+        given if all(isinstance(scores, dict) for scores in given.values()) else {"accuracy": given}
+    )
 
 
 def axes(known: dict[str, Any]) -> dict[str, Any]:

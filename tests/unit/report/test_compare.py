@@ -24,24 +24,24 @@ def fill(factory, study, wrong: dict[str, list[int]], samples: int = 400, **fact
 
 
 def only(report):
-    (one,) = report.comparisons
-    return one
+    (pair,) = report.comparisons
+    return pair
 
 
 def test_a_mixer_that_beats_the_control(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22, 21], "identity": [130, 133, 128]})
     report = read_report([study], baseline="identity")
-    one = only(report)
-    assert (one.first.label, one.second.label, one.verdict) == (
+    pair = only(report)
+    assert (pair.first.label, pair.second.label, pair.verdict) == (
         "agf",
         "identity",
         "distinguishable",
     )
-    assert (one.seeds, one.basis) == (3, "test samples and seeds")
-    assert one.estimate.difference == pytest.approx((391 - 63) / 1200, abs=1e-9)
-    assert one.adjusted == one.estimate.p_value < 0.001
-    low, high = 100 * one.estimate.low, 100 * one.estimate.high
+    assert (pair.seeds, pair.basis) == (3, "test samples and seeds")
+    assert pair.estimate.difference == pytest.approx((391 - 63) / 1200, abs=1e-9)
+    assert pair.adjusted == pair.estimate.p_value < 0.001
+    low, high = 100 * pair.estimate.low, 100 * pair.estimate.high
     assert report.headlines == (
         "JapaneseVowels (honest): agf beats the baseline identity by 27.3 points "
         f"[{low:.1f}, {high:.1f}]",
@@ -115,9 +115,9 @@ def test_one_seed_gets_an_interval_but_no_verdict(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20], "identity": [130]})
     report = read_report([study], baseline="identity")
-    one = only(report)
-    assert (one.verdict, one.basis, one.adjusted) == ("not enough seeds", "test samples", None)
-    assert one.estimate.low > 0.2
+    pair = only(report)
+    assert (pair.verdict, pair.basis, pair.adjusted) == ("not enough seeds", "test samples", None)
+    assert pair.estimate.low > 0.2
     assert report.headlines[0].endswith(
         "agf: not enough seeds to compare with the baseline identity; run more "
         "than one seed of each"
@@ -129,8 +129,8 @@ def test_without_predictions_seeds_are_compared(factory):
     for mixer, scores in {"agf": (0.95, 0.96, 0.97), "identity": (0.30, 0.33, 0.36)}.items():
         for seed, score in enumerate(scores):
             factory.cell(study, mixer=mixer, seed=seed, accuracy=score)
-    one = only(read_report([study], baseline="identity"))
-    assert (one.basis, one.verdict, one.notes) == (
+    pair = only(read_report([study], baseline="identity"))
+    assert (pair.basis, pair.verdict, pair.notes) == (
         "seeds",
         "distinguishable",
         ("no predictions were kept",),
@@ -141,8 +141,8 @@ def test_without_predictions_one_seed_is_not_enough(factory):
     study = factory.study()
     for mixer in ("agf", "identity"):
         factory.cell(study, mixer=mixer, accuracy=0.5)
-    one = only(read_report([study], baseline="identity"))
-    assert (one.estimate, one.verdict, one.basis) == (None, "not enough seeds", "none")
+    pair = only(read_report([study], baseline="identity"))
+    assert (pair.estimate, pair.verdict, pair.basis) == (None, "not enough seeds", "none")
 
 
 def test_a_metric_without_predictions_to_pair_is_compared_over_seeds_the_right_way_round(factory):
@@ -159,9 +159,9 @@ def test_a_metric_without_predictions_to_pair_is_compared_over_seeds_the_right_w
 def test_each_side_counts_with_all_its_seeds(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22, 27], "identity": [130, 133]})
-    one = only(read_report([study], baseline="identity"))
-    assert (one.seeds, one.notes) == (2, ())
-    assert one.estimate.difference == pytest.approx((131.5 - 23) / 400)
+    pair = only(read_report([study], baseline="identity"))
+    assert (pair.seeds, pair.notes) == (2, ())
+    assert pair.estimate.difference == pytest.approx((131.5 - 23) / 400)
 
 
 def test_other_test_samples_are_not_paired(factory, answers):

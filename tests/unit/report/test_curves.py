@@ -61,23 +61,23 @@ def star(listops, factory):
 
 
 def only(report) -> Curve:
-    (one,) = report.curves
-    return one
+    (curve,) = report.curves
+    return curve
 
 
 def reasons_of(curve: Curve) -> set[str]:
     return {
         reason
         for row in curve.rows
-        for one in published_beside(row, curve.key)
-        for reason in one.reasons
+        for beside in published_beside(row, curve.key)
+        for reason in beside.reasons
     }
 
 
 def test_values_in_order(listops):
-    one = only(read_report([listops]))
-    assert (one.key, one.title) == (ORDER, "lra-listops, agf (honest): order")
-    assert [(one.value(row), row.name, len(row.counted)) for row in one.rows] == [
+    curve = only(read_report([listops]))
+    assert (curve.key, curve.title) == (ORDER, "lra-listops, agf (honest): order")
+    assert [(curve.value(row), row.name, len(row.counted)) for row in curve.rows] == [
         ("3", "agf (order=3)", 3),
         ("5", "agf (order=5)", 3),
         ("7", "agf (order=7)", 3),
@@ -98,7 +98,8 @@ def test_settings_around_one_base(star):
     ]
     assert report.comparisons == ()
     assert {
-        row.name: [one.published.reference for one in report.published(row)] for row in report.rows
+        row.name: [beside.published.reference for beside in report.published(row)]
+        for row in report.rows
     } == {
         "agf (base)": ["wi2025agf Table 2"],
         "agf (jacobi_a=2.0)": ["wi2025agf Table 16"],
@@ -126,14 +127,14 @@ def test_settings_that_change_together_are_no_curve(factory):
 
 
 def test_each_value_stands_beside_the_printed_one(listops):
-    one = only(read_report([listops]))
-    found = [beside.published for row in one.rows for beside in published_beside(row, one.key)]
+    curve = only(read_report([listops]))
+    found = [beside.published for row in curve.rows for beside in published_beside(row, curve.key)]
     assert [(row.model, row.value) for row in found] == [
         ("AGF K=3", 37.0),
         ("AGF K=5", 38.0),
         ("AGF K=7", 37.3),
     ]
-    assert [value for value, *_ in printed_values(one.rows[0], one.key)] == [3, 4, 5, 6, 7]
+    assert [value for value, *_ in printed_values(curve.rows[0], curve.key)] == [3, 4, 5, 6, 7]
 
 
 def test_a_published_value_is_held_to_the_conditions_of_the_main_table_with_its_own_value(listops):
@@ -173,17 +174,17 @@ def test_printed_figures_are_joined_by_value(factory, key, value, benchmark, exp
         dataset=benchmark,
         published=benchmark,
     )
-    one = only(read_report([folder]))
-    row = next(row for row in one.rows if row.runs[0].leaves[one.key] == value)
-    found = [beside.published for beside in published_beside(row, one.key)]
+    curve = only(read_report([folder]))
+    row = next(row for row in curve.rows if row.runs[0].leaves[curve.key] == value)
+    found = [beside.published for beside in published_beside(row, curve.key)]
     assert [(printed.table, printed.value) for printed in found] == expected
 
 
 def test_a_number_that_is_no_target_stays_none(factory):
     folder = factory.study()
     vary(factory, folder, {5: 0.9, 3: 0.8}, dataset="SpokenArabicDigits")
-    one = only(read_report([folder]))
-    (beside,) = published_beside(one.rows[0], one.key)
+    curve = only(read_report([folder]))
+    (beside,) = published_beside(curve.rows[0], curve.key)
     assert "never a target: training on the test file is very probable" in beside.reasons
 
 
@@ -271,7 +272,9 @@ def test_every_format(star, tmp_path, as_text):
     line = "5 (base) & 38.00 $\\pm$ 1.00 & 38.00 $\\pm$ 1.00 & 3 & 38.0 (not comparable)"
     assert line in as_text(report, "tex")
     records = [
-        one for one in csv.DictReader(io.StringIO(as_text(report, "csv"))) if one["kind"] == "value"
+        record
+        for record in csv.DictReader(io.StringIO(as_text(report, "csv")))
+        if record["kind"] == "value"
     ]
     assert [
         (record["key"], record["value"], record["base"], record["published_value"])
@@ -332,9 +335,11 @@ def test_a_setting_outside_the_mixer_and_its_alternative(factory):
     for train in ({"epochs": 4}, {"epochs": None, "steps": 9}):
         for seed in range(3):
             factory.cell(folder, seed=seed, accuracy=0.1 * seed, train=train, variant=str(train))
-    one = only(read_report([folder]))
-    assert (one.key, [one.value(row) for row in one.rows]) == ("train.epochs", ["4", "null"])
-    assert all(not pair.notes or "settings differ" not in pair.notes[0] for pair in one.comparisons)
+    curve = only(read_report([folder]))
+    assert (curve.key, [curve.value(row) for row in curve.rows]) == ("train.epochs", ["4", "null"])
+    assert all(
+        not pair.notes or "settings differ" not in pair.notes[0] for pair in curve.comparisons
+    )
 
 
 def test_unfinished_runs_keep_their_place(listops):
@@ -344,9 +349,9 @@ def test_unfinished_runs_keep_their_place(listops):
     write_json(
         run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}
     )
-    one = only(read_report([listops]))
-    row = one.rows[2]
-    assert (one.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)
+    curve = only(read_report([listops]))
+    row = curve.rows[2]
+    assert (curve.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)
 
 
 def test_a_setting_of_which_no_run_has_finished_has_no_chart(factory, as_text):
@@ -401,10 +406,10 @@ def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples
         (run / EXPERIMENT).write_text(dump(cell.experiment), encoding="utf-8")
     report = read_report([folder])
     found = {
-        one.published.model: one.reasons
+        beside.published.model: beside.reasons
         for row in report.rows
         if not row.is_base
-        for one in report.published(row)
-        if one.published.model in settings.values()
+        for beside in report.published(row)
+        if beside.published.model in settings.values()
     }
     assert found == dict.fromkeys(settings.values(), ())

@@ -27,8 +27,8 @@ def report(factory) -> Report:
     study = factory.study()
     for mixer, answer in {"agf": "a good summary", "cur": HOSTILE}.items():
         for seed in range(2):
-            told = written(("the target\none", f"{answer} {seed}"), ("the second", ""))
-            factory.cell(study, mixer=mixer, seed=seed, **told)
+            files = written(("the target\none", f"{answer} {seed}"), ("the second", ""))
+            factory.cell(study, mixer=mixer, seed=seed, **files)
     return read_report([study])
 
 
@@ -85,7 +85,7 @@ def test_a_terminal_shows_the_first_sample_in_short_and_json_has_all(factory):
     assert "agf: second" not in shown
     assert long not in shown
     values = document_of(read_report([run])).values["examples"]
-    assert [(one["target"], one["answer"]) for one in values] == [
+    assert [(example["target"], example["answer"]) for example in values] == [
         (long.strip(), "first"),
         ("other", "second"),
     ]

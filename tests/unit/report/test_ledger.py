@@ -68,8 +68,8 @@ def test_every_source_has_a_title():
 
 
 def test_a_run_under_the_published_conditions_is_comparable(factory):
-    (one,) = beside(factory, mixer="softmax", params=SOFTMAX, **AS_PUBLISHED)
-    assert (one.published.value, one.verdict(), one.published.reference) == (
+    (entry,) = beside(factory, mixer="softmax", params=SOFTMAX, **AS_PUBLISHED)
+    assert (entry.published.value, entry.verdict(), entry.published.reference) == (
         98.7,
         "comparable",
         "wi2025agf Table 1",
@@ -80,13 +80,13 @@ def test_a_run_under_the_published_conditions_is_comparable(factory):
     "params", [AGF, {**AGF, "basis": "jacobi", "jacobi_a": 0.0, "jacobi_b": 0.0}]
 )
 def test_parameters_equal_in_effect_are_comparable(factory, params):
-    (one,) = beside(factory, params=params, **AS_PUBLISHED)
-    assert one.verdict() == "comparable"
+    (entry,) = beside(factory, params=params, **AS_PUBLISHED)
+    assert entry.verdict() == "comparable"
 
 
 def test_another_parameter_of_the_mixer_is_named(factory):
-    (one,) = beside(factory, params={**AGF, "order": 3, "fix_identity": True}, **AS_PUBLISHED)
-    assert one.verdict() == "not comparable: fix_identity on, published off; order 3, published 4"
+    (entry,) = beside(factory, params={**AGF, "order": 3, "fix_identity": True}, **AS_PUBLISHED)
+    assert entry.verdict() == "not comparable: fix_identity on, published off; order 3, published 4"
 
 
 def test_an_honest_run_names_every_condition_that_differs(factory):
@@ -95,8 +95,8 @@ def test_an_honest_run_names_every_condition_that_differs(factory):
         "protocol": "honest",
         "backbone": {**UEA_BACKBONE, "dim": 128, "ffn_dim": None},
     }
-    (one,) = beside(factory, mixer="softmax", params=SOFTMAX, **facts)
-    assert one.verdict() == (
+    (entry,) = beside(factory, mixer="softmax", params=SOFTMAX, **facts)
+    assert entry.verdict() == (
         "not comparable: checkpoint chosen on validation, published: best test "
         "accuracy over 100 epochs; "
         "width 128, published 512"
@@ -104,32 +104,32 @@ def test_an_honest_run_names_every_condition_that_differs(factory):
 
 
 def test_the_reasons_can_be_cut(factory):
-    (one,) = beside(factory, mixer="softmax", protocol="fixed")
-    assert one.verdict(1) == (
+    (entry,) = beside(factory, mixer="softmax", protocol="fixed")
+    assert entry.verdict(1) == (
         "not comparable: last epoch of a fixed length, published: best test "
         "accuracy over 100 epochs; "
-        f"and {len(one.reasons) - 1} more"
+        f"and {len(entry.reasons) - 1} more"
     )
 
 
 def test_a_condition_the_run_does_not_state_is_no_match(factory):
     backbone = {key: value for key, value in UEA_BACKBONE.items() if key != "norm"}
-    (one,) = beside(
+    (entry,) = beside(
         factory, mixer="softmax", params=SOFTMAX, **{**AS_PUBLISHED, "backbone": backbone}
     )
-    assert one.verdict() == "not comparable: layer norm not stated, published post"
+    assert entry.verdict() == "not comparable: layer norm not stated, published post"
 
 
 def test_other_test_data_are_not_comparable(factory):
-    (one,) = beside(factory, mixer="softmax", params=SOFTMAX, **{**AS_PUBLISHED, "samples": 369})
-    assert one.verdict() == "not comparable: 369 test samples, published 370"
+    (entry,) = beside(factory, mixer="softmax", params=SOFTMAX, **{**AS_PUBLISHED, "samples": 369})
+    assert entry.verdict() == "not comparable: 369 test samples, published 370"
 
 
 def test_stand_in_data_are_not_comparable(factory):
-    (one,) = beside(
+    (entry,) = beside(
         factory, mixer="softmax", params=SOFTMAX, notes=["stand-in data"], **AS_PUBLISHED
     )
-    assert one.verdict() == "not comparable: stand-in data, published: the real data"
+    assert entry.verdict() == "not comparable: stand-in data, published: the real data"
 
 
 def test_a_number_that_is_no_target_is_never_comparable(factory):
@@ -143,21 +143,21 @@ def test_a_number_that_is_no_target_is_never_comparable(factory):
         "ortho_weight": 0.5,
         "fix_identity": True,
     }
-    (one,) = beside(factory, params=params, **facts)
+    (entry,) = beside(factory, params=params, **facts)
     assert (
-        one.verdict()
+        entry.verdict()
         == "not comparable: never a target: training on the test file is very probable"
     )
 
 
 def test_unknown_conditions_are_not_comparable(factory):
     found = beside(factory, mixer="softmax", dataset="mine", published="average", protocol="paper")
-    assert {one.published.source for one in found} == {"wi2025agf", "francois2025cur"}
-    assert all(one.reasons[0] == "conditions unknown" for one in found)
+    assert {entry.published.source for entry in found} == {"wi2025agf", "francois2025cur"}
+    assert all(entry.reasons[0] == "conditions unknown" for entry in found)
 
 
 def test_an_unfinished_run_is_not_comparable(factory):
-    (one,) = beside(
+    (entry,) = beside(
         factory, mixer="softmax", params=SOFTMAX, **{**AS_PUBLISHED, "status": "failed"}
     )
-    assert one.reasons == ("no finished run",)
+    assert entry.reasons == ("no finished run",)

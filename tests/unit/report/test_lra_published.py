@@ -58,7 +58,10 @@ def beside(factory, task: str, found: list[Run], **facts: Any) -> dict[str, Besi
         run: Path = factory.run(study / "cells" / str(number), **{**written, "params": {}})
         (run / EXPERIMENT).write_text(dump(experiment), encoding="utf-8")
     (row,) = read_report([study]).rows
-    return {f"{one.published.source} {one.published.model}": one for one in published_beside(row)}
+    return {
+        f"{entry.published.source} {entry.published.model}": entry
+        for entry in published_beside(row)
+    }
 
 
 def seeds(
@@ -99,17 +102,17 @@ def test_recipes_with_the_official_data_are_comparable(factory, task, mixer):
         if mixer == "softmax"
         else True
     )
-    assert [one.verdict() for one in found.values()] == ["comparable"]
+    assert [entry.verdict() for entry in found.values()] == ["comparable"]
 
 
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
 def test_text_is_comparable_where_it_selects_on_test(factory, mixer):
     honest = beside(factory, "text", seeds("text", mixer))
-    (tested,) = [one for name, one in honest.items() if name != "francois2025cur Transformer"]
+    (tested,) = [entry for name, entry in honest.items() if name != "francois2025cur Transformer"]
     assert tested.reasons == (ON_TEST,)
     factory.root = factory.root / "paper"
     paper = beside(factory, "text", seeds("text", mixer, overrides=("protocol=paper",)))
-    (tested,) = [one for name, one in paper.items() if name != "francois2025cur Transformer"]
+    (tested,) = [entry for name, entry in paper.items() if name != "francois2025cur Transformer"]
     assert tested.verdict() == "comparable"
 
 
@@ -134,7 +137,7 @@ def test_lengths_that_the_cur_paper_does_not_print_are_not_comparable(factory):
 def test_rows_of_other_networks_are_never_comparable(factory, mixer):
     found = beside(factory, "image", seeds("image", mixer, recipe="lra-cur"))
     assert found
-    assert all(one.reasons == (MEGA,) for one in found.values())
+    assert all(entry.reasons == (MEGA,) for entry in found.values())
 
 
 def test_the_study_of_cur_is_comparable(factory):

@@ -83,8 +83,10 @@ def test_show_needs_no_kind(capsys, words, begins):
 
 def test_a_name_that_nothing_has_is_told_with_the_nearest(capsys):
     assert main(["show", "agff"]) == 2
-    told = "nothing is called 'agff'; did you mean 'agf'? (`subquad list` shows what is installed)"
-    assert capsys.readouterr().err == f"subquad: {told}\n"
+    message = (
+        "nothing is called 'agff'; did you mean 'agf'? (`subquad list` shows what is installed)"
+    )
+    assert capsys.readouterr().err == f"subquad: {message}\n"
     assert main(["show", "mixers"]) == 2
     assert "which mixer?" in capsys.readouterr().err
 

@@ -215,7 +215,7 @@ def test_a_run_without_records_or_environment_still_has_a_page(factory):
 def drawn(source: str) -> list[str]:
     """The charts of a page."""
     found = [attrs["src"] or "" for tag, attrs in Reader(source).tags if tag == "img"]
-    return [base64.b64decode(one.partition(",")[2]).decode() for one in found]
+    return [base64.b64decode(picture.partition(",")[2]).decode() for picture in found]
 
 
 def test_charts_have_descriptions_and_a_line_per_run(factory):
@@ -268,7 +268,7 @@ def test_values_that_are_no_numbers_are_not_drawn(factory):
     run = factory.run("one")
     first, second, *others = read_records(run)
     odd = [replace(first, metrics={"loss": math.nan}), replace(second, metrics={"loss": math.inf})]
-    (run / "metrics.jsonl").write_text("".join(one.line() for one in (*odd, *others)))
+    (run / "metrics.jsonl").write_text("".join(record.line() for record in (*odd, *others)))
     (_, losses) = training_charts(read_report([run]))
     assert [x for x, _ in losses.lines[0].points] == [30.0, 40.0, 50.0, 60.0, 70.0, 80.0]
     assert "nan" not in losses.drawn().lower()

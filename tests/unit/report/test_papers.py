@@ -169,9 +169,9 @@ def test_one_result_that_is_printed_twice_with_two_values_names_the_other(papers
     for rows in unlike.values():
         printed = {row.printed for row in rows}
         for row in rows:
-            said = " ".join(row.cautions)
+            cautions = " ".join(row.cautions)
             assert all(
-                f"print {other}" in said or f"prints {other}" in said
+                f"print {other}" in cautions or f"prints {other}" in cautions
                 for other in printed - {row.printed}
             ), row
 

@@ -50,7 +50,7 @@ cautions:
 def install(tmp_path, monkeypatch: pytest.MonkeyPatch):
     """`install(text)`: the distribution `doe-tables` with this table."""
 
-    def one(text: str = TABLE) -> None:
+    def make(text: str = TABLE) -> None:
         folder = tmp_path / "site"
         (info := folder / "doe_tables-1.0.dist-info").mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: doe-tables\nVersion: 1.0\n")
@@ -61,7 +61,7 @@ def install(tmp_path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.syspath_prepend(str(folder))
         importlib.invalidate_caches()
 
-    return one
+    return make
 
 
 def test_the_sample_is_short():
@@ -73,7 +73,7 @@ def test_it_stands_beside_the_built_in_table(install, factory):
     assert len(published_tables()) == 2
     assert source_title("doe2026") == "Doe: Running means, 2026"
     (row,) = read_report([factory.run("one")]).rows
-    found = {one.published.reference: one for one in published_beside(row)}
+    found = {beside.published.reference: beside for beside in published_beside(row)}
     assert sorted(found) == ["doe2026 Table 1", "wi2025agf Table 1"]
     assert found["doe2026 Table 1"].verdict() == "comparable"
     assert found["doe2026 Table 1"].published.cautions == ("a single run",)
@@ -92,7 +92,7 @@ def test_its_own_mixer_and_the_setting_it_varies(install, factory):
         factory.cell(study, **known)
     report = read_report([study])
     assert [
-        [(one.published.value, one.verdict()) for one in report.published(row)]
+        [(beside.published.value, beside.verdict()) for beside in report.published(row)]
         for row in report.rows
     ] == [
         [(91.5, "comparable")],

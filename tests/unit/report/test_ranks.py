@@ -135,13 +135,13 @@ def study(factory):
 
 
 def test_few_data_sets_say_what_they_allow(study):
-    (one,) = study(4).rankings
-    assert (one.mixers, one.ranks, (one.least_p, one.least_p_holm)) == (
+    (ranking,) = study(4).rankings
+    assert (ranking.mixers, ranking.ranks, (ranking.least_p, ranking.least_p_holm)) == (
         ("agf", "softmax", "identity"),
         (1.0, 2.0, 3.0),
         (0.125, 0.375),
     )
-    assert one.sentence == (
+    assert ranking.sentence == (
         "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p "
         "0.005, counted over all 216 "
         "arrangements; so few data sets allow no less "
@@ -149,23 +149,23 @@ def test_few_data_sets_say_what_they_allow(study):
         "sets allow no p below 0.125, after "
         "Holm's correction 0.375; it takes 7"
     )
-    assert {(pair.wins, pair.verdict) for pair in one.pairs} == {((4, 0), "too few data sets")}
-    assert [(pair.first, pair.second) for pair in one.pairs][1:] == [
+    assert {(pair.wins, pair.verdict) for pair in ranking.pairs} == {((4, 0), "too few data sets")}
+    assert [(pair.first, pair.second) for pair in ranking.pairs][1:] == [
         ("agf", "identity"),
         ("softmax", "identity"),
     ]
 
 
 def test_enough_data_sets_tell_mixers_apart(study):
-    (one,) = study(7).rankings
-    assert [pair.adjusted for pair in one.pairs] == pytest.approx([3 / 64] * 3)
-    assert "agf and softmax differ (p 0.047)" in one.sentence
-    assert one.groups == [(0, 1), (1, 2)]
+    (ranking,) = study(7).rankings
+    assert [pair.adjusted for pair in ranking.pairs] == pytest.approx([3 / 64] * 3)
+    assert "agf and softmax differ (p 0.047)" in ranking.sentence
+    assert ranking.groups == [(0, 1), (1, 2)]
 
 
 def test_two_mixers_have_no_friedman_and_a_lower_metric_ranks_the_other_way(study):
-    (one,) = study(3, ("agf", "identity"), metric="perplexity", mode="min").rankings
-    assert (one.friedman, one.mixers) == (None, ("identity", "agf"))
+    (ranking,) = study(3, ("agf", "identity"), metric="perplexity", mode="min").rankings
+    assert (ranking.friedman, ranking.mixers) == (None, ("identity", "agf"))
 
 
 def test_one_data_set_or_one_mixer_has_no_ranks(study):

@@ -65,14 +65,16 @@ class Folder:
         """A trial of 20 steps; without a status it runs."""
         state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
-        told = {
+        fields = {
             "point": point,
             "settings": point,
             "total_steps": 20,
             "flops_per_step": 1000,
             "reason": reason,
         }
-        Trials(self.path, {}).write(Trial(candidate=candidate, number=number, state=state, **told))
+        Trials(self.path, {}).write(
+            Trial(candidate=candidate, number=number, state=state, **fields)
+        )
         folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return
@@ -402,12 +404,12 @@ def test_json_says_what_was_spent_too(uneven: Folder, capsys):
 def test_the_final_study_alone_says_it_by_the_file_of_its_search(uneven: Folder, capsys):
     write_json(uneven.path / SUMMARY, read_summary(uneven.path))
     assert main(["report", str(uneven.path / FINAL), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["tuning"]["words"] for row in told["rows"]] == list(SPENT)
+    document = json.loads(capsys.readouterr().out)
+    assert [row["tuning"]["words"] for row in document["rows"]] == list(SPENT)
     (uneven.path / SUMMARY).unlink()
     assert main(["report", str(uneven.path / FINAL), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["tuning"]["words"] for row in told["rows"]] == ["unknown", "unknown"]
+    document = json.loads(capsys.readouterr().out)
+    assert [row["tuning"]["words"] for row in document["rows"]] == ["unknown", "unknown"]
 
 
 def test_equal_budgets_are_not_marked(ended: Folder, capsys):

@@ -61,8 +61,8 @@ def test_rows_compare_the_first_tested_metric_and_show_the_others(report):
     assert line["test ROUGE-L"] == "23.10 [20.0, 26.0]"
     assert (line["ROUGE-1"], line["ROUGE-2"]) == ("40.00", "15.00")
     assert not {"rougeL_low", "macro-F1 (%)", "loss"} & set(table.columns)
-    told = "ROUGE-L of a mixer [95 % interval over the test samples, mean over the seeds]"
-    assert told in document_of(report).sections[0].notes
+    note = "ROUGE-L of a mixer [95 % interval over the test samples, mean over the seeds]"
+    assert note in document_of(report).sections[0].notes
 
 
 def test_references_of_the_compared_metric_stand_in_the_table_without_an_interval(report, as_text):
@@ -173,7 +173,7 @@ def test_documents_are_paired_by_what_each_scored(factory):
 def test_documents_that_cannot_be_paired(factory, kept, facts, note: str):
     found = pair(factory, kept, **facts)
     assert found.basis == "seeds"
-    assert any(note in one for one in found.notes)
+    assert any(note in sentence for sentence in found.notes)
 
 
 def test_the_worst_reference_comes_first_where_less_is_better(factory):

@@ -19,7 +19,7 @@ from subquad.reports import stats
 
 def compared(*correct: np.ndarray, resolution: float | None = None) -> stats.Estimate:
     """The first two mixers; all of them say how much seeds vary."""
-    scores = [stats.Scores.of(one) for one in correct]
+    scores = [stats.Scores.of(answers) for answers in correct]
     finest = 1 / correct[0].size if resolution is None else resolution
     return stats.difference(scores[0], scores[1], stats.seed_variance(scores), resolution=finest)
 
@@ -79,7 +79,7 @@ def test_equal_mixers_are_told_apart_as_often_as_the_level_says(mixers: int, see
         tables = simulate(generator, seeds, 200, [1.3] * mixers, 0.1)
         # a mixer's samples, the same for all seeds
         own = [table ^ (generator.random((1, 200)) < 0.15) for table in tables]
-        scores = [stats.Scores.of(one) for one in own]
+        scores = [stats.Scores.of(answers) for answers in own]
         variance = stats.seed_variance(scores)
         for combination, other in combinations(scores, 2):
             found.append(
@@ -102,7 +102,9 @@ def test_two_of_a_kind_are_compared_by_students_test():
 
 def test_other_mixers_say_how_much_seeds_vary():
     """Analysis of variance: the error of all groups, with the degrees of freedom of all."""
-    groups = [stats.Scores(np.array(one)) for one in ([0.9, 0.92], [0.8, 0.86], [0.7, 0.71, 0.75])]
+    groups = [
+        stats.Scores(np.array(values)) for values in ([0.9, 0.92], [0.8, 0.86], [0.7, 0.71, 0.75])
+    ]
     variance, freedom = stats.seed_variance(groups)
     assert freedom == 4
     assert variance == pytest.approx((0.0002 + 0.0018 + 0.0014) / 4)
@@ -126,7 +128,9 @@ def test_the_noise_of_answers_counts_once():
     """Answers by chance alone: the two variances of the mean must not both hold the noise."""
     generator = np.random.default_rng(5)
     widths = [
-        np.diff([(one := compared(*(generator.random((2, 10, 500)) < 0.5))).low, one.high])[0]
+        np.diff(
+            [(estimate := compared(*(generator.random((2, 10, 500)) < 0.5))).low, estimate.high]
+        )[0]
         for _ in range(200)
     ]
     # standard error sqrt(2 * 0.25 / (10 * 500)) = 0.01, t quantile 2.1 of 18 degrees of freedom
@@ -155,10 +159,10 @@ def test_a_clear_difference_is_found_with_its_size():
 def test_the_interval_turns_with_the_sides(rows: list[list[bool]]):
     table = np.array(rows)
     first, second = table[: len(rows) // 2], table[len(rows) // 2 :]
-    one, other = compared(first, second), compared(second, first)
-    assert one.difference == -other.difference
-    assert one.low <= one.difference <= one.high
-    assert (one.p_value < 0.05) == (one.low > 0 or one.high < 0)
+    forward, backward = compared(first, second), compared(second, first)
+    assert forward.difference == -backward.difference
+    assert forward.low <= forward.difference <= forward.high
+    assert (forward.p_value < 0.05) == (forward.low > 0 or forward.high < 0)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 1)])

@@ -40,10 +40,10 @@ def study(tmp_path):
 )
 def test_candidates_are_the_cells_without_their_seeds(study, matrix, labels):
     found = candidates_of(study(f"matrix: {{{matrix}}}\n"))
-    assert [one.label for one in found] == labels
-    assert all("seed" not in one.axes for one in found)
+    assert [candidate.label for candidate in found] == labels
+    assert all("seed" not in candidate.axes for candidate in found)
     if "seed" in matrix:
-        assert {one.run.experiment.train.seed for one in found} == {3}
+        assert {candidate.run.experiment.train.seed for candidate in found} == {3}
 
 
 def test_a_single_experiment_is_one_candidate_with_its_name(study):
@@ -146,17 +146,17 @@ def test_rows_that_share_a_plugin_get_their_own_winners_in_any_order(study, tmp_
         run.label: run.experiment
         for run in final(plan, tmp_path, 1, *winners, won("third", train__lr=0.3)).runs
     }
-    assert {label: one.train.lr for label, one in runs.items()} == {
+    assert {label: experiment.train.lr for label, experiment in runs.items()} == {
         "agf-seed0": 0.1,
         "other-seed0": 1e-3,
         "third-seed0": 0.3,
     }
-    params = {label: one.mixer.params for label, one in runs.items()}
+    params = {label: experiment.mixer.params for label, experiment in runs.items()}
     assert (params["agf-seed0"]["order"], params["agf-seed0"]["basis"]) == (3, "legendre")
     assert (params["other-seed0"]["order"], params["other-seed0"]["basis"]) == (8, "jacobi")
     for label, experiment in runs.items():
         best = load_study(str(tmp_path / f"best/{label.removesuffix('-seed0')}.yaml"))
-        assert [one.experiment for one in best.runs] == [experiment]
+        assert [run.experiment for run in best.runs] == [experiment]
 
 
 def test_values_that_are_equal_or_are_called_like_another_are_candidates_of_their_own(
@@ -167,7 +167,7 @@ def test_values_that_are_equal_or_are_called_like_another_are_candidates_of_thei
         f"matrix: {{train.weight_decay: {values}, train.schedule: [{{value: "
         f"cosine, label: constant}}]}}\n"
     )
-    assert [one.label for one in candidates_of(plan)] == [
+    assert [candidate.label for candidate in candidates_of(plan)] == [
         "low-constant",
         "again-constant",
         "lr0.1-constant",
@@ -197,7 +197,9 @@ def test_a_study_without_its_labelled_cases_is_searched_and_read_again(study, tm
         == [run.label for run in again.runs]
         == ["agf-base-seed0", "softmax-base-seed0"]
     )
-    assert [one.label for one in candidates_of(plan)] == [one.label for one in candidates_of(again)]
+    assert [candidate.label for candidate in candidates_of(plan)] == [
+        candidate.label for candidate in candidates_of(again)
+    ]
     winners = won("agf-base", train__lr=0.2), won("softmax-base", train__lr=0.3)
     runs = final(plan, tmp_path, 1, *winners).runs
     assert [run.experiment.train.lr for run in runs] == [0.2, 0.3]

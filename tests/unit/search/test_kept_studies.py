@@ -59,16 +59,16 @@ class History:
             trial(number, state=state, point=point, flops=1.0 + self.random.random(), **unknown)
         )
 
-    def is_over(self, one: Trial) -> bool:
-        return len(one.curves) == self.seeds and one.curve[-1].step == 100
+    def is_over(self, trial: Trial) -> bool:
+        return len(trial.curves) == self.seeds and trial.curve[-1].step == 100
 
-    def evaluate(self, one: Trial) -> Trial:
+    def evaluate(self, trial: Trial) -> Trial:
         """A trial after its next evaluation, which may be the first one of its next seed."""
-        curves = list(one.curves) or [()]
+        curves = list(trial.curves) or [()]
         if curves[-1] and curves[-1][-1].step == 100:
             curves.append(())
         curves[-1] = self._longer(curves[-1])
-        return self._put(replace(one, state="running", curves=tuple(curves)))
+        return self._put(replace(trial, state="running", curves=tuple(curves)))
 
     def _longer(self, curve: Curve) -> Curve:
         step = min(100, (curve[-1].step if curve else 0) + self.every)
@@ -79,13 +79,13 @@ class History:
         )
         return (*curve, Evaluation(step=step, value=value, loss=self.random.random()))
 
-    def end(self, one: Trial) -> None:
+    def end(self, trial: Trial) -> None:
         state = self.random.choice(["finished", "finished", "pruned", "failed"])
-        self._put(replace(one, state=state))
+        self._put(replace(trial, state=state))
 
-    def _put(self, one: Trial) -> Trial:
-        self.trials[one.number] = one
-        return one
+    def _put(self, trial: Trial) -> Trial:
+        self.trials[trial.number] = trial
+        return trial
 
     def read(self) -> list[Trial]:
         """As a reader of the folder gives them: one that ended is the same object each time."""
@@ -132,12 +132,12 @@ def verdict_made_anew(
     ]
     pruned = False
     for other in [*others, trial]:
-        asked = study.ask()
+        optuna_trial = study.ask()
         for evaluation in other.curves[seed]:
-            asked.report(evaluation.value, evaluation.step)  # of 100 steps
-            pruned = asked.should_prune()
+            optuna_trial.report(evaluation.value, evaluation.step)  # of 100 steps
+            pruned = optuna_trial.should_prune()
         if other.state == "finished":
-            study.tell(asked, 0.0)
+            study.tell(optuna_trial, 0.0)
     return pruned
 
 
@@ -157,7 +157,7 @@ def verdict_made_anew(
 def test_points(name, space, seed, goal):
     kept = Sampler(name, space, goal, seed)
     history = History(Random(seed))
-    asked = 0
+    suggested = 0
     for event in history.events(40 if name == "gp" else 80):
         if event is not None:
             continue
@@ -167,8 +167,8 @@ def test_points(name, space, seed, goal):
         if point is None:
             break
         history.begin(point)
-        asked += 1
-    assert asked > 8
+        suggested += 1
+    assert suggested > 8
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -89,16 +89,18 @@ def test_evaluations_of_a_run(train, count):
 
 @pytest.mark.parametrize("target", [500, 1000, 12_345, 1_000_000])
 def test_the_nearest_width_is_found_with_few_models(target):
-    asked = set()
+    widths = set()
 
     def count(width):
-        asked.add(width)
+        widths.add(width)
         return 100 + 13 * width
 
     width = nearest_width(target, count)
-    assert len(asked) < 12
+    assert len(widths) < 12
     assert abs(count(width) - target) == min(
-        abs(count(one) - target) for one in (width - 1, width, width + 1) if one > 0
+        abs(count(neighbour) - target)
+        for neighbour in (width - 1, width, width + 1)
+        if neighbour > 0
     )
 
 

@@ -156,12 +156,12 @@ def test_a_legend_names_a_dozen_curves_at_most(count):
 
 @pytest.mark.parametrize("state", ["waiting", "running", "pruned", "failed", "infeasible"])
 def test_trials_that_did_not_finish_do_no_harm(tmp_path, state):
-    one = candidate(space=ONE)
+    pictured = candidate(space=ONE)
     strange = [
         trial(12, state=state, point={"train.lr": 1e-3}),
         trial(13, math.nan, state=state, point={}),
     ]
-    drawn = draw([Pictured("agf", ONE, ACCURACY, [*one.trials, *strange])], tmp_path)
+    drawn = draw([Pictured("agf", ONE, ACCURACY, [*pictured.trials, *strange])], tmp_path)
     assert [name.removesuffix(".png") for name in names(drawn)] == [
         "best-so-far",
         "agf-curves",
@@ -181,7 +181,7 @@ def test_lists_of_anything_and_labels_with_dollars(tmp_path):
 
 
 def test_whatever_a_library_raises_is_told(tmp_path, monkeypatch):
-    def broken(one, charts):
+    def broken(pictured, charts):
         raise RuntimeError("no\nfonts")
 
     monkeypatch.setattr(plots, "_curves", broken)

@@ -30,14 +30,14 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sea
     """A search of the small experiment, which has 39 steps."""
     monkeypatch.chdir(tmp_path)
 
-    def one(space: str, *overrides: str, more: str = "", **settings) -> Search:
+    def make(space: str, *overrides: str, more: str = "", **settings) -> Search:
         (tmp_path / "small.yaml").write_text(SMALL + more)
         (tmp_path / "space.yaml").write_text(space)
         return plan_search(
             load_study("small.yaml", overrides), Settings("./space.yaml", **settings)
         )
 
-    return one
+    return make
 
 
 @pytest.fixture
@@ -114,7 +114,8 @@ def test_steps_and_evaluations_are_timed(search):
     found = SearchCosts().timings(candidates)
     assert list(found) == ["softmax", "agf"]
     assert all(
-        one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values()
+        timing["step"] > 0 and timing["evaluation"] > 0 and timing["spread"] >= 0
+        for timing in found.values()
     )
 
 

@@ -67,7 +67,7 @@ def test_equal_fractions_of_trials_with_other_steps_are_compared(name):
     ]
     pruner = Pruner(name, ACCURACY, settings={"n_warmup_steps": 0} if name == "median" else {})
     assert pruner.reason_to_stop(5, [*shorter, trial(5, 0.5)]) != ""
-    unknown = [replace(one, total_steps=0) for one in shorter]
+    unknown = [replace(short_trial, total_steps=0) for short_trial in shorter]
     assert pruner.reason_to_stop(5, [*unknown, trial(5, 0.5)]) == ""
 
 

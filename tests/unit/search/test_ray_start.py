@@ -65,8 +65,8 @@ def test_a_failed_start_is_one_line_and_tried_again_with_more_time(
     limits = starts("The current node timed out\nduring startup.")
     folder = Path(in_cluster(lambda folder: folder)["returned"])
     assert limits == pytest.approx([30, 90], abs=1)
-    said = "The current node timed out during startup; it is tried again, for up to 90 s"
-    assert capsys.readouterr().err == f"Ray did not start: RuntimeError: {said}\n"
+    message = "The current node timed out during startup; it is tried again, for up to 90 s"
+    assert capsys.readouterr().err == f"Ray did not start: RuntimeError: {message}\n"
     assert folder.parent == tmp_path
     assert not list(tmp_path.iterdir())
     assert dict(os.environ) == before

@@ -37,7 +37,7 @@ def sequence(source: Sampler, count: int, start: Iterable[Trial] = ()) -> list[d
     known = list(start)
     while len(known) < count and (point := source.suggest(len(known), known)) is not None:
         known.append(trial(len(known), float(len(known) % 3), state="finished", point=point))
-    return [one.point for one in known]
+    return [known_trial.point for known_trial in known]
 
 
 def high_rate(point) -> float:
@@ -115,7 +115,9 @@ def test_a_model_stays_away_from_infeasible_and_failed_points(name):
     known = of_points(POINTS[:15], lambda point: 0.5 + point[RATE])
     states = ["infeasible", "failed"]
     refused = [trial(15 + k, state=states[k % 2], point=point) for k, point in enumerate(jacobi)]
-    known = [one for one in known if one.point[BASIS.path] != "jacobi"] + refused
+    known = [
+        known_trial for known_trial in known if known_trial.point[BASIS.path] != "jacobi"
+    ] + refused
     assert (
         sum(point[BASIS.path] == "jacobi" for point in suggestions(name, known, seeds=range(10)))
         <= 3
@@ -131,7 +133,7 @@ def test_suggestions_at_one_time_differ(name, state):
         point = source.suggest(number, known)
         assert point is not None
         known.append(trial(number, state=state, point=point))
-    assert len({identity(one.point) for one in known}) == 13
+    assert len({identity(known_trial.point) for known_trial in known}) == 13
 
 
 @pytest.mark.parametrize(("goal", "better_half"), [(ACCURACY, True), (PERPLEXITY, False)])
@@ -213,7 +215,8 @@ def test_given_points_come_first_and_what_they_leave_out_is_drawn(name):
     source = Sampler(name, space, ACCURACY, 0, first=given)
     points = sequence(source, 3)
     assert [
-        {key: point[key] for key in one} for one, point in zip(given, points, strict=False)
+        {key: point[key] for key in given_point}
+        for given_point, point in zip(given, points, strict=False)
     ] == given
     assert all(space.holds(point) for point in points)
 
@@ -275,8 +278,8 @@ def test_names_that_are_none(option, name, said):
 
 
 def test_a_grid_over_a_continuous_dimension():
-    said = r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice or int"
-    with pytest.raises(ConfigError, match=said):
+    message = r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice or int"
+    with pytest.raises(ConfigError, match=message):
         Sampler("grid", MIXED, ACCURACY, 0)
 
 
@@ -286,9 +289,10 @@ def test_a_large_grid_is_walked():
 
 
 def test_a_continuous_space_is_never_used_up():
-    one = Space("one", (Dimension(RATE, FloatDistribution(1e-4, 1e-2, log=True)),), (), {})
+    space = Space("one", (Dimension(RATE, FloatDistribution(1e-4, 1e-2, log=True)),), (), {})
     assert (
-        len({identity(point) for point in sequence(Sampler("random", one, ACCURACY, 0), 30)}) == 30
+        len({identity(point) for point in sequence(Sampler("random", space, ACCURACY, 0), 30)})
+        == 30
     )
 
 
@@ -297,7 +301,7 @@ def test_the_front_holds_what_nothing_beats_in_both():
     trials = [
         trial(k, value, state="finished", flops=flops) for k, (value, flops) in enumerate(rows)
     ]
-    assert [one.number for one in pareto(trials, COSTLY)] == [1, 0, 4]
+    assert [member.number for member in pareto(trials, COSTLY)] == [1, 0, 4]
 
 
 def test_the_front_of_a_falling_metric():
@@ -305,7 +309,10 @@ def test_the_front_of_a_falling_metric():
         trial(k, value, state="finished", seconds=s)
         for k, (value, s) in enumerate([(3, 1), (2, 2), (4, 3)])
     ]
-    assert [one.number for one in pareto(trials, Goal("perplexity", "min", "seconds"))] == [0, 1]
+    assert [member.number for member in pareto(trials, Goal("perplexity", "min", "seconds"))] == [
+        0,
+        1,
+    ]
 
 
 def test_the_front_leaves_out_what_cannot_be_compared():
@@ -315,7 +322,7 @@ def test_the_front_leaves_out_what_cannot_be_compared():
         trial(2, 0.9, state="finished"),
         trial(3, 0.5, state="finished", flops=9.0),
     ]
-    assert [one.number for one in pareto(trials, COSTLY)] == [3]
+    assert [member.number for member in pareto(trials, COSTLY)] == [3]
 
 
 def test_a_front_needs_two_objectives():
@@ -326,7 +333,7 @@ def test_a_front_needs_two_objectives():
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=12))
 def test_every_trial_is_on_the_front_or_behind_one_of_it(rows):
     trials = [trial(k, float(v), state="finished", flops=float(c)) for k, (v, c) in enumerate(rows)]
-    front = [rows[one.number] for one in pareto(trials, COSTLY)]
+    front = [rows[member.number] for member in pareto(trials, COSTLY)]
     assert all(any(v >= value and c <= cost for v, c in front) for value, cost in rows)
     assert all(
         not (v >= value and c <= cost)

@@ -17,14 +17,14 @@ GOALS = {"agf": Goal("accuracy", "max")}
 
 
 def begun(root, number, **more):
-    told = {
+    fields = {
         "point": {"train.lr": 0.1},
         "settings": {"train.lr": 0.1},
         "total_steps": 40,
         "flops_per_step": 1000,
     }
     Trials(root, GOALS).write(
-        Trial(candidate="agf", number=number, state="waiting", **told, **more)
+        Trial(candidate="agf", number=number, state="waiting", **fields, **more)
     )
     return trial_folder(root, "agf", number)
 
@@ -63,7 +63,7 @@ def test_a_trial_that_runs_and_one_whose_last_line_is_torn(tmp_path):
         stream.write('{"kind": "eval", "st')
     found = first(folder)
     assert found.state == "running"
-    assert [one.step for one in found.curve] == [10, 20]
+    assert [evaluation.step for evaluation in found.curve] == [10, 20]
     assert (found.curve[0].value, found.curve[0].loss) == (0.5, 1.0)
     assert math.isnan(found.curve[1].value)
     assert math.isnan(found.curve[1].loss)
@@ -108,7 +108,7 @@ def test_an_infeasible_point(tmp_path):
 def test_trials_are_told_by_number(tmp_path):
     for number in (2, 0, 1):
         begun(tmp_path, number)
-    assert [one.number for one in Trials(tmp_path, GOALS).of("agf")] == [0, 1, 2]
+    assert [trial.number for trial in Trials(tmp_path, GOALS).of("agf")] == [0, 1, 2]
     assert place_of(trial_folder(tmp_path, "agf", 7)) == (tmp_path, "agf", 7)
 
 
@@ -172,8 +172,8 @@ def test_a_trial_that_ended_is_read_once_and_a_new_one_is_found(tmp_path, monkey
     begun(tmp_path, 2)
     assert [trial.number for trial in trials.of("agf")] == [0, 1, 2]
     assert numbers == [1, 2]
-    one = trials.trial("agf", 0)
-    assert one is not None
+    found = trials.trial("agf", 0)
+    assert found is not None
     assert numbers == [1, 2]
 
 

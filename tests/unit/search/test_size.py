@@ -29,12 +29,12 @@ def sized(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(MATCHED)
 
-    def one(*overrides):
+    def make(*overrides):
         costs = StudyCosts()
         study = equal_size(load_study("small.yaml", overrides), costs)
         return study, [costs.parameters(run) for run in study.runs]
 
-    return one
+    return make
 
 
 def widths(study):

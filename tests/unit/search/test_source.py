@@ -27,14 +27,14 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     """A search of the small experiment, ready to start."""
     monkeypatch.chdir(tmp_path)
 
-    def one(space: str, *overrides: str, **settings) -> Prepared:
+    def make(space: str, *overrides: str, **settings) -> Prepared:
         (tmp_path / "small.yaml").write_text(SMALL)
         (tmp_path / "space.yaml").write_text(space)
         with training():
             plan = load_study("small.yaml", overrides)
         return prepare(plan_search(plan, Settings("./space.yaml", **settings)), LocalExecutor())
 
-    return one
+    return make
 
 
 def driver(prepared: Prepared, folder: Path) -> TrialSource:
@@ -73,8 +73,8 @@ def test_one_that_ends_otherwise_starts_the_count_anew(prepared, tmp_path):
 
 def test_what_running_trials_leave_of_the_budget_is_given_out(prepared, tmp_path):
     ready = prepared(RATES, budget="1e15flops")
-    one = ready.own_trial(ready.search.candidates[0]).flops
-    ready = prepared(RATES, budget=f"{2.5 * one:.6e}flops")
+    cost = ready.own_trial(ready.search.candidates[0]).flops
+    ready = prepared(RATES, budget=f"{2.5 * cost:.6e}flops")
     source = driver(ready, tmp_path)
     running = [source.next(), source.next()]
     assert source.next() is None
@@ -128,9 +128,13 @@ def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget,
     while source.next():
         pass
     found = {
-        one.point["mixer.params.counts"]: one for one in ready.search.trials(tmp_path).of("small")
+        trial.point["mixer.params.counts"]: trial
+        for trial in ready.search.trials(tmp_path).of("small")
     }
-    assert {counts: one.state for counts, one in found.items()} == {True: "waiting", False: state}
+    assert {counts: trial.state for counts, trial in found.items()} == {
+        True: "waiting",
+        False: state,
+    }
     if state == "infeasible":
         assert found[False].reason == (
             "its FLOPs cannot be counted (RuntimeError: needs a GPU), and the "
@@ -162,7 +166,7 @@ def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason
 
     with pytest.raises(
         ConfigError, match=r"^space space: none of 1,000 random points keeps its const.* \(less: "
-    ) as told:
+    ) as raised:
         draw_all()
     assert drawn, "seed 1 has points before it runs out of them"
     source = driver(ready, tmp_path)
@@ -170,5 +174,5 @@ def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason
         end(source.next(), "finished", 39)
         assert ready.search.trials(tmp_path).of("small")[-1].point == point
     assert source.next() is None
-    assert source.over == {"small": str(told.value)}
+    assert source.over == {"small": str(raised.value)}
     assert len(ready.search.trials(tmp_path).of("small")) == len(drawn)

@@ -15,14 +15,14 @@ def infeasible(number: int, reason: str, candidate: str = "agf") -> Trial:
 
 
 def test_a_reason_is_told_once_for_each_candidate_and_without_the_point():
-    told = {}
+    firsts = {}
     trials = [
         infeasible(0, "heads 3"),
         infeasible(2, "heads 3"),
         infeasible(3, "order"),
         infeasible(1, "order", "cur"),
     ]
-    lines = [_infeasible_line(trial, told) for trial in [*trials, infeasible(5, "heads 3")]]
+    lines = [_infeasible_line(trial, firsts) for trial in [*trials, infeasible(5, "heads 3")]]
     assert lines == [
         "agf 0: infeasible; heads 3",
         "agf 2: infeasible; as 0",

@@ -64,12 +64,13 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("pruner", ["asha", "median"])
 def test_a_pruner_beside_match_needs_a_budget_of_what_is_matched(planned, pruner):
-    said = (
+    message = (
         rf"^trial.match=flops: --pruner {pruner} ends trials early, and with --budget "
         r"20-trials candidates would not "
     )
     with pytest.raises(
-        ConfigError, match=said + "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, "
+        ConfigError,
+        match=message + "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, ",
     ):
         planned(match="flops", pruner=pruner)
     planned(match="flops", pruner=pruner, budget="1e15flops")

@@ -24,23 +24,23 @@ train: {epochs: 1}
 def experiment(tmp_path: Path) -> Callable[..., Run]:
     """`experiment("agf", "mixer.params.order=4")`."""
 
-    def one(mixer: str = "agf", *overrides: str) -> Run:
+    def make(mixer: str = "agf", *overrides: str) -> Run:
         (tmp_path / "base.yaml").write_text(BASE.replace("MIXER", mixer), encoding="utf-8")
         return load_study("base.yaml", overrides, cwd=tmp_path).runs[0]
 
-    return one
+    return make
 
 
 @pytest.fixture
 def space(tmp_path: Path, experiment: Callable[..., Run]) -> Callable[..., Space]:
     """The space that a text, as `s.yaml`, is for an experiment with overrides."""
 
-    def one(text: str, *overrides: str, mixer: str = "agf", drop: bool = False) -> Space:
+    def make(text: str, *overrides: str, mixer: str = "agf", drop: bool = False) -> Space:
         (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
         given = experiment(mixer, *overrides)
         return check_space(find_space("./s.yaml", given, cwd=tmp_path), given, drop=drop)
 
-    return one
+    return make
 
 
 @pytest.fixture

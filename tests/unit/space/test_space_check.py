@@ -165,11 +165,11 @@ def test_constraints_that_leave_nothing_are_refused_before_anything_starts(space
         f"dims: {{{P}.order: {{int: [20, 30]}}}}\nconstraints: [{{less: [{P}.order, "
         f"train.batch_size]}}]"
     )
-    told = (
+    message = (
         r"^space s: none of 1,000 random points keeps its constraints \(less: \[.*\] "
         r"at \./s\.yaml:2\)"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         space(text)
 
 

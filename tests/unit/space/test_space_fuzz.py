@@ -121,7 +121,7 @@ def test_a_file_is_a_space_or_one_line(experiment, data, drop):
     space.settings(point)
     if 0 < (space.size() or 0) <= 500:
         points = list(space.grid())
-        assert len(points) == space.size() == len({json.dumps(one) for one in points})
+        assert len(points) == space.size() == len({json.dumps(grid_point) for grid_point in points})
         assert space.constraints or set().union(*points) == {dim.path for dim in space.dims}, (
             "one is never searched"
         )

@@ -25,11 +25,11 @@ RATES = "dims:\n  train.lr: {loguniform: [1e-4, 1e-2]}\n"
 
 def test_the_order_of_names_shows_in_the_name_alone(experiment):
     a, b = parse_space(ORDERS, "a"), parse_space(RATES, "b")
-    one, other = merge_spaces([a, b]), merge_spaces([b, a])
-    assert (one.name, other.name) == ("a+b", "b+a")
-    assert (one.dims, one.constraints) == (other.dims, other.constraints)
+    first, second = merge_spaces([a, b]), merge_spaces([b, a])
+    assert (first.name, second.name) == ("a+b", "b+a")
+    assert (first.dims, first.constraints) == (second.dims, second.constraints)
     given = experiment()
-    assert check_space(one, given).draw(3, 7) == check_space(other, given).draw(3, 7)
+    assert check_space(first, given).draw(3, 7) == check_space(second, given).draw(3, 7)
 
 
 def test_equal_definitions_are_one_and_different_ones_name_both_lines():

@@ -180,7 +180,9 @@ def test_a_length_is_looked_at_where_it_is_known(space, experiment):
 def test_an_order_that_samplers_can_ask_in(space):
     ordered = space(GRID).ordered
     places = {dim.path: number for number, dim in enumerate(ordered)}
-    assert all(places[one.key] < places[dim.path] for dim in ordered for one in dim.when)
+    assert all(
+        places[condition.key] < places[dim.path] for dim in ordered for condition in dim.when
+    )
     assert len({*places.values()}) == 3
     assert all(a < b for a, b in pairwise(sorted(places.values())))
 
@@ -233,5 +235,5 @@ def test_a_setting_that_decides_whether_a_constraint_applies_is_redrawn_too(spac
         f"  {P}.jacobi_a: {{uniform: [1, 2], when: {{{P}.basis: jacobi}}}}\n"
         f"constraints: [{{less: [{P}.jacobi_a, {P}.jacobi_b]}}]\n"
     )
-    one = space(text, f"{P}.jacobi_b=0.5")
-    assert {one.draw(0, number)[f"{P}.basis"] for number in range(20)} == {"legendre"}
+    checked = space(text, f"{P}.jacobi_b=0.5")
+    assert {checked.draw(0, number)[f"{P}.basis"] for number in range(20)} == {"legendre"}

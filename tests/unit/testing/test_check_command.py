@@ -113,26 +113,32 @@ def test_json_says_all_of_it(check):
     found = json.loads(out)
     assert code == 0
     assert {"subquad", "torch", "python"} <= set(found["environment"])
-    (one,) = found["mixers"]
-    assert one["plugin"]["distribution"] == "subquad"
-    assert len(one["plugin"]["sha256"]) == 64
-    assert (one["passed"], one["excluded"], one["failed"], one["not_proven"], one["holds"]) == (
+    (mixer,) = found["mixers"]
+    assert mixer["plugin"]["distribution"] == "subquad"
+    assert len(mixer["plugin"]["sha256"]) == 64
+    assert (
+        mixer["passed"],
+        mixer["excluded"],
+        mixer["failed"],
+        mixer["not_proven"],
+        mixer["holds"],
+    ) == (
         8,
         4,
         0,
         0,
         True,
     )
-    assert [(way["name"], way["causal"]) for way in one["subjects"]] == [
+    assert [(way["name"], way["causal"]) for way in mixer["subjects"]] == [
         ("default", False),
         ("default, causal", True),
         ("standard", False),
         ("standard, causal", True),
     ]
-    assert one["subjects"][0]["facts"]["complexity"] == "L^2"
-    details = {row["detail"] for row in one["outcomes"] if row["status"] == "excluded"}
+    assert mixer["subjects"][0]["facts"]["complexity"] == "L^2"
+    details = {row["detail"] for row in mixer["outcomes"] if row["status"] == "excluded"}
     assert details == {"by the user: no decoder here"}
-    assert all(row["seconds"] >= 0 for row in one["outcomes"])
+    assert all(row["seconds"] >= 0 for row in mixer["outcomes"])
 
 
 def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
@@ -230,7 +236,9 @@ def test_another_seed_gives_other_numbers(check):
         check("agf", "order=3", "--only", "precision-fp32", "--json", "--seed", seed)[1]
         for seed in "011"
     ]
-    first, other, same = (json.loads(one)["mixers"][0]["outcomes"][0]["figures"] for one in found)
+    first, other, same = (
+        json.loads(output)["mixers"][0]["outcomes"][0]["figures"] for output in found
+    )
     assert first != other == same
 
 
@@ -249,11 +257,11 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     over.
     """
     monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "softmax", "fourier"])
-    certify, asked = subquad.testing.certify, []
+    certify, checked = subquad.testing.certify, []
 
     def counted(name, *arguments, **options):
-        asked.append(name)
-        if len(asked) == 3:
+        checked.append(name)
+        if len(checked) == 3:
             signal.raise_signal(signal.SIGTERM)
         return certify(name, *arguments, **options)
 
@@ -268,7 +276,7 @@ def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     cut.write_text(out[: out.rindex('"outcomes"')])
     code, out, err = check(*words, "--resume", str(cut))
     whole = json.loads(out)
-    assert (code, asked[3:], whole["complete"]) == (0, ["softmax", "fourier"], True)
+    assert (code, checked[3:], whole["complete"]) == (0, ["softmax", "fourier"], True)
     assert whole["mixers"][0] == stopped["mixers"][0]
     assert len(whole["mixers"]) == 3
     assert check(*words, "--seed", "1", "--resume", str(cut))[0] == 2
@@ -286,15 +294,15 @@ def test_a_mixer_whose_code_has_changed_is_checked_again(check, monkeypatch, tmp
         code.code_digest(resolve("mixer", "softmax")), "of other code"
     )
     before.write_text(kept)
-    certify, asked = subquad.testing.certify, []
+    certify, checked = subquad.testing.certify, []
 
     def counted(name, *arguments, **options):
-        asked.append(name)
+        checked.append(name)
         return certify(name, *arguments, **options)
 
     monkeypatch.setattr("subquad.testing.certify", counted)
     assert check(*words, "--resume", str(before))[0] == 0
-    assert asked == ["softmax"]
+    assert checked == ["softmax"]
 
 
 def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):
@@ -333,8 +341,8 @@ def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):
 def test_a_terminal_shows_each_check_as_it_ends(check, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     _, _, err = check("identity", *FEW)
-    told = [line.rpartition(" ")[0].rpartition(" ")[0] for line in lines(err)]
-    assert told == [
+    texts = [line.rpartition(" ")[0].rpartition(" ")[0] for line in lines(err)]
+    assert texts == [
         "identity: default, causal: shapes: ok",
         "identity: default, causal: padding-content: ok",
         "identity: default, causal: cross: -",

@@ -250,25 +250,25 @@ def _short_ladder(monkeypatch):
 )
 def test_a_true_claim_passes(mixer, declared, monkeypatch):
     monkeypatch.setattr(complexity, "LADDER", LADDER[2:8])
-    one = subject(mixer, declared)
-    assert FLOPS(one).words.startswith(f"{declared} (exponent ")
-    assert BYTES(one).figures["lengths"] == list(_growth_of(one).lengths)
+    case = subject(mixer, declared)
+    assert FLOPS(case).words.startswith(f"{declared} (exponent ")
+    assert BYTES(case).figures["lengths"] == list(_growth_of(case).lengths)
 
 
 @pytest.mark.parametrize(
     "mixer", [Product, Broadcast, Expanded, Loop, OnlyWithPadding, OnlyBackward, PaddedToSite]
 )
 def test_hidden_squares_are_found(mixer):
-    one = subject(mixer)
+    case = subject(mixer)
     with pytest.raises(
         CheckFailed, match=r"FLOPs grow like L\^2 \(exponent 1\.\d\d\), declared L$|exponent 2\.00"
     ):
-        FLOPS(one)
+        FLOPS(case)
     if mixer is Loop:  # its slices grow, and no tensor of its does
         with pytest.raises(
             CheckFailed, match=r"bytes grow like L\^2 \(exponent 2\.00\), declared L, most"
         ):
-            BYTES(one)
+            BYTES(case)
 
 
 def test_a_length_without_divisors_is_counted():
@@ -296,13 +296,13 @@ def test_a_length_without_divisors_is_counted():
 )
 @pytest.mark.parametrize("declared", ["L", "L^1.5"])
 def test_a_square_tensor_is_named(mixer, operation, declared):
-    one = subject(mixer, declared)
+    case = subject(mixer, declared)
     with pytest.raises(
         CheckFailed,
         match=r"declared .*, but the largest tensor that aten::\w+ makes grows like L\^2",
     ):
-        BYTES(one)
-    assert f"aten::{operation}" in _growth_of(one).squares
+        BYTES(case)
+    assert f"aten::{operation}" in _growth_of(case).squares
 
 
 @pytest.mark.parametrize(
@@ -331,9 +331,9 @@ def test_a_claim_that_is_too_large_is_no_claim():
 
 
 def test_bytes_alone_may_reach_the_claim():
-    one = subject(Moving, "L^2")
-    assert FLOPS(one).words.endswith("; bytes reach the declared L^2")
-    assert BYTES(one).words.startswith("L^2 ")
+    case = subject(Moving, "L^2")
+    assert FLOPS(case).words.endswith("; bytes reach the declared L^2")
+    assert BYTES(case).words.startswith("L^2 ")
 
 
 def test_an_operation_nobody_can_count_proves_nothing():
@@ -418,11 +418,11 @@ def test_counts_are_made_once_for_both_checks(monkeypatch):
     calls = []
     original = complexity._count_at
     monkeypatch.setattr(
-        complexity, "_count_at", lambda one, length: calls.append(length) or original(one, length)
+        complexity, "_count_at", lambda case, length: calls.append(length) or original(case, length)
     )
-    one = subject(Plain)
+    case = subject(Plain)
     for check in (FLOPS, BYTES, FLOPS):
-        check(one)
+        check(case)
     assert calls == list(LADDER[:5])
 
 
@@ -435,6 +435,6 @@ def test_figures_hold_counts_and_times():
 
 @pytest.mark.parametrize("name", ["agf", "identity", "softmax"])
 def test_built_in_mixers_say_the_truth(name):
-    one = next(check_subjects(resolve("mixer", name)))
-    assert f"declared {one.facts.complexity}" in FLOPS(one).words
-    assert f"declared {one.facts.complexity}" in BYTES(one).words
+    case = next(check_subjects(resolve("mixer", name)))
+    assert f"declared {case.facts.complexity}" in FLOPS(case).words
+    assert f"declared {case.facts.complexity}" in BYTES(case).words

@@ -43,16 +43,16 @@ def test_a_difference_against_nothing_is_infinite():
 
 
 def test_bit_for_bit_sees_the_last_bit():
-    one = torch.ones(2, dtype=torch.float64)
+    ones = torch.ones(2, dtype=torch.float64)
     meter = Meter(0.0)
-    meter.compare("output", torch.nextafter(one, 2 * one), one)
+    meter.compare("output", torch.nextafter(ones, 2 * ones), ones)
     with pytest.raises(
         CheckFailed,
         match=r"output: differs by 2\.2e-16 of the largest output, allowed 0, bit for bit",
     ):
         meter.finding()
     meter = Meter(1e-9)
-    meter.compare("output", torch.nextafter(one, 2 * one), one)
+    meter.compare("output", torch.nextafter(ones, 2 * ones), ones)
     assert meter.finding("a note").words == "2.2e-16 of the largest output, allowed 1.0e-09; a note"
     assert meter.finding().figures == {"worst": meter.worst, "allowed": 1e-9}
 

@@ -128,10 +128,10 @@ def test_one_cause_is_one_failure_and_the_rest_is_not_tested(mixer, reason):
     failures = [name for name, outcome in found.items() if outcome.status == "failed"]
     assert failures == ["shapes"]
     notes = dict(certificate.notes("not proven"))
-    (told,) = notes
-    assert f": not tested, because {reason}" in told
-    assert "batch-gradients" in told
-    assert notes[told] == ""
+    (note,) = notes
+    assert f": not tested, because {reason}" in note
+    assert "batch-gradients" in note
+    assert notes[note] == ""
     assert found["leak"].status == "passed"
     assert not certificate.holds
 

@@ -56,12 +56,18 @@ def test_test_metrics_and_costs_are_the_last_ones(run_folder):
 def test_a_run_ends_as_its_result_says(run_folder):
     assert mirror(run_folder.path, final=False).end is None
     assert ending(run_folder.path, final=True).status == "KILLED"
-    for said, status in {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}.items():
-        run_folder.result(said, reason="loss inf at https://u:p@h/x" if said == "failed" else None)
+    for outcome, status in {
+        "finished": "FINISHED",
+        "failed": "FAILED",
+        "stopped": "KILLED",
+    }.items():
+        run_folder.result(
+            outcome, reason="loss inf at https://u:p@h/x" if outcome == "failed" else None
+        )
         end = ending(run_folder.path)
         assert (end.status, end.tags["subquad.status"], end.tags["subquad.protocol"]) == (
             status,
-            said,
+            outcome,
             "honest",
         )
     run_folder.result("failed", reason="see https://u:p@h/x")
@@ -72,14 +78,14 @@ def test_a_run_ends_as_its_result_says(run_folder):
 
 def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
     study = tmp_path / "study"
-    one, two = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
+    first, second = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
     (study / "study.yaml").write_text("matrix: {}\n")
-    one.result("finished")
+    first.result("finished")
     assert mirror(study, final=False).end is None
     assert ending(study, final=True).status == "KILLED"
-    two.result("failed")
+    second.result("failed")
     assert ending(study).status == "FAILED"
-    two.result("finished")
+    second.result("finished")
     assert ending(study).status == "FINISHED"
     make_run(study / "cells" / "three")
     assert mirror(study, final=False).end is None
@@ -87,8 +93,8 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
 
 def test_commit_and_plugins_become_tags(run_folder):
     plugin = {"kind": "mixer", "distribution": "subquad", "version": "1"}
-    said = {"git": {"commit": "abc", "dirty": True}, "plugins": [plugin]}
-    write_json(run_folder.path / "environment.json", said)
+    fields = {"git": {"commit": "abc", "dirty": True}, "plugins": [plugin]}
+    write_json(run_folder.path / "environment.json", fields)
     assert ending(run_folder.path, final=True).tags == {
         "mlflow.source.git.commit": "abc",
         "git.dirty": "True",

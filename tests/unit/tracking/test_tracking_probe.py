@@ -20,13 +20,13 @@ from subquad.tracking.state import Upload, summarise
 @contextmanager
 def answering(reply: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
     """A server that gives one answer, or none; yields its address and what it was asked."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
-                asked.append(connection.recv(65536))
+                requests.append(connection.recv(65536))
                 if reply is not None:
                     connection.sendall(reply)
                 else:
@@ -34,7 +34,7 @@ def answering(reply: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        yield f"127.0.0.1:{server.getsockname()[1]}", requests
         thread.join()
 
 
@@ -46,11 +46,11 @@ def reply(status: str) -> bytes:
     "status", ["200 OK", "401 Unauthorized", "404 Not Found", "500 Internal Server Error"]
 )
 def test_any_answer_is_a_sign_of_life_and_no_password_is_sent(status: str):
-    with answering(reply(status)) as (host, asked):
+    with answering(reply(status)) as (host, requests):
         check_server(f"http://me:hunter2@{host}/prefix/")
-    assert asked[0].startswith(b"GET /prefix/health HTTP/1.1\r\n")
-    assert b"hunter2" not in asked[0]
-    assert b"Authorization" not in asked[0]
+    assert requests[0].startswith(b"GET /prefix/health HTTP/1.1\r\n")
+    assert b"hunter2" not in requests[0]
+    assert b"Authorization" not in requests[0]
 
 
 def test_a_proxy_that_says_the_server_is_gone_is_believed():
@@ -100,6 +100,6 @@ def test_a_server_that_is_dead_is_told_when_the_run_starts(tmp_path, capsys, mon
         uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     open_publisher(Tracking(uri=uri), tmp_path, name="any")
-    told = capsys.readouterr().err
-    assert told.startswith(f"MLflow does not answer: {uri}: no answer (")
-    assert told.endswith("; the run goes on, `subquad sync` sends it later\n")
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"MLflow does not answer: {uri}: no answer (")
+    assert errors.endswith("; the run goes on, `subquad sync` sends it later\n")

@@ -74,10 +74,10 @@ def experiment(uri: str) -> str:
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "an address that you have not given yourself" in said
-    return said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert "an address that you have not given yourself" in errors
+    return errors
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 )
 def test_an_experiments_address_gets_nothing(stranger, capsys, words):
     verb = 2 if words[0] == "submit" else 3 if words[0] == "cluster" else 1
-    said = refused([*words[:verb], experiment(stranger.url), *words[verb:]], capsys)
-    assert f"write tracking.uri={stranger.url} once" in said
+    errors = refused([*words[:verb], experiment(stranger.url), *words[verb:]], capsys)
+    assert f"write tracking.uri={stranger.url} once" in errors
     assert stranger.asked == []
     assert not Path("runs").exists()
 
@@ -195,9 +195,9 @@ def test_sync_reads_yaml_as_strictly_as_report(tmp_path, capsys, name: str, text
     (run / "experiment.yaml").write_text("name: demo\n")
     (run / name).write_text(text)
     assert main(["sync", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert name in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert name in errors
 
 
 BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.sleep(900)"}

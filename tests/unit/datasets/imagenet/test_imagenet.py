@@ -204,11 +204,11 @@ def test_any_number_of_ranks_trains_on_the_same_sequence(folder):
     split = opened(
         folder, train="train-00000.tar", auto_augment="rand-m9-mstd0.5", mixup=0.8, erase=0.25
     ).split("trainval")
-    one = sequence(split, 1, 0)
-    assert [len(step) for step in one] == [7, 7, 0, 0, 0, 0, 0, 0]
-    assert one[0] != one[1]
+    single = sequence(split, 1, 0)
+    assert [len(step) for step in single] == [7, 7, 0, 0, 0, 0, 0, 0]
+    assert single[0] != single[1]
     for ranks in (2, 4):
-        assert sequence(split, ranks, 0) == one
+        assert sequence(split, ranks, 0) == single
 
 
 @pytest.mark.ci
@@ -390,9 +390,11 @@ def test_a_file_of_names_that_is_none_is_not_passed_over(folder, tmp_path):
         (home / path.name).symlink_to(path)
     assert opened(home).files_read() == ("classes.txt: 3 names",)
     (home / "classes.txt").unlink()
-    told = opened(home)
-    assert told.files_read() == ("classes.txt: not there, so classes are called by their numbers",)
-    assert told.describe().class_names == ("0", "1", "2")
+    dataset = opened(home)
+    assert dataset.files_read() == (
+        "classes.txt: not there, so classes are called by their numbers",
+    )
+    assert dataset.describe().class_names == ("0", "1", "2")
     (home / "classes.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"classes\.txt: is a link that leads nowhere"):
         opened(home).describe()

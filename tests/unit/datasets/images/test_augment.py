@@ -72,7 +72,8 @@ def test_a_sample_is_the_same_in_whatever_batch_and_another_in_another_epoch_or_
     for other in ({"epoch": 1}, {"seed": 1}):
         changed = fetched(split(), *range(8), **other)["inputs"]
         assert not any(
-            np.array_equal(one, two) for one, two in zip(changed, whole["inputs"], strict=True)
+            np.array_equal(picture, former)
+            for picture, former in zip(changed, whole["inputs"], strict=True)
         )
 
 
@@ -105,8 +106,8 @@ def test_without_crop_and_flip_training_sees_what_evaluation_sees():
     )
     square = pixels(3, 24, 24)
     with randomness_kept():
-        seen, wanted = training(config)(square), evaluation(config)(square)
-    assert np.abs(seen.astype(int) - wanted).max() <= 1  # torch and Pillow round apart
+        found, wanted = training(config)(square), evaluation(config)(square)
+    assert np.abs(found.astype(int) - wanted).max() <= 1  # torch and Pillow round apart
 
 
 def test_a_training_crop_is_the_one_that_timm_draws():

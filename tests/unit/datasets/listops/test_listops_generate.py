@@ -43,9 +43,9 @@ def test_exactly_as_many_as_wanted_and_more_only_append():
 
 
 def test_all_are_different_also_from_those_seen_before():
-    seen: set[bytes] = set()
-    first = together([*different(TINY, 0, 6, 1, seen)])
-    second = together([*different(TINY, 1, 4, 1, seen)])
+    known: set[bytes] = set()
+    first = together([*different(TINY, 0, 6, 1, known)])
+    second = together([*different(TINY, 1, 4, 1, known)])
     assert sorted(first[0] + second[0]) == list(range(1, 11))
     assert first[2] == [token - 1 for token in first[0]]
 
@@ -118,6 +118,6 @@ def test_picking_rows():
 
 
 def test_streams_share_nothing():
-    one, other = (together([*different(SHAPE, stream, 200, 1, set())]) for stream in (0, 1))
-    assert one[0] != other[0]
-    assert one[1] != other[1]
+    first, second = (together([*different(SHAPE, stream, 200, 1, set())]) for stream in (0, 1))
+    assert first[0] != second[0]
+    assert first[1] != second[1]

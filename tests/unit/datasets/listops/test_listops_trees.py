@@ -68,17 +68,17 @@ def length_law(shape: Shape) -> np.ndarray:
 
 def test_lengths_and_the_share_of_kept_trees_follow_the_exact_law():
     blocks = 100
-    seen = draw(OFFICIAL, blocks).lengths
+    lengths = draw(OFFICIAL, blocks).lengths
     law = length_law(OFFICIAL)[501:]
     kept = law.sum()
     assert 1 / kept == pytest.approx(12.084, abs=0.001)
-    assert abs(len(seen) - kept * blocks * TRIES) < 3.5 * np.sqrt(
+    assert abs(len(lengths) - kept * blocks * TRIES) < 3.5 * np.sqrt(
         kept * (1 - kept) * blocks * TRIES
     )
     edges = np.searchsorted(law.cumsum() / kept, np.linspace(0, 1, 31)[1:-1])
     bins = np.concatenate([[0], edges, [len(law)]])
-    expected = np.add.reduceat(law, bins[:-1]) / kept * len(seen)
-    assert chisquare(np.histogram(seen - 501, bins)[0], expected).pvalue > UNLIKELY
+    expected = np.add.reduceat(law, bins[:-1]) / kept * len(lengths)
+    assert chisquare(np.histogram(lengths - 501, bins)[0], expected).pvalue > UNLIKELY
 
 
 @pytest.mark.ci

@@ -257,9 +257,9 @@ def test_parameters(given: dict[str, Any], told: str):
 
 
 def test_tables_tell_texts_and_tokenizers_apart():
-    asked = [{}, {"path": "a/input.txt.xz"}, {"path": "wiki", "tokenizer": "word"}]
-    asked += [{"path": "x.txt", "tokenizer": "bpe", "vocab_size": 512}]
-    labels = [PLUGIN.label(Config.model_validate(given)) for given in asked]
+    configs = [{}, {"path": "a/input.txt.xz"}, {"path": "wiki", "tokenizer": "word"}]
+    configs += [{"path": "x.txt", "tokenizer": "bpe", "vocab_size": 512}]
+    labels = [PLUGIN.label(Config.model_validate(given)) for given in configs]
     assert labels == ["text-lm", "input", "wiki-word", "x-bpe512"]
 
 

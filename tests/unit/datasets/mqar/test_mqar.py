@@ -88,10 +88,10 @@ def test_labels_are_the_targets_of_every_query_or_of_the_last(labels, shape):
 def test_majority_is_scored_on_labels_alone():
     dataset = mqar(test_size=2000, train_size=2000)
     labels = batch(dataset, "trainval")["labels"]
-    asked = batch(dataset, "test")["labels"]
+    tested = batch(dataset, "test")["labels"]
     commonest = np.bincount(labels[labels >= 0]).argmax()
     found = dataset.reference_scores(dataset.split("test", TestKey("mqar", "test of the data set")))
-    assert found == {"majority": float((asked == commonest).sum() / (4 * 2000))}
+    assert found == {"majority": float((tested == commonest).sum() / (4 * 2000))}
     assert abs(found["majority"] - 1 / 8) < 0.03
 
 

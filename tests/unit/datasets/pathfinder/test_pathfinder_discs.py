@@ -31,8 +31,8 @@ def test_discs_are_found_where_they_were_drawn(
         [tips[rows, first, 0], tips[rows, np.where(labels, first, 1 - first), 1]], axis=1
     )
     pixels = draw_marked(what, keys, labels, first)
-    seen = find_discs(pixels, resolution, what.marker_radius).reshape(-1, 2, 2).astype(int)
-    right = [(image == drawn).all(axis=(1, 2)) for image in (seen, seen[:, ::-1])]
+    found = find_discs(pixels, resolution, what.marker_radius).reshape(-1, 2, 2).astype(int)
+    right = [(image == drawn).all(axis=(1, 2)) for image in (found, found[:, ::-1])]
     assert np.mean(right[0] | right[1]) > 0.96
 
 
@@ -42,8 +42,8 @@ def test_places_that_tell_are_learned_whichever_disc_comes_first():
     labels = (np.hypot(*(discs[:, :2].astype(int) - discs[:, 2:]).T) < 16).astype(np.uint8)
     train, test = slice(2500), slice(2500, None)
     right = [
-        np.mean(guess(discs[train], labels[train], asked) == labels[test])
-        for asked in _both_ways(discs[test])
+        np.mean(guess(discs[train], labels[train], ordered) == labels[test])
+        for ordered in _both_ways(discs[test])
     ]
     assert right[0] == pytest.approx(right[1], abs=0.01)  # equally near ones may be others
     assert right[0] > 0.85

@@ -251,9 +251,9 @@ def test_some_classes_only(pictures, tmp_path):
 
 def refused(capsys, *arguments) -> str:
     assert main(["data", "shard", *map(str, arguments), "--jobs", "1"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    return errors
 
 
 def test_what_cannot_be_sharded_is_refused_in_one_line(pictures, tmp_path, capsys):
@@ -267,15 +267,15 @@ def test_what_cannot_be_sharded_is_refused_in_one_line(pictures, tmp_path, capsy
     assert "--labels has no effect with a folder" in refused(
         capsys, pictures, out, "--split", "val", "--labels", file
     )
-    told = refused(capsys, pictures, out, "--split", "train", "--classes", file)
-    assert f"{file}: class n0 is not among the 3 there are; did you mean 'n00'?" in told
+    errors = refused(capsys, pictures, out, "--split", "train", "--classes", file)
+    assert f"{file}: class n0 is not among the 3 there are; did you mean 'n00'?" in errors
     assert not out.exists()
     (tmp_path / "val.tar").write_bytes(tar_of(VALIDATION))
-    told = refused(capsys, tmp_path / "val.tar", out, "--split", "val", "--labels", file)
-    assert f"{file}: 2 classes for 3 pictures" in told
+    errors = refused(capsys, tmp_path / "val.tar", out, "--split", "val", "--labels", file)
+    assert f"{file}: 2 classes for 3 pictures" in errors
     file.write_text("ILSVRC2012_val_00000001.JPEG n00\n")
-    told = refused(capsys, tmp_path / "val.tar", out, "--split", "val", "--labels", file)
-    assert f"{file}: names no class for ILSVRC2012_val_00000002.JPEG" in told
+    errors = refused(capsys, tmp_path / "val.tar", out, "--split", "val", "--labels", file)
+    assert f"{file}: names no class for ILSVRC2012_val_00000002.JPEG" in errors
 
 
 def test_other_shards_in_the_folder_are_left_alone(pictures, tmp_path, capsys):
@@ -287,7 +287,7 @@ def test_other_shards_in_the_folder_are_left_alone(pictures, tmp_path, capsys):
     picture_folder(tmp_path / "more", classes=4)
     assert "class n03 is not in" in refused(capsys, tmp_path / "more", out, "--split", "train")
     (tmp_path / "classes").write_text("n02\n")
-    told = refused(
+    errors = refused(
         capsys,
         picture_folder(tmp_path / "fewer", classes=2),
         out,
@@ -296,7 +296,7 @@ def test_other_shards_in_the_folder_are_left_alone(pictures, tmp_path, capsys):
         "--classes",
         tmp_path / "classes",
     )
-    assert f"{out}: the source has no picture of these 1 classes" in told
+    assert f"{out}: the source has no picture of these 1 classes" in errors
     assert sums(out) == before
 
 

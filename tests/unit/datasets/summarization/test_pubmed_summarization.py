@@ -188,10 +188,10 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
 def test_bad_lines_are_refused_or_counted(make: Make, tmp_path: Path, bad: str, name: str):
-    row, told = BAD[bad]
+    row, message = BAD[bad]
     write(tmp_path / "data", SUMPUBMED)
     write(tmp_path / "data", SUMPUBMED, row, COHAN, names=(name,))
-    with pytest.raises(DataError, match=rf"{name.replace('.', '[.]')}:2: {told}"):
+    with pytest.raises(DataError, match=rf"{name.replace('.', '[.]')}:2: {message}"):
         make().prepare()
     assert not list((tmp_path / "root").rglob("*.part"))
     dataset = make(skip_bad=True)

@@ -142,13 +142,13 @@ def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
     assert dataset.open_file(new, labelled=False).labels.tolist() == [NO_LABEL] * 2
     new.write_text("label,text\nneg,bad\npos,good\n")
     assert dataset.open_file(new, labelled=True).labels.tolist() == [0, 1]
-    one = tmp_path / "one.txt"
-    one.write_text("fine")
-    assert len(dataset.open_file(one, labelled=False)) == 1
+    path = tmp_path / "one.txt"
+    path.write_text("fine")
+    assert len(dataset.open_file(path, labelled=False)) == 1
     with pytest.raises(
         DataError, match=r"one\.txt: a text has no class; give a \.csv or \.jsonl file"
     ):
-        dataset.open_file(one, labelled=True)
+        dataset.open_file(path, labelled=True)
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ def both(path, monkeypatch, **options) -> tuple[Cases, Cases]:
         return fast, read_ts(path, **options)
 
 
-def same(one: Cases, other: Cases) -> bool:
+def same(first: Cases, second: Cases) -> bool:
     arrays = ("values", "lengths", "labels", "filled")
-    return one.header == other.header and all(
-        np.array_equal(getattr(one, a), getattr(other, a)) for a in arrays
+    return first.header == second.header and all(
+        np.array_equal(getattr(first, a), getattr(second, a)) for a in arrays
     )
 
 

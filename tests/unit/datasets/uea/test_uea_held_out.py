@@ -115,9 +115,9 @@ def test_training_is_refused_before_it_starts(
     (tmp_path / "one.yaml").write_text(ONE)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "one.yaml", "--local", f"protocol={protocol}"]) == 2
-    said = capsys.readouterr().err
-    assert "Toy_TEST.ts is missing" in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "Toy_TEST.ts is missing" in errors
+    assert errors.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 

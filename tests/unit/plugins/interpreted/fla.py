@@ -42,8 +42,8 @@ def _here(monkeypatch):
     for name in [module for module in sys.modules if module.startswith("fla.ops")]:
         monkeypatch.setattr(sys.modules[name], "range", counted, raising=False)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
-    for one in (_RULE, _CAUSAL):
-        on_cpu(monkeypatch, one)
+    for kernel in (_RULE, _CAUSAL):
+        on_cpu(monkeypatch, kernel)
 
 
 def drawn(*shape):

@@ -150,9 +150,9 @@ def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
     assert used == ("closed-form" if operation == "sfpc.fir" else "reference")
     expected, _ = called(operation, changes, "reference")
     assert_close(got, expected, rtol=5e-6, atol=5e-6)
-    (told,) = caplog.messages
-    assert told.startswith(f"{operation}: triton does not take these arguments (torch.float")
-    assert told.endswith(f" on cpu), {used} runs")
+    (message,) = caplog.messages
+    assert message.startswith(f"{operation}: triton does not take these arguments (torch.float")
+    assert message.endswith(f" on cpu), {used} runs")
 
 
 @pytest.mark.parametrize(
