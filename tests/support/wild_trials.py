@@ -164,7 +164,7 @@ TRIALS = (
         faults=(
             Fault(PADDING, shown.padded_content, 1.3),
             Fault(("state-registered",), shown.kept_tensors, 1),
-            Fault(CAUSAL, shown.later_tokens, 1.7, causal=True),
+            Fault((*CAUSAL, "other-sizes"), shown.later_tokens, 1.7, causal=True),
             Fault(PADDING, shown.padded_content, 1.1, causal=True),
             Fault(("state-registered",), shown.kept_tensors, 1, causal=True),
             Fault(("state-declared",), shown.first_evaluated, 1.2),
