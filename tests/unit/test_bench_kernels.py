@@ -14,7 +14,7 @@ from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Config, Facts
 from subquad.trust import take_words
-from subquad_tools.bench import kernels, timed
+from subquad_tools.bench import clock, kernels
 from subquad_tools.bench.kernels import time_kernels
 from subquad_tools.bench.rows import SpeedSettings, choose_mixer
 
@@ -74,7 +74,7 @@ def _small_machine(monkeypatch):
     monkeypatch.setattr(
         kernels, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
     )
-    monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
+    monkeypatch.setattr(clock, "SHORTEST_BLOCK", 1e-6)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 

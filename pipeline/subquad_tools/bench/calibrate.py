@@ -5,10 +5,10 @@ forms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
 from subquad.experiment import parameters
-from subquad_tools.bench.clock import PARTS, in_turn, medians
+from subquad_tools.bench.clock import PARTS, times_in_turn
 from subquad_tools.bench.rows import LeftOut, Measured, MixerChoice, SpeedSettings
 from subquad_tools.bench.timed import timed_attention, timed_mixer, timed_published
 
@@ -38,33 +38,30 @@ def calibrations(
     found = []
     by_name = {(speed["mixer"], speed["length"]): speed for speed in speeds}
     for mixer in mixers:
-        pairs = [
-            (by_name.get((mixer.text, at)), by_name.get((f"{mixer.text} published", at)))
-            for at in settings.lengths
-        ]
-        both = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
-        if both:
-            known = _calibration(mixer, settings, left_out) or _UNKNOWN
-            times = (
-                [_times_faster(ours, theirs) for ours, theirs in both]
-                if known["calibrated"]
-                else []
-            )
+        times = []
+        for length in settings.lengths:
+            ours = by_name.get((mixer.text, length))
+            theirs = by_name.get((f"{mixer.text} published", length))
+            if ours and theirs:
+                times.append(_times_faster(ours, theirs))
+        if times:
+            known = _calibration(mixer, settings, left_out)
+            if not known["calibrated"]:
+                times = []
             found.append({"mixer": mixer.text, **known, "times": times})
     return found
 
 
-def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut) -> Measured | None:
-    """See `calibrate`; None where nothing is known, or it cannot be measured."""
+def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut) -> Measured:
+    """See `calibrate`; `_UNKNOWN` where nothing is known, or it cannot be measured."""
     published = mixer.plugin.published
-    if (
-        not published
-        or not published.over_attention
-        or (settings.device, settings.precision) != ("cpu", "fp32")
-    ):
-        return None
-    name, length = f"{mixer.text} published, to be calibrated", next(iter(published.over_attention))
-    return left_out.attempt(name, length, partial(calibrate, mixer), strict=False)
+    is_usual = (settings.device, settings.precision) == ("cpu", "fp32")
+    if published and published.over_attention and is_usual:
+        length = next(iter(published.over_attention))
+        name = f"{mixer.text} published, to be calibrated"
+        with left_out.noting(name, length, strict=False):
+            return calibrate(mixer)
+    return _UNKNOWN
 
 
 _UNKNOWN: Measured = {"calibrated": False, "length": None, "measured": None, "known": None}
@@ -88,13 +85,12 @@ def calibrate(mixer: MixerChoice) -> Measured:
     published = mixer.plugin.published
     assert published is not None
     length, known = next(iter(published.over_attention.items()))
-    config = parameters(mixer.resolved, dict(published.params))
-    usual = MixerChoice(mixer.text, mixer.resolved, config, mixer.plugin.facts_of(config))
-    (baseline,) = timed_attention(CALIBRATED, length)
-    form = timed_published(usual, timed_mixer(usual, CALIBRATED, length), CALIBRATED, length)
-    order = [baseline, form, baseline]
-    taken = in_turn([partial(row.seconds, "both") for row in order], CALIBRATED.rounds)
-    measured = medians(form, order, taken, baseline)[1]
+    usual = replace(mixer, config=parameters(mixer.resolved, dict(published.params)))
+    baseline = timed_attention(CALIBRATED, length)[0]
+    own = timed_mixer(usual, CALIBRATED, length)
+    form = timed_published(usual, own, CALIBRATED, length)
+    times = times_in_turn(baseline, [form], CALIBRATED.rounds, ["both"])
+    measured = times[form]["both"][1]
     assert measured is not None
-    near = abs(measured / known - 1) <= WITHIN
-    return {"calibrated": near, "length": length, "measured": measured, "known": known}
+    is_near = abs(measured / known - 1) <= WITHIN
+    return {"calibrated": is_near, "length": length, "measured": measured, "known": known}

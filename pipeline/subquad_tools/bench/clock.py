@@ -4,16 +4,19 @@ of them alike.
 
 from __future__ import annotations
 
+import math
 import time
 import timeit
-from bisect import bisect_left, bisect_right
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from statistics import median
-from typing import Protocol, TypeVar
+from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
+
+from subquad_tools.bench.memory import added_memory
 
 Taken = TypeVar("Taken")
 
@@ -22,6 +25,9 @@ PARTS = ("forward", "both")
 
 Times = dict[str, tuple[float, float | None]]
 """Seconds of a call, and their ratio over the baseline, by part (`PARTS`)."""
+
+SHORTEST_BLOCK = 0.03
+"""Seconds: shorter passes are repeated within a block, so that clocks and calls do not show."""
 
 _GROUP = 3
 """So many mixers stand between two blocks of the baseline."""
@@ -34,7 +40,8 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     """
     if device.type != "cuda":
         return timeit.timeit(action, timer=time.process_time, number=repeats) / repeats
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize(device)
     start.record()
     timeit.timeit(action, number=repeats)
@@ -59,52 +66,84 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Clocked(Protocol):
-    def seconds(self, part: str) -> float: ...
+class Warm(ABC):
+    """What is timed in blocks, each long enough for a clock.
+
+    Attributes:
+        name: of its row.
+        device: where it runs.
+        memory: bytes that a pass forward and backward adds at its peak.
+    """
+
+    memory: int
+
+    def __init__(self, name: str, device: torch.device):
+        self.name = name
+        self.device = device
+        self._repeats: dict[str, int] = dict.fromkeys(PARTS, 1)
+
+    @abstractmethod
+    def forward(self) -> Any:
+        """Inference."""
+
+    @abstractmethod
+    def both(self) -> Sequence[Tensor | None]:
+        """A training step's share: forward, and gradients."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Take other inputs."""
+
+    def warm_up(self) -> Self:
+        """Measure its memory, and find how often a block repeats it."""
+        self.both()
+        self.memory = added_memory(self.both, self.device)
+        for part in PARTS:
+            self.seconds(part)
+            once = max(self.seconds(part), 1e-6)
+            self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / once))
+        return self
+
+    def seconds(self, part: str) -> float:
+        """Of a call, by one more block, with other inputs."""
+        self.refresh()
+        return seconds(getattr(self, part), self.device, self._repeats[part])
 
 
-_One = TypeVar("_One", bound=_Clocked)
+_Row = TypeVar("_Row", bound=Warm)
 
 
 def times_in_turn(
-    baseline: _One | None, others: Sequence[_One], rounds: int
-) -> list[tuple[_One, Times]]:
-    """Time the baseline and others in turn, the baseline before and after every few of them: for
-    each its times.
+    baseline: _Row | None, others: Sequence[_Row], rounds: int, parts: Sequence[str] = PARTS
+) -> dict[_Row, Times]:
+    """Medians over rounds of the baseline and others, timed in turn.
+
+    The baseline is timed before and after every few of the others. A ratio is over the mean of its
+    blocks on either side; that of the baseline itself is 1.
     """
     between = [] if baseline is None else [baseline]
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += [*others[start : start + _GROUP], *between]
-    taken = in_turn([partial(row.seconds, part) for part in PARTS for row in order], rounds)
-    width = len(order)
-    parts = {
-        part: [row[at * width : (at + 1) * width] for row in taken] for at, part in enumerate(PARTS)
-    }
-    return [
-        (row, {part: medians(row, order, rows, baseline) for part, rows in parts.items()})
-        for row in (*between, *others)
-    ]
-
-
-def medians(
-    timed: object,
-    order: Sequence[object],
-    rounds: Sequence[Sequence[float]],
-    baseline: object | None,
-) -> tuple[float, float | None]:
-    """Seconds of a call, and their ratio over the mean of the baseline blocks on either side; 1
-    of the baseline.
-    """
-    places, around = (
-        [at for at, other in enumerate(order) if other is which] for which in (timed, baseline)
-    )
-    taken = median(row[at] for row in rounds for at in places)
-    if baseline is None:
-        return taken, None
-    sides = [
-        (at, around[bisect_right(around, at) - 1], around[bisect_left(around, at)]) for at in places
-    ]
-    return taken, median(
-        2 * row[at] / (row[before] + row[after]) for row in rounds for at, before, after in sides
-    )
+        order += others[start : start + _GROUP]
+        order += between
+    taken: dict[str, list[list[float]]] = {part: [] for part in parts}
+    for _ in range(rounds):
+        for part, blocks in taken.items():
+            blocks.append([row.seconds(part) for row in order])
+    stands = np.flatnonzero([row is baseline for row in order])
+    times: dict[_Row, Times] = {}
+    for row in (*between, *others):
+        own = np.flatnonzero([other is row for other in order])
+        times[row] = {}
+        for part, blocks in taken.items():
+            table = np.array(blocks)
+            calls = table[:, own]
+            ratio = None
+            if baseline:
+                next_stands = np.searchsorted(stands, own)
+                last_stands = np.searchsorted(stands, own, "right") - 1
+                before = table[:, stands[last_stands]]
+                after = table[:, stands[next_stands]]
+                ratio = float(np.median(2 * calls / (before + after)))
+            times[row][part] = float(np.median(calls)), ratio
+    return times

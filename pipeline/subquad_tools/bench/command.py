@@ -15,12 +15,6 @@ from subquad_tools.bench.mixers_command import mixers_command
 if TYPE_CHECKING:
     from subquad_tools.bench.rows import Measured
 
-_POSITIVE = click.IntRange(1)
-_ROUNDS = click.option(
-    "--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each is timed."
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
 
 @click.group("bench")
 def bench_command() -> None:
@@ -30,9 +24,15 @@ def bench_command() -> None:
 @bench_command.command("step")
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@_ROUNDS
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often each is timed.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@_JSON
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
 def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_json: bool) -> int:
     """Measure what whole training steps cost: forward, backward, optimiser.
@@ -53,7 +53,8 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     if as_json:
         click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
         return 0
-    print_table([title for title, _ in _STEP_COLUMNS], [_step_row(step) for step in found["steps"]])
+    titles = [title for title, _ in _STEP_COLUMNS]
+    print_table(titles, map(_step_row, found["steps"]))
     clock = "CPU time, one thread" if device == "cpu" else "CUDA event times"
     print_line(
         f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB "
@@ -79,14 +80,15 @@ _STEP_COLUMNS = (
 
 
 def _step_row(found: Measured) -> list[str]:
-    cells = [found[key] for _, key in _STEP_COLUMNS]
-    return [
-        cell if isinstance(cell, str) else "-" if cell is None else _figure(cell) for cell in cells
-    ]
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    cells = []
+    for _, key in _STEP_COLUMNS:
+        value = found[key]
+        if value is None:
+            value = "-"
+        elif not isinstance(value, str):
+            value = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        cells.append(value)
+    return cells
 
 
 bench_command.add_command(mixers_command)

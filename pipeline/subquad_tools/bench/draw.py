@@ -19,6 +19,7 @@ _PANELS = (
     ("peak_mib", "peak memory added (MiB)"),
 )
 _SIZE = (4.4, 4.2)
+_LEGEND_COLUMNS = 4
 _STYLES = ("-", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 """Of ten mixers each, which differ by colour."""
 
@@ -31,36 +32,52 @@ def draw_speeds(speeds: Sequence[Measured], path: Path) -> None:
         path: of the file.
     """
     names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
+    looks = _looks(names)
     lengths = sorted({speed["length"] for speed in speeds})
+    legend_rows = -(-len(names) // _LEGEND_COLUMNS)
     width, height = _SIZE
-    figure = new_figure(width * len(_PANELS), height + 0.18 * -(-len(names) // 4))
+    figure = new_figure(width * len(_PANELS), height + 0.18 * legend_rows)
     panels = figure.subplots(1, len(_PANELS))
     for panel, (key, title) in zip(panels, _PANELS, strict=True):
         measured = [speed for speed in speeds if speed[key] is not None]
-        for name in names:
+        for name, look in looks.items():
             own = [speed for speed in measured if speed["mixer"] == name]
-            points = ([speed["length"] for speed in own], [speed[key] for speed in own])
-            panel.plot(*points, label=name, **_look(name, names))
+            x = [speed["length"] for speed in own]
+            y = [speed[key] for speed in own]
+            panel.plot(x, y, label=name, linewidth=1.2, marker="o", markersize=3, **look)
         _set_axes(panel, lengths)
         panel.set_title(title, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=_LEGEND_COLUMNS,
+        fontsize=8,
+        frameon=False,
+    )
     save_figure(figure, path)
 
 
-def _look(name: str, names: Sequence[str]) -> dict[str, Any]:
-    """How a mixer's line looks: the first is black, and a published form is dashed."""
+def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each line looks: the first is black; a published form has its mixer's colour, dashed."""
     from matplotlib import colormaps
 
-    place, is_first = _place(name, names), name == names[0]
-    style = _STYLES[0 if is_first else place // 10 % len(_STYLES)]
-    return {
-        "linestyle": "--" if name.endswith(" published") else style,
-        "color": "black" if is_first else colormaps["tab10"](place % 10),
-        "linewidth": 1.2,
-        "marker": "o",
-        "markersize": 3,
-    }
+    colours = colormaps["tab10"]
+    looks = {}
+    mixers: list[str] = []
+    for name in names:
+        mixer = name.removesuffix(" published")
+        if mixer not in mixers:
+            mixers.append(mixer)
+        place = mixers.index(mixer) - 1
+        look = {"color": colours(place % 10), "linestyle": _STYLES[place // 10 % len(_STYLES)]}
+        if place < 0:
+            look = {"color": "black", "linestyle": "-"}
+        if name != mixer:
+            look["linestyle"] = "--"
+        looks[name] = look
+    return looks
 
 
 def _set_axes(panel: Axes, lengths: Sequence[int]) -> None:
@@ -75,10 +92,3 @@ def _set_axes(panel: Axes, lengths: Sequence[int]) -> None:
     panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
     panel.set_xlabel("length", fontsize=9)
     panel.grid(alpha=0.3)
-
-
-def _place(name: str, names: Sequence[str]) -> int:
-    """Of colour and style; a published form has the colour of its mixer."""
-    plain = [other for other in names[1:] if not other.endswith(" published")]
-    own = name.removesuffix(" published")
-    return plain.index(own) if own in plain else len(plain)

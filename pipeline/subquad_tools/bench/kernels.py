@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +16,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from subquad.nn.kernels import REFERENCE, Operation, recording, using
-from subquad_tools.bench.clock import PARTS, one_thread, times_in_turn
+from subquad_tools.bench.clock import PARTS, Warm, one_thread, times_in_turn
 from subquad_tools.bench.memory import memory_bounded
-from subquad_tools.bench.mixers import roofline
+from subquad_tools.bench.mixers import lengths_of, roofline
 from subquad_tools.bench.rows import (
     DTYPES,
     LeftOut,
@@ -32,7 +31,6 @@ from subquad_tools.bench.timed import (
     BASELINE,
     SAME,
     Timed,
-    Warm,
     built_mixer,
     largest_gap,
     timed_core,
@@ -55,7 +53,6 @@ def time_kernels(
     *,
     skipped: Sequence[str] = (),
     strict: bool = True,
-    done: Callable[[int], None] = lambda length: None,
 ) -> Measured:
     """Time every implementation of all operations that the mixers call.
 
@@ -64,7 +61,6 @@ def time_kernels(
         settings: how.
         skipped: what was left out already.
         strict: raise where a mixer cannot stand at a length; else leave it out and say so.
-        done: called after each length.
 
     Returns:
         JSON values. `settings`; `best`: see `mixers.roofline`; `kernels`: see `_speed`, by mixer,
@@ -74,22 +70,25 @@ def time_kernels(
         SubquadError: a mixer cannot be built or called so.
     """
     device = torch_device(settings.device)
-    left_out, speeds = LeftOut(list(skipped), strict), []
+    left_out = LeftOut(skipped, strict)
+    speeds: list[Measured] = []
     gc.collect()
     with one_thread(), memory_bounded(device):
         best = roofline(device, DTYPES[settings.precision])
-        for length in settings.lengths:
-            attention = left_out.attempt(BASELINE, length, partial(timed_core, settings, length))
+        for length in lengths_of(settings):
+            attention = None
+            with left_out.noting(BASELINE, length):
+                attention = timed_core(settings, length)
             for mixer in mixers:
-                find = partial(_calls, mixer, settings, length)
-                calls = left_out.attempt(mixer.text, length, find)
-                for call in calls or ():
-                    warm_up = partial(call.timed, settings, left_out)
-                    if timed := left_out.attempt(mixer.text, length, warm_up):
-                        speeds += _speeds(mixer, call, timed, attention, settings.rounds)
+                calls: list[_OperationCall] = []
+                with left_out.noting(mixer.text, length):
+                    calls = _calls(mixer, settings, length)
                 if not calls:
                     left_out.lines.append(f"{mixer.text} at length {length}: calls no operation")
-            done(length)
+                for call in calls:
+                    with left_out.noting(mixer.text, length):
+                        timed = call.timed(settings, left_out)
+                        speeds += _speeds(mixer, call, timed, attention, settings.rounds)
     return {
         "settings": asdict(settings),
         "best": best,
@@ -122,14 +121,16 @@ class _OperationCall:
         reference = _TimedImplementation(REFERENCE, self.operation.reference, self.sets)
         timed = [reference]
         for form in self.operation.implementations:
-            if form.name == REFERENCE or device not in (form.devices or (device,)):
+            is_elsewhere = form.devices and device not in form.devices
+            if form.name == REFERENCE or is_elsewhere:
                 continue
             where = f"{self.operation.name} {form.name} at length {self.length}"
             if not all(form.takes(*args, **kwargs) for args, kwargs in self.sets):
                 left_out.lines.append(f"{where}: takes no such arguments")
                 continue
             timing = _TimedImplementation(form.name, form.function, self.sets)
-            apart = largest_gap(timing.both(), reference.both(), _NEGLIGIBLE)
+            pairs = list(zip(timing.both(), reference.both(), strict=True))
+            apart = largest_gap(pairs, _NEGLIGIBLE)
             if apart <= SAME[settings.precision]:
                 timed.append(timing)
                 continue
@@ -147,40 +148,49 @@ class _TimedImplementation(Warm):
     """
 
     def __init__(self, name: str, function: Callable[..., Any], sets: Sequence[Arguments]):
-        tensors = _tensors(sets[0])
-        super().__init__(name, tensors[0].device)
-        self._function, self._sets = function, sets
+        given = _tensors(sets[0])
+        super().__init__(name, given[0].device)
+        self._function = function
+        self._sets = sets
         self._turn = 0
-        args, kwargs = sets[0]
-        results = _tensors(self._function(*args, **kwargs))
-        self.touched = sum(tensor.nbytes for tensor in (*tensors, *results))
+        results = _tensors(self._call())
+        self.touched = sum(tensor.nbytes for tensor in (*given, *results))
         generator = torch.Generator().manual_seed(3)
-        ends = [result for result in results if result.requires_grad]
-        self._grads = [torch.randn(end.shape, generator=generator).to(end) for end in ends]
+        self._grads = []
+        for result in results:
+            if result.requires_grad:
+                grad = torch.randn(result.shape, generator=generator)
+                self._grads.append(grad.to(result))
+
+    def _call(self) -> Any:
+        args, kwargs = self._given()
+        return self._function(*args, **kwargs)
+
+    def _given(self) -> Arguments:
+        return self._sets[self._turn % len(self._sets)]
 
     def forward(self) -> Any:
-        args, kwargs = self._sets[self._turn]
         with torch.no_grad():
-            return self._function(*args, **kwargs)
+            return self._call()
 
-    def both(self) -> list[Tensor | None]:
+    def both(self) -> Sequence[Tensor | None]:
         """Results, and gradients of the arguments, of random gradients of the results."""
-        args, kwargs = self._sets[self._turn]
-        given = [tensor for tensor in _tensors((args, kwargs)) if tensor.requires_grad]
-        results = _tensors(self._function(*args, **kwargs))
+        given = [tensor for tensor in _tensors(self._given()) if tensor.requires_grad]
+        results = _tensors(self._call())
         ends = [result for result in results if result.requires_grad]
         if not ends:
-            return [*results]
-        return [*results, *torch.autograd.grad(ends, given, self._grads, allow_unused=True)]
+            return results
+        grads = torch.autograd.grad(ends, given, self._grads, allow_unused=True)
+        return [*results, *grads]
 
     def refresh(self) -> None:
-        self._turn = (self._turn + 1) % len(self._sets)
+        self._turn += 1
 
 
 def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_OperationCall]:
     """Each operation that the mixer calls, the first of its calls with tensors of these shapes."""
     module = built_mixer(mixer, settings, length)
-    layer = Timed(mixer.text, module, settings.shape(length), settings)
+    layer = Timed(mixer.text, module, [settings.shape(length)], settings)
     drawn = []
     with using() as chosen:
         for _ in range(DRAWS):
@@ -216,7 +226,7 @@ def _speeds(
         (`gbytes`); what both passes add to memory at their peak, in MiB (`peak_mib`).
     """
     beside = [attention] if attention else []
-    times = dict(times_in_turn(timed[0], [*timed[1:], *beside], rounds))
+    times = times_in_turn(timed[0], [*timed[1:], *beside], rounds)
     found = []
     for timing in timed:
         row: Measured = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,15 +10,10 @@ from subquad.reach import Reach
 from subquad_tools.bench.mixers_command import (
     check_options,
     formatted,
-    how_measured,
+    notes_of,
     print_measured,
-    progress,
-    reached,
     speed_options,
 )
-
-if TYPE_CHECKING:
-    from subquad_tools.bench.rows import Measured
 
 _COLUMNS = (
     ("operation", "{operation}"),
@@ -56,29 +50,20 @@ def kernels_command(
     check_options(dim, heads, as_json, as_markdown)
     chosen, skipped = choose_mixers(rows)
     used = SpeedSettings(dim=dim, heads=heads, **settings)
-    found = time_kernels(chosen, used, skipped=skipped, strict=bool(rows), done=progress)
-    marked = [{**speed, "star": "*" if speed["chosen"] else ""} for speed in found["kernels"]]
+    found = time_kernels(chosen, used, skipped=skipped, strict=bool(rows))
+    records = []
+    calls = {}
+    for kernel in found["kernels"]:
+        star = "*" if kernel["chosen"] else ""
+        records.append({**kernel, "star": star})
+        shape = tuple(kernel["shape"])
+        call = f"{kernel['operation']} of {kernel['mixer']} at length {kernel['length']}"
+        calls[f"{call}: first argument {shape}"] = None
     print_measured(
         {"what": "kernels", **found},
-        formatted(_COLUMNS, marked),
-        list(_notes(found)),
+        formatted(_COLUMNS, records),
+        notes_of("kernels_notes.txt.j2", found, calls=calls),
         as_json=as_json,
         as_markdown=as_markdown,
     )
     return 0
-
-
-def _notes(found: Measured) -> Iterator[str]:
-    yield how_measured(found)
-    yield (
-        f"{reached(found)}; * runs by itself; attention: torch's, without "
-        "projections, of as many tokens and heads; "
-        "GB/s: arguments and results, each once"
-    )
-    calls: dict[str, None] = {}
-    for kernel in found["kernels"]:
-        call = f"{kernel['operation']} of {kernel['mixer']} at length {kernel['length']}"
-        calls[f"{call}: first argument {tuple(kernel['shape'])}"] = None
-    yield from calls
-    for reason in found["skipped"]:
-        yield f"skipped: {reason}"

@@ -35,20 +35,20 @@ def added_memory(action: Callable[[], object], device: torch.device) -> int:
         held = action()
     del held
     results: Any = profile
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
     now = peak = 0
-    for event in sorted(events, key=lambda entry: entry.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
+    for event in sorted(results.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
     return peak
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed."""
-    message = str(error).lower()
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in message for words in _REFUSED)
-    )
+    if isinstance(error, RuntimeError):
+        message = str(error).lower()
+        return any(words in message for words in _REFUSED)
+    return isinstance(error, MemoryError)
 
 
 @contextmanager
@@ -68,14 +68,14 @@ def memory_bounded(device: torch.device, spare: int | None = None) -> Iterator[N
         return
     import resource
 
-    held = next(
-        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmData:")
-    )
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = int(held) * 1024 + (psutil.virtual_memory().available if spare is None else spare)
-    ends = [ceiling for ceiling in (limit, soft, hard) if ceiling != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(ends), hard))
+    held = status.read_text().partition("VmData:")[2].split()[0]
+    if spare is None:
+        spare = psutil.virtual_memory().available
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    ends = [int(held) * 1024 + spare]
+    ends += [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(ends), limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, limits)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from statistics import linear_regression, median
 
+import click
 import torch
 
 from subquad_tools.bench.calibrate import calibrations
@@ -49,7 +50,6 @@ def time_mixers(
     *,
     skipped: Sequence[str] = (),
     strict: bool = True,
-    done: Callable[[int], None] = lambda length: None,
 ) -> Measured:
     """Time all mixers, and the baseline, at all lengths.
 
@@ -58,7 +58,6 @@ def time_mixers(
         settings: how.
         skipped: what was left out already.
         strict: raise where a mixer cannot stand at a length; else leave it out and say so.
-        done: called after each length.
 
     Returns:
         JSON values. `settings`; `best`: see `roofline`; `mixers`: each `row` as it was asked for,
@@ -71,18 +70,18 @@ def time_mixers(
         SubquadError: a mixer cannot be built or called so, or its outputs are not finite.
     """
     device = torch_device(settings.device)
-    left_out, speeds = LeftOut(list(skipped), strict), []
+    left_out = LeftOut(skipped, strict)
+    speeds: list[Measured] = []
     gc.collect()
     with one_thread(), memory_bounded(device):
         best = roofline(device, DTYPES[settings.precision])
-        for length in settings.lengths:
+        for length in lengths_of(settings):
             speeds += _at(length, mixers, settings, left_out, best)
-            done(length)
         published = calibrations(mixers, settings, speeds, left_out)
-    rows = [
-        {"row": mixer.text, "mixer": mixer.resolved.found.name, "params": mixer.params}
-        for mixer in mixers
-    ]
+    rows = []
+    for mixer in mixers:
+        name = mixer.resolved.found.name
+        rows.append({"row": mixer.text, "mixer": name, "params": mixer.params})
     return {
         "settings": asdict(settings),
         "best": best,
@@ -95,6 +94,14 @@ def time_mixers(
     }
 
 
+def lengths_of(settings: SpeedSettings) -> Iterator[int]:
+    """Each length; a line for whoever waits at a terminal when it is done."""
+    for length in settings.lengths:
+        yield length
+        if sys.stderr.isatty():
+            click.echo(f"length {length}: done", err=True)
+
+
 def _at(
     length: int,
     mixers: Sequence[MixerChoice],
@@ -103,27 +110,25 @@ def _at(
     best: dict[str, float],
 ) -> list[Measured]:
     """Everything at one length."""
-    attention = left_out.attempt(BASELINE, length, lambda: timed_attention(settings, length)) or []
-    others = attention[1:]
+    baseline = None
+    rows: list[Timed] = []
+    with left_out.noting(BASELINE, length):
+        baseline, *rows = timed_attention(settings, length)
     for mixer in mixers:
-        own = left_out.attempt(mixer.text, length, partial(timed_mixer, mixer, settings, length))
-        others += [own] if own else []
-        if own and settings.published and mixer.plugin.published:
-            name, make = (
-                f"{mixer.text} published",
-                partial(timed_published, mixer, own, settings, length),
-            )
-            form = left_out.attempt(name, length, make, strict=False)
-            others += [form] if form else []
-    baseline = attention[0] if attention else None
-    cores = times_in_turn(
-        baseline and baseline.core, [other.core for other in others if other.core], settings.rounds
-    )
-    times = times_in_turn(baseline, others, settings.rounds)
-    by_name = {row.name: core for row, core in cores}
-    return [
-        _speed(time, found, by_name.get(time.name), settings, length, best) for time, found in times
-    ]
+        with left_out.noting(mixer.text, length):
+            own = timed_mixer(mixer, settings, length)
+            rows.append(own)
+            if settings.published and mixer.plugin.published:
+                with left_out.noting(f"{mixer.text} published", length, strict=False):
+                    rows.append(timed_published(mixer, own, settings, length))
+    cores = [row.core for row in rows if row.core]
+    core_times = times_in_turn(baseline and baseline.core, cores, settings.rounds)
+    times = times_in_turn(baseline, rows, settings.rounds)
+    speeds = []
+    for row, taken in times.items():
+        of_core = row.core and core_times[row.core]
+        speeds.append(_speed(row, taken, of_core, settings, length, best))
+    return speeds
 
 
 def _speed(
@@ -147,23 +152,27 @@ def _speed(
         in MiB (`peak_mib`); operations left out of the counts, as nobody can count them
         (`uncounted`).
     """
-    batch, count = settings.samples(length), row.count()
-    tokens, taken = batch * length, times["both"][0]
-    floor = max(count.flops / 1e9 / best["gflops"], count.moved / 1e9 / best["gbytes"])
+    batch = settings.samples(length)
+    tokens = batch * length
     found: Measured = {"mixer": row.name, "length": length, "batch": batch}
-    for prefix, measured in (("", times), ("core_", core)):
+    for prefix, measured in {"": times, "core_": core}.items():
         for part in PARTS:
-            value, ratio = measured[part] if measured else (None, None)
-            found[f"{prefix}{part}_us"] = None if value is None else 1e6 * value / tokens
+            taken, ratio = measured[part] if measured else (math.nan, None)
+            found[f"{prefix}{part}_us"] = 1e6 * taken / tokens if measured else None
             found[f"{prefix}{part}_ratio"] = ratio
+    forward = times["forward"][0]
+    both = times["both"][0]
+    count = row.count()
+    gflop = count.flops / 1e9
+    floor = max(gflop / best["gflops"], count.moved / 1e9 / best["gbytes"])
     return {
         **found,
-        "forward_tokens": tokens / times["forward"][0],
-        "both_tokens": tokens / taken,
-        "gflop": count.flops / 1e9,
+        "forward_tokens": tokens / forward,
+        "both_tokens": tokens / both,
+        "gflop": gflop,
         "mbytes": count.moved / 1e6,
-        "gflops": count.flops / 1e9 / taken,
-        "roof": None if count.unknown else floor / taken,
+        "gflops": gflop / both,
+        "roof": None if count.unknown else floor / both,
         "peak_mib": row.memory / 2**20,
         "uncounted": list(count.unknown),
     }
@@ -191,20 +200,24 @@ def roofline(
     """
     if not size:
         small = torch.randn(512, 512, device=device, dtype=dtype)
-        size = (
-            2048
-            if min(seconds(lambda: torch.mm(small, small), device) for _ in range(2)) < _FAST
-            else 512
-        )
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+        fastest = min(seconds(lambda: torch.mm(small, small), device) for _ in range(2))
+        size = 2048 if fastest < _FAST else 512
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    b = torch.randn(size, size, device=device, dtype=dtype)
     source = torch.ones(copied // 4, device=device)
     target = torch.empty_like(source)
     blocks = [
         lambda: seconds(lambda: torch.mm(a, b), device),
         lambda: seconds(lambda: target.copy_(source), device),
     ]
-    gemm, copy = (median(times) for times in zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
-    return {"gflops": 2 * size**3 / gemm / 1e9, "gbytes": 2 * copied / copy / 1e9, "size": size}
+    warm = in_turn(blocks, rounds + 1)[1:]
+    product = median(times[0] for times in warm)
+    copy = median(times[1] for times in warm)
+    return {
+        "gflops": 2 * size**3 / product / 1e9,
+        "gbytes": 2 * copied / copy / 1e9,
+        "size": size,
+    }
 
 
 def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[Measured]:
@@ -216,22 +229,25 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
         `both`: of time; `flops`, `bytes`: as counted, None where not all is.
     """
     declared = {mixer.text: mixer.facts.complexity or "not claimed" for mixer in mixers}
+    by_name: dict[str, list[Measured]] = {}
+    for speed in speeds:
+        by_name.setdefault(speed["mixer"], []).append(speed)
     grown = []
-    for name in dict.fromkeys(speed["mixer"] for speed in speeds):
-        own = [speed for speed in speeds if speed["mixer"] == name]
+    for name, own in by_name.items():
         if len(own) < 2:
             continue
-        counted = not any(core["uncounted"] for core in own)
-        grown.append(
-            {
-                "mixer": name,
-                "declared": declared.get(name.removesuffix(" published"), "L^2"),
-                "forward": _exponent(own, "forward_us", "length"),
-                "both": _exponent(own, "both_us", "length"),
-                "flops": _exponent(own, "gflop") if counted else None,
-                "bytes": _exponent(own, "mbytes") if counted else None,
-            }
-        )
+        row: Measured = {
+            "mixer": name,
+            "declared": declared.get(name.removesuffix(" published"), "L^2"),
+        }
+        for part in PARTS:
+            costs = [speed[f"{part}_us"] * speed["length"] for speed in own]
+            row[part] = _exponent(own, costs)
+        is_counted = not any(speed["uncounted"] for speed in own)
+        for kind, key in {"flops": "gflop", "bytes": "mbytes"}.items():
+            costs = [speed[key] / speed["batch"] for speed in own]
+            row[kind] = _exponent(own, costs) if is_counted else None
+        grown.append(row)
     return grown
 
 
@@ -246,27 +262,22 @@ def _over(name: str, speeds: Sequence[Measured]) -> list[Measured]:
         backward; `memory`: its peak over the other's. Nothing where the other was not timed.
     """
     bases = {speed["length"]: speed for speed in speeds if speed["mixer"] == name}
-    return [
-        {
-            "mixer": speed["mixer"],
-            "length": speed["length"],
-            "speed": bases[speed["length"]]["both_us"] / speed["both_us"],
-            "memory": speed["peak_mib"] / bases[speed["length"]]["peak_mib"],
-        }
-        for speed in speeds
-        if speed["length"] in bases and speed["mixer"] != name
-    ]
+    ratios = []
+    for speed in speeds:
+        length = speed["length"]
+        if length not in bases or speed["mixer"] == name:
+            continue
+        base = bases[length]
+        faster = base["both_us"] / speed["both_us"]
+        memory = speed["peak_mib"] / base["peak_mib"]
+        row = {"mixer": speed["mixer"], "length": length, "speed": faster, "memory": memory}
+        ratios.append(row)
+    return ratios
 
 
-def _exponent(speeds: Sequence[Measured], key: str, times: str = "") -> float | None:
-    """Of L in a quantity for each token (`times` "length") or for each batch; None where one is
-    0.
-    """
-    values = [
-        speed[key] * speed["length"] if times else speed[key] / speed["batch"] for speed in speeds
-    ]
-    if min(values) <= 0:
+def _exponent(speeds: Sequence[Measured], costs: Sequence[float]) -> float | None:
+    """Of L in the cost of a sample; None where one is 0."""
+    if min(costs) <= 0:
         return None
-    return linear_regression(
-        [math.log(speed["length"]) for speed in speeds], list(map(math.log, values))
-    ).slope
+    lengths = [math.log(speed["length"]) for speed in speeds]
+    return linear_regression(lengths, list(map(math.log, costs))).slope

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +17,17 @@ if TYPE_CHECKING:
     from subquad_tools.bench.rows import Measured, MixerChoice
 
 _POSITIVE = click.IntRange(1)
+_PACKAGE = "subquad_tools.bench"
+"""Where the templates are."""
 
 
 def _lengths(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and int(part) for part in parts):
-        raise click.BadParameter(f"{text!r} is not a list of lengths, such as 512,1024")
-    return tuple(dict.fromkeys(map(int, parts)))
+    lengths: dict[int, None] = {}
+    for part in text.split(","):
+        if not part.strip().isdecimal() or not int(part):
+            raise click.BadParameter(f"{text!r} is not a list of lengths, such as 512,1024")
+        lengths[int(part)] = None
+    return tuple(lengths)
 
 
 _SHARED = (
@@ -135,15 +137,14 @@ def mixers_command(
     chosen, skipped = choose_mixers(rows)
     if out:  # before minutes of measuring
         out.mkdir(parents=True, exist_ok=True)
-    found = time_mixers(
-        chosen, SpeedSettings(**settings), skipped=skipped, strict=bool(rows), done=progress
-    )
-    table, notes = _table(found), list(_notes(found, chosen))
+    used = SpeedSettings(**settings)
+    measured = time_mixers(chosen, used, skipped=skipped, strict=bool(rows))
+    found = {"what": "mixers", **measured}
+    table = _table(found)
+    notes = _notes(found, chosen)
     if out:
         _write(found, as_markdown_text(table, notes), out)
-    print_measured(
-        {"what": "mixers", **found}, table, notes, as_json=as_json, as_markdown=as_markdown
-    )
+    print_measured(found, table, notes, as_json=as_json, as_markdown=as_markdown)
     return 0
 
 
@@ -177,25 +178,21 @@ def _with_protocol(
     return rows or tuple(protocol.mixers), settings | of_protocol
 
 
-def progress(length: int) -> None:
-    """One line for whoever waits at a terminal."""
-    if sys.stderr.isatty():
-        click.echo(f"length {length}: done", err=True)
-
-
 def _write(found: Measured, markdown: str, out: Path) -> None:
     """The four files."""
     from subquad.markup import as_csv
     from subquad_tools.bench.draw import draw_speeds
 
-    text = json.dumps({"what": "mixers", **found}, allow_nan=False)
-    (out / "bench.json").write_text(f"{text}\n", encoding="utf-8")
-    (out / "bench.md").write_text(markdown, encoding="utf-8")
     speeds = found["speeds"]
     columns = list(speeds[0]) if speeds else ["mixer"]
     records = [{**speed, "uncounted": "; ".join(speed["uncounted"])} for speed in speeds]
-    sheet = as_csv(records, columns, line_end="\r\n")
-    (out / "bench.csv").write_text(sheet, encoding="utf-8", newline="")
+    texts = {
+        "bench.json": json.dumps(found, allow_nan=False) + "\n",
+        "bench.md": markdown,
+        "bench.csv": as_csv(records, columns, line_end="\r\n"),
+    }
+    for name, text in texts.items():
+        (out / name).write_text(text, encoding="utf-8", newline="")
     draw_speeds(speeds, out / "bench.png")
 
 
@@ -222,9 +219,6 @@ class _Missing:
         return "-"
 
 
-MISSING = _Missing()
-
-
 TextTable = tuple[list[str], list[list[str]]]
 """Titles and rows."""
 
@@ -238,125 +232,48 @@ def formatted(columns: Sequence[tuple[str, str]], records: Sequence[Measured]) -
     """
     rows = []
     for record in records:
-        values = {key: MISSING if value is None else value for key, value in record.items()}
+        values = {key: _Missing() if value is None else value for key, value in record.items()}
         rows.append([cell.format(**values) for _, cell in columns])
     return [title for title, _ in columns], rows
 
 
 def _table(found: Measured) -> TextTable:
     """Titles and rows, the lengths of a mixer together."""
-    rows: dict[str, list[Measured]] = {}
-    for speed in found["speeds"]:
-        plus = "+" if speed["uncounted"] else ""
-        rows.setdefault(speed["mixer"], []).append({**speed, "plus": plus})
+    speeds = found["speeds"]
+    names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
+    records = []
+    for speed in sorted(speeds, key=lambda speed: names.index(speed["mixer"])):
+        records.append({**speed, "plus": "+" if speed["uncounted"] else ""})
     columns = _COLUMNS
     if not found["settings"]["core"]:
         columns = [column for column in _COLUMNS if "{core" not in column[1]]
-    return formatted(columns, list(chain.from_iterable(rows.values())))
+    return formatted(columns, records)
 
 
-def how_measured(found: Measured) -> str:
-    """Shapes, clock and rounds."""
-    used = found["settings"]
-    clock = "medians of CUDA event times"
-    if used["device"] == "cpu":
-        clock = "medians of process CPU time, one thread"
-    batch = used["batch"]
-    if isinstance(batch, dict):
-        batch = ", ".join(f"{size} at {length}" for length, size in batch.items())
-    samples = f"{used['tokens']} tokens" if batch is None else f"batches of {batch}"
-    return (
-        f"D = {used['dim']}, H = {used['heads']}, {samples}, {used['precision']}, "
-        f"{used['device']}, {clock} over "
-        f"{used['rounds']} rounds, {'causal' if used['causal'] else 'not causal'}"
-    )
-
-
-def reached(found: Measured) -> str:
-    """This process's own rates."""
-    best, precision = found["best"], found["settings"]["precision"]
-    return (
-        f"this process at best: {best['gflops']:.1f} GFLOP/s ({best['size']}^3 "
-        f"product, {precision}), "
-        f"{best['gbytes']:.1f} GB/s (copy)"
-    )
-
-
-def _notes(found: Measured, chosen: Sequence[MixerChoice]) -> Iterator[str]:
+def _notes(found: Measured, chosen: Sequence[MixerChoice]) -> list[str]:
     """How it was measured, what the mixers' parameters are, how they grow, and what was left
     out.
     """
-    used = found["settings"]
-    yield f"{how_measured(found)}; counts and memory are of forward and backward"
-    yield f"{reached(found)}; roof: the least time these allow over the time taken"
-    for mixer in chosen:
-        alone = " [always causal]" if mixer.facts.causal == "always" and not used["causal"] else ""
-        params = ", ".join(f"{key}={value}" for key, value in mixer.params.items())
-        yield f"{mixer.text}{alone}: {params or 'no parameters'}"
-    yield from map(_grown, found["growth"])
-    yield from _over_another(found)
-    yield from map(_over_published, found["published"])
-    uncounted: dict[str, str] = {}
+    uncounted = {}
     for speed in found["speeds"]:
         if speed["uncounted"]:
             uncounted[speed["mixer"]] = ", ".join(speed["uncounted"])
-    for name, operations in uncounted.items():
-        yield f"{name}: not in its counts: {operations}"
-    for reason in found["skipped"]:
-        yield f"skipped: {reason}"
+    return notes_of("mixers_notes.txt.j2", found, chosen=chosen, uncounted=uncounted)
 
 
-def _grown(speed: Measured) -> str:
-    powers = {
-        key: "-" if speed[key] is None else f"L^{speed[key]:.2f}"
-        for key in ("forward", "both", "flops", "bytes")
-    }
-    return (
-        f"{speed['mixer']} grows: time {powers['forward']} forward, {powers['both']} "
-        "with backward, FLOPs "
-        f"{powers['flops']}, bytes {powers['bytes']}; declared {speed['declared']}"
-    )
+def notes_of(template: str, found: Measured, **values: Any) -> list[str]:
+    """The lines of a template, on what was measured and other values."""
+    from subquad.markup import fill_template, one_line
 
-
-def _over_another(found: Measured) -> Iterator[str]:
-    """Speed and memory over those of the row that a protocol names, a line for each row."""
-    texts: dict[str, list[str]] = {}
-    for row in found["over"]:
-        speed = f"{row['speed']:.2f}x as fast with {row['memory']:.2f}x the memory"
-        texts.setdefault(row["mixer"], []).append(f"{speed} at L = {row['length']}")
-    for name, parts in texts.items():
-        yield f"{name} over {found['settings']['over']}: {', '.join(parts)}"
-
-
-def _over_published(speed: Measured) -> str:
-    name = speed["mixer"]
-    if speed["measured"] is None:
-        return (
-            f"{name} published: reference not calibrated: nothing is known of the "
-            "authors' code here"
-        )
-    compared = (
-        f"{speed['measured']:.3f} of attention at L = {speed['length']}, "
-        f"{speed['known']:.3f} by the authors' code"
-    )
-    if not speed["calibrated"]:
-        return f"{name} published: reference not calibrated: {compared}"
-    times = []
-    for at in speed["times"]:
-        times.append(f"{at['forward']:.2f} and {at['both']:.2f} (L = {at['length']})")
-    ratios = f"forward and with backward {', '.join(times)}"
-    return f"{name} published over {name}: {ratios}; calibrated: {compared}"
+    text = fill_template(_PACKAGE, template, one_line, **found, **values)
+    return text.splitlines()
 
 
 def as_markdown_text(table: TextTable, notes: Iterable[str]) -> str:
     """A table with its notes as a list below."""
-    from subquad.markup import in_markdown
+    from subquad.markup import fill_template, in_markdown
 
     titles, rows = table
-    cells = [[title.replace("\n", " ").strip() for title in titles]]
-    cells.append(["---", *["---:"] * (len(titles) - 1)])
-    cells += [list(map(in_markdown, row)) for row in rows]
-    lines = [f"| {' | '.join(line)} |" for line in cells]
-    lines.append("")
-    lines += [f"- {in_markdown(note)}" for note in notes]
-    return "\n".join(lines) + "\n"
+    return fill_template(
+        _PACKAGE, "table.md.j2", in_markdown, titles=titles, rows=rows, notes=notes
+    )

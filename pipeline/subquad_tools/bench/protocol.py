@@ -44,10 +44,9 @@ class Protocol(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if isinstance(self.batch, list) and len(self.batch) != len(self.lengths or ()):
-            raise ValueError(
-                f"batch has {len(self.batch)} numbers for {len(self.lengths or ())} lengths"
-            )
+        lengths = self.lengths or []
+        if isinstance(self.batch, list) and len(self.batch) != len(lengths):
+            raise ValueError(f"batch has {len(self.batch)} numbers for {len(lengths)} lengths")
         if self.over is not None and self.over not in self.mixers:
             hint = did_you_mean(self.over, self.mixers)
             raise ValueError(f"over: {self.over} is none of the mixers{hint}")
@@ -66,12 +65,10 @@ class Protocol(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "protocol"
-            hint = (
-                did_you_mean(where, cls.model_fields) if first["type"] == "extra_forbidden" else ""
-            )
-            raise ConfigError(
-                f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}{hint}"
-            ) from None
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                message += did_you_mean(where, cls.model_fields)
+            raise ConfigError(f"{name}: {where}: {message}") from None
 
     def settings(self) -> dict[str, Any]:
         """What it sets of `rows.SpeedSettings`."""
@@ -88,12 +85,12 @@ def _text(name: str) -> str:
         return read_text(Path(name), name)
     files = yaml_files("recipe", FOLDER)
     matching = [file for file in files if name in (file.name, file.full_name)]
-    if len(matching) != 1:
-        known = sorted(
-            protocol.full_name if matching else protocol.name for protocol in matching or files
-        )
-        what = "several packages offer protocol" if matching else "no protocol"
-        raise ConfigError(
-            f"--protocol: {what} {name!r}{did_you_mean(name, known)}; protocols: {', '.join(known)}"
-        )
-    return matching[0].text()
+    if len(matching) == 1:
+        return matching[0].text()
+    problem = "no protocol"
+    known = sorted(file.name for file in files)
+    if matching:
+        problem = "several packages offer protocol"
+        known = sorted(file.full_name for file in matching)
+    hint = did_you_mean(name, known)
+    raise ConfigError(f"--protocol: {problem} {name!r}{hint}; protocols: {', '.join(known)}")

@@ -5,7 +5,9 @@ comparison.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +17,7 @@ from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
 from subquad.experiment.components import resolve_given
 from subquad.experiment.strict_yaml import parse_value
-from subquad.plugin import Config, Facts, MixerPlugin, Site
+from subquad.plugin import Config, Facts, MixerPlugin
 from subquad.registry import Resolved, blocked, find_plugins
 from subquad_tools.bench.memory import is_out_of_memory
 
@@ -42,19 +44,22 @@ class MixerChoice:
         text: as it was asked for.
         resolved: the plugin.
         config: all its parameters.
-        facts: what it claims with them.
     """
 
     text: str
     resolved: Resolved
     config: Config
-    facts: Facts
 
     @property
     def plugin(self) -> MixerPlugin:
         """The descriptor."""
         assert isinstance(self.resolved.plugin, MixerPlugin)
         return self.resolved.plugin
+
+    @property
+    def facts(self) -> Facts:
+        """What it claims with its parameters."""
+        return self.plugin.facts_of(self.config)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -95,18 +100,14 @@ class SpeedSettings:
 
     def samples(self, length: int) -> int:
         """B at a length."""
-        chosen = self.batch.get(length) if isinstance(self.batch, Mapping) else self.batch
-        return chosen or max(1, self.tokens // length)
+        batch = self.batch
+        if isinstance(batch, Mapping):
+            batch = batch.get(length)
+        return batch or max(1, self.tokens // length)
 
-    def shape(self, length: int) -> list[tuple[int, int, int]]:
-        """Shapes of a layer's inputs, (B, L, D)."""
-        return [(self.samples(length), length, self.dim)]
-
-    def site(self, length: int, *, causal: bool = False) -> Site:
-        """Where a mixer stands."""
-        return Site(
-            dim=self.dim, num_heads=self.heads, max_len=length, causal=self.causal or causal
-        )
+    def shape(self, length: int) -> tuple[int, int, int]:
+        """Of a layer's input, (B, L, D)."""
+        return self.samples(length), length, self.dim
 
 
 class LeftOut:
@@ -116,19 +117,20 @@ class LeftOut:
         lines: reasons.
     """
 
-    def __init__(self, lines: list[str], strict: bool):
-        self.lines, self._strict, self._large = lines, strict, dict[str, list[int]]()
+    def __init__(self, lines: Sequence[str], strict: bool):
+        self.lines = [*lines]
+        self._strict = strict
+        self._large: dict[str, list[int]] = {}
 
-    def attempt(
-        self, name: str, length: int, make: Callable[[], Any], *, strict: bool = True
-    ) -> Any:
-        """What `make` returns, or None where that cannot be timed.
+    @contextmanager
+    def noting(self, name: str, length: int, *, strict: bool = True) -> Iterator[None]:
+        """End the block where it cannot be timed, and note why.
 
         Raises:
-            SubquadError: of `make`, where it is strict.
+            SubquadError: of the block, where it is strict.
         """
         try:
-            return make()
+            yield
         except SubquadError as error:
             if strict and self._strict:
                 raise
@@ -137,19 +139,19 @@ class LeftOut:
             if not is_out_of_memory(error):
                 raise
             self._large.setdefault(name, []).append(length)
-        return None
 
     def too_large(self, speeds: Sequence[Measured]) -> list[str]:
         """Whose memory ran out where, and the largest length that fits."""
         lines = []
         for name, lengths in self._large.items():
-            fits = [
-                speed["length"] for speed in speeds if speed["mixer"].partition(" (")[0] == name
-            ]
-            fitting = f"the largest that fits is {max(fits)}" if fits else "none of these fits"
-            lines.append(
-                f"{name}: out of memory at length {', '.join(map(str, lengths))}; {fitting}"
-            )
+            fitting = "none of these fits"
+            largest = 0
+            for speed in speeds:
+                if speed["mixer"].partition(" (")[0] == name:
+                    largest = max(largest, speed["length"])
+                    fitting = f"the largest that fits is {largest}"
+            told = ", ".join(map(str, lengths))
+            lines.append(f"{name}: out of memory at length {told}; {fitting}")
         return lines
 
 
@@ -160,16 +162,16 @@ def choose_mixer(text: str) -> MixerChoice:
         PluginError: there is no such mixer.
         ConfigError: a parameter is wrong, or given twice.
     """
-    match = _CHOICE.fullmatch(text.strip())
+    text = text.strip()
+    match = _CHOICE.fullmatch(text)
     if match is None:
         raise ConfigError("a row needs a mixer: write NAME or NAME:key=value,key=value")
     resolved = resolve_given("mixer", match["name"])
-    assert isinstance(resolved.plugin, MixerPlugin)
     try:
         config = parameters(resolved, _params(match["params"]))
     except ConfigError as error:
-        raise ConfigError(f"row {text.strip()!r}: {error}") from None
-    return MixerChoice(text.strip(), resolved, config, resolved.plugin.facts_of(config))
+        raise ConfigError(f"row {text!r}: {error}") from None
+    return MixerChoice(text, resolved, config)
 
 
 def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], list[str]]:
@@ -182,10 +184,12 @@ def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], list[str]]:
     if texts:
         return [choose_mixer(text) for text in dict.fromkeys(texts)], []
     installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
-    names = [found.name for found in installed]
-    chosen, skipped = [], []
+    names = Counter(found.name for found in installed)
+    chosen = []
+    skipped = []
     for found in installed:
-        text = found.name if names.count(found.name) == 1 else f"{found.distribution}:{found.name}"
+        is_alone = names[found.name] == 1
+        text = found.name if is_alone else found.full_name
         try:
             chosen.append(choose_mixer(text))
         except (PluginError, ConfigError) as error:
@@ -208,8 +212,10 @@ def torch_device(name: str) -> torch.device:
 
 def _params(text: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for item in _NEXT.split(text) if text else ():
-        key, _, value = item.strip().partition("=")
+    if not text:
+        return found
+    for setting in _NEXT.split(text):
+        key, _, value = setting.strip().partition("=")
         if key in found:
             raise ConfigError(f"{key} is given twice")
         found[key] = parse_value(value, key)

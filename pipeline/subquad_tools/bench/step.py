@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -14,9 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
 
-from subquad.cost import Cost
 from subquad.data import Dataset
 from subquad.engine.feed import Micro, training_batches
 from subquad.engine.group import Group
@@ -40,8 +38,9 @@ little besides.
 
 def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
     """The training data, endlessly, as a run has it that starts anew."""
-    plan = replace(parts.plan, settings=replace(parts.plan.settings, steps=_ENDLESS))
-    yield from training_batches(replace(parts, plan=plan), 0, workers)
+    settings = replace(parts.plan.settings, steps=_ENDLESS)
+    endless = replace(parts, plan=replace(parts.plan, settings=settings))
+    yield from training_batches(endless, 0, workers)
 
 
 class Steps:
@@ -53,10 +52,13 @@ class Steps:
     """
 
     def __init__(self, parts: Parts, mark: Callable[[str], None] = lambda phase: None):
-        self.parts = replace(parts, model=_Marked(parts.model, mark))
+        self.parts = parts
+        parts.model.register_forward_pre_hook(lambda *_: mark("forward"))
+        parts.model.register_forward_hook(lambda *_: mark("backward"))
         parts.optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
         parts.optimizer.register_step_post_hook(lambda *_: mark(""))
-        self._mark, self._feed = mark, feed(parts, 0)
+        self._mark = mark
+        self._feed = feed(parts, 0)
         self.advance()
 
     def advance(self) -> None:
@@ -70,20 +72,6 @@ class Steps:
         self._mark("")
         train_step(self.parts, self.micros, self.samples, Rates(0.0))
         self._mark("")
-
-
-class _Marked(nn.Module):
-    """A model that says when its forward pass begins and ends."""
-
-    def __init__(self, model: nn.Module, mark: Callable[[str], None]):
-        super().__init__()
-        self.model, self._mark = model, mark
-
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
-        self._mark("forward")
-        output = self.model(batch)
-        self._mark("backward")
-        return output
 
 
 def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> Measured:
@@ -102,14 +90,13 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
         DataError: the data set cannot be read or generated.
         ConfigError, PluginError: a model cannot be built.
     """
-    group, datasets = Group(device=torch_device(device)), dict[str, Dataset]()
+    group = Group(device=torch_device(device))
+    datasets: dict[str, Dataset] = {}
     with one_thread() if device == "cpu" else nullcontext():
         rows = [_Row(run, group, datasets) for run in _different(runs)]
-        taken = in_turn([row.block for row in rows], rounds + 1)[1:]
-    first = {row.run.dataset_label: number for number, row in reversed([*enumerate(rows)])}
-    steps = [
-        row.found(taken, number, first[row.run.dataset_label]) for number, row in enumerate(rows)
-    ]
+        in_turn([row.block for row in rows], rounds + 1)
+    firsts: dict[str, _Row] = {}
+    steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
     return {"steps": steps, "rounds": rounds, "device": device}
 
 
@@ -120,7 +107,7 @@ def _different(runs: Iterable[Run]) -> list[Run]:
         settings = run.experiment.model_dump(mode="json")
         settings["train"].pop("seed")
         found.setdefault(json.dumps(settings, sort_keys=True), run)
-    return [*found.values()]
+    return list(found.values())
 
 
 class _Row:
@@ -128,9 +115,13 @@ class _Row:
 
     def __init__(self, run: Run, group: Group, datasets: dict[str, Dataset]):
         """Build it, on a data set that is open where another run has the same; count, warm up."""
-        self.run, self._marks = run, list[tuple[str, Any]]()
+        self.run = run
+        self._marks: list[tuple[str, Any]] = []
+        self._blocks: list[dict[str, float]] = []
         key = f"{run.dataset.found} {run.dataset_config!r}"
-        dataset = datasets[key] = datasets.get(key) or build_dataset(run)
+        if key not in datasets:
+            datasets[key] = build_dataset(run)
+        dataset = datasets[key]
         self._cost = training_cost(run, dataset.describe())
         self._device = group.device
         self._steps = Steps(build_parts(run, group, dataset), self._mark)
@@ -139,33 +130,32 @@ class _Row:
         self._steps.parts.optimizer.zero_grad(set_to_none=True)
         self._memory = added_memory(self._steps.make, group.device)
 
-    def block(self) -> dict[str, float]:
-        """Seconds of a step on the next batch, by phase and of the `whole`; `samples` and
+    def block(self) -> None:
+        """Note seconds of a step on the next batch, by phase and of the `whole`; `samples` and
         `tokens` in it.
         """
         self._steps.advance()
         self._marks.clear()
-        start, count = time.perf_counter(), 0
+        start = time.perf_counter()
+        count = 0
         while not count or time.perf_counter() - start < _BLOCK_SECONDS:
             self._steps.make()
             count += 1
-        sums = dict.fromkeys(_PHASES, 0.0)
+        found = dict.fromkeys(_PHASES, 0.0)
         for (phase, begin), (_, end) in pairwise(self._marks):
             if phase:
-                sums[phase] += _between(begin, end)
-        found = {phase: seconds / count for phase, seconds in sums.items()}
-        whole = _between(self._marks[0][1], self._marks[-1][1]) / count
-        return {
-            **found,
-            "whole": whole,
-            "samples": self._steps.samples,
-            "tokens": _tokens(self._steps),
-        }
+                found[phase] += _between(begin, end) / count
+        (_, first), *_, (_, last) = self._marks
+        found["whole"] = _between(first, last) / count
+        found["samples"] = self._steps.samples
+        found["tokens"] = _tokens(self._steps)
+        self._blocks.append(found)
 
-    def found(
-        self, rounds: Sequence[Sequence[Mapping[str, float]]], own: int, first: int
-    ) -> Measured:
-        """Medians over rounds.
+    def found(self, first: _Row) -> Measured:
+        """Medians over rounds, but for the first one, in which caches fill.
+
+        Args:
+            first: the first run on the same data.
 
         Returns:
             `run`, `dataset`, `mixer`; milliseconds of a step (`whole_ms`) and of its phases;
@@ -174,26 +164,24 @@ class _Row:
             step adds to memory at its peak, in MiB; `parameters`; `gflop`: of a step, counted, in
             1e9, None where not known.
         """
-        mine = [row[own] for row in rounds]
-        per_second = {
-            what: median(times[what] / times["whole"] for times in mine)
-            for what in ("samples", "tokens")
-        }
-        cost: Cost = self._cost
+        blocks = self._blocks[1:]
+        milliseconds = {}
+        for phase in (*_PHASES, "whole"):
+            milliseconds[f"{phase}_ms"] = 1e3 * median(times[phase] for times in blocks)
+        pairs = zip(blocks, first._blocks[1:], strict=True)
+        flops = self._cost.flops_per_step
         return {
             "run": self.run.label,
             "dataset": self.run.dataset_label,
             "mixer": self.run.mixer.found.name,
-            **{
-                f"{phase}_ms": 1e3 * median(times[phase] for times in mine)
-                for phase in (*_PHASES, "whole")
-            },
-            "ratio": median(row[own]["whole"] / row[first]["whole"] for row in rounds),
-            "samples_per_second": per_second["samples"],
-            "tokens_per_second": per_second["tokens"] or None,
+            **milliseconds,
+            "ratio": median(own["whole"] / other["whole"] for own, other in pairs),
+            "samples_per_second": median(times["samples"] / times["whole"] for times in blocks),
+            "tokens_per_second": median(times["tokens"] / times["whole"] for times in blocks)
+            or None,
             "peak_mib": self._memory / 2**20,
-            "parameters": cost.parameters,
-            "gflop": None if cost.flops_per_step is None else cost.flops_per_step / 1e9,
+            "parameters": self._cost.parameters,
+            "gflop": None if flops is None else flops / 1e9,
         }
 
     def _mark(self, phase: str) -> None:
@@ -218,11 +206,8 @@ def _tokens(steps: Steps) -> int:
     axes = {name: array.axes for name, array in steps.parts.task.spec.arrays.items()}
     total = 0
     for batch, *_ in steps.micros:
-        masks = [
-            array
-            for name, array in batch.items()
-            if axes.get(name) == ("length",) and array.dtype == torch.bool
-        ]
-        if masks:
-            total += int(masks[0].sum())
+        for name, array in batch.items():
+            if axes.get(name) == ("length",) and array.dtype == torch.bool:
+                total += int(array.sum())
+                break
     return total
