@@ -30,7 +30,8 @@ def shade(index: int, count: int) -> Any:
     """The colour of one of some lines that are in order, from dark to light."""
     from matplotlib import colormaps
 
-    return colormaps["viridis"](0.9 * index / max(1, count - 1))
+    last = max(1, count - 1)
+    return colormaps["viridis"](0.9 * index / last)
 
 
 def as_label(text: str) -> str:

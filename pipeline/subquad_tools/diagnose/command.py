@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain, groupby, repeat
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,15 +61,21 @@ def diagnose_command(
 
     found: dict[str, Passport] = {}
     for target in targets:
-        found |= {name: _measured(trained, samples, tokens) for name, trained in _models(target)}
-    single = enter(Path(targets[0])) if len(targets) == 1 and Path(targets[0]).is_dir() else None
-    where = out or single or Path()
+        for name, trained in _models(target):
+            found[name] = _measured(trained, samples, tokens)
+    where = out or Path()
+    is_run = False
+    if len(targets) == 1 and Path(targets[0]).is_dir():
+        run = enter(Path(targets[0]))
+        where = out or run
+        is_run = where == run
     written = [where / DIAGNOSIS, *draw_passports(found, where / Path(DIAGNOSIS).stem)]
-    write_json(where / DIAGNOSIS, {name: asdict(measured) for name, measured in found.items()})
-    if where == single and (where / TRACKING).exists():
+    values = {name: asdict(measured) for name, measured in found.items()}
+    write_json(where / DIAGNOSIS, values)
+    if is_run and (where / TRACKING).exists():
         sync(where)
     if as_json:
-        return print_json({name: asdict(measured) for name, measured in found.items()})
+        return print_json(values)
     print_passports(found)
     for path in written:
         print_line(path)
@@ -88,14 +94,15 @@ def print_passports(found: dict[str, Passport]) -> None:
     rows = []
     for name, measured in found.items():
         rows.append((name, "none", "", "", "", f"{measured.similarity[0]:.3f}"))
-        layers = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
-        for (_, operators), alike in zip(
-            layers, chain(measured.similarity[1:], repeat(math.nan)), strict=False
-        ):
+        alike = measured.similarity[1:]
+        blocks = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
+        for number, (_, operators) in enumerate(blocks):
+            after = alike[number] if number < len(alike) else math.nan
             for operator in operators:
-                gains = (f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}")
+                first = f"{operator.response[0]:.3g}"
+                last = f"{operator.response[-1]:.3g}"
                 rank = f"{100 * operator.effective_rank:.1f}"
-                rows.append((name, operator.layer, *gains, rank, f"{alike:.3f}"))
+                rows.append((name, operator.layer, first, last, rank, f"{after:.3f}"))
     print_table(columns, rows)
 
 
@@ -125,7 +132,9 @@ def _measured(trained: Trained, samples: int, tokens: int) -> Passport:
 
     from subquad_tools.diagnose.measure import passport
 
-    protocol, seed = trained.parts.run.experiment.protocol, trained.parts.train.seed
-    split = trained.dataset.split("train" if protocol == "honest" else "trainval")
-    batch = split.fetch(np.arange(min(samples, len(split))), epoch=0, seed=seed)
-    return passport(trained.parts.bare_model, trained.parts.on_device(batch), tokens=tokens)
+    parts = trained.parts
+    is_honest = parts.run.experiment.protocol == "honest"
+    split = trained.dataset.split("train" if is_honest else "trainval")
+    first = np.arange(min(samples, len(split)))
+    batch = split.fetch(first, epoch=0, seed=parts.train.seed)
+    return passport(parts.bare_model, parts.on_device(batch), tokens=tokens)

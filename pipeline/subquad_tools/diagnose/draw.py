@@ -4,10 +4,11 @@ depth.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from subquad_tools.diagnose.measure import Operator, Passport
 from subquad_tools.figures import as_label, new_figure, save_figure, shade
@@ -38,17 +39,17 @@ def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
 
 
 def _response(axes: Any, operator: Operator, colour: Any) -> None:
-    steps = len(operator.response) - 1
-    frequencies = [index / steps for index in range(steps + 1)]
-    gains = [20 * math.log10(max(gain, _FLOOR)) for gain in operator.response]
-    axes.plot(frequencies, gains, color=colour, label=operator.layer)
+    gains = np.maximum(operator.response, _FLOOR)
+    frequencies = np.linspace(0, 1, len(gains))
+    axes.plot(frequencies, 20 * np.log10(gains), color=colour, label=operator.layer)
 
 
 def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
-    largest = operator.singular_values[0] or 1.0
-    values = [max(value / largest, _FLOOR) for value in operator.singular_values]
-    places = [index / len(values) for index in range(len(values))]
-    axes.semilogy(places, values, color=colour, label=operator.layer)
+    values = np.array(operator.singular_values)
+    largest = values[0] or 1.0
+    places = np.arange(len(values)) / len(values)
+    shares = np.maximum(values / largest, _FLOOR)
+    axes.semilogy(places, shares, color=colour, label=operator.layer)
 
 
 def _panels(
@@ -61,18 +62,23 @@ def _panels(
     """One panel for each model, one line for each mixer, from the first layer (dark) to the
     last.
     """
+    width, height = _PANEL
     columns = min(_COLUMNS, len(passports))
     rows = -(-len(passports) // columns)
-    figure = new_figure(columns * _PANEL[0], rows * _PANEL[1])
-    panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for panel, (name, passport) in zip(panels, passports.items(), strict=False):
-        for index, operator in enumerate(passport.operators):
-            line(panel, operator, shade(index, len(passport.operators)))
+    figure = new_figure(columns * width, rows * height)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = iter(grid.flat)
+    for name, passport in passports.items():
+        panel = next(panels)
+        operators = passport.operators
+        for index, operator in enumerate(operators):
+            colour = shade(index, len(operators))
+            line(panel, operator, colour)
         panel.set_title(as_label(name), fontsize=9)
         panel.grid(alpha=0.3)
-        if len(passport.operators) <= 8:
+        if len(operators) <= 8:
             panel.legend(fontsize=6)
-    for panel in panels[len(passports) :]:
+    for panel in panels:
         panel.set_visible(False)
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
@@ -85,11 +91,9 @@ def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
     figure = new_figure(7.2, 4.2)
     axes = figure.add_subplot()
     for name, passport in passports.items():
-        layers = range(len(passport.similarity))
-        axes.plot(layers, passport.similarity, marker="o", markersize=3, label=as_label(name))
+        axes.plot(passport.similarity, marker="o", markersize=3, label=as_label(name))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("layer (0: embedded tokens)")
-    axes.set_ylabel("mean cosine between tokens of a sample")
+    axes.set(xlabel="layer (0: embedded tokens)", ylabel="mean cosine between tokens of a sample")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
     return save_figure(figure, path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -91,14 +92,15 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
             model(batch)
         if not mixers:
             raise PluginError(f"{type(model).__name__} has no token mixer to measure")
-        operators = [
-            _operator(call, real_positions(batch, call.given[0], call.named), tokens, probes)
-            for call in mixers
-        ]
-        states = [_states(blocks[0].given), *(_states(call.out) for call in blocks)]
-        similarity = [
-            _similarity(state, real_positions(batch, state, blocks[0].named)) for state in states
-        ]
+        operators = []
+        for call in mixers:
+            real = real_positions(batch, call.given[0], call.named)
+            operators.append(_operator(call, real, tokens, probes))
+        similarity = []
+        for tree in (blocks[0].given, *(call.out for call in blocks)):
+            states = _states(tree)
+            real = real_positions(batch, states, blocks[0].named)
+            similarity.append(_similarity(states, real))
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
         model.train(was_training)
@@ -136,7 +138,8 @@ def _states(tree: Any) -> Tensor:
     """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
     three axes.
     """
-    return next(leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() == 3)
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return next(tensor for tensor in tensors if tensor.dim() == 3)
 
 
 def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
@@ -144,14 +147,15 @@ def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tenso
 
     What the module was told, else what the batch says, where that is of the same sequence.
     """
+    samples, length, _ = states.shape
     keep = named.get("keep")
     if keep is None:
         keep = batch.get("keep")
     if keep is not None:
-        prefix = states.shape[1] - keep.shape[1]
+        prefix = length - keep.shape[1]
         if prefix in (0, 1):
             return nn.functional.pad(keep, (prefix, 0), value=True)
-    return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+    return torch.ones(samples, length, dtype=torch.bool, device=states.device)
 
 
 def _similarity(states: Tensor, real: Tensor) -> float:
@@ -161,34 +165,42 @@ def _similarity(states: Tensor, real: Tensor) -> float:
         units = nn.functional.normalize(tokens[kept], dim=-1)
         count = len(units)
         if count > 1:
-            cosines = units.sum(0).square().sum() - units.square().sum()
-            values.append(float(cosines / (count * (count - 1))))
-    return sum(values) / len(values) if values else math.nan
+            to_all = units.sum(0).square().sum()
+            to_itself = units.square().sum()
+            pairs = count * (count - 1)
+            values.append(float((to_all - to_itself) / pairs))
+    if not values:
+        return math.nan
+    return fmean(values)
 
 
 def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Operator:
-    energies, spectra, ranks = [], [], []
+    energies = []
+    spectra = []
+    ranks = []
     for sample, kept in enumerate(real):
-        energy, covariance = _measured(call, sample, kept.nonzero()[:tokens, 0], probes)
-        spectrum = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt().flip(0)
+        places = kept.nonzero()[:tokens, 0]
+        energy, covariance = _measured(call, sample, places, probes)
+        eigenvalues = torch.linalg.eigvalsh(covariance)
+        spectrum = eigenvalues.clamp_min(0).sqrt().flip(0)
         energies.append(energy)
         spectra.append(spectrum)
-        ranks.append(float(_effective_rank(spectrum)) / len(spectrum))
+        ranks.append(_effective_rank(spectrum) / len(spectrum))
     least = min(map(len, spectra))
     common = torch.stack([spectrum[:least] for spectrum in spectra])
+    response = torch.stack(energies).mean(0).sqrt()
     return Operator(
         layer=call.name,
-        response=tuple(torch.stack(energies).mean(0).sqrt().tolist()),
+        response=tuple(response.tolist()),
         singular_values=tuple(common.mean(0).tolist()),
-        effective_rank=sum(ranks) / len(ranks),
+        effective_rank=fmean(ranks),
     )
 
 
-def _effective_rank(singular_values: Tensor) -> Tensor:
-    share = singular_values / singular_values.sum().clamp_min(
-        torch.finfo(singular_values.dtype).tiny
-    )
-    return torch.special.entr(share).sum().exp()
+def _effective_rank(singular_values: Tensor) -> float:
+    tiny = torch.finfo(singular_values.dtype).tiny
+    shares = singular_values / singular_values.sum().clamp_min(tiny)
+    return float(torch.special.entr(shares).sum().exp())
 
 
 def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
@@ -196,17 +208,21 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     one sample, float64.
     """
     x = call.given[0][sample : sample + 1].detach()
-    width, count = x.shape[2], len(places)
+    width = x.shape[2]
+    count = len(places)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
-    directions = torch.linalg.qr(drawn).Q.T.to(x)  # (P, D), orthonormal
+    orthonormal = torch.linalg.qr(drawn).Q
+    directions = orthonormal.T.to(x)  # (P, D)
     waves = _waves(count).to(x.device)
     energy = waves.new_zeros(_FREQUENCIES)
     covariance = waves.new_zeros(count, count)
     for direction in directions:
-        rows = torch.cat([_rows(call, x, sample, some, direction) for some in places.split(_ROWS)])
+        rows = []
+        for some in places.split(_ROWS):
+            rows.append(_rows(call, x, sample, some, direction))
         # (n, n, D): of output token i in this direction, to input token j
-        jacobian = rows[:, places].double()
+        jacobian = torch.cat(rows)[:, places].double()
         answer = torch.einsum("wfj,ijd->wfid", waves, jacobian)
         energy += answer.square().sum((0, 2, 3))
         covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
@@ -217,31 +233,29 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
 
 def _waves(count: int) -> Tensor:
     """(2, F, n) float64: cosines and sines from frequency 0 to pi, together of norm 1."""
-    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)[:, None]
-    angles = omega * torch.arange(count, dtype=torch.float64)
-    return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
+    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
+    places = torch.arange(count, dtype=torch.float64)
+    angles = torch.outer(omega, places)
+    waves = torch.stack([angles.cos(), angles.sin()])
+    return waves / math.sqrt(count)
 
 
 def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
     """(R, L, D): derivatives of some output tokens in one direction to all of the input."""
     many = len(places)
+
+    def repeated(tensor: Tensor) -> Tensor:
+        """Its sample many times."""
+        if not tensor.dim():
+            return tensor
+        own = tensor[sample].detach()
+        return own.expand(many, *own.shape)
+
+    others, named = tree_map_only(Tensor, repeated, (call.given[1:], call.named))
     inputs = x.repeat(many, 1, 1).requires_grad_()
-    named = {name: _repeated(value, sample, many) for name, value in call.named.items()}
-    others = [_repeated(value, sample, many) for value in call.given[1:]]
     with torch.enable_grad():
         out = as_output(call.module(inputs, *others, **named)).out
         ends = torch.zeros_like(out)
         ends[torch.arange(many, device=x.device), places] = direction
         (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
     return grad
-
-
-def _repeated(tree: Any, sample: int, many: int) -> Any:
-    """One sample of each tensor of a tree, many times."""
-
-    def repeat(tensor: Tensor) -> Tensor:
-        if not tensor.dim():
-            return tensor
-        return tensor[sample : sample + 1].detach().expand(many, *tensor.shape[1:])
-
-    return tree_map_only(Tensor, repeat, tree)

@@ -112,6 +112,15 @@ def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Parameters of the mixer by name, and settings of the model's experiment, which have a dot."""
     from subquad.experiment.sources import parse_overrides
 
-    own = [setting for setting in settings if "." in setting.partition("=")[0]]
-    of_mixer = parse_overrides([text for text in settings if text not in own], Path.cwd())
-    return {str(override.path[0]): override.value for override in of_mixer}, own
+    own: list[str] = []
+    of_mixer: list[str] = []
+    for setting in settings:
+        key = setting.partition("=")[0]
+        if "." in key:
+            own.append(setting)
+        else:
+            of_mixer.append(setting)
+    parameters = {}
+    for override in parse_overrides(of_mixer, Path.cwd()):
+        parameters[str(override.path[0])] = override.value
+    return parameters, own

@@ -39,15 +39,19 @@ def original_of(
         ConfigError: a run is given what it has itself, or an experiment has no weights.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    own = {"init.from": weights, "dataset.params.path": data}
     if Path(model).is_dir():
         options = {"--weights": weights, "--data": data}
-        given = [*(option for option, value in options.items() if value), *settings]
+        given = [option for option, value in options.items() if value]
+        given += settings
         if given:
             raise ConfigError(f"{given[0]}: {model} is a run, which has its own; leave it out")
         return Trained.of(Path(model), "best", device)
-    overrides = [f"{key}={value}" for key, value in own.items() if value]
-    run = load_study(model, [*settings, *overrides]).runs[0]
+    overrides = [*settings]
+    if weights:
+        overrides.append(f"init.from={weights}")
+    if data:
+        overrides.append(f"dataset.params.path={data}")
+    run = load_study(model, overrides).runs[0]
     if run.experiment.init is None:
         raise ConfigError(f"{model}: says no weights to start from (init.from); give --weights")
     return Trained.before(run, device)
@@ -64,9 +68,12 @@ def swaps_on(
             and `new_weights` does not allow it.
     """
     swaps = list(swaps_of(original.parts.run, mixer, parameters))
-    for swap in () if new_weights else swaps:
+    if new_weights:
+        return swaps
+    for swap in swaps:
         _, imported = original.swapped(swap.run)
-        if gaps := weight_gaps(imported.missing, imported.unused):
+        gaps = weight_gaps(imported.missing, imported.unused)
+        if gaps:
             name = swap.run.experiment.mixer.name
             with_them = in_words(swap.given) or "its other defaults"
             raise ConfigError(f"{name} with {with_them}: {gaps}; --new-weights goes on")
@@ -114,9 +121,12 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
     """The split to evaluate on, and what a reader of a score on it has to know."""
     run = original.parts.run
     if part == "test":
-        ledgers = [out / OPENINGS, *([runs_root(run.folder) / OPENINGS] if run.place else [])]
+        ledgers = [out / OPENINGS]
+        if run.place:
+            ledgers.append(runs_root(run.folder) / OPENINGS)
         make_folder(out, exist_ok=True)
-        seal = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers)
+        opened_for = replace(run, place=out.resolve())
+        seal = Seal(original.dataset, opened_for, 1, ledgers)
         split, notes = seal.open("subquad swap")
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
@@ -130,9 +140,10 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
 
 def _spaced(split: Split, count: int) -> Split:
     """Some samples of a split, evenly spaced over it."""
-    if count >= len(split):
+    size = len(split)
+    if count >= size:
         return split
-    return Subset(split, np.arange(count) * len(split) // count)
+    return Subset(split, np.arange(count) * size // count)
 
 
 def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) -> dict[str, Any]:
@@ -161,5 +172,7 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
 def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
     train = trained.parts.train
     size = train.eval_batch_size or train.batch_size
-    for indices in np.split(np.arange(len(split)), range(size, len(split), size)):
-        yield split.finish(trained.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))
+    places = np.arange(len(split))
+    for indices in np.split(places, places[size::size]):
+        samples = split.fetch(indices, epoch=0, seed=train.seed)
+        yield split.finish(trained.parts.on_device(samples))

@@ -13,8 +13,8 @@ from subquad_tools.swap.text import in_words
 _NAMED = 30
 """Lines of a picture that has a legend; more would fill it."""
 
-_Line = tuple[str, Sequence[float], Sequence[float]]
-"""Name, x and y."""
+_Line = tuple[str, Any, Any]
+"""Name, and the numbers of x and y."""
 
 
 def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
@@ -25,7 +25,8 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
         found: what swap.json holds.
         out: folder that is there.
     """
-    swaps, name = found["swaps"], found["metric"]
+    swaps = found["swaps"]
+    name = found["metric"]
     lines: list[_Line] = []
     for swap in swaps:
         errors = [error["relative"] for error in swap["errors"]]
@@ -35,24 +36,27 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
     if number is None:
         return written
     metric = metric_of(read_metrics(found["metrics"]), name)
-    curves: dict[str, tuple[list[float], list[float]]] = {}
+    curves: dict[str, _Line] = {}
     for swap in swaps:
         others = dict(swap["params"])
-        if number in others:
-            value = others.pop(number)
-            numbers, scores = curves.setdefault(_name(others), ([], []))
-            numbers.append(value)
-            scores.append(metric.scaled(swap["metrics"][name]))
+        if number not in others:
+            continue
+        value = others.pop(number)
+        label = _name(others)
+        _, numbers, scores = curves.setdefault(label, (label, [], []))
+        numbers.append(value)
+        scores.append(metric.scaled(swap["metrics"][name]))
     level = metric.scaled(found["original"][name])
-    lines = [(label, *points) for label, points in curves.items()]
-    return [*written, _draw(lines, out / "scores.png", number, metric.with_unit, level)]
+    path = out / "scores.png"
+    return [*written, _draw(list(curves.values()), path, number, metric.with_unit, level)]
 
 
 def _varied_number(params: Sequence[Mapping[str, Any]]) -> str | None:
     """The first parameter that is a number and has several values."""
     for key, value in params[0].items():
         values = {other.get(key) for other in params}
-        if len(values) > 1 and type(value) in (int, float):
+        is_number = type(value) in (int, float)
+        if is_number and len(values) > 1:
             return key
     return None
 
@@ -69,15 +73,15 @@ def _draw(
 
     figure = new_figure(8.4, 4.2)
     axes = figure.add_subplot()
+    is_whole = True
     for index, (name, x, y) in enumerate(lines):
         colour = shade(index, len(lines))
         axes.plot(x, y, marker="o", markersize=3, color=colour, label=as_label(name))
-    whole = all(float(value).is_integer() for _, x, _ in lines for value in x)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=whole))
+        is_whole = is_whole and all(float(value).is_integer() for value in x)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=is_whole))
     if level is not None:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label="original")
-    axes.set_xlabel(as_label(xlabel))
-    axes.set_ylabel(as_label(ylabel))
+    axes.set(xlabel=as_label(xlabel), ylabel=as_label(ylabel))
     axes.grid(alpha=0.3)
     if len(lines) <= _NAMED:
         figure.legend(fontsize=6, loc="outside right upper")

@@ -62,14 +62,19 @@ def output_errors(
         for old, new in zip(before, after, strict=True):
             real = real_positions(batch, old.given[0], old.named)
             found.append(_sums(as_output(old.out).out, as_output(new.out).out, real))
-        sums = torch.stack(found) if sums is None else sums + torch.stack(found)
+        of_batch = torch.stack(found)
+        sums = of_batch if sums is None else sums + of_batch
     assert sums is not None, "no batch"
-    return [
-        OutputError(
-            layer=name, absolute=gap / count, relative=gap / size, first_token=first / first_size
+    errors = []
+    for name, (gap, size, count, first, first_size) in zip(names, sums.tolist(), strict=True):
+        error = OutputError(
+            layer=name,
+            absolute=gap / count,
+            relative=gap / size,
+            first_token=first / first_size,
         )
-        for name, (gap, size, count, first, first_size) in zip(names, sums.tolist(), strict=True)
-    ]
+        errors.append(error)
+    return errors
 
 
 def _sums(before: Tensor, after: Tensor, real: Tensor) -> Tensor:
@@ -78,7 +83,12 @@ def _sums(before: Tensor, after: Tensor, real: Tensor) -> Tensor:
     """
     gap = (after - before).abs().double()
     size = before.abs().double()
-    values = real.sum() * before.shape[-1]
-    of_real = [gap[real].sum(), size[real].sum(), values]
-    of_first = [gap[:, 0].sum(), size[:, 0].sum()]
-    return torch.stack([*of_real, *of_first])
+    return torch.stack(
+        [
+            gap[real].sum(),
+            size[real].sum(),
+            real.sum() * before.shape[-1],
+            gap[:, 0].sum(),
+            size[:, 0].sum(),
+        ]
+    )

@@ -53,15 +53,18 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
         ConfigError: a parameter is unknown, cannot be so, or never has an effect.
         PluginError: no such mixer.
     """
-    plugin = resolve("mixer", mixer)
+    target = resolve("mixer", mixer).plugin.config
+    before = original.mixer_config
     plain = original.experiment.model_dump(mode="json")
-    for params in combinations(plugin.plugin.config, given, original.mixer_config):
-        kept, lost = carried(original.mixer_config, plugin.plugin.config, params)
-        run = checked_run(parse({**plain, "mixer": {"name": mixer, "params": {**kept, **params}}}))
-        non_default = {
-            key: value for key, value in kept.items() if not run.mixer_config.is_default(key)
-        }
-        yield Swap(run, params, non_default, lost, _staying(original))
+    for params in combinations(target, given, before):
+        kept, lost = carried(before, target, params)
+        swapped = {"name": mixer, "params": {**kept, **params}}
+        run = checked_run(parse({**plain, "mixer": swapped}))
+        told = {}
+        for key, value in kept.items():
+            if not run.mixer_config.is_default(key):
+                told[key] = value
+        yield Swap(run, params, told, lost, _staying(original))
 
 
 def carried(
@@ -77,32 +80,32 @@ def carried(
         target: the schema of the new mixer's.
         given: parameters of the new mixer; they are not taken from the original.
     """
-    had = original.model_dump(mode="json")
-    known = target.model_fields
-    lost = {
-        key: "there is no such setting"
-        for key in had
-        if key not in known and not original.is_default(key)
-    }
-    waiting = {key: value for key, value in had.items() if key in known and key not in given}
+    waiting: Values = {}
+    lost: dict[str, str] = {}
+    for key, value in original.model_dump(mode="json").items():
+        if key in target.model_fields:
+            waiting[key] = value
+        elif not original.is_default(key):
+            lost[key] = "there is no such setting"
+    for key in given:
+        waiting.pop(key, None)
     if not _faults(target, {**given, **waiting}):
         return waiting, lost
     kept: Values = {}
-    reasons: dict[str, str] = {}
-    while waiting:
-        reasons = {
-            key: _faults(target, {**given, **kept, key: value}) for key, value in waiting.items()
-        }
-        key = next((key for key in waiting if not reasons[key]), None)
-        if key is None:
-            break
-        kept[key] = waiting.pop(key)
-    return kept, lost | {key: reasons[key] for key in waiting}
+    while True:
+        reasons = {}
+        for key, value in waiting.items():
+            reasons[key] = _faults(target, {**given, **kept, key: value})
+        fitting = [key for key, reason in reasons.items() if not reason]
+        if not fitting:
+            return kept, lost | reasons
+        first = fitting[0]
+        kept[first] = waiting.pop(first)
 
 
 def _faults(target: type[Config], params: Values) -> str:
     """What is wrong with parameters; "" where nothing is."""
-    _, faults = validated(target, params, (), dict)
+    faults = validated(target, params, (), dict)[1]
     return faults[0].message if faults else ""
 
 
@@ -119,28 +122,32 @@ def combinations(
     Raises:
         ConfigError: a key never has an effect.
     """
-    defaults = {
-        name: default_of(spec)
-        for name, spec in config.model_fields.items()
-        if not spec.is_required()
-    }
+    defaults = {}
+    for name, spec in config.model_fields.items():
+        if not spec.is_required():
+            defaults[name] = default_of(spec)
     lists = [value if isinstance(value, list) else [value] for value in given.values()]
     found: list[Values] = []
     idle: dict[str, str] = {}
     for values in product(*lists):
         params = dict(zip(given, values, strict=True))
-        before = carried(original, config, params)[0] if original else {}
-        at = {**defaults, **before, **params}
-        unmet = {
-            key: unmet_conditions(config, key, at) for key in params if key in config.model_fields
-        }
-        kept = {key: value for key, value in params.items() if not unmet.get(key)}
-        idle |= {key: " or ".join(map(str, needed)) for key, needed in unmet.items() if needed}
+        had = carried(original, config, params)[0] if original else {}
+        at = {**defaults, **had, **params}
+        kept = {}
+        for key, value in params.items():
+            is_known = key in config.model_fields
+            unmet = unmet_conditions(config, key, at) if is_known else ()
+            if unmet:
+                idle[key] = " or ".join(map(str, unmet))
+            else:
+                kept[key] = value
         if kept not in found:
             found.append(kept)
-    for key in given:
-        if key in idle and not any(key in params for params in found):
-            raise ConfigError(f"{key}: has no effect here: leave it out, or use {idle[key]}")
+    for params in found:
+        for key in params:
+            idle.pop(key, None)
+    for key, needed in idle.items():
+        raise ConfigError(f"{key}: has no effect here: leave it out, or use {needed}")
     return found
 
 
@@ -150,7 +157,9 @@ def _staying(original: Run) -> tuple[str, ...]:
     for number, entry in enumerate(original.experiment.mixers):
         where = "every layer"
         if entry.layers is not None:
-            where = f"layers {', '.join(map(str, entry.layers))}"
-        role = f", role {entry.role}" if entry.role else ""
-        lines.append(f"mixers[{number}], {entry.name} in {where}{role}")
+            layers = ", ".join(map(str, entry.layers))
+            where = f"layers {layers}"
+        if entry.role:
+            where += f", role {entry.role}"
+        lines.append(f"mixers[{number}], {entry.name} in {where}")
     return tuple(lines)

@@ -22,7 +22,8 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     """What was kept of the original, a row for it and one for each swap; then the layers of the
     best one.
     """
-    swaps, name = found["swaps"], found["metric"]
+    swaps = found["swaps"]
+    name = found["metric"]
     metric = metric_of(read_metrics(found["metrics"]), name)
     print_line(f"{found['samples']:,} samples: {found['protocol']}; no training after the swap")
     keys: dict[str, None] = {}
@@ -35,25 +36,29 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     for words in found["staying"]:
         print_line(f"not swapped: {words}")
     score = metric.number(found["original"][name])
-    rows = [("original", *[""] * len(keys), score, *[""] * len(_ERRORS))]
+    rows = [["original", *[""] * len(keys), score, *[""] * len(_ERRORS)]]
     for swap in swaps:
-        params = [swap["params"].get(key, "") for key in keys]
-        score = metric.number(swap["metrics"][name])
-        errors = {}
-        for measure in _ERRORS:
-            errors[measure] = fmean(error[measure] for error in swap["errors"])
-        rows.append((found["mixer"], *params, score, *_error_cells(errors)))
-    print_table(("mixer", *keys, metric.with_unit, *_ERRORS.values()), rows)
+        row = [found["mixer"]]
+        row += [swap["params"].get(key, "") for key in keys]
+        row.append(metric.number(swap["metrics"][name]))
+        row += _error_cells(swap["errors"])
+        rows.append(row)
+    print_table(["mixer", *keys, metric.with_unit, *_ERRORS.values()], rows)
     choose = max if metric.mode == "max" else min
     best = choose(swaps, key=lambda swap: swap["metrics"][name])
     print_line()
     print_line(f"layers with {in_words(best['params']) or 'the defaults'}")
-    layers = [(error["layer"], *_error_cells(error)) for error in best["errors"]]
-    print_table(("layer", *_ERRORS.values()), layers)
+    layers = [[error["layer"], *_error_cells([error])] for error in best["errors"]]
+    print_table(["layer", *_ERRORS.values()], layers)
 
 
-def _error_cells(errors: Mapping[str, Any]) -> list[str]:
-    return [f"{errors[measure]:.4f}" for measure in _ERRORS]
+def _error_cells(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The mean of each measure over layers."""
+    cells = []
+    for measure in _ERRORS:
+        mean = fmean(error[measure] for error in errors)
+        cells.append(f"{mean:.4f}")
+    return cells
 
 
 def _differences(swap: Mapping[str, Any]) -> Iterator[str]:
@@ -61,8 +66,10 @@ def _differences(swap: Mapping[str, Any]) -> Iterator[str]:
     if swap["kept"]:
         yield f"kept: {in_words(swap['kept'])}"
     for key, lost in swap["lost"].items():
-        yield f"not kept: {key} {as_written(lost['value'])} ({lost['reason']})"
-    if gaps := weight_gaps(swap["untrained"], swap["left_out"]):
+        value = as_written(lost["value"])
+        yield f"not kept: {key} {value} ({lost['reason']})"
+    gaps = weight_gaps(swap["untrained"], swap["left_out"])
+    if gaps:
         yield gaps
 
 
@@ -81,4 +88,5 @@ def weight_gaps(untrained: Sequence[str], left_out: Sequence[str]) -> str:
 
 def in_words(params: Mapping[str, Any]) -> str:
     """Parameters with their values."""
-    return ", ".join(f"{key} {as_written(value)}" for key, value in params.items())
+    texts = [f"{key} {as_written(value)}" for key, value in params.items()]
+    return ", ".join(texts)
