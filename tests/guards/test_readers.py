@@ -31,7 +31,7 @@ from subquad.drivers.preflight import check_parts
 from subquad.engine.parts import build_dataset
 from subquad.errors import DataError, UserError
 from subquad.experiment import Run, Study, load_study
-from subquad.tracking.folders import mirror
+from subquad.tracking.mirror import mirror
 
 SEED = 20_351_600
 """Of what CI draws."""

@@ -19,7 +19,7 @@ DATABASE, ARTIFACTS = "mlruns.db", "mlartifacts"
 VARIABLE = "MLFLOW_TRACKING_URI"
 _SERVERS = ("http", "https", "databricks")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_ESCAPED = {"%": "%25", "?": "%3F", "#": "%23"}
+_ESCAPED = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
 _HEALTH_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
 _DOWN = (502, 503, 504)
 
@@ -39,38 +39,41 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
     Raises:
         ConfigError: a kind of store that MLflow does not have or no longer opens.
     """
-    if uri is None and (uri := os.environ.get(VARIABLE) or None):
-        key = VARIABLE
     if uri is None:
-        return sqlite_uri(root.resolve() / DATABASE)
-    scheme, known = _scheme(uri), (*_SERVERS, *_DATABASES)
+        uri = os.environ.get(VARIABLE)
+        key = VARIABLE
+        if not uri:
+            return sqlite_uri(root.resolve() / DATABASE)
+    scheme = _scheme(uri)
+    known = (*_SERVERS, *_DATABASES)
     if scheme in ("", "file"):
         raise ConfigError(
             f"{key}: {mask(uri)!r} is a folder, which MLflow 3 no longer writes to; "
             "give sqlite:///FILE or a server's http(s) address"
         )
     if scheme not in known:
-        raise ConfigError(
-            f"{key}: {scheme!r} is no MLflow store; known: "
-            f"{', '.join(known)}{did_you_mean(scheme, known)}"
-        )
+        hint = did_you_mean(scheme, known)
+        raise ConfigError(f"{key}: {scheme!r} is no MLflow store; known: {', '.join(known)}{hint}")
     database = sqlite_path(uri)
-    if database is not None and (":///" not in uri or str(database) in (".", ":memory:")):
+    if database is None:
+        return uri
+    if ":///" not in uri or str(database) in (".", ":memory:"):
         raise ConfigError(f"{key}: {uri!r} names no file; give sqlite:///FILE")
-    query = uri.partition("?")[1:]
-    return sqlite_uri(root.resolve() / database) + "".join(query) if database else uri
+    _, mark, query = uri.partition("?")
+    return sqlite_uri(root.resolve() / database) + mark + query
 
 
 def sqlite_uri(path: Path) -> str:
     """URI of a database file."""
-    return "sqlite:///" + "".join(_ESCAPED.get(character, character) for character in str(path))
+    return "sqlite:///" + str(path).translate(_ESCAPED)
 
 
 def sqlite_path(uri: str) -> Path | None:
     """The database file of a sqlite URI, None for another store."""
     if _scheme(uri) != "sqlite":
         return None
-    return Path(unquote(uri.split(":///", 1)[-1].split("?", 1)[0]))
+    path = uri.split(":///", 1)[-1].partition("?")[0]
+    return Path(unquote(path))
 
 
 def artifact_folder(uri: str, root: Path) -> Path | None:
@@ -80,7 +83,8 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
     if _scheme(uri) in _SERVERS:
         return None
     database = sqlite_path(uri)
-    return (database.parent if database else root.resolve()) / ARTIFACTS
+    above = database.parent if database else root.resolve()
+    return above / ARTIFACTS
 
 
 def check_server(uri: str, seconds: float | None = None) -> None:
@@ -97,7 +101,8 @@ def check_server(uri: str, seconds: float | None = None) -> None:
         return
     parts = urlsplit(uri)
     host = parts.netloc.rpartition("@")[2]  # without user and password: any answer will do
-    health = parts._replace(netloc=host, path=f"{parts.path.rstrip('/')}/health").geturl()
+    path = parts.path.rstrip("/")
+    health = parts._replace(netloc=host, path=f"{path}/health").geturl()
     try:
         urllib.request.urlopen(health, timeout=seconds or _HEALTH_SECONDS).close()
     except urllib.error.HTTPError as error:
@@ -116,4 +121,5 @@ def check_server(uri: str, seconds: float | None = None) -> None:
 def _scheme(uri: str) -> str:
     if uri == "databricks":
         return uri
-    return uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ""
+    kind, colon, _ = uri.partition(":")
+    return kind.partition("+")[0].lower() if colon else ""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hmac
 import os
-from http.cookies import SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
+
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, Response
 
 from subquad.tracking.server import COOKIE, OPEN, SECRET, TOKEN
 from subquad.tracking.values import Values
@@ -21,9 +23,8 @@ def create_app() -> Any:
     """MLflow's application behind the secret, as MLflow asks for it: an ASGI application."""
     from mlflow.server.fastapi_app import app
 
-    async def application(
-        scope: Values, receive: Any, send: Any
-    ) -> None:  # servers ask for a function
+    # servers ask for a function
+    async def application(scope: Values, receive: Any, send: Any) -> None:
         await gated(app, scope, receive, send)
 
     return application
@@ -34,35 +35,27 @@ async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan" or scope.get("path") == OPEN:
         await app(scope, receive, send)
         return
-    headers = {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-    }
-    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    cookies = SimpleCookie(headers.get("cookie", ""))
-    cookie = cookies[COOKIE].value if COOKIE in cookies else ""
+    asked = HTTPConnection(scope)
     # as MLflow's clients send MLFLOW_TRACKING_TOKEN
-    bearer = headers.get("authorization", "").removeprefix("Bearer ")
+    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
+    cookie = asked.cookies.get(COOKIE, "")
     if _is_secret(cookie) or _is_secret(bearer):
         await app(scope, receive, send)
-    elif scope["type"] == "http" and _is_secret(dict(query).get(TOKEN, "")):
-        rest = urlencode([(name, value) for name, value in query if name != TOKEN])
-        place = f"{scope['path']}?{rest}" if rest else scope["path"]
-        cookie = f"{COOKIE}={os.environ[SECRET]}; Path=/; HttpOnly; SameSite=Strict"
-        await _answer(
-            send, 303, {"location": place, "set-cookie": cookie, "referrer-policy": "no-referrer"}
-        )
-    elif scope["type"] == "http":
-        await _answer(send, 403, {}, b"open the address that `subquad ui` printed")
-    else:
+        return
+    if scope["type"] != "http":
         await send({"type": "websocket.close", "code": 1008})
+        return
+    query = asked.query_params
+    response: Response = PlainTextResponse("open the address that `subquad ui` printed", 403)
+    if _is_secret(query.get(TOKEN, "")):
+        rest = urlencode([(name, value) for name, value in query.multi_items() if name != TOKEN])
+        place = f"{scope['path']}?{rest}" if rest else scope["path"]
+        response = Response(
+            status_code=303, headers={"location": place, "referrer-policy": "no-referrer"}
+        )
+        response.set_cookie(COOKIE, os.environ[SECRET], httponly=True, samesite="strict")
+    await response(scope, receive, send)
 
 
 def _is_secret(given: str) -> bool:
     return hmac.compare_digest(given.encode(), os.environ[SECRET].encode())
-
-
-async def _answer(send: Any, status: int, headers: dict[str, str], body: bytes = b"") -> None:
-    lines = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    lines += [(b"content-length", str(len(body)).encode()), (b"content-type", b"text/plain")]
-    await send({"type": "http.response.start", "status": status, "headers": lines})
-    await send({"type": "http.response.body", "body": body})

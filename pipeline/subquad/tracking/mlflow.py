@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from filelock import FileLock
 
@@ -44,7 +44,6 @@ _KEY = "subquad.key"
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
-_Row = TypeVar("_Row")
 _Pairs = Mapping[str, str]
 _NONE: _Pairs = {}
 
@@ -59,8 +58,11 @@ class StoredRun:
     """
 
     def __init__(self, client: MlflowClient, run: Run):
-        self.client, self.id, self.status = client, run.info.run_id, run.info.status
-        self.params, self.tags = dict(run.data.params), dict(run.data.tags)
+        self.client = client
+        self.id = run.info.run_id
+        self.status = run.info.status
+        self.params = dict(run.data.params)
+        self.tags = dict(run.data.tags)
         self._knows_data = bool(run.inputs and run.inputs.dataset_inputs)
 
     def send(
@@ -72,29 +74,42 @@ class StoredRun:
         MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
         finite is a tag.
         """
-        added = {key: value for key, value in params.items() if key not in self.params}
+        finite = []
+        for point in points:
+            if not math.isinf(point.value):
+                finite.append(Metric(*point))
+        self._log("metrics", finite, _METRICS_PER_CALL)
+        added = []
+        for key, value in params.items():
+            if key not in self.params:
+                self.params[key] = value
+                added.append(Param(key, value))
+        self._log("params", added, _PAIRS_PER_CALL)
+        changed = []
         wanted = {**nonfinite_tags(points), **self.tags, **tags}
-        changed = {key: value for key, value in wanted.items() if self.tags.get(key) != value}
-        finite = [Metric(*point) for point in points if not math.isinf(point.value)]
-        for metrics in _batches(finite, _METRICS_PER_CALL):
-            self.client.log_batch(self.id, metrics=metrics)
-        for pairs in _batches([*added.items()], _PAIRS_PER_CALL):
-            self.client.log_batch(self.id, params=[Param(*pair) for pair in pairs])
-        for pairs in _batches([*changed.items()], _PAIRS_PER_CALL):
-            self.client.log_batch(self.id, tags=[RunTag(*pair) for pair in pairs])
-        self.params |= added
-        self.tags |= changed
+        for key, value in wanted.items():
+            if self.tags.get(key) != value:
+                self.tags[key] = value
+                changed.append(RunTag(key, value))
+        self._log("tags", changed, _PAIRS_PER_CALL)
+
+    def _log(self, kind: str, rows: Sequence[Any], most: int) -> None:
+        """Send some in each call."""
+        for start in range(0, len(rows), most):
+            some: dict[str, Any] = {kind: rows[start : start + most]}
+            self.client.log_batch(self.id, **some)
 
     def uses(self, data: Values) -> None:
         """Name the data set that it trains on, once."""
-        if self._knows_data or not data.get("name"):
+        name = data.get("name")
+        if self._knows_data or not name:
             return
         source = json.dumps(data, sort_keys=True, default=str)
         digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-        dataset = Dataset(str(data.get("label") or data["name"]), digest, "subquad", source)
-        self.client.log_inputs(
-            self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])]
-        )
+        label = str(data.get("label") or name)
+        dataset = Dataset(label, digest, "subquad", source)
+        context = InputTag("mlflow.data.context", "training")
+        self.client.log_inputs(self.id, [DatasetInput(dataset, [context])])
         self._knows_data = True
 
     def reopen(self) -> None:
@@ -104,7 +119,8 @@ class StoredRun:
 
     def close(self, status: str, ended: float) -> None:
         """Mark it as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
-        self.client.set_terminated(self.id, status, end_time=int(ended * 1000))
+        end_time = int(ended * 1000)
+        self.client.set_terminated(self.id, status, end_time=end_time)
         self.status = status
 
 
@@ -112,7 +128,8 @@ class Store:
     """One experiment of one MLflow store. Made by `connect`."""
 
     def __init__(self, client: MlflowClient, experiment_id: str):
-        self._client, self.experiment_id = client, experiment_id
+        self._client = client
+        self.experiment_id = experiment_id
 
     def run(self, run_id: str | None, key: str) -> StoredRun | None:
         """A run by its id, else by the key it was made with; None where there is none or its
@@ -120,10 +137,10 @@ class Store:
         """
         if run_id and (found := self._by_id(run_id)):
             return found
-        made = self._client.search_runs(
-            [self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1
-        )
-        return StoredRun(self._client, made[0]) if made else None
+        query = f"tags.`{_KEY}` = '{key}'"
+        for made in self._client.search_runs([self.experiment_id], query, max_results=1):
+            return StoredRun(self._client, made)
+        return None
 
     def _by_id(self, run_id: str) -> StoredRun | None:
         try:
@@ -132,19 +149,21 @@ class Store:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        here = (
-            found.info.lifecycle_stage == "active"
-            and found.info.experiment_id == self.experiment_id
-        )
-        return StoredRun(self._client, found) if here else None
+        is_elsewhere = found.info.experiment_id != self.experiment_id
+        if is_elsewhere or found.info.lifecycle_stage != "active":
+            return None
+        return StoredRun(self._client, found)
 
     def create(self, label: str, key: str, started: float) -> StoredRun:
         """Make a run; `started` is in seconds since 1970."""
-        tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
+        tags = {
+            _KEY: key,
+            "mlflow.source.name": "subquad",
+            "mlflow.source.type": "LOCAL",
+        }
         began = int(started * 1000)
-        return StoredRun(
-            self._client, self._client.create_run(self.experiment_id, began, tags, label)
-        )
+        made = self._client.create_run(self.experiment_id, began, tags, label)
+        return StoredRun(self._client, made)
 
 
 def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
@@ -175,10 +194,6 @@ def open_client(uri: str) -> MlflowClient:
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
-def _batches(rows: list[_Row], size: int) -> Iterator[list[_Row]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no
     half database.
@@ -194,10 +209,9 @@ def _create_database(database: Path) -> None:
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
+        location = artifacts.as_uri() if artifacts else None
         try:
-            client.create_experiment(
-                experiment, artifact_location=artifacts.as_uri() if artifacts else None
-            )
+            client.create_experiment(experiment, artifact_location=location)
         except MlflowException:
             if client.get_experiment_by_name(experiment) is None:  # else another process was faster
                 raise

@@ -26,7 +26,8 @@ from subquad.addresses import mask
 from subquad.disk import hold, opened
 from subquad.runs import read_bytes
 from subquad.tracking.address import artifact_folder, check_server
-from subquad.tracking.folders import Ending, begun, folders_below, mirror, parent_of
+from subquad.tracking.folders import begun, folders_below, parent_of
+from subquad.tracking.mirror import Ending, mirror
 from subquad.tracking.state import Summary, SyncState, Upload, root_above, summarise
 from subquad.tracking.values import clean_params, clean_tags, points_of
 
@@ -52,12 +53,14 @@ def follow(upload: Upload, *, rest: float) -> Summary:
     ended = threading.Event()
     threading.Thread(target=_await_end, args=(ended, rest), daemon=True).start()
     sending = Sending(upload)
+    pause = 0.1
+    final = False
+    error = None
     with redirect_stdout(sys.stderr):  # what libraries print is no answer
-        final = ended.wait(0.1)
-        error = sending.look(final=final)
         while not final:
-            final = ended.wait(_RETRY_SECONDS if error else _POLL_SECONDS)
+            final = ended.wait(pause)
             error = sending.look(final=final)
+            pause = _RETRY_SECONDS if error else _POLL_SECONDS
     signal.setitimer(signal.ITIMER_REAL, 0)
     return summarise(upload, error)
 
@@ -70,7 +73,10 @@ def _await_end(ended: threading.Event, rest: float) -> None:
     """
     signal.setitimer(signal.ITIMER_REAL, rest)
     poll = min(_POLL_SECONDS, rest / 2)
-    while not select.select([0], [], [], poll)[0] or os.read(0, 4096):
+    has_ended = False
+    while not has_ended:
+        readable, _, _ = select.select([0], [], [], poll)
+        has_ended = bool(readable) and not os.read(0, 4096)
         signal.setitimer(signal.ITIMER_REAL, rest)
     ended.set()
     signal.setitimer(signal.ITIMER_REAL, rest)
@@ -83,7 +89,8 @@ class Sending:
 
     def __init__(self, upload: Upload):
         self._upload = upload
-        self._lock = FileLock(str(upload.folder / _LOCK), timeout=_LOCK_SECONDS)
+        lock = upload.folder / _LOCK
+        self._lock = FileLock(str(lock), timeout=_LOCK_SECONDS)
         self._store: Store | None = None
         self._open: dict[Path, _Sender] = {}
         self._closed = set[Path]()
@@ -121,14 +128,18 @@ class Sending:
             return None
         above = self._run_above()
         below = folders_below(head)
-        due = [run for run in below or () if run not in self._closed and begun(run)]
-        is_due = final or head not in self._open or (below is None and head not in self._closed)
-        head_id = self._sender(head, above).run.id if due else None
+        is_new = head not in self._open
+        is_growing = below is None and head not in self._closed
         closed = len(self._closed)
-        errors = [self._send(run, head_id, final) for run in due]
-        if is_due or len(self._closed) > closed:
+        errors = []
+        for run in below or ():
+            if run not in self._closed and begun(run):
+                head_id = self._sender(head, above).run.id
+                errors.append(self._send(run, head_id, final))
+        has_more_ends = len(self._closed) > closed
+        if final or is_new or is_growing or has_more_ends:
             errors.append(self._send(head, above, final))
-        return next((error for error in errors if error), None)
+        return next(filter(None, errors), None)
 
     def _send(self, folder: Path, parent_id: str | None, final: bool) -> str | None:
         """Send one folder. Its trouble does not keep the others back, a server that is gone
@@ -144,24 +155,27 @@ class Sending:
         return None
 
     def _sender(self, folder: Path, parent_id: str | None) -> _Sender:
-        if folder not in self._open:
+        sender = self._open.get(folder)
+        if sender is None:
             assert self._store is not None
-            self._open[folder] = _Sender(folder, self._upload, self._store, parent_id)
-        return self._open[folder]
+            sender = _Sender(folder, self._upload, self._store, parent_id)
+            self._open[folder] = sender
+        return sender
 
     def _run_above(self) -> str | None:
         """MLflow's id of the search that a final study belongs to, where it was sent there too."""
         parent = parent_of(self._upload.folder)
-        return SyncState.of(parent, self._upload).run_id if parent else None
+        if parent is None:
+            return None
+        return SyncState.of(parent, self._upload).run_id
 
 
 def _connect(upload: Upload) -> Store:
     check_server(upload.uri)
     from subquad.tracking.mlflow import connect
 
-    return connect(
-        upload.uri, upload.experiment, artifact_folder(upload.uri, root_above(upload.folder))
-    )
+    artifacts = artifact_folder(upload.uri, root_above(upload.folder))
+    return connect(upload.uri, upload.experiment, artifacts)
 
 
 class _Sender:
@@ -175,13 +189,13 @@ class _Sender:
         self._folder = folder
         self._above = {"mlflow.parentRunId": parent_id} if parent_id else {}
         state = SyncState.of(folder, upload)
-        found = store.run(state.run_id, state.key)
-        if found is None:
+        run = store.run(state.run_id, state.key)
+        if run is None:
             shown = mirror(folder, final=False)
-            found = store.create(shown.label, state.key, shown.began)
-        if found.id != state.run_id:
-            state = state.anew(found.id)
-        self.run = found
+            run = store.create(shown.label, state.key, shown.began)
+        if run.id != state.run_id:
+            state = state.anew(run.id)
+        self.run = run
         self._state = replace(state, experiment_id=store.experiment_id)
         if self._state != SyncState.load(folder):
             self._state.save(folder)
@@ -194,35 +208,43 @@ class _Sender:
         """
         shown = mirror(self._folder, final=final)
         params, cut = clean_params(shown.params)
-        had = self.run.params
-        # MLflow refuses to change a parameter, so a new value becomes a tag
-        changed = {
-            f"param_changed.{key}": value
-            for key, value in params.items()
-            if had.get(key, value) != value
-        }
-        tags = {name: str(value) for name, value in shown.tags.items() if value is not None}
-        tags |= changed
-        self.run.send(params=params, tags={**clean_tags(tags), **cut, **self._above})
+        tags = {}
+        for name, value in shown.tags.items():
+            if value is not None:
+                tags[name] = str(value)
+        for key, value in params.items():
+            had = self.run.params.get(key, value)
+            if had != value:  # MLflow refuses to change a parameter, so a new value becomes a tag
+                tags[f"param_changed.{key}"] = value
+        tags = {**clean_tags(tags), **cut, **self._above}
+        self.run.send(params=params, tags=tags)
         self.run.uses(shown.data)
         self._send_records()
-        if shown.end is None:
+        end = shown.end
+        if end is None:
             self._reopen()
-        elif shown.end.digest != self._state.closed:
-            self._close(shown.end, shown.files)
-        return shown.end is not None
+            return False
+        if end.digest != self._state.closed:
+            self._close(end, shown.files)
+        return True
 
     def _keep(self, **changes: object) -> None:
-        self._state = replace(self._state, **changes).save(self._folder)
+        self._state = replace(self._state, **changes)
+        self._state.save(self._folder)
 
     def _send_records(self) -> None:
         records, place = self._state.unsent(self._folder)
         for start in range(0, len(records), _BATCH_RECORDS):
             some = records[start : start + _BATCH_RECORDS]
-            self.run.send([point for record in some for point in points_of(record)])
-            self._state = self._state.after(some).save(self._folder)
+            points = []
+            for record in some:
+                points += points_of(record)
+            self.run.send(points)
+            self._state = self._state.after(some)
+            self._state.save(self._folder)
         if place.unreadable:
-            self.run.send(tags={"subquad.unreadable_record": f"first {place.unreadable[0]}"})
+            first = place.unreadable[0]
+            self.run.send(tags={"subquad.unreadable_record": f"first {first}"})
         if place != self._state.place:
             self._keep(place=place)
 
@@ -246,20 +268,24 @@ class _Sender:
         self._keep(closed=end.digest)
 
     def _send_file(self, path: Path, name: str) -> None:
+        client = self.run.client
         if path.suffix in _AS_TEXT:
-            text = mask(read_bytes(path).decode())
-            self.run.client.log_text(self.run.id, text, name)
+            text = read_bytes(path).decode()
+            client.log_text(self.run.id, mask(text), name)
             return
-        above = str(Path(name).parent)
+        above = Path(name).parent
+        place = None if above == Path() else str(above)
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch, path.name)  # MLflow would follow a link in its place
             with opened(path) as source, opened(copy, "xb") as target:
                 shutil.copyfileobj(source, target)
-            self.run.client.log_artifact(self.run.id, str(copy), None if above == "." else above)
+            client.log_artifact(self.run.id, str(copy), place)
 
 
 def _reason(error: BaseException) -> str:
     """An exception as one line without credentials."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = mask(lines[0] if lines else "")[:400]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    kind = type(error).__name__
+    lines = str(error).strip().splitlines() or [""]
+    first = lines[0].strip()
+    text = mask(first)[:400]
+    return f"{kind}: {text}" if text else kind

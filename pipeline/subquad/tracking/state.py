@@ -93,18 +93,17 @@ class SyncState:
     @staticmethod
     def of(folder: Path, upload: Upload) -> SyncState:
         """A folder's state with the store of an upload; a new one where it was with another."""
-        uri = mask(upload.uri)
+        new = SyncState(uri=mask(upload.uri), experiment=upload.experiment)
         old = SyncState.load(folder)
         if old is None:
-            return SyncState(uri=uri, experiment=upload.experiment)
-        if (old.uri, old.experiment) == (uri, upload.experiment):
+            return new
+        if old.uri == new.uri and old.experiment == new.experiment:
             return old
-        return SyncState(uri=uri, experiment=upload.experiment, key=old.key)
+        return replace(new, key=old.key)
 
-    def save(self, folder: Path) -> SyncState:
-        """Write mlflow.json whole, and hand the state on."""
+    def save(self, folder: Path) -> None:
+        """Write mlflow.json whole."""
         write_json(folder / TRACKING, asdict(self))
-        return self
 
     def anew(self, run_id: str) -> SyncState:
         """The state with an MLflow run that is not known to hold anything."""
@@ -115,17 +114,19 @@ class SyncState:
         of its business.
         """
         records, place = read_new(run, self.place)
-        new = [
-            record
-            for record in records
-            if record.kind != "event" and record.step > self.steps.get(_stream_of(record), -1)
-        ]
+        new = []
+        for record in records:
+            sent = self.steps.get(_stream_of(record), -1)
+            if record.kind != "event" and record.step > sent:
+                new.append(record)
         return new, place
 
     def after(self, sent: Sequence[Record]) -> SyncState:
         """The state once these records were sent, in order."""
-        steps = {_stream_of(record): record.step for record in sent}
-        return replace(self, steps={**self.steps, **steps})
+        steps = dict(self.steps)
+        for record in sent:
+            steps[_stream_of(record)] = record.step
+        return replace(self, steps=steps)
 
 
 _STATE = TypeAdapter(SyncState)
@@ -141,16 +142,27 @@ def summarise(upload: Upload, error: str | None) -> Summary:
     below = folders_below(head)
     runs = [head] if below is None else below
     states = {folder: SyncState.of(folder, upload) for folder in (head, *runs)}
-    pending = sum(len(states[run].unsent(run)[0]) for run in runs)
-    closed = all(state.closed for folder, state in states.items() if begun(folder))
-    experiment_ids = [state.experiment_id for state in states.values() if state.experiment_id]
+    is_closed = True
+    experiment_id = None
+    for folder, state in states.items():
+        experiment_id = experiment_id or state.experiment_id
+        if begun(folder) and not state.closed:
+            is_closed = False
+    pending = 0
+    run_ids = []
+    for run in runs:
+        state = states[run]
+        records, _ = state.unsent(run)
+        pending += len(records)
+        if state.run_id:
+            run_ids.append(state.run_id)
     return Summary(
-        delivered=error is None and not pending and closed,
+        delivered=error is None and not pending and is_closed,
         pending=pending,
         uri=mask(upload.uri),
-        experiment_id=next(iter(experiment_ids), None),
+        experiment_id=experiment_id,
         parent_run_id=None if below is None else states[head].run_id,
-        run_ids=tuple(run_id for run in runs if (run_id := states[run].run_id)),
+        run_ids=tuple(run_ids),
         error=error,
     )
 

@@ -36,18 +36,26 @@ def _clean_name(name: str) -> str:
     """A name MLflow takes: other characters become `_`, path segments that mean something (`..`)
     go.
     """
-    segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
+    segments = []
+    allowed = _REFUSED.sub("_", name)
+    for part in allowed.split("/"):
+        if part not in ("", ".", ".."):
+            segments.append(part)
     joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
     return joined if len(joined) <= NAME_LIMIT else _marked(joined, name)
 
 
 def _clean_names(names: Iterable[str]) -> dict[str, str]:
     """Each name's clean form; two names never share one."""
-    taken: dict[str, str] = {}
+    clean: dict[str, str] = {}
+    taken: set[str] = set()
     for name in names:
         short = _clean_name(name)
-        taken[short if short not in taken else _marked(short, name)] = name
-    return {name: short for short, name in taken.items()}
+        if short in taken:
+            short = _marked(short, name)
+        taken.add(short)
+        clean[name] = short
+    return clean
 
 
 def clean_params(values: Values) -> tuple[dict[str, str], dict[str, str]]:
@@ -65,15 +73,20 @@ def clean_params(values: Values) -> tuple[dict[str, str], dict[str, str]]:
 
 def clean_tags(values: Values) -> dict[str, str]:
     """Tags as MLflow takes them."""
-    short = _clean_names(values)
-    return {short[name]: _text(name, value)[:TAG_LIMIT] for name, value in values.items()}
+    tags: dict[str, str] = {}
+    for name, short in _clean_names(values).items():
+        text = _text(name, values[name])
+        tags[short] = text[:TAG_LIMIT]
+    return tags
 
 
 def points_of(record: Record) -> list[Point]:
     """A record's metrics under `train/`, `<split>/` or `system/`; an event has none."""
     if record.kind == "event":
         return []
-    prefix = (record.split or "eval") if record.kind == "eval" else record.kind
+    prefix: str = record.kind
+    if record.kind == "eval":
+        prefix = record.split or "eval"
     return points_under(prefix, record.metrics, record.time, record.step)
 
 
@@ -81,11 +94,13 @@ def points_under(
     prefix: str, metrics: Mapping[str, Any], time: float, step: int | None
 ) -> list[Point]:
     """Values as metrics `<prefix>/<name>`; None is no value. The time is seconds since 1970."""
-    names = _clean_names(f"{prefix}/{name}" for name in metrics)
+    time_ms = int(time * 1000)
+    values = {f"{prefix}/{name}": value for name, value in metrics.items()}
     points = []
-    for name, value in zip(names.values(), metrics.values(), strict=True):
+    for name, short in _clean_names(values).items():
+        value = values[name]
         if value is not None:
-            points.append(Point(name, float(value), int(time * 1000), step or 0))
+            points.append(Point(short, float(value), time_ms, step or 0))
     return points
 
 
@@ -97,16 +112,22 @@ def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
     for point in points:
         if not math.isfinite(point.value):
             name = _clean_name(f"nonfinite.{point.key}")
-            tags.setdefault(name, f"first at step {point.step}: {point.value}")
+            first = f"first at step {point.step}: {point.value}"
+            tags.setdefault(name, first)
     return tags
 
 
 def _text(name: str, value: Any) -> str:
     """A value as YAML would write it on one line, without secrets."""
     shown = without_secrets(value, name)
-    return shown if isinstance(shown, str) else json.dumps(shown, default=str, ensure_ascii=False)
+    if isinstance(shown, str):
+        return shown
+    return json.dumps(shown, default=str, ensure_ascii=False)
 
 
 def _marked(short: str, name: str) -> str:
     """A shortened name with a hash that tells it from others."""
-    return f"{short[: NAME_LIMIT - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    mark = digest[:8]
+    start = short[: NAME_LIMIT - 9]
+    return f"{start}-{mark}"

@@ -7,7 +7,7 @@ import os
 
 from subquad.records import Record
 from subquad.runs import write_json
-from subquad.tracking.folders import Ending, mirror
+from subquad.tracking.mirror import Ending, mirror
 from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
 
 
