@@ -52,27 +52,31 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
             "give sqlite:///FILE or a server's http(s) address"
         )
     if scheme not in known:
+        names = ", ".join(known)
         hint = did_you_mean(scheme, known)
-        raise ConfigError(f"{key}: {scheme!r} is no MLflow store; known: {', '.join(known)}{hint}")
+        raise ConfigError(f"{key}: {scheme!r} is no MLflow store; known: {names}{hint}")
     database = sqlite_path(uri)
     if database is None:
         return uri
     if ":///" not in uri or str(database) in (".", ":memory:"):
         raise ConfigError(f"{key}: {uri!r} names no file; give sqlite:///FILE")
     _, mark, query = uri.partition("?")
-    return sqlite_uri(root.resolve() / database) + mark + query
+    absolute = sqlite_uri(root.resolve() / database)
+    return f"{absolute}{mark}{query}"
 
 
 def sqlite_uri(path: Path) -> str:
     """URI of a database file."""
-    return "sqlite:///" + str(path).translate(_ESCAPED)
+    escaped = str(path).translate(_ESCAPED)
+    return f"sqlite:///{escaped}"
 
 
 def sqlite_path(uri: str) -> Path | None:
     """The database file of a sqlite URI, None for another store."""
     if _scheme(uri) != "sqlite":
         return None
-    path = uri.split(":///", 1)[-1].partition("?")[0]
+    place = uri.split(":///", 1)[-1]
+    path, _, _ = place.partition("?")
     return Path(unquote(path))
 
 
@@ -100,11 +104,12 @@ def check_server(uri: str, seconds: float | None = None) -> None:
     if _scheme(uri) not in ("http", "https"):
         return
     parts = urlsplit(uri)
-    host = parts.netloc.rpartition("@")[2]  # without user and password: any answer will do
+    _, _, host = parts.netloc.rpartition("@")  # without user and password: any answer will do
     path = parts.path.rstrip("/")
-    health = parts._replace(netloc=host, path=f"{path}/health").geturl()
+    health = parts._replace(netloc=host, path=f"{path}/health")
     try:
-        urllib.request.urlopen(health, timeout=seconds or _HEALTH_SECONDS).close()
+        answer = urllib.request.urlopen(health.geturl(), timeout=seconds or _HEALTH_SECONDS)
+        answer.close()
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in _DOWN:
@@ -122,4 +127,7 @@ def _scheme(uri: str) -> str:
     if uri == "databricks":
         return uri
     kind, colon, _ = uri.partition(":")
-    return kind.partition("+")[0].lower() if colon else ""
+    if not colon:
+        return ""
+    scheme, _, _ = kind.partition("+")
+    return scheme.lower()

@@ -17,19 +17,23 @@ from subquad.tracking.values import Values
 def begun(folder: Path) -> bool:
     """Whether there is anything to send yet. A study writes the settings of all its runs first."""
     for name in (runs.SEARCH, runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT):
-        if (folder / name).exists():
+        path = folder / name
+        if path.exists():
             return True
-    if (folder / runs.TRIAL).exists():
-        trial = read_json(folder / runs.TRIAL) or {}
-        return "state" in trial
-    return runs.is_run(folder) and parent_of(folder) is None
+    trial = folder / runs.TRIAL
+    if trial.exists():
+        return "state" in (read_json(trial) or {})
+    if parent_of(folder):
+        return False
+    return runs.is_run(folder)
 
 
 def folders_below(folder: Path) -> list[Path] | None:
     """Folders that are MLflow runs below a study or search; a run has none."""
     if (folder / runs.SEARCH).exists():
         trials = folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}")
-        return sorted(path.parent for path in trials)
+        folders = [path.parent for path in trials]
+        return sorted(folders)
     if runs.is_study(folder):
         return runs.runs_below(folder)
     return None
@@ -38,11 +42,14 @@ def folders_below(folder: Path) -> list[Path] | None:
 def parent_of(folder: Path) -> Path | None:
     """The study or search that a run, trial or final study belongs to."""
     parent = folder.parent
-    if (folder / runs.TRIAL).exists() and len(folder.parents) > 2:
+    study = parent.parent
+    is_trial = (folder / runs.TRIAL).exists()
+    if is_trial and len(folder.parents) > 2:
         return folder.parents[2]
-    if parent.name == runs.CELLS and runs.is_study(parent.parent):
-        return parent.parent
-    if folder.name == runs.FINAL and (parent / runs.SEARCH).exists():
+    if parent.name == runs.CELLS and runs.is_study(study):
+        return study
+    is_in_search = (parent / runs.SEARCH).exists()
+    if is_in_search and folder.name == runs.FINAL:
         return parent
     return None
 
@@ -54,14 +61,15 @@ def parts_of(folder: Path) -> list[Path]:
     Raises:
         RunError: the folder is none of these.
     """
-    is_of_search = (folder / runs.SEARCH).exists() or (folder / runs.TRIAL).exists()
-    if not is_of_search:
+    is_search = (folder / runs.SEARCH).exists()
+    is_trial = (folder / runs.TRIAL).exists()
+    if not is_search and not is_trial:
         runs.runs_below(folder)
     whole = folder
     if not runs.is_study(folder):
         whole = parent_of(folder) or folder
     final = whole / runs.FINAL
-    if (whole / runs.SEARCH).exists() and runs.is_study(final):
+    if runs.is_study(final) and (whole / runs.SEARCH).exists():
         return [whole, final]
     return [whole]
 
@@ -75,5 +83,6 @@ def read_yaml(path: Path) -> Values:
     if not path.exists():
         return {}
     name = str(path)
-    data = parse_yaml(read_text(path, name), name).data
+    text = read_text(path, name)
+    data = parse_yaml(text, name).data
     return data if isinstance(data, dict) else {}

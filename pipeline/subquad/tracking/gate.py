@@ -36,26 +36,31 @@ async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
         await app(scope, receive, send)
         return
     asked = HTTPConnection(scope)
-    # as MLflow's clients send MLFLOW_TRACKING_TOKEN
-    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
     cookie = asked.cookies.get(COOKIE, "")
+    authorization = asked.headers.get("authorization", "")
+    # as MLflow's clients send MLFLOW_TRACKING_TOKEN
+    bearer = authorization.removeprefix("Bearer ")
     if _is_secret(cookie) or _is_secret(bearer):
         await app(scope, receive, send)
         return
     if scope["type"] != "http":
-        await send({"type": "websocket.close", "code": 1008})
+        refusal = {"type": "websocket.close", "code": 1008}
+        await send(refusal)
         return
     query = asked.query_params
     response: Response = PlainTextResponse("open the address that `subquad ui` printed", 403)
     if _is_secret(query.get(TOKEN, "")):
-        rest = urlencode([(name, value) for name, value in query.multi_items() if name != TOKEN])
-        place = f"{scope['path']}?{rest}" if rest else scope["path"]
-        response = Response(
-            status_code=303, headers={"location": place, "referrer-policy": "no-referrer"}
-        )
-        response.set_cookie(COOKIE, os.environ[SECRET], httponly=True, samesite="strict")
+        others = [(name, value) for name, value in query.multi_items() if name != TOKEN]
+        place = scope["path"]
+        if others:
+            place += f"?{urlencode(others)}"
+        headers = {"location": place, "referrer-policy": "no-referrer"}
+        response = Response(status_code=303, headers=headers)
+        secret = os.environ[SECRET]
+        response.set_cookie(COOKIE, secret, httponly=True, samesite="strict")
     await response(scope, receive, send)
 
 
 def _is_secret(given: str) -> bool:
-    return hmac.compare_digest(given.encode(), os.environ[SECRET].encode())
+    secret = os.environ[SECRET].encode()
+    return hmac.compare_digest(given.encode(), secret)

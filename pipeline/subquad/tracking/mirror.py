@@ -21,7 +21,7 @@ from subquad.records import Record, metrics_files
 from subquad.runs import read_json, read_result
 from subquad.strict_json import lines_of
 from subquad.tracking.folders import parent_of, read_yaml
-from subquad.tracking.values import TAG_LIMIT, Point, Values, points_under
+from subquad.tracking.values import Point, Values, points_under
 
 _REPORTS = ("report.md", "report.csv", "report.html", runs.DIAGNOSIS)
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
@@ -121,7 +121,8 @@ def _run(folder: Path, final: bool) -> Mirror:
 
 def _began(folder: Path) -> float:
     """When the first record of a run was written, in seconds since 1970."""
-    for path in metrics_files(folder)[:1]:
+    files = metrics_files(folder)
+    for path in files[:1]:
         with suppress(OSError, ValueError, StopIteration), opened(path) as stream:
             first = next(lines_of(stream))
             return Record.parse(first).time
@@ -134,13 +135,13 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
     if result is None:
         if not final:
             return None
-        changed = [folder, *metrics_files(folder)][-1]
         tags["subquad.status"] = "killed"
-        return Ending("KILLED", changed.stat().st_mtime, "killed", tags)
+        changed = [folder, *metrics_files(folder)][-1]
+        time = changed.stat().st_mtime
+        return Ending("KILLED", time, "killed", tags)
     for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
         if result.get(key):
-            text = mask(str(result[key]))
-            tags[f"subquad.{key}"] = text[:TAG_LIMIT]
+            tags[f"subquad.{key}"] = mask(str(result[key]))
     time = (folder / runs.RESULT).stat().st_mtime
     return Ending(
         status=_STATUS.get(str(result.get("status")), "KILLED"),
@@ -162,9 +163,8 @@ def _trial(folder: Path, final: bool) -> Mirror:
     end = run.end
     state = trial.get("state")
     if state:
-        reason = str(trial.get("reason") or "")[:TAG_LIMIT]
         time = (folder / runs.TRIAL).stat().st_mtime
-        tags = {"subquad.status": state, "subquad.reason": reason}
+        tags = {"subquad.status": state, "subquad.reason": str(trial.get("reason") or "")}
         end = Ending("KILLED", time, state, tags)
     elif end:
         objective = _objective(read_result(folder) or {}, end.time)
@@ -197,8 +197,9 @@ def _costs(result: Values, time: float) -> list[Point]:
     names = ("parameters", "flops_per_step", "steps", "seconds")
     used: Values = {name: result.get(name) for name in names}
     steps = used["steps"]
-    if steps and used["flops_per_step"]:
-        used["flops"] = steps * used["flops_per_step"]
+    flops = used["flops_per_step"]
+    if steps and flops:
+        used["flops"] = steps * flops
     return points_under("cost", used, time, steps)
 
 
@@ -206,11 +207,13 @@ def _objective(result: Values, time: float) -> list[Point]:
     """What decides between finished trials: the best validation metric."""
     best = result.get("best") or {}
     metrics = best.get("metrics") or {}
-    value = metrics.get(result.get("metric"))
+    metric = result.get("metric")
+    value = metrics.get(metric)
     if result.get("status") != "finished" or value is None:
         return []
     step = best.get("step") or 0
-    return [Point("objective", float(value), int(time * 1000), step)]
+    time_ms = int(time * 1000)
+    return [Point("objective", float(value), time_ms, step)]
 
 
 def _study(folder: Path, final: bool) -> Mirror:
@@ -223,7 +226,9 @@ def _study(folder: Path, final: bool) -> Mirror:
         if run_end:
             ends.append(run_end)
     is_over = bool(below) and len(ends) == len(below)
-    end = _end_of_study(folder, below, ends) if final or is_over else None
+    end = None
+    if final or is_over:
+        end = _end_of_study(folder, below, ends)
     tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
     return Mirror(folder.name, began, {}, tags, end, (runs.STUDY, *_REPORTS))
 
@@ -253,7 +258,8 @@ def _tested(prefix: str, result: Values, time: float) -> list[Point]:
     """Test metrics of a result, as `<prefix>/<metric>`."""
     test = result.get("test") or {}
     metrics = test.get("metrics") or {}
-    return points_under(prefix, metrics, time, test.get("step"))
+    step = test.get("step")
+    return points_under(prefix, metrics, time, step)
 
 
 def _search(folder: Path, final: bool) -> Mirror:
@@ -263,7 +269,8 @@ def _search(folder: Path, final: bool) -> Mirror:
     written = read_yaml(folder / runs.SEARCH)
     experiment = written.get("experiment") or {}
     settings = written.get("settings") or {}
-    candidates = (read_json(folder / runs.SUMMARY) or {}).get("candidates") or []
+    summary = read_json(folder / runs.SUMMARY) or {}
+    candidates = summary.get("candidates") or []
     is_over = bool(candidates)
     tags: Values = {}
     for candidate in candidates:
@@ -272,7 +279,8 @@ def _search(folder: Path, final: bool) -> Mirror:
         if left or not candidate["over"]:
             is_over = False
         if candidate["best"]:
-            tags[f"subquad.winner.{candidate['label']}"] = _winner(candidate)
+            label = candidate["label"]
+            tags[f"subquad.winner.{label}"] = _winner(candidate)
     status = "KILLED"
     if is_over:
         status = "FINISHED" if len(tags) == len(candidates) else "FAILED"
@@ -313,8 +321,11 @@ def _winner(candidate: Values) -> str:
     metrics = read_metrics(candidate.get("metrics"))
     metric = metric_of(metrics, candidate["metric"])
     score = metric.text(best["value"])
-    point = " ".join(f"{key}={value}" for key, value in best["point"].items())
-    return f"trial {best['number']}: {score} at step {best['step']}; {point}"
+    number = best["number"]
+    step = best["step"]
+    point = best["point"]
+    settings = " ".join(f"{key}={value}" for key, value in point.items())
+    return f"trial {number}: {score} at step {step}; {settings}"
 
 
 def _consumed(candidate: Values, time: float) -> list[Point]:
@@ -343,7 +354,8 @@ def _environment(run: Path) -> Values:
     tags: Values = {}
     git = environment.get("git")
     if git:
-        tags["mlflow.source.git.commit"] = str(git["commit"])
+        commit = git["commit"]
+        tags["mlflow.source.git.commit"] = str(commit)
         tags["git.dirty"] = str(git.get("dirty"))
     for plugin in environment.get("plugins") or []:
         kind = plugin.get("kind")
@@ -359,4 +371,6 @@ def _digest(folder: Path, names: Iterable[str], *words: str) -> str:
     told = [*words]
     for name, file in files.items():
         told.append(f"{name} {file['sha256']}")
-    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
+    text = " ".join(told)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest[:16]

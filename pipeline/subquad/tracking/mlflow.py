@@ -105,9 +105,9 @@ class StoredRun:
         if self._knows_data or not name:
             return
         source = json.dumps(data, sort_keys=True, default=str)
-        digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(source.encode()).hexdigest()
         label = str(data.get("label") or name)
-        dataset = Dataset(label, digest, "subquad", source)
+        dataset = Dataset(label, digest[:16], "subquad", source)
         context = InputTag("mlflow.data.context", "training")
         self.client.log_inputs(self.id, [DatasetInput(dataset, [context])])
         self._knows_data = True

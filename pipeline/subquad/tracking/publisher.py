@@ -46,10 +46,12 @@ def check_tracking(tracking: Tracking, root: Path) -> str:
     if not tracking.enabled:
         return ""
     uri = store_uri(tracking.uri, root)
-    if tracking.uri is not None and find_spec("mlflow") is None:
+    if tracking.uri is None:
+        return uri
+    if find_spec("mlflow") is None:
         raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.uri=off")
-    if tracking.uri is not None:
-        refuse_strange(uri, root, f"tracking.uri: {mask(uri)}", f"tracking.uri={mask(uri)}")
+    shown = mask(uri)
+    refuse_strange(uri, root, f"tracking.uri: {shown}", f"tracking.uri={shown}")
     return uri
 
 
@@ -129,16 +131,16 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
         UserError: MLflow is not installed.
     """
     uploads = [upload_of(enter(part), uri) for part in parts_of(folder.resolve())]
-    first, *others = [Publisher(upload).close(timeout=timeout) for upload in uploads]
-    for other in others:
+    whole, *others = [Publisher(upload).close(timeout=timeout) for upload in uploads]
+    for final in others:
         both = {
-            "delivered": first.delivered and other.delivered,
-            "pending": first.pending + other.pending,
-            "run_ids": first.run_ids + other.run_ids,
-            "error": first.error or other.error,
+            "delivered": whole.delivered and final.delivered,
+            "pending": whole.pending + final.pending,
+            "run_ids": whole.run_ids + final.run_ids,
+            "error": whole.error or final.error,
         }
-        first = first.model_copy(update=both)
-    return first
+        whole = whole.model_copy(update=both)
+    return whole
 
 
 def upload_of(folder: Path, given: str | None) -> Upload:
@@ -154,21 +156,29 @@ def upload_of(folder: Path, given: str | None) -> Upload:
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     root = root_above(folder)
-    if tracked := SyncState.load(folder):
-        uri = _with_password(tracked.uri, root) if given is None else given
+    tracked = SyncState.load(folder)
+    tracking = {}
+    if tracked:
         name = tracked.experiment
     else:
         # the experiment of a search, of a run, or of the first run of a study
-        settings = read_yaml(folder / SEARCH).get("experiment")
-        settings = settings or read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
-        tracking = settings.get("tracking") or {}
-        named = tracking.get("uri")
-        uri = store_uri(None if named == OFF else named, root) if given is None else given
-        name = str(tracking.get("experiment") or settings.get("name") or folder.name)
+        experiment = read_yaml(folder / SEARCH).get("experiment")
+        if not experiment:
+            run = next(iter(runs_below(folder)), folder)
+            experiment = read_yaml(run / EXPERIMENT)
+        tracking = experiment.get("tracking") or {}
+        name = str(tracking.get("experiment") or experiment.get("name") or folder.name)
     if given is not None:
         uri = store_uri(given, Path.cwd(), key="--uri")
-    elif uri != store_uri(None, root):
-        refuse_strange(uri, root, f"{folder}: {mask(uri)}", f"--uri {mask(uri)}")
+        return Upload(folder, uri, name)
+    if tracked:
+        uri = _with_password(tracked.uri, root)
+    else:
+        named = tracking.get("uri")
+        uri = store_uri(None if named == OFF else named, root)
+    if uri != store_uri(None, root):
+        shown = mask(uri)
+        refuse_strange(uri, root, f"{folder}: {shown}", f"--uri {shown}")
     return Upload(folder, uri, name)
 
 
@@ -258,11 +268,9 @@ class Publisher:
             return f"not all was sent within {timeout:g} s"
         assert self._errors is not None
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").split("\n")
-        last_line = next(
-            (line.strip() for line in reversed(lines) if line.strip()), "no reason given"
-        )
-        return f"the process that sends ended ({code}): {last_line}"
+        text = self._errors.read().decode(errors="replace").strip()
+        last_line = text.rpartition("\n")[2].strip()
+        return f"the process that sends ended ({code}): {last_line or 'no reason given'}"
 
 
 def _note_store(upload: Upload) -> None:

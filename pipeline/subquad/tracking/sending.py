@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -126,7 +125,10 @@ class Sending:
             self._store = _connect(self._upload)
         if not begun(head):
             return None
-        above = self._run_above()
+        above = None
+        search = parent_of(head)
+        if search:  # of a final study, where it was sent there too
+            above = SyncState.of(search, self._upload).run_id
         below = folders_below(head)
         is_new = head not in self._open
         is_growing = below is None and head not in self._closed
@@ -162,13 +164,6 @@ class Sending:
             self._open[folder] = sender
         return sender
 
-    def _run_above(self) -> str | None:
-        """MLflow's id of the search that a final study belongs to, where it was sent there too."""
-        parent = parent_of(self._upload.folder)
-        if parent is None:
-            return None
-        return SyncState.of(parent, self._upload).run_id
-
 
 def _connect(upload: Upload) -> Store:
     check_server(upload.uri)
@@ -195,10 +190,11 @@ class _Sender:
             run = store.create(shown.label, state.key, shown.began)
         if run.id != state.run_id:
             state = state.anew(run.id)
+        state = replace(state, experiment_id=store.experiment_id)
+        if state != SyncState.load(folder):
+            state.save(folder)
         self.run = run
-        self._state = replace(state, experiment_id=store.experiment_id)
-        if self._state != SyncState.load(folder):
-            self._state.save(folder)
+        self._state = state
 
     def send(self, *, final: bool) -> bool:
         """Send what is new, at the end also artefacts and status.
@@ -208,10 +204,7 @@ class _Sender:
         """
         shown = mirror(self._folder, final=final)
         params, cut = clean_params(shown.params)
-        tags = {}
-        for name, value in shown.tags.items():
-            if value is not None:
-                tags[name] = str(value)
+        tags = dict(shown.tags)
         for key, value in params.items():
             had = self.run.params.get(key, value)
             if had != value:  # MLflow refuses to change a parameter, so a new value becomes a tag
@@ -268,24 +261,21 @@ class _Sender:
         self._keep(closed=end.digest)
 
     def _send_file(self, path: Path, name: str) -> None:
-        client = self.run.client
+        content = read_bytes(path)
         if path.suffix in _AS_TEXT:
-            text = read_bytes(path).decode()
-            client.log_text(self.run.id, mask(text), name)
-            return
-        above = Path(name).parent
-        place = None if above == Path() else str(above)
+            content = mask(content.decode()).encode()
+        above, _, _ = name.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch, path.name)  # MLflow would follow a link in its place
-            with opened(path) as source, opened(copy, "xb") as target:
-                shutil.copyfileobj(source, target)
-            client.log_artifact(self.run.id, str(copy), place)
+            with opened(copy, "xb") as target:
+                target.write(content)
+            self.run.client.log_artifact(self.run.id, str(copy), above or None)
 
 
 def _reason(error: BaseException) -> str:
     """An exception as one line without credentials."""
     kind = type(error).__name__
     lines = str(error).strip().splitlines() or [""]
-    first = lines[0].strip()
-    text = mask(first)[:400]
+    first = mask(lines[0].strip())
+    text = first[:400]
     return f"{kind}: {text}" if text else kind

@@ -41,8 +41,11 @@ def _clean_name(name: str) -> str:
     for part in allowed.split("/"):
         if part not in ("", ".", ".."):
             segments.append(part)
-    joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
-    return joined if len(joined) <= NAME_LIMIT else _marked(joined, name)
+    joined = "/".join(segments)
+    clean = _UPWARDS.sub("__", joined) or "unnamed"
+    if len(clean) > NAME_LIMIT:
+        return _marked(clean, name)
+    return clean
 
 
 def _clean_names(names: Iterable[str]) -> dict[str, str]:
@@ -64,19 +67,22 @@ def clean_params(values: Values) -> tuple[dict[str, str], dict[str, str]]:
     cut: dict[str, str] = {}
     for name, short in _clean_names(values).items():
         text = _text(name, values[name])
+        size = len(text)
         params[short] = text[:PARAM_LIMIT]
-        if len(text) > PARAM_LIMIT:
+        if size > PARAM_LIMIT:
             tag = _clean_name(f"param_cut.{name}")
-            cut[tag] = f"{len(text)} characters; all of them in the artefact experiment.yaml"
+            cut[tag] = f"{size} characters; all of them in the artefact experiment.yaml"
     return params, cut
 
 
 def clean_tags(values: Values) -> dict[str, str]:
-    """Tags as MLflow takes them."""
+    """Tags as MLflow takes them; None is no value."""
     tags: dict[str, str] = {}
     for name, short in _clean_names(values).items():
-        text = _text(name, values[name])
-        tags[short] = text[:TAG_LIMIT]
+        value = values[name]
+        if value is not None:
+            text = _text(name, value)
+            tags[short] = text[:TAG_LIMIT]
     return tags
 
 
@@ -99,8 +105,10 @@ def points_under(
     points = []
     for name, short in _clean_names(values).items():
         value = values[name]
-        if value is not None:
-            points.append(Point(short, float(value), time_ms, step or 0))
+        if value is None:
+            continue
+        point = Point(short, float(value), time_ms, step or 0)
+        points.append(point)
     return points
 
 

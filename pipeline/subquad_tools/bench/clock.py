@@ -39,7 +39,8 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     CPU time of this process; on CUDA the time between events.
     """
     if device.type != "cuda":
-        return timeit.timeit(action, timer=time.process_time, number=repeats) / repeats
+        taken = timeit.timeit(action, timer=time.process_time, number=repeats)
+        return taken / repeats
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize(device)
@@ -47,12 +48,16 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     timeit.timeit(action, number=repeats)
     end.record()
     torch.cuda.synchronize(device)
-    return start.elapsed_time(end) / 1e3 / repeats
+    taken = start.elapsed_time(end) / 1e3
+    return taken / repeats
 
 
 def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
     """What each block takes, round by round."""
-    return [[block() for block in blocks] for _ in range(rounds)]
+    taken = []
+    for _ in range(rounds):
+        taken.append([block() for block in blocks])
+    return taken
 
 
 @contextmanager
@@ -101,13 +106,16 @@ class Warm(ABC):
         for part in PARTS:
             self.seconds(part)
             once = max(self.seconds(part), 1e-6)
-            self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / once))
+            repeats = math.ceil(SHORTEST_BLOCK / once)
+            self._repeats[part] = max(1, repeats)
         return self
 
     def seconds(self, part: str) -> float:
         """Of a call, by one more block, with other inputs."""
         self.refresh()
-        return seconds(getattr(self, part), self.device, self._repeats[part])
+        call = getattr(self, part)
+        repeats = self._repeats[part]
+        return seconds(call, self.device, repeats)
 
 
 _Row = TypeVar("_Row", bound=Warm)
@@ -121,29 +129,40 @@ def times_in_turn(
     The baseline is timed before and after every few of the others. A ratio is over the mean of its
     blocks on either side; that of the baseline itself is 1.
     """
-    between = [] if baseline is None else [baseline]
+    between = [baseline] if baseline else []
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += others[start : start + _GROUP]
+        end = start + _GROUP
+        order += others[start:end]
         order += between
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, blocks in taken.items():
-            blocks.append([row.seconds(part) for row in order])
-    stands = np.flatnonzero([row is baseline for row in order])
-    times: dict[_Row, Times] = {}
+            block = [row.seconds(part) for row in order]
+            blocks.append(block)
+    places: dict[_Row, np.ndarray] = {}
     for row in (*between, *others):
-        own = np.flatnonzero([other is row for other in order])
-        times[row] = {}
-        for part, blocks in taken.items():
-            table = np.array(blocks)
+        is_own = [other is row for other in order]
+        places[row] = np.flatnonzero(is_own)
+    times: dict[_Row, Times] = {row: {} for row in places}
+    for part, blocks in taken.items():
+        table = np.array(blocks)
+        for row, own in places.items():
             calls = table[:, own]
+            median = float(np.median(calls))
             ratio = None
             if baseline:
-                next_stands = np.searchsorted(stands, own)
-                last_stands = np.searchsorted(stands, own, "right") - 1
-                before = table[:, stands[last_stands]]
-                after = table[:, stands[next_stands]]
-                ratio = float(np.median(2 * calls / (before + after)))
-            times[row][part] = float(np.median(calls)), ratio
+                beside = _beside(table, places[baseline], own)
+                ratios = calls / beside
+                ratio = float(np.median(ratios))
+            times[row][part] = median, ratio
     return times
+
+
+def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """For each place the mean of the baseline's blocks on either side."""
+    last = np.searchsorted(stands, places, "right") - 1
+    following = np.searchsorted(stands, places)
+    before = table[:, stands[last]]
+    after = table[:, stands[following]]
+    return (before + after) / 2

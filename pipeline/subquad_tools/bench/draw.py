@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,16 +35,19 @@ def draw_speeds(speeds: Sequence[Measured], path: Path) -> None:
     names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
     looks = _looks(names)
     lengths = sorted({speed["length"] for speed in speeds})
-    legend_rows = -(-len(names) // _LEGEND_COLUMNS)
     width, height = _SIZE
-    figure = new_figure(width * len(_PANELS), height + 0.18 * legend_rows)
-    panels = figure.subplots(1, len(_PANELS))
+    columns = len(_PANELS)
+    legend_rows = math.ceil(len(names) / _LEGEND_COLUMNS)
+    figure = new_figure(width * columns, height + 0.18 * legend_rows)
+    panels = figure.subplots(1, columns)
     for panel, (key, title) in zip(panels, _PANELS, strict=True):
-        measured = [speed for speed in speeds if speed[key] is not None]
         for name, look in looks.items():
-            own = [speed for speed in measured if speed["mixer"] == name]
-            x = [speed["length"] for speed in own]
-            y = [speed[key] for speed in own]
+            x = []
+            y = []
+            for speed in speeds:
+                if speed["mixer"] == name and speed[key] is not None:
+                    x.append(speed["length"])
+                    y.append(speed[key])
             panel.plot(x, y, label=name, linewidth=1.2, marker="o", markersize=3, **look)
         _set_axes(panel, lengths)
         panel.set_title(title, fontsize=9)
@@ -85,10 +89,13 @@ def _set_axes(panel: Axes, lengths: Sequence[int]) -> None:
 
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    locator = LogLocator(subs=(1, 2, 5))
+    panel.yaxis.set_major_locator(locator)
+    formatter = FuncFormatter(lambda value, _: f"{value:g}")
+    panel.yaxis.set_major_formatter(formatter)
     panel.minorticks_off()
     panel.tick_params(labelsize=8)
-    panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    labels = [f"{length:,}" for length in lengths]
+    panel.set_xticks(lengths, labels)
     panel.set_xlabel("length", fontsize=9)
     panel.grid(alpha=0.3)

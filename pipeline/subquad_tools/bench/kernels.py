@@ -117,20 +117,22 @@ class _OperationCall:
         """The reference, and each implementation that takes these arguments and gives the same,
         all warm.
         """
-        device = torch_device(settings.device).type
-        reference = _TimedImplementation(REFERENCE, self.operation.reference, self.sets)
+        device = torch_device(settings.device)
+        operation = self.operation
+        reference = _TimedImplementation(REFERENCE, operation.reference, self.sets)
         timed = [reference]
-        for form in self.operation.implementations:
-            is_elsewhere = form.devices and device not in form.devices
+        for form in operation.implementations:
+            is_elsewhere = form.devices and device.type not in form.devices
             if form.name == REFERENCE or is_elsewhere:
                 continue
-            where = f"{self.operation.name} {form.name} at length {self.length}"
-            if not all(form.takes(*args, **kwargs) for args, kwargs in self.sets):
+            where = f"{operation.name} {form.name} at length {self.length}"
+            takes = [form.takes(*args, **kwargs) for args, kwargs in self.sets]
+            if not all(takes):
                 left_out.lines.append(f"{where}: takes no such arguments")
                 continue
             timing = _TimedImplementation(form.name, form.function, self.sets)
-            pairs = list(zip(timing.both(), reference.both(), strict=True))
-            apart = largest_gap(pairs, _NEGLIGIBLE)
+            pairs = zip(timing.both(), reference.both(), strict=True)
+            apart = largest_gap(list(pairs), _NEGLIGIBLE)
             if apart <= SAME[settings.precision]:
                 timed.append(timing)
                 continue
@@ -154,20 +156,22 @@ class _TimedImplementation(Warm):
         self._sets = sets
         self._turn = 0
         results = _tensors(self._call())
-        self.touched = sum(tensor.nbytes for tensor in (*given, *results))
+        touched = [tensor.nbytes for tensor in (*given, *results)]
+        self.touched = sum(touched)
         generator = torch.Generator().manual_seed(3)
         self._grads = []
-        for result in results:
-            if result.requires_grad:
-                grad = torch.randn(result.shape, generator=generator)
-                self._grads.append(grad.to(result))
+        for end in _differentiable(results):
+            grad = torch.randn(end.shape, generator=generator)
+            self._grads.append(grad.to(end))
 
     def _call(self) -> Any:
         args, kwargs = self._given()
-        return self._function(*args, **kwargs)
+        function = self._function
+        return function(*args, **kwargs)
 
     def _given(self) -> Arguments:
-        return self._sets[self._turn % len(self._sets)]
+        place = self._turn % len(self._sets)
+        return self._sets[place]
 
     def forward(self) -> Any:
         with torch.no_grad():
@@ -175,9 +179,9 @@ class _TimedImplementation(Warm):
 
     def both(self) -> Sequence[Tensor | None]:
         """Results, and gradients of the arguments, of random gradients of the results."""
-        given = [tensor for tensor in _tensors(self._given()) if tensor.requires_grad]
+        given = _differentiable(_tensors(self._given()))
         results = _tensors(self._call())
-        ends = [result for result in results if result.requires_grad]
+        ends = _differentiable(results)
         if not ends:
             return results
         grads = torch.autograd.grad(ends, given, self._grads, allow_unused=True)
@@ -190,21 +194,25 @@ class _TimedImplementation(Warm):
 def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_OperationCall]:
     """Each operation that the mixer calls, the first of its calls with tensors of these shapes."""
     module = built_mixer(mixer, settings, length)
-    layer = Timed(mixer.text, module, [settings.shape(length)], settings)
+    shape = settings.shape(length)
+    layer = Timed(mixer.text, module, [shape], settings)
     drawn = []
     with using() as chosen:
         for _ in range(DRAWS):
             layer.refresh()
             with recording() as calls:
                 layer.result()
-            drawn.append(tree_map_only(Tensor, _afresh, calls))
+            kept = tree_map_only(Tensor, _afresh, calls)
+            drawn.append(kept)
     found: dict[Any, _OperationCall] = {}
     for draws in zip(*drawn, strict=True):
-        operation = draws[0][0]
+        operation, *_ = draws[0]
+        name = operation.name
         sets = [(args, kwargs) for _, args, kwargs in draws]
-        shapes = [(tensor.shape, tensor.dtype) for tensor in _tensors(sets[0])]
-        call = _OperationCall(operation, chosen[operation.name], sets, length)
-        found.setdefault((operation.name, *shapes), call)
+        given = _tensors(sets[0])
+        shapes = [(tensor.shape, tensor.dtype) for tensor in given]
+        call = _OperationCall(operation, chosen[name], sets, length)
+        found.setdefault((name, *shapes), call)
     return list(found.values())
 
 
@@ -225,34 +233,48 @@ def _speeds(
         not fit); bytes of arguments and results over the time of the forward pass, in GB/s
         (`gbytes`); what both passes add to memory at their peak, in MiB (`peak_mib`).
     """
+    reference, *others = timed
     beside = [attention] if attention else []
-    times = times_in_turn(timed[0], [*timed[1:], *beside], rounds)
+    times = times_in_turn(reference, [*others, *beside], rounds)
+    of_attention = times[attention] if attention else {}
+    first = _tensors(call.sets[0])[0]
     found = []
     for timing in timed:
+        own = times[timing]
         row: Measured = {
             "mixer": mixer.text,
             "operation": call.operation.name,
             "implementation": timing.name,
             "chosen": timing.name in call.chosen.split(", "),
             "length": call.length,
-            "shape": list(_tensors(call.sets[0])[0].shape),
+            "shape": list(first.shape),
         }
         for part in PARTS:
-            taken, ratio = times[timing][part]
+            taken, ratio = own[part]
             row[f"{part}_us"] = 1e6 * taken
             row[f"{part}_ratio"] = ratio
-            other = times[attention][part][1] if attention else None
+            _, other = of_attention.get(part, (0.0, None))
             row[f"{part}_attention"] = ratio / other if ratio and other else None
-        row["gbytes"] = timing.touched / 1e9 / times[timing]["forward"][0]
+        forward, _ = own["forward"]
+        row["gbytes"] = timing.touched / 1e9 / forward
         row["peak_mib"] = timing.memory / 2**20
         found.append(row)
     return found
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    tensors = []
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            tensors.append(leaf)
+    return tensors
+
+
+def _differentiable(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor for tensor in tensors if tensor.requires_grad]
 
 
 def _afresh(tensor: Tensor) -> Tensor:
     """A tensor of its own, with a gradient where it had one."""
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    own = tensor.detach().clone()
+    return own.requires_grad_(tensor.requires_grad)

@@ -16,6 +16,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from statistics import linear_regression, median
 
 import click
@@ -115,19 +116,24 @@ def _at(
     with left_out.noting(BASELINE, length):
         baseline, *rows = timed_attention(settings, length)
     for mixer in mixers:
-        with left_out.noting(mixer.text, length):
+        name = mixer.text
+        with left_out.noting(name, length):
             own = timed_mixer(mixer, settings, length)
             rows.append(own)
             if settings.published and mixer.plugin.published:
-                with left_out.noting(f"{mixer.text} published", length, strict=False):
-                    rows.append(timed_published(mixer, own, settings, length))
+                with left_out.noting(f"{name} published", length, strict=False):
+                    form = timed_published(mixer, own, settings, length)
+                    rows.append(form)
+    core = baseline and baseline.core
     cores = [row.core for row in rows if row.core]
-    core_times = times_in_turn(baseline and baseline.core, cores, settings.rounds)
+    core_times = times_in_turn(core, cores, settings.rounds)
     times = times_in_turn(baseline, rows, settings.rounds)
     speeds = []
     for row, taken in times.items():
-        of_core = row.core and core_times[row.core]
-        speeds.append(_speed(row, taken, of_core, settings, length, best))
+        core = row.core
+        of_core = core and core_times[core]
+        speed = _speed(row, taken, of_core, settings, length, best)
+        speeds.append(speed)
     return speeds
 
 
@@ -157,20 +163,24 @@ def _speed(
     found: Measured = {"mixer": row.name, "length": length, "batch": batch}
     for prefix, measured in {"": times, "core_": core}.items():
         for part in PARTS:
-            taken, ratio = measured[part] if measured else (math.nan, None)
-            found[f"{prefix}{part}_us"] = 1e6 * taken / tokens if measured else None
+            microseconds = ratio = None
+            if measured:
+                taken, ratio = measured[part]
+                microseconds = 1e6 * taken / tokens
+            found[f"{prefix}{part}_us"] = microseconds
             found[f"{prefix}{part}_ratio"] = ratio
-    forward = times["forward"][0]
-    both = times["both"][0]
+    forward, _ = times["forward"]
+    both, _ = times["both"]
     count = row.count()
     gflop = count.flops / 1e9
-    floor = max(gflop / best["gflops"], count.moved / 1e9 / best["gbytes"])
+    mbytes = count.moved / 1e6
+    floor = max(gflop / best["gflops"], mbytes / 1e3 / best["gbytes"])
     return {
         **found,
         "forward_tokens": tokens / forward,
         "both_tokens": tokens / both,
         "gflop": gflop,
-        "mbytes": count.moved / 1e6,
+        "mbytes": mbytes,
         "gflops": gflop / both,
         "roof": None if count.unknown else floor / both,
         "peak_mib": row.memory / 2**20,
@@ -198,21 +208,24 @@ def roofline(
         `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s; `size`: of
             the product.
     """
+    draw = partial(torch.randn, device=device, dtype=dtype)
     if not size:
-        small = torch.randn(512, 512, device=device, dtype=dtype)
-        fastest = min(seconds(lambda: torch.mm(small, small), device) for _ in range(2))
-        size = 2048 if fastest < _FAST else 512
-    a = torch.randn(size, size, device=device, dtype=dtype)
-    b = torch.randn(size, size, device=device, dtype=dtype)
+        small = draw(512, 512)
+        multiply = partial(torch.mm, small, small)
+        tried = [seconds(multiply, device) for _ in range(2)]
+        size = 2048 if min(tried) < _FAST else 512
+    multiply = partial(torch.mm, draw(size, size), draw(size, size))
     source = torch.ones(copied // 4, device=device)
     target = torch.empty_like(source)
+    copy_all = partial(target.copy_, source)
     blocks = [
-        lambda: seconds(lambda: torch.mm(a, b), device),
-        lambda: seconds(lambda: target.copy_(source), device),
+        partial(seconds, multiply, device),
+        partial(seconds, copy_all, device),
     ]
-    warm = in_turn(blocks, rounds + 1)[1:]
-    product = median(times[0] for times in warm)
-    copy = median(times[1] for times in warm)
+    taken = in_turn(blocks, rounds + 1)
+    products, copies = zip(*taken[1:], strict=True)
+    product = median(products)
+    copy = median(copies)
     return {
         "gflops": 2 * size**3 / product / 1e9,
         "gbytes": 2 * copied / copy / 1e9,
@@ -228,7 +241,9 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
         for each row of two or more lengths `mixer`; `declared`: its class of complexity; `forward`,
         `both`: of time; `flops`, `bytes`: as counted, None where not all is.
     """
-    declared = {mixer.text: mixer.facts.complexity or "not claimed" for mixer in mixers}
+    declared = {}
+    for mixer in mixers:
+        declared[mixer.text] = mixer.facts.complexity or "not claimed"
     by_name: dict[str, list[Measured]] = {}
     for speed in speeds:
         by_name.setdefault(speed["mixer"], []).append(speed)
@@ -236,17 +251,18 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
     for name, own in by_name.items():
         if len(own) < 2:
             continue
-        row: Measured = {
-            "mixer": name,
-            "declared": declared.get(name.removesuffix(" published"), "L^2"),
-        }
+        plain_name = name.removesuffix(" published")
+        row: Measured = {"mixer": name, "declared": declared.get(plain_name, "L^2")}
         for part in PARTS:
-            costs = [speed[f"{part}_us"] * speed["length"] for speed in own]
+            key = f"{part}_us"
+            costs = [speed[key] * speed["length"] for speed in own]
             row[part] = _exponent(own, costs)
-        is_counted = not any(speed["uncounted"] for speed in own)
+        is_uncounted = any(speed["uncounted"] for speed in own)
         for kind, key in {"flops": "gflop", "bytes": "mbytes"}.items():
             costs = [speed[key] / speed["batch"] for speed in own]
-            row[kind] = _exponent(own, costs) if is_counted else None
+            row[kind] = None
+            if not is_uncounted:
+                row[kind] = _exponent(own, costs)
         grown.append(row)
     return grown
 
@@ -268,9 +284,12 @@ def _over(name: str, speeds: Sequence[Measured]) -> list[Measured]:
         if length not in bases or speed["mixer"] == name:
             continue
         base = bases[length]
-        faster = base["both_us"] / speed["both_us"]
-        memory = speed["peak_mib"] / base["peak_mib"]
-        row = {"mixer": speed["mixer"], "length": length, "speed": faster, "memory": memory}
+        row = {
+            "mixer": speed["mixer"],
+            "length": length,
+            "speed": base["both_us"] / speed["both_us"],
+            "memory": speed["peak_mib"] / base["peak_mib"],
+        }
         ratios.append(row)
     return ratios
 
@@ -279,5 +298,7 @@ def _exponent(speeds: Sequence[Measured], costs: Sequence[float]) -> float | Non
     """Of L in the cost of a sample; None where one is 0."""
     if min(costs) <= 0:
         return None
-    lengths = [math.log(speed["length"]) for speed in speeds]
-    return linear_regression(lengths, list(map(math.log, costs))).slope
+    x = [math.log(speed["length"]) for speed in speeds]
+    y = [math.log(cost) for cost in costs]
+    line = linear_regression(x, y)
+    return line.slope

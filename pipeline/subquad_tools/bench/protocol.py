@@ -44,12 +44,17 @@ class Protocol(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        lengths = self.lengths or []
-        if isinstance(self.batch, list) and len(self.batch) != len(lengths):
-            raise ValueError(f"batch has {len(self.batch)} numbers for {len(lengths)} lengths")
-        if self.over is not None and self.over not in self.mixers:
-            hint = did_you_mean(self.over, self.mixers)
-            raise ValueError(f"over: {self.over} is none of the mixers{hint}")
+        batch = self.batch
+        if isinstance(batch, list):
+            batches = len(batch)
+            lengths = len(self.lengths or [])
+            if batches != lengths:
+                raise ValueError(f"batch has {batches} numbers for {lengths} lengths")
+        over = self.over
+        mixers = self.mixers
+        if over is not None and over not in mixers:
+            hint = did_you_mean(over, mixers)
+            raise ValueError(f"over: {over} is none of the mixers{hint}")
         return self
 
     @classmethod
@@ -60,37 +65,47 @@ class Protocol(BaseModel):
             ConfigError: there is none, or it cannot be used.
         """
         text = _text(name)
+        data = parse_yaml(text, name).data or {}
         try:
-            return cls.model_validate(parse_yaml(text, name).data or {})
+            return cls.model_validate(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "protocol"
-            message = first["msg"].removeprefix("Value error, ")
+            first, *_ = error.errors()
+            location = map(str, first["loc"])
+            where = ".".join(location) or "protocol"
+            hint = ""
             if first["type"] == "extra_forbidden":
-                message += did_you_mean(where, cls.model_fields)
-            raise ConfigError(f"{name}: {where}: {message}") from None
+                hint = did_you_mean(where, cls.model_fields)
+            message = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"{name}: {where}: {message}{hint}") from None
 
     def settings(self) -> dict[str, Any]:
         """What it sets of `rows.SpeedSettings`."""
         found = self.model_dump(exclude={"mixers"}, exclude_none=True)
-        if self.lengths:
-            found["lengths"] = tuple(self.lengths)
-        if isinstance(self.batch, list):
-            found["batch"] = dict(zip(self.lengths or (), self.batch, strict=True))
+        lengths = self.lengths or []
+        if lengths:
+            found["lengths"] = tuple(lengths)
+        batch = self.batch
+        if isinstance(batch, list):
+            pairs = zip(lengths, batch, strict=True)
+            found["batch"] = dict(pairs)
         return found
 
 
 def _text(name: str) -> str:
-    if name.endswith((".yaml", ".yml")):
-        return read_text(Path(name), name)
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return read_text(path, name)
     files = yaml_files("recipe", FOLDER)
     matching = [file for file in files if name in (file.name, file.full_name)]
     if len(matching) == 1:
-        return matching[0].text()
+        (file,) = matching
+        return file.text()
     problem = "no protocol"
-    known = sorted(file.name for file in files)
+    known = [file.name for file in files]
     if matching:
         problem = "several packages offer protocol"
-        known = sorted(file.full_name for file in matching)
+        known = [file.full_name for file in matching]
+    known.sort()
     hint = did_you_mean(name, known)
-    raise ConfigError(f"--protocol: {problem} {name!r}{hint}; protocols: {', '.join(known)}")
+    names = ", ".join(known)
+    raise ConfigError(f"--protocol: {problem} {name!r}{hint}; protocols: {names}")

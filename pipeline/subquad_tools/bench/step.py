@@ -38,9 +38,10 @@ little besides.
 
 def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
     """The training data, endlessly, as a run has it that starts anew."""
-    settings = replace(parts.plan.settings, steps=_ENDLESS)
-    endless = replace(parts, plan=replace(parts.plan, settings=settings))
-    yield from training_batches(endless, 0, workers)
+    plan = parts.plan
+    settings = replace(plan.settings, steps=_ENDLESS)
+    endless = replace(plan, settings=settings)
+    yield from training_batches(replace(parts, plan=endless), 0, workers)
 
 
 class Steps:
@@ -53,24 +54,28 @@ class Steps:
 
     def __init__(self, parts: Parts, mark: Callable[[str], None] = lambda phase: None):
         self.parts = parts
-        parts.model.register_forward_pre_hook(lambda *_: mark("forward"))
-        parts.model.register_forward_hook(lambda *_: mark("backward"))
-        parts.optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
-        parts.optimizer.register_step_post_hook(lambda *_: mark(""))
+        model = parts.model
+        model.register_forward_pre_hook(lambda *_: mark("forward"))
+        model.register_forward_hook(lambda *_: mark("backward"))
+        optimizer = parts.optimizer
+        optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
+        optimizer.register_step_post_hook(lambda *_: mark(""))
         self._mark = mark
         self._feed = feed(parts, 0)
         self.advance()
 
     def advance(self) -> None:
         """Take the next batch."""
-        self.micros, self.samples = next(self._feed)
+        batch = next(self._feed)
+        self.micros, self.samples = batch
 
     def make(self) -> None:
         """One step, of rate zero: it costs as much and leaves the weights, so that every round
         does the same work.
         """
+        rates = Rates(0.0)
         self._mark("")
-        train_step(self.parts, self.micros, self.samples, Rates(0.0))
+        train_step(self.parts, self.micros, self.samples, rates)
         self._mark("")
 
 
@@ -92,11 +97,20 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
     """
     group = Group(device=torch_device(device))
     datasets: dict[str, Dataset] = {}
-    with one_thread() if device == "cpu" else nullcontext():
-        rows = [_Row(run, group, datasets) for run in _different(runs)]
-        in_turn([row.block for row in rows], rounds + 1)
+    rows: list[_Row] = []
+    threads = one_thread() if device == "cpu" else nullcontext()
+    with threads:
+        for run in _different(runs):
+            row = _Row(run, group, datasets)
+            rows.append(row)
+        blocks = [row.block for row in rows]
+        in_turn(blocks, rounds + 1)
     firsts: dict[str, _Row] = {}
-    steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
+    steps = []
+    for row in rows:
+        label = row.run.dataset_label
+        first = firsts.setdefault(label, row)
+        steps.append(row.found(first))
     return {"steps": steps, "rounds": rounds, "device": device}
 
 
@@ -106,7 +120,8 @@ def _different(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         settings = run.experiment.model_dump(mode="json")
         settings["train"].pop("seed")
-        found.setdefault(json.dumps(settings, sort_keys=True), run)
+        key = json.dumps(settings, sort_keys=True)
+        found.setdefault(key, run)
     return list(found.values())
 
 
@@ -122,33 +137,37 @@ class _Row:
         if key not in datasets:
             datasets[key] = build_dataset(run)
         dataset = datasets[key]
-        self._cost = training_cost(run, dataset.describe())
+        spec = dataset.describe()
+        parts = build_parts(run, group, dataset)
+        self._cost = training_cost(run, spec)
         self._device = group.device
-        self._steps = Steps(build_parts(run, group, dataset), self._mark)
-        self._steps.make()
+        steps = Steps(parts, self._mark)
+        steps.make()
         # else the profiler warns of memory that it did not see
-        self._steps.parts.optimizer.zero_grad(set_to_none=True)
-        self._memory = added_memory(self._steps.make, group.device)
+        parts.optimizer.zero_grad(set_to_none=True)
+        self._memory = added_memory(steps.make, group.device)
+        self._steps = steps
 
     def block(self) -> None:
         """Note seconds of a step on the next batch, by phase and of the `whole`; `samples` and
         `tokens` in it.
         """
-        self._steps.advance()
+        steps = self._steps
+        steps.advance()
         self._marks.clear()
-        start = time.perf_counter()
+        end_time = time.perf_counter() + _BLOCK_SECONDS
         count = 0
-        while not count or time.perf_counter() - start < _BLOCK_SECONDS:
-            self._steps.make()
+        while not count or time.perf_counter() < end_time:
+            steps.make()
             count += 1
-        found = dict.fromkeys(_PHASES, 0.0)
+        found = dict.fromkeys((*_PHASES, "whole"), 0.0)
         for (phase, begin), (_, end) in pairwise(self._marks):
+            taken = _between(begin, end) / count
+            found["whole"] += taken
             if phase:
-                found[phase] += _between(begin, end) / count
-        (_, first), *_, (_, last) = self._marks
-        found["whole"] = _between(first, last) / count
-        found["samples"] = self._steps.samples
-        found["tokens"] = _tokens(self._steps)
+                found[phase] += taken
+        found["samples"] = steps.samples
+        found["tokens"] = _tokens(steps)
         self._blocks.append(found)
 
     def found(self, first: _Row) -> Measured:
@@ -167,18 +186,25 @@ class _Row:
         blocks = self._blocks[1:]
         milliseconds = {}
         for phase in (*_PHASES, "whole"):
-            milliseconds[f"{phase}_ms"] = 1e3 * median(times[phase] for times in blocks)
-        pairs = zip(blocks, first._blocks[1:], strict=True)
+            seconds = median(times[phase] for times in blocks)
+            milliseconds[f"{phase}_ms"] = 1e3 * seconds
+        ratios = []
+        samples = []
+        tokens = []
+        for own, other in zip(blocks, first._blocks[1:], strict=True):
+            whole = own["whole"]
+            ratios.append(whole / other["whole"])
+            samples.append(own["samples"] / whole)
+            tokens.append(own["tokens"] / whole)
         flops = self._cost.flops_per_step
         return {
             "run": self.run.label,
             "dataset": self.run.dataset_label,
             "mixer": self.run.mixer.found.name,
             **milliseconds,
-            "ratio": median(own["whole"] / other["whole"] for own, other in pairs),
-            "samples_per_second": median(times["samples"] / times["whole"] for times in blocks),
-            "tokens_per_second": median(times["tokens"] / times["whole"] for times in blocks)
-            or None,
+            "ratio": median(ratios),
+            "samples_per_second": median(samples),
+            "tokens_per_second": median(tokens) or None,
             "peak_mib": self._memory / 2**20,
             "parameters": self._cost.parameters,
             "gflop": None if flops is None else flops / 1e9,
@@ -203,11 +229,14 @@ def _between(begin: Any, end: Any) -> float:
 
 def _tokens(steps: Steps) -> int:
     """Real tokens of a batch; 0 where samples have no length."""
-    axes = {name: array.axes for name, array in steps.parts.task.spec.arrays.items()}
+    arrays = steps.parts.task.spec.arrays
+    axes = {name: array.axes for name, array in arrays.items()}
     total = 0
     for batch, *_ in steps.micros:
         for name, array in batch.items():
-            if axes.get(name) == ("length",) and array.dtype == torch.bool:
-                total += int(array.sum())
+            is_mask = array.dtype == torch.bool
+            if is_mask and axes.get(name) == ("length",):
+                count = array.sum()
+                total += int(count)
                 break
     return total

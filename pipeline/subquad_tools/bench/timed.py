@@ -7,6 +7,7 @@ Letters: B batch, L length, D model width, H heads, E head width.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -35,6 +36,9 @@ chooses.
 
 SAME = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 1e-2}
 """How far two forms' numbers may be apart, over the largest of them, by precision."""
+
+_NO_KERNEL = re.compile("No available kernel|No viable backend")
+"""What torch says where a back end does not run."""
 
 _MOVED = 0.05
 """Weights are moved by so much before two forms are compared: some start where parts of a mixer
@@ -65,14 +69,18 @@ class Timed(Warm):
         settings: SpeedSettings,
         dtype: torch.dtype = torch.float32,
     ):
-        super().__init__(name, torch_device(settings.device))
-        self.module = module.to(self.device, torch.float32).train()
+        device = torch_device(settings.device)
+        super().__init__(name, device)
+        self.module = module.to(device, torch.float32)
+        self.module.train()
         self.dtype = DTYPES[settings.precision]
         self.core: Timed | None = None
-        self._generator = torch.Generator(self.device).manual_seed(1)
+        generator = torch.Generator(device)
+        self._generator = generator.manual_seed(1)
         self.inputs: list[Tensor] = []
         for shape in shapes:
-            self.inputs.append(torch.empty(*shape, device=self.device, dtype=dtype))
+            drawn = torch.empty(*shape, device=device, dtype=dtype)
+            self.inputs.append(drawn)
         self.refresh()
 
     def warm_up(self) -> Self:
@@ -81,12 +89,14 @@ class Timed(Warm):
         Raises:
             PluginError: outputs or gradients are not finite.
         """
-        self._check_finite("outputs", [self.forward()])
+        output = self.forward()
+        self._check_finite("outputs", [output])
         self._check_finite("gradients", self.both())
         return super().warm_up()
 
     def _check_finite(self, what: str, tensors: Sequence[Tensor | None]) -> None:
-        length = self.inputs[0].shape[-2]
+        shape = self.inputs[0].shape
+        length = shape[-2]
         for tensor in tensors:
             if tensor is not None and not tensor.isfinite().all():
                 raise PluginError(
@@ -95,14 +105,22 @@ class Timed(Warm):
                 )
 
     def forward(self) -> Tensor:
-        with torch.no_grad(), self._precision():
-            return as_output(self.module(*self.inputs)).out
+        with torch.no_grad():
+            result = self._called(self.inputs)
+        return result.out
+
+    def _called(self, inputs: Sequence[Tensor]) -> MixerOutput:
+        with self._precision():
+            result = self.module(*inputs)
+        return as_output(result)
 
     def result(self) -> tuple[list[Tensor], MixerOutput]:
         """A forward pass with a graph: the inputs and what the module makes of them."""
-        inputs = [tensor.detach().requires_grad_() for tensor in self.inputs]
-        with self._precision():
-            return inputs, as_output(self.module(*inputs))
+        inputs = []
+        for tensor in self.inputs:
+            given = tensor.detach()
+            inputs.append(given.requires_grad_())
+        return inputs, self._called(inputs)
 
     def both(self) -> Sequence[Tensor | None]:
         """A training step's share: forward, and gradients of inputs and parameters; extra losses
@@ -135,18 +153,17 @@ class Timed(Warm):
     def numbers(self) -> dict[str, Tensor]:
         """Output, losses, and the gradient of the input."""
         (given,), result = self.result()
-        values = {"output": result.out.float()}
-        for name, loss in result.losses.items():
-            values[name] = loss.float()
-        squares = []
-        for value in values.values():
-            squares.append(value.square().sum())
+        values = {"output": result.out, **result.losses}
+        values = {name: value.float() for name, value in values.items()}
+        squares = [value.square().sum() for value in values.values()]
         (gradient,) = torch.autograd.grad(squares, given)
-        return {**values, "gradient": gradient}
+        values["gradient"] = gradient
+        return values
 
     def _precision(self) -> torch.autocast:
+        kind = self.device.type
         is_narrow = self.dtype != torch.float32
-        return torch.autocast(self.device.type, self.dtype, enabled=is_narrow)
+        return torch.autocast(kind, self.dtype, enabled=is_narrow)
 
 
 def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Timed:
@@ -155,7 +172,8 @@ def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Tim
     Raises:
         SubquadError: it cannot be built or called so, or its outputs are not finite.
     """
-    return _layer(mixer.text, built_mixer(mixer, settings, length), settings, length)
+    module = built_mixer(mixer, settings, length)
+    return _layer(mixer.text, module, settings, length)
 
 
 def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, length: int) -> Timed:
@@ -167,20 +185,25 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     published = mixer.plugin.published
     assert published is not None
     plugin = replace(mixer.plugin, build=published.build)
-    published_mixer = replace(mixer, resolved=replace(mixer.resolved, plugin=plugin))
+    resolved = replace(mixer.resolved, plugin=plugin)
+    published_mixer = replace(mixer, resolved=resolved)
     module = built_mixer(published_mixer, settings, length)
     name = f"{mixer.text} published"
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator()
+    generator.manual_seed(2)
     with torch.no_grad():
         for weight in own.module.parameters():
             moves = torch.randn(weight.shape, generator=generator)
-            weight += _MOVED * moves.to(weight.device)
+            moves = moves.to(weight.device)
+            weight += _MOVED * moves
+    weights = own.module.state_dict()
     try:
-        module.load_state_dict(own.module.state_dict())
+        module.load_state_dict(weights)
     except RuntimeError as error:
         reason = in_one_line(error)
         raise PluginError(f"{name}: it has other weights than {mixer.text}: {reason}") from None
-    form = Timed(name, module, [settings.shape(length)], settings)
+    shape = settings.shape(length)
+    form = Timed(name, module, [shape], settings)
     form.inputs = own.inputs
     reference = own.numbers()
     found = form.numbers()
@@ -188,7 +211,8 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     if found.keys() == reference.keys():
         pairs = [(found[name], reference[name]) for name in reference]
         apart = largest_gap(pairs)
-    if not apart <= SAME[settings.precision]:
+    most = SAME[settings.precision]
+    if not apart <= most:
         raise PluginError(
             f"{name}: at length {length} its numbers are {apart:.1e} of the "
             f"largest from {mixer.text}'s"
@@ -206,20 +230,23 @@ def largest_gap(pairs: Sequence[tuple[Tensor | None, Tensor | None]], share: flo
     least = 1e-30
     for _, wanted in pairs:
         if wanted is not None:
-            least = max(least, share * float(wanted.detach().abs().max()))
+            largest = wanted.detach().abs().max()
+            least = max(least, share * float(largest))
     gaps = []
     for found, wanted in pairs:
         if found is None or wanted is None:
             single = found if wanted is None else wanted
-            is_zero = single is None or not single.any()
-            gaps.append(0.0 if is_zero else math.inf)
+            has_value = single is not None and bool(single.any())
+            gaps.append(math.inf if has_value else 0.0)
             continue
         wide = torch.promote_types(wanted.dtype, torch.float64)
         exact = wanted.detach().to(wide)
-        gap = (found.detach() - exact).abs().max()
-        size = exact.abs().max().clamp_min(least)
-        gaps.append(float(gap / size))
-    return float(torch.tensor(gaps).max())  # not a number where one is none
+        gap = (found.detach() - exact).abs()
+        size = exact.abs().max()
+        largest = gap.max() / size.clamp_min(least)
+        gaps.append(float(largest))
+    worst = torch.tensor(gaps).max()  # not a number where one is none
+    return float(worst)
 
 
 def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
@@ -227,18 +254,27 @@ def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
     baseline.
     """
     device = torch_device(settings.device)
+    backends = BACKENDS.get(device.type, {})
     found = []
-    for name, backend in BACKENDS.get(device.type, {}).items():
+    for name, backend in backends.items():
         module = _Attention(settings, backend)
         try:
             found.append(_layer(f"{BASELINE} ({name})", module, settings, length))
         except RuntimeError as error:
-            message = str(error)
-            if "No available kernel" not in message and "No viable backend" not in message:
+            if not _NO_KERNEL.search(str(error)):
                 raise
+    if not found:
+        module = _Attention(settings, None)
+        found.append(_layer(BASELINE, module, settings, length))
     if len(found) > 1:
-        found.sort(key=lambda candidate: min(candidate.seconds("both") for _ in range(3)))
-    return found or [_layer(BASELINE, _Attention(settings, None), settings, length)]
+        found.sort(key=_fastest)
+    return found
+
+
+def _fastest(timed: Timed) -> float:
+    """Seconds of the fastest of three blocks."""
+    blocks = [timed.seconds("both") for _ in range(3)]
+    return min(blocks)
 
 
 def timed_core(settings: SpeedSettings, length: int) -> Timed:
@@ -248,15 +284,17 @@ def timed_core(settings: SpeedSettings, length: int) -> Timed:
 
 
 def _core(name: str, core: nn.Module, settings: SpeedSettings, length: int) -> Timed:
+    samples = settings.samples(length)
     heads = settings.heads
-    shape = (settings.samples(length), heads, length, settings.dim // heads)
+    shape = (samples, heads, length, settings.dim // heads)
     dtype = DTYPES[settings.precision]  # as projections give it
     timed = Timed(name, core, [shape] * 3, settings, dtype)
     return timed.warm_up()
 
 
 def _layer(name: str, module: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    timed = Timed(name, module, [settings.shape(length)], settings)
+    shape = settings.shape(length)
+    timed = Timed(name, module, [shape], settings)
     timed.warm_up()
     if settings.core and isinstance(module, AttentionMixer | _Attention):
         core = module.core
@@ -295,8 +333,10 @@ class _Core(nn.Module):
         self._backend = backend
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        backend = self._backend
-        with sdpa_kernel(backend) if backend else nullcontext():
+        forced = nullcontext()
+        if self._backend:
+            forced = sdpa_kernel(self._backend)
+        with forced:
             return functional.scaled_dot_product_attention(q, k, v, is_causal=self._causal)
 
 
@@ -313,8 +353,10 @@ class _Attention(nn.Module):
 
     def forward(self, x: Tensor, *, keep: None = None) -> Tensor:
         projected = self.inputs(x)
-        heads = projected.unflatten(-1, (3, self._heads, -1))
-        q, k, v = heads.transpose(1, 3).unbind(2)
+        sizes = (3, self._heads, -1)
+        heads = projected.unflatten(-1, sizes)
+        by_head = heads.transpose(1, 3)
+        q, k, v = by_head.unbind(2)
         mixed = self.core(q, k, v)
-        merged = mixed.transpose(1, 2).flatten(-2)
-        return self.out(merged)
+        by_token = mixed.transpose(1, 2)
+        return self.out(by_token.flatten(-2))

@@ -69,16 +69,17 @@ def diagnose_command(
         run = enter(Path(targets[0]))
         where = out or run
         is_run = where == run
-    written = [where / DIAGNOSIS, *draw_passports(found, where / Path(DIAGNOSIS).stem)]
+    path = where / DIAGNOSIS
+    pictures = draw_passports(found, path.with_suffix(""))
     values = {name: asdict(measured) for name, measured in found.items()}
-    write_json(where / DIAGNOSIS, values)
+    write_json(path, values)
     if is_run and (where / TRACKING).exists():
         sync(where)
     if as_json:
         return print_json(values)
     print_passports(found)
-    for path in written:
-        print_line(path)
+    for written in (path, *pictures):
+        print_line(written)
 
 
 def print_passports(found: dict[str, Passport]) -> None:
@@ -135,6 +136,7 @@ def _measured(trained: Trained, samples: int, tokens: int) -> Passport:
     parts = trained.parts
     is_honest = parts.run.experiment.protocol == "honest"
     split = trained.dataset.split("train" if is_honest else "trainval")
-    first = np.arange(min(samples, len(split)))
-    batch = split.fetch(first, epoch=0, seed=parts.train.seed)
-    return passport(parts.bare_model, parts.on_device(batch), tokens=tokens)
+    count = min(samples, len(split))
+    fetched = split.fetch(np.arange(count), epoch=0, seed=parts.train.seed)
+    batch = parts.on_device(fetched)
+    return passport(parts.bare_model, batch, tokens=tokens)

@@ -4,6 +4,7 @@ depth.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,16 @@ def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
 
 def _response(axes: Any, operator: Operator, colour: Any) -> None:
     gains = np.maximum(operator.response, _FLOOR)
+    decibels = 20 * np.log10(gains)
     frequencies = np.linspace(0, 1, len(gains))
-    axes.plot(frequencies, 20 * np.log10(gains), color=colour, label=operator.layer)
+    axes.plot(frequencies, decibels, color=colour, label=operator.layer)
 
 
 def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
     values = np.array(operator.singular_values)
     largest = values[0] or 1.0
-    places = np.arange(len(values)) / len(values)
+    count = len(values)
+    places = np.arange(count) / count
     shares = np.maximum(values / largest, _FLOOR)
     axes.semilogy(places, shares, color=colour, label=operator.layer)
 
@@ -64,8 +67,9 @@ def _panels(
     """
     width, height = _PANEL
     columns = min(_COLUMNS, len(passports))
-    rows = -(-len(passports) // columns)
-    figure = new_figure(columns * width, rows * height)
+    rows = math.ceil(len(passports) / columns)
+    size = columns * width, rows * height
+    figure = new_figure(*size)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     panels = iter(grid.flat)
     for name, passport in passports.items():
@@ -91,8 +95,10 @@ def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
     figure = new_figure(7.2, 4.2)
     axes = figure.add_subplot()
     for name, passport in passports.items():
-        axes.plot(passport.similarity, marker="o", markersize=3, label=as_label(name))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        label = as_label(name)
+        axes.plot(passport.similarity, marker="o", markersize=3, label=label)
+    locator = MaxNLocator(integer=True)
+    axes.xaxis.set_major_locator(locator)
     axes.set(xlabel="layer (0: embedded tokens)", ylabel="mean cosine between tokens of a sample")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

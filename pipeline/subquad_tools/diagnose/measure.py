@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
@@ -87,19 +87,23 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
     was_training = model.training
     model.eval()
     try:
-        layers = tuple({type(block) for block in model.blocks})
-        with mixer_calls(model) as mixers, _watching(model, layers) as blocks, torch.no_grad():
+        kinds = {type(block) for block in model.blocks}
+        watched = _watching(model, tuple(kinds))
+        with mixer_calls(model) as mixers, watched as blocks, torch.no_grad():
             model(batch)
         if not mixers:
             raise PluginError(f"{type(model).__name__} has no token mixer to measure")
         operators = []
         for call in mixers:
             real = real_positions(batch, call.given[0], call.named)
-            operators.append(_operator(call, real, tokens, probes))
+            operator = _operator(call, real, tokens, probes)
+            operators.append(operator)
+        first = blocks[0]
+        outputs = [call.out for call in blocks]
         similarity = []
-        for tree in (blocks[0].given, *(call.out for call in blocks)):
+        for tree in (first.given, *outputs):
             states = _states(tree)
-            real = real_positions(batch, states, blocks[0].named)
+            real = real_positions(batch, states, first.named)
             similarity.append(_similarity(states, real))
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
@@ -117,28 +121,27 @@ def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list
     left out.
     """
     calls: list[ModuleCall] = []
-    hooks = []
     outer: tuple[str, ...] = ()
 
     def note(name: str, *call: Any) -> None:
-        calls.append(ModuleCall(name, *call))
+        noted = ModuleCall(name, *call)
+        calls.append(noted)
 
-    for name, module in model.named_modules():  # what is around a module comes before it
-        if name and isinstance(module, kinds) and not name.startswith(outer):
-            outer = (*outer, f"{name}.")
-            hooks.append(module.register_forward_hook(partial(note, name), with_kwargs=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():  # what is around a module comes before it
+            if name and isinstance(module, kinds) and not name.startswith(outer):
+                outer = (*outer, f"{name}.")
+                hook = module.register_forward_hook(partial(note, name), with_kwargs=True)
+                hooks.enter_context(hook)
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _states(tree: Any) -> Tensor:
     """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
     three axes.
     """
-    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    leaves = tree_leaves(tree)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     return next(tensor for tensor in tensors if tensor.dim() == 3)
 
 
@@ -148,14 +151,16 @@ def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tenso
     What the module was told, else what the batch says, where that is of the same sequence.
     """
     samples, length, _ = states.shape
+    every = states.new_ones(samples, length, dtype=torch.bool)
     keep = named.get("keep")
     if keep is None:
         keep = batch.get("keep")
-    if keep is not None:
-        prefix = length - keep.shape[1]
-        if prefix in (0, 1):
-            return nn.functional.pad(keep, (prefix, 0), value=True)
-    return torch.ones(samples, length, dtype=torch.bool, device=states.device)
+    if keep is None:
+        return every
+    prefix = length - keep.shape[1]
+    if prefix not in (0, 1):
+        return every
+    return nn.functional.pad(keep, (prefix, 0), value=True)
 
 
 def _similarity(states: Tensor, real: Tensor) -> float:
@@ -164,11 +169,14 @@ def _similarity(states: Tensor, real: Tensor) -> float:
     for tokens, kept in zip(states.double(), real, strict=True):
         units = nn.functional.normalize(tokens[kept], dim=-1)
         count = len(units)
-        if count > 1:
-            to_all = units.sum(0).square().sum()
-            to_itself = units.square().sum()
-            pairs = count * (count - 1)
-            values.append(float((to_all - to_itself) / pairs))
+        if count < 2:
+            continue
+        total = units.sum(0)
+        to_all = total.square().sum()
+        to_itself = units.square().sum()
+        pairs = count * (count - 1)
+        mean = (to_all - to_itself) / pairs
+        values.append(float(mean))
     if not values:
         return math.nan
     return fmean(values)
@@ -179,40 +187,48 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
     spectra = []
     ranks = []
     for sample, kept in enumerate(real):
-        places = kept.nonzero()[:tokens, 0]
+        positions = kept.nonzero()
+        places = positions[:tokens, 0]
         energy, covariance = _measured(call, sample, places, probes)
         eigenvalues = torch.linalg.eigvalsh(covariance)
         spectrum = eigenvalues.clamp_min(0).sqrt().flip(0)
         energies.append(energy)
         spectra.append(spectrum)
-        ranks.append(_effective_rank(spectrum) / len(spectrum))
+        rank = _effective_rank(spectrum)
+        ranks.append(rank / len(places))
     least = min(map(len, spectra))
     common = torch.stack([spectrum[:least] for spectrum in spectra])
-    response = torch.stack(energies).mean(0).sqrt()
+    singular_values = common.mean(0)
+    energy = torch.stack(energies).mean(0)
+    response = energy.sqrt()
     return Operator(
         layer=call.name,
         response=tuple(response.tolist()),
-        singular_values=tuple(common.mean(0).tolist()),
+        singular_values=tuple(singular_values.tolist()),
         effective_rank=fmean(ranks),
     )
 
 
 def _effective_rank(singular_values: Tensor) -> float:
     tiny = torch.finfo(singular_values.dtype).tiny
-    shares = singular_values / singular_values.sum().clamp_min(tiny)
-    return float(torch.special.entr(shares).sum().exp())
+    total = singular_values.sum().clamp_min(tiny)
+    shares = singular_values / total
+    entropy = torch.special.entr(shares).sum()
+    return float(entropy.exp())
 
 
 def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
     """Energy of the response (F,), and the covariance (n, n) of the tokens at some places, of
     one sample, float64.
     """
-    x = call.given[0][sample : sample + 1].detach()
+    own = call.given[0][sample : sample + 1]
+    x = own.detach()
     width = x.shape[2]
     count = len(places)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator()
+    generator.manual_seed(0)
     drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
-    orthonormal = torch.linalg.qr(drawn).Q
+    orthonormal, _ = torch.linalg.qr(drawn)
     directions = orthonormal.T.to(x)  # (P, D)
     waves = _waves(count).to(x.device)
     energy = waves.new_zeros(_FREQUENCIES)
@@ -220,15 +236,18 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     for direction in directions:
         rows = []
         for some in places.split(_ROWS):
-            rows.append(_rows(call, x, sample, some, direction))
+            part = _rows(call, x, sample, some, direction)
+            rows.append(part)
         # (n, n, D): of output token i in this direction, to input token j
-        jacobian = torch.cat(rows)[:, places].double()
+        to_all = torch.cat(rows)
+        jacobian = to_all[:, places].double()
         answer = torch.einsum("wfj,ijd->wfid", waves, jacobian)
         energy += answer.square().sum((0, 2, 3))
         covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
     # Of waves in all D channels, a direction of the output gets one part in D; the identity then
     # has response 1.
-    return energy / len(directions), covariance / len(directions)
+    count = len(directions)
+    return energy / count, covariance / count
 
 
 def _waves(count: int) -> Tensor:
@@ -236,7 +255,9 @@ def _waves(count: int) -> Tensor:
     omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
     places = torch.arange(count, dtype=torch.float64)
     angles = torch.outer(omega, places)
-    waves = torch.stack([angles.cos(), angles.sin()])
+    cosines = angles.cos()
+    sines = angles.sin()
+    waves = torch.stack([cosines, sines])
     return waves / math.sqrt(count)
 
 
@@ -251,11 +272,14 @@ def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: T
         own = tensor[sample].detach()
         return own.expand(many, *own.shape)
 
-    others, named = tree_map_only(Tensor, repeated, (call.given[1:], call.named))
+    others = tree_map_only(Tensor, repeated, call.given[1:])
+    named = tree_map_only(Tensor, repeated, call.named)
     inputs = x.repeat(many, 1, 1).requires_grad_()
     with torch.enable_grad():
-        out = as_output(call.module(inputs, *others, **named)).out
-        ends = torch.zeros_like(out)
-        ends[torch.arange(many, device=x.device), places] = direction
-        (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
+        result = call.module(inputs, *others, **named)
+    out = as_output(result).out
+    ends = torch.zeros_like(out)
+    each = torch.arange(many, device=x.device)
+    ends[each, places] = direction
+    (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
     return grad

@@ -143,7 +143,8 @@ def _spaced(split: Split, count: int) -> Split:
     size = len(split)
     if count >= size:
         return split
-    return Subset(split, np.arange(count) * size // count)
+    places = np.arange(count) * size // count
+    return Subset(split, places)
 
 
 def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) -> dict[str, Any]:
@@ -170,9 +171,12 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
 
 
 def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
-    train = trained.parts.train
+    parts = trained.parts
+    train = parts.train
     size = train.eval_batch_size or train.batch_size
     places = np.arange(len(split))
-    for indices in np.split(places, places[size::size]):
-        samples = split.fetch(indices, epoch=0, seed=train.seed)
-        yield split.finish(trained.parts.on_device(samples))
+    starts = places[size::size]
+    for indices in np.split(places, starts):
+        fetched = split.fetch(indices, epoch=0, seed=train.seed)
+        batch = parts.on_device(fetched)
+        yield split.finish(batch)

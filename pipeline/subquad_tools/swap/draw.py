@@ -29,13 +29,18 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
     name = found["metric"]
     lines: list[_Line] = []
     for swap in swaps:
+        label = _name(swap["params"])
         errors = [error["relative"] for error in swap["errors"]]
-        lines.append((_name(swap["params"]), range(len(errors)), errors))
-    written = [_draw(lines, out / "errors.png", "layer", "error / output of the mixer")]
-    number = _varied_number([swap["params"] for swap in swaps])
+        layers = range(len(errors))
+        lines.append((label, layers, errors))
+    path = out / "errors.png"
+    written = [_draw(lines, path, "layer", "error / output of the mixer")]
+    params = [swap["params"] for swap in swaps]
+    number = _varied_number(params)
     if number is None:
         return written
-    metric = metric_of(read_metrics(found["metrics"]), name)
+    metrics = read_metrics(found["metrics"])
+    metric = metric_of(metrics, name)
     curves: dict[str, _Line] = {}
     for swap in swaps:
         others = dict(swap["params"])
@@ -45,15 +50,20 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
         label = _name(others)
         _, numbers, scores = curves.setdefault(label, (label, [], []))
         numbers.append(value)
-        scores.append(metric.scaled(swap["metrics"][name]))
-    level = metric.scaled(found["original"][name])
+        score = swap["metrics"][name]
+        scores.append(metric.scaled(score))
+    lines = list(curves.values())
     path = out / "scores.png"
-    return [*written, _draw(list(curves.values()), path, number, metric.with_unit, level)]
+    original = found["original"]
+    level = metric.scaled(original[name])
+    written.append(_draw(lines, path, number, metric.with_unit, level))
+    return written
 
 
 def _varied_number(params: Sequence[Mapping[str, Any]]) -> str | None:
     """The first parameter that is a number and has several values."""
-    for key, value in params[0].items():
+    first = params[0]
+    for key, value in first.items():
         values = {other.get(key) for other in params}
         is_number = type(value) in (int, float)
         if is_number and len(values) > 1:
@@ -75,10 +85,13 @@ def _draw(
     axes = figure.add_subplot()
     is_whole = True
     for index, (name, x, y) in enumerate(lines):
+        label = as_label(name)
         colour = shade(index, len(lines))
-        axes.plot(x, y, marker="o", markersize=3, color=colour, label=as_label(name))
-        is_whole = is_whole and all(float(value).is_integer() for value in x)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=is_whole))
+        axes.plot(x, y, marker="o", markersize=3, color=colour, label=label)
+        if any(value % 1 for value in x):
+            is_whole = False
+    locator = MaxNLocator(integer=is_whole)
+    axes.xaxis.set_major_locator(locator)
     if level is not None:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label="original")
     axes.set(xlabel=as_label(xlabel), ylabel=as_label(ylabel))

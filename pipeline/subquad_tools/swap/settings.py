@@ -59,10 +59,12 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
     for params in combinations(target, given, before):
         kept, lost = carried(before, target, params)
         swapped = {"name": mixer, "params": {**kept, **params}}
-        run = checked_run(parse({**plain, "mixer": swapped}))
+        experiment = parse({**plain, "mixer": swapped})
+        run = checked_run(experiment)
+        config = run.mixer_config
         told = {}
         for key, value in kept.items():
-            if not run.mixer_config.is_default(key):
+            if not config.is_default(key):
                 told[key] = value
         yield Swap(run, params, told, lost, _staying(original))
 
@@ -105,8 +107,10 @@ def carried(
 
 def _faults(target: type[Config], params: Values) -> str:
     """What is wrong with parameters; "" where nothing is."""
-    faults = validated(target, params, (), dict)[1]
-    return faults[0].message if faults else ""
+    _, faults = validated(target, params, (), dict)
+    for fault in faults:
+        return fault.message
+    return ""
 
 
 def combinations(
@@ -126,7 +130,9 @@ def combinations(
     for name, spec in config.model_fields.items():
         if not spec.is_required():
             defaults[name] = default_of(spec)
-    lists = [value if isinstance(value, list) else [value] for value in given.values()]
+    lists = []
+    for value in given.values():
+        lists.append(value if isinstance(value, list) else [value])
     found: list[Values] = []
     idle: dict[str, str] = {}
     for values in product(*lists):

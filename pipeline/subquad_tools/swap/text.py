@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from subquad.effect import as_written
+from subquad.markup import fill_template, one_line
 from subquad.metric import metric_of, read_metrics
 from subquad.terminal import print_line, print_table
 
@@ -22,34 +23,41 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     """What was kept of the original, a row for it and one for each swap; then the layers of the
     best one.
     """
+    text = fill_template(
+        "subquad_tools.swap",
+        "swaps.txt.j2",
+        one_line,
+        in_words=in_words,
+        as_written=as_written,
+        weight_gaps=weight_gaps,
+        **found,
+    )
+    for line in dict.fromkeys(text.splitlines()):
+        print_line(line)
     swaps = found["swaps"]
     name = found["metric"]
-    metric = metric_of(read_metrics(found["metrics"]), name)
-    print_line(f"{found['samples']:,} samples: {found['protocol']}; no training after the swap")
+    metrics = read_metrics(found["metrics"])
+    metric = metric_of(metrics, name)
     keys: dict[str, None] = {}
-    lines: dict[str, None] = {}
     for swap in swaps:
         keys |= dict.fromkeys(swap["params"])
-        lines |= dict.fromkeys(_differences(swap))
-    for line in lines:
-        print_line(line)
-    for words in found["staying"]:
-        print_line(f"not swapped: {words}")
+    no_params = [""] * len(keys)
+    no_errors = [""] * len(_ERRORS)
     score = metric.number(found["original"][name])
-    rows = [["original", *[""] * len(keys), score, *[""] * len(_ERRORS)]]
+    rows = [["original", *no_params, score, *no_errors]]
     for swap in swaps:
-        row = [found["mixer"]]
-        row += [swap["params"].get(key, "") for key in keys]
-        row.append(metric.number(swap["metrics"][name]))
-        row += _error_cells(swap["errors"])
-        rows.append(row)
-    print_table(["mixer", *keys, metric.with_unit, *_ERRORS.values()], rows)
+        params = [swap["params"].get(key, "") for key in keys]
+        score = metric.number(swap["metrics"][name])
+        errors = _error_cells(swap["errors"])
+        rows.append([found["mixer"], *params, score, *errors])
+    titles = list(_ERRORS.values())
+    print_table(["mixer", *keys, metric.with_unit, *titles], rows)
     choose = max if metric.mode == "max" else min
     best = choose(swaps, key=lambda swap: swap["metrics"][name])
     print_line()
     print_line(f"layers with {in_words(best['params']) or 'the defaults'}")
     layers = [[error["layer"], *_error_cells([error])] for error in best["errors"]]
-    print_table(["layer", *_ERRORS.values()], layers)
+    print_table(["layer", *titles], layers)
 
 
 def _error_cells(errors: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -59,18 +67,6 @@ def _error_cells(errors: Sequence[Mapping[str, Any]]) -> list[str]:
         mean = fmean(error[measure] for error in errors)
         cells.append(f"{mean:.4f}")
     return cells
-
-
-def _differences(swap: Mapping[str, Any]) -> Iterator[str]:
-    """What a swap keeps of the original, and what it cannot."""
-    if swap["kept"]:
-        yield f"kept: {in_words(swap['kept'])}"
-    for key, lost in swap["lost"].items():
-        value = as_written(lost["value"])
-        yield f"not kept: {key} {value} ({lost['reason']})"
-    gaps = weight_gaps(swap["untrained"], swap["left_out"])
-    if gaps:
-        yield gaps
 
 
 def weight_gaps(untrained: Sequence[str], left_out: Sequence[str]) -> str:
@@ -88,5 +84,7 @@ def weight_gaps(untrained: Sequence[str], left_out: Sequence[str]) -> str:
 
 def in_words(params: Mapping[str, Any]) -> str:
     """Parameters with their values."""
-    texts = [f"{key} {as_written(value)}" for key, value in params.items()]
+    texts = []
+    for key, value in params.items():
+        texts.append(f"{key} {as_written(value)}")
     return ", ".join(texts)
