@@ -82,13 +82,13 @@ def test_copies_beside_the_work_change_nothing(ticket, device, monkeypatch, sett
     beside, apart = ticket(*settings), ticket(*settings)
     run_here(beside, device=device)
 
-    def one_by_one(parts, split, fetched, requests):
-        for arrays, request in zip(fetched, requests, strict=False):
+    def one_by_one(parts, split, fetched):
+        for request, arrays in fetched:
             arrays.pop(BAD, None)
             batch = parts.on_device(arrays)
             if device == "cuda":
                 torch.cuda.synchronize()
-            yield Micro(split.finish(batch), request.real, ())
+            yield request, Micro(split.finish(batch), request.real, ())
 
     monkeypatch.setattr(feed, "_micros", one_by_one)
     run_here(apart, device=device)

@@ -63,8 +63,9 @@ def _compare(
     losses, weights, tokens = expected
     wrapped = group.wrap(model, strategy, False, strategy == "fsdp2")
     # Both average the gradients of two processes, each over half of the weight.
-    found = group.add(trained(model, wrapped, share, 2.0))
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(losses), rtol=1e-6, atol=0)
+    own = torch.tensor(trained(model, wrapped, share, 2.0), dtype=torch.float64)
+    found = group.add(own).float()
+    torch.testing.assert_close(found, torch.tensor(losses), rtol=1e-6, atol=0)
     for name, weight in model_tensors(model).items():
         torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12)
     if strategy == "fsdp2":

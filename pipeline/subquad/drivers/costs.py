@@ -4,7 +4,7 @@ steps, counted FLOPs, parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from subquad.cost import Cost
@@ -13,6 +13,17 @@ from subquad.engine.parts import build_dataset, build_model, build_task, make_pl
 from subquad.experiment import Run
 
 Made = TypeVar("Made")
+MODEL = {"dataset", "task", "backbone", "mixer", "mixers"}
+"""Parts of an experiment that decide its model; so do the settings of training in `_WEIGHTS`."""
+_WEIGHTS = {"precision", "bucket_batches"}
+_STEPS = {"steps", "epochs", "batch_size", "bucket_batches", "seed"}
+
+
+def settings_of(run: Run, parts: Iterable[str], train: Iterable[str] = ()) -> str:
+    """Some parts of an experiment and settings of its training, as one text."""
+    included: dict[str, Any] = dict.fromkeys(parts, True)
+    included["train"] = set(train)
+    return run.experiment.model_dump_json(include=included)
 
 
 class StudyCosts:
@@ -22,9 +33,10 @@ class StudyCosts:
         self._made: dict[Hashable, Any] = {}
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        made = self._made
+        if key not in made:
+            made[key] = make()
+        return made[key]
 
     def data(self, run: Run) -> tuple[Dataset, DataSpec]:
         """The experiment's data set, prepared, and its description."""
@@ -33,18 +45,19 @@ class StudyCosts:
             dataset = build_dataset(run)
             return dataset, dataset.describe()
 
-        return self._once(("data", run.experiment.dataset.model_dump_json()), make)
+        settings = settings_of(run, {"dataset"})
+        return self._once(("data", settings), make)
 
     def steps(self, run: Run) -> tuple[int, int]:
         """Steps of the experiment's whole run, and of an epoch."""
 
         def make() -> tuple[int, int]:
-            plan = make_plan(run.experiment, self.data(run)[0])
+            dataset, _ = self.data(run)
+            plan = make_plan(run.experiment, dataset)
             return plan.total_steps, plan.steps_per_epoch
 
-        train = run.experiment.train
-        own = (train.steps, train.epochs, train.batch_size, train.bucket_batches, train.seed)
-        return self._once(("steps", run.experiment.dataset.model_dump_json(), own), make)
+        settings = settings_of(run, {"dataset"}, _STEPS)
+        return self._once(("steps", settings), make)
 
     def cost(self, run: Run) -> Cost:
         """Parameters, and FLOPs of a step.
@@ -53,8 +66,13 @@ class StudyCosts:
             UserError: the model cannot be built with these parameters and data.
             Exception: whatever a plugin raised.
         """
-        key = ("cost", _model_key(run), run.experiment.train.batch_size)
-        return self._once(key, lambda: training_cost(run, self.data(run)[1]))
+
+        def make() -> Cost:
+            _, spec = self.data(run)
+            return training_cost(run, spec)
+
+        settings = settings_of(run, MODEL, {*_WEIGHTS, "batch_size"})
+        return self._once(("cost", settings), make)
 
     def parameters(self, run: Run) -> int:
         """Trainable numbers of the model, without a pass through it.
@@ -64,22 +82,14 @@ class StudyCosts:
         """
 
         def make() -> int:
-            spec = self.data(run)[1]
-            model = build_model(run, spec, build_task(run, spec).num_outputs)
-            return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+            _, spec = self.data(run)
+            task = build_task(run, spec)
+            model = build_model(run, spec, task.num_outputs)
+            count = 0
+            for weight in model.parameters():
+                if weight.requires_grad:
+                    count += weight.numel()
+            return count
 
-        return self._once(("parameters", _model_key(run)), make)
-
-
-def _model_key(run: Run) -> str:
-    experiment = run.experiment
-    train = run.experiment.train
-    parts = (
-        experiment.dataset,
-        experiment.task,
-        experiment.backbone,
-        experiment.mixer,
-        *experiment.mixers,
-    )
-    words = [part.model_dump_json() for part in parts]
-    return " ".join([*words, train.precision, str(train.bucket_batches > 0)])
+        settings = settings_of(run, MODEL, _WEIGHTS)
+        return self._once(("parameters", settings), make)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -56,23 +55,22 @@ class Desk:
 
     def open(self, name: str) -> Lane | None:
         """See `RunQueue`."""
-        return self._try(partial(self._queue.open, name))
+        return self._try(self._queue.open, name)
 
     def close(self, name: str, how: str, **more: Any) -> None:
         """See `RunQueue`."""
-        self._try(partial(self._queue.close, name, how, **more))
+        self._try(self._queue.close, name, how, **more)
 
     def next_run(self, name: str, done: Done | None) -> dict[str, Any] | str:
         """What a lane does next: a run's plain values, or see `RunQueue.ask`."""
-        answer = self._try(partial(self._queue.ask, name, done))
+        answer = self._try(self._queue.ask, name, done)
         if isinstance(answer, Run):
             return self._values(answer)
         return answer or END
 
     def prune_reason(self, folder: str) -> str:
         """Why a trial shall end, see `engine.loop.Signals`."""
-        prune_reason = self._source.prune_reason
-        return (prune_reason and self._try(partial(prune_reason, Path(folder)))) or ""
+        return self._try(self._source.prune_reason, Path(folder)) or ""
 
     def give_up(self, error: Exception) -> None:
         """Let the workers save and stop, because of an error."""
@@ -80,10 +78,10 @@ class Desk:
         self._queue.stop()
         write_text(self._stop, str(int(signal.SIGTERM)))
 
-    def _try(self, call: Callable[[], Answer]) -> Answer | None:
+    def _try(self, call: Callable[..., Answer], *given: Any, **more: Any) -> Answer | None:
         with self._lock:
             try:
-                return call()
+                return call(*given, **more)
             except Exception as error:
                 self.give_up(error)
                 return None

@@ -53,12 +53,13 @@ def drive(
     for storage in {run.experiment.resources.storage for run in study.runs}:
         refuse_strange_storage(storage)
     with listening() as signum, exclusive(study.folder):
-        tracking = study.runs[0].experiment.tracking
-        publisher = open_publisher(tracking, study.folder, name=study.name)
-        storage = study.runs[0].experiment.resources.storage
-        begun = [run.files for run in (study.runs if study.single else study.pending)]
-        if not study.single:
-            begun.insert(0, RunFolder(study.folder, storage))
+        first = study.runs[0].experiment
+        publisher = open_publisher(first.tracking, study.folder, name=study.name)
+        if study.single:
+            begun = [run.files for run in study.runs]
+        else:
+            begun = [RunFolder(study.folder, first.resources.storage)]
+            begun += [run.files for run in study.pending]
         begun[0].mirror()
         publisher.start()
         try:
@@ -69,21 +70,24 @@ def drive(
             summary = publisher.close()
         for files in begun:
             files.mirror()
-    results = {run.label: run.result or {} for run in study.runs}
-    failed = {
-        label: result["reason"]
-        for label, result in results.items()
-        if result.get("status") == "failed"
-    }
-    unfinished = tuple(label for label, result in results.items() if not result)
-    return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
+    failed = {}
+    unfinished = []
+    for run in study.runs:
+        result = run.result
+        if not result:
+            unfinished.append(run.label)
+        elif result.get("status") == "failed":
+            failed[run.label] = result["reason"]
+    stopped_by = signum() if unfinished else 0
+    return Outcome(stopped_by, failed, tuple(unfinished), summary)
 
 
 def _work(study: Study, executor: Executor) -> None:
     """Do what is left; runs that ask for the same workers follow each other."""
-    scales = [run.experiment.resources for run in study.pending]
-    runs = sorted(study.pending, key=lambda run: scales.index(run.experiment.resources))
+    runs = study.pending
+    scales = [run.experiment.resources for run in runs]
     for resources in scales:
         executor.check_fit(resources)
-    left = iter(runs)
-    executor.work(Source(lambda: next(left, None), alone=len(runs) == 1), study.folder)
+    left = iter(sorted(runs, key=lambda run: scales.index(run.experiment.resources)))
+    source = Source(lambda: next(left, None), alone=len(runs) == 1)
+    executor.work(source, study.folder)

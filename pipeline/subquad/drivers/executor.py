@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from subquad.drivers.preflight import Room, check_parts, naming
-from subquad.engine.loop import PruneReason
+from subquad.engine.loop import PruneReason, no_reason
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.tracking.publisher import check_tracking
@@ -28,13 +28,13 @@ class Source:
     Attributes:
         next_run: the next run to start; None: none now, ask again when another one has ended.
         ended: told of each run that has a result.
-        prune_reason: see `engine.loop.Signals`; None: no run is ended early.
+        prune_reason: see `engine.loop.Signals`.
         alone: the only run of all: what is wrong with it is raised, not its result.
     """
 
     next_run: Callable[[], Run | None]
     ended: Callable[[Run], None] = lambda run: None
-    prune_reason: PruneReason | None = None
+    prune_reason: PruneReason = no_reason
     alone: bool = False
 
 
@@ -53,8 +53,11 @@ class Executor(ABC):
 
     def placed(self, overrides: Sequence[str]) -> tuple[str, ...]:
         """Overrides of a new experiment, with what the place decides where they do not say it."""
-        keys = {text.partition("=")[0] for text in overrides}
-        own = [text for text in self.settings if text.partition("=")[0] not in keys]
+        own = []
+        for setting in self.settings:
+            key, _, _ = setting.partition("=")
+            if not any(text.partition("=")[0] == key for text in overrides):
+                own.append(setting)
         return (*own, *overrides)
 
     def preflight(self, study: Study) -> None:
@@ -69,10 +72,11 @@ class Executor(ABC):
         """
         self.check()
         for run in study.runs:
+            experiment = run.experiment
             with naming(run, study):
-                self.check_fit(run.experiment.resources)
-                check_tracking(run.experiment.tracking, Path.cwd())
-                refuse_strange_storage(run.experiment.resources.storage)
+                self.check_fit(experiment.resources)
+                check_tracking(experiment.tracking, Path.cwd())
+                refuse_strange_storage(experiment.resources.storage)
         self.look(study)
 
     @abstractmethod

@@ -50,7 +50,8 @@ def start(study: Study, root: Path) -> Study:
     Raises:
         RunError: they cannot be written.
     """
-    folder = new_folder(root / "runs", study.name, hashlib.sha256(study.text.encode()).hexdigest())
+    digest = hashlib.sha256(study.text.encode()).hexdigest()
+    folder = new_folder(root / "runs", study.name, digest)
     try:
         return begin(study, folder)
     except RunError:
@@ -73,12 +74,16 @@ def write_down(run: Run) -> None:
     digest of both.
     """
     for source in run.sources.values():
-        write_text(
-            run.folder / SOURCES / f"{source.sha256[:12]}-{Path(source.path).name}", source.text
-        )
-    write_text(run.folder / EXPERIMENT, dump(run.experiment))
-    identity = {"digest": run.digest, "experiment": run.experiment.model_dump(mode="json")}
-    write_json(run.folder / IDENTITY, {**names_of(run), **identity})
+        name = Path(source.path).name
+        mark = source.sha256[:12]
+        copy = run.folder / SOURCES / f"{mark}-{name}"
+        write_text(copy, source.text)
+    experiment = run.experiment
+    write_text(run.folder / EXPERIMENT, dump(experiment))
+    identity = names_of(run)
+    identity["digest"] = run.digest
+    identity["experiment"] = experiment.model_dump(mode="json")
+    write_json(run.folder / IDENTITY, identity)
 
 
 def reopen(folder: Path) -> Study:
@@ -90,23 +95,27 @@ def reopen(folder: Path) -> Study:
     """
     folder = enter(folder).resolve()
     if (folder / SEARCH).exists():
-        raise RunError(f"{folder} is a search: go on with {to_paste('resume', folder)}")
+        again = to_paste("resume", folder)
+        raise RunError(f"{folder} is a search: go on with {again}")
     if (folder / TRIAL).exists():  # resumed as a run it would open the test split
-        search = folder.parent.parent.parent
-        again = to_paste("resume", search)
+        again = to_paste("resume", folder.parents[2])
         raise RunError(f"{folder} is a trial of a search: go on with {again}")
-    if not is_study(folder) and not is_run(folder):
+    if is_study(folder):
+        file = folder / STUDY
+    elif is_run(folder):
+        file = folder / EXPERIMENT
+    else:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
-    study = load_study(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
-    if strange := {path.parent for path in folder.glob(f"{CELLS}/*/{IDENTITY}")} - {
-        run.folder for run in study.runs
-    }:
-        raise RunError(
-            f"{folder / STUDY}: changed since the study was started: "
-            f"{min(strange)} is none of its runs"
-        )
+    study = load_study(str(file)).placed(folder)
+    known = [run.folder for run in study.runs]
+    for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
+        cell = path.parent
+        if cell not in known:
+            raise RunError(
+                f"{folder / STUDY}: changed since the study was started: {cell} is none of its runs"
+            )
     for run in study.runs:
         same_as_started(run)
     return study
@@ -120,11 +129,12 @@ def same_as_started(run: Run) -> None:
         RunError: what has changed.
         ConfigError: its experiment file does not load.
     """
-    if changed := changes(run):
+    changed = changes(run)
+    if changed:
+        names = ", ".join(changed[:9])
         raise RunError(
-            f"{run.folder}: changed since the run was started: "
-            f"{', '.join(changed[:9])}; put that back to resume, or "
-            "start a new run"
+            f"{run.folder}: changed since the run was started: {names}; put that back to resume, "
+            "or start a new run"
         )
     if read_json(run.folder / IDENTITY) is None or not is_run(run.folder):
         write_down(run)
@@ -137,16 +147,17 @@ def changes(run: Run) -> list[str]:
         ConfigError: its experiment file does not load.
     """
     identity = read_json(run.folder / IDENTITY) or {}
+    started = identity.get("digest", run.digest)
+    if started != run.digest:
+        recorded = identity.get("experiment") or {}
+        return differences(recorded, run.experiment) or ["the source file of a plugin"]
+    if not is_run(run.folder):
+        return []
+    # a study's run is read from the study, its own file by the report
     path = run.folder / EXPERIMENT
-    if identity.get("digest", run.digest) != run.digest:
-        return differences(identity.get("experiment") or {}, run.experiment) or [
-            "the source file of a plugin"
-        ]
-    if is_run(run.folder):  # a study's run is read from the study, its own file by the report
-        return differences(
-            parse_yaml(read_text(path, str(path)), str(path)).data or {}, run.experiment
-        )
-    return []
+    name = str(path)
+    written = parse_yaml(read_text(path, name), name).data
+    return differences(written or {}, run.experiment)
 
 
 def reopen_one(
@@ -164,16 +175,17 @@ def reopen_one(
     """
     folder = enter(folder).resolve()
     if is_study(folder):
-        below = sorted(
-            f"{CELLS}/{path.parent.name}" for path in folder.glob(f"{CELLS}/*/{EXPERIMENT}")
-        )
-        raise RunError(
-            f"{folder}: a study; give one of its runs: "
-            f"{', '.join(below[:9]) or 'there is none yet'}"
-        )
+        names = []
+        for path in sorted(folder.glob(f"{CELLS}/*/{EXPERIMENT}")):
+            cell = path.parent.name
+            names.append(f"{CELLS}/{cell}")
+        first = ", ".join(names[:9]) or "there is none yet"
+        raise RunError(f"{folder}: a study; give one of its runs: {first}")
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
-    return load_study(str(folder / EXPERIMENT), overrides, resolve=resolve).placed(folder).runs[0]
+    path = str(folder / EXPERIMENT)
+    study = load_study(path, overrides, resolve=resolve).placed(folder)
+    return study.runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
@@ -182,7 +194,10 @@ def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
     Raises:
         RunError: there can be no lock.
     """
-    lock = FileLock(path) if isinstance(path, Path) else path.fs.lock(path.path)
+    if isinstance(path, Path):
+        lock = FileLock(path)
+    else:
+        lock = path.fs.lock(path.path)
     with touching(path):
         try:
             lock.acquire(timeout=seconds)
@@ -209,7 +224,8 @@ def local_folder(
     """
     if "://" not in given:
         return enter(Path(given))
-    if fault := address_fault(given):
+    fault = address_fault(given)
+    if fault:
         raise RunError(f"{given}: {fault}")
     source = place_at(given)
     names = [name for name in listing(source) if f"/{CHECKPOINTS}/" not in f"/{name}"]
@@ -219,21 +235,29 @@ def local_folder(
             f"{given}: no run, study or search; give its address as STORAGE/runs/NAME/STAMP"
         )
     folder = root.resolve() / "runs" / below
-    contents = {name: content_of(source / name) for name in names}
-    there = sum(data.count(b"\n") for name, data in contents.items() if Path(name).name == ATTEMPTS)
+    part = temporary_beside(folder)
+    contents = {}
+    there = 0
+    for name in names:
+        content = content_of(source / name)
+        contents[part / name] = content
+        if Path(name).name == ATTEMPTS:
+            there += content.count(b"\n")
     if folder.exists():
         enter(folder)
-        here = sum(read_bytes(path).count(b"\n") for path in folder.rglob(ATTEMPTS))
+        here = 0
+        for path in folder.rglob(ATTEMPTS):
+            here += read_bytes(path).count(b"\n")
         if here >= there:
             tell(f"{folder} is used: it has {here} attempts, {given} has {there}")
             return folder
+        aside = folder.with_name(f".{folder.name}.with-{here}-attempts")
         with exclusive(folder):
-            rename(folder, aside := folder.with_name(f".{folder.name}.with-{here}-attempts"))
+            rename(folder, aside)
         tell(f"{folder} has {here} attempts, {given} has {there}: the former is now {aside}")
-    part = temporary_beside(folder)
-    put({part / name: data for name, data in contents.items()})
+    put(contents)
     rename(part, folder)
-    tell(f"{len(names)} files of {given} are in {folder}")
+    tell(f"{len(contents)} files of {given} are in {folder}")
     return folder
 
 
@@ -247,10 +271,10 @@ def exclusive(folder: Path) -> Iterator[None]:
     lock = claimed(folder / LOCK)
     if lock is None:
         owner = read_json(folder / OWNER) or {}
+        pid = owner.get("pid", "?")
+        host = owner.get("host", "?")
         raise RunError(
-            f"{folder} is in use by process {owner.get('pid', '?')} on "
-            f"{owner.get('host', '?')}: wait for it, or "
-            "start a new run"
+            f"{folder} is in use by process {pid} on {host}: wait for it, or start a new run"
         )
     try:
         write_json(folder / OWNER, {"pid": os.getpid(), "host": os.uname().nodename})

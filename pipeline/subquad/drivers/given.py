@@ -59,14 +59,15 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
         return GivenData(tuple(overrides))
     others = [word for word in overrides if not word.startswith("dataset.params.")]
     names, is_axis = named_datasets(target, others)
-    reader, changes = _reader(names)
-    write = import_target(reader.found, _plugin(reader).from_python)
+    reader, is_other = _reader(names)
+    plugin = _plugin(reader)
+    write = import_target(reader.found, plugin.from_python)
     path, called = write(data, data_root())
     words = [*overrides, f"dataset.params.path={path}"]
-    if changes and is_axis:
-        words.insert(0, f"matrix.dataset=[{reader.found.full_name}]")
-    elif changes:
-        words.insert(0, f"dataset={reader.found.full_name}")
+    name = reader.found.full_name
+    if is_other:
+        choice = f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}"
+        words.insert(0, choice)
     return GivenData(tuple(words), called)
 
 
@@ -75,17 +76,22 @@ def _reader(names: Sequence[str]) -> tuple[Resolved, bool]:
     own = [resolve("dataset", name) for name in names]
     if len(own) == 1 and _plugin(own[0]).from_python:
         return own[0], False
-    datasets = [resolve("dataset", found.full_name) for found in find_plugins("dataset")]
-    readers = [found for found in datasets if _plugin(found).from_python]
-    inputs = {_plugin(found).inputs for found in own}
-    fitting = [found for found in readers if not inputs or _plugin(found).inputs in inputs]
-    if not fitting:
-        raise ConfigError(
-            f"data: {', '.join(names)} has {', '.join(sorted(inputs))}, which are not taken from "
-            f"Python; give one of {', '.join(found.found.name for found in readers)}, as in "
-            f"dataset={readers[0].found.name}"
-        )
-    return fitting[0], True
+    inputs = {_plugin(dataset).inputs for dataset in own}
+    readers = []
+    for found in find_plugins("dataset"):
+        dataset = resolve("dataset", found.full_name)
+        plugin = _plugin(dataset)
+        if not plugin.from_python:
+            continue
+        if not inputs or plugin.inputs in inputs:
+            return dataset, True
+        readers.append(found.name)
+    kinds = ", ".join(sorted(inputs))
+    choice = ", ".join(readers)
+    raise ConfigError(
+        f"data: {', '.join(names)} has {kinds}, which are not taken from Python; give one of "
+        f"{choice}, as in dataset={readers[0]}"
+    )
 
 
 def _plugin(found: Resolved) -> DatasetPlugin:

@@ -68,15 +68,17 @@ class LocalExecutor(Executor):
         with listening() as signum:
             queue = RunQueue(source, self.check_fit, lambda: room, self.jobs, signum)
             while lane := queue.open("0"):
+                opened = {"0": lane}
                 second = queue.open("1")
-                if second is None and lane.resources.most == 1:
+                if second is not None:
+                    opened["1"] = second
+                elif lane.resources.most == 1:
                     group = Group(device=device_of(lane.resources, gpus=lane.gpus))
                     take = partial(queue.ask, "0")
-                    work(take, group, signum, prune_reason=source.prune_reason, restarts=False)
+                    work(take, group, signum, prune_reason=source.prune_reason)
                     queue.close("0", "")
-                else:
-                    opened = {"0": lane} if second is None else {"0": lane, "1": second}
-                    _work_in_processes(queue, opened, source, folder / STOP)
+                    continue
+                _work_in_processes(queue, opened, source, folder / STOP)
         return signum()
 
     def _lead(self, ranks: Ranks, source: Source) -> int:
@@ -136,7 +138,10 @@ def _work_in_processes(
 
 def _answer(desk: Desk, lanes: Mapping[str, _Workers]) -> None:
     """Answer who asks, or wait a moment for that or for the end of a worker."""
-    ready = wait([each for workers in lanes.values() for each in workers.watched], _POLL_SECONDS)
+    watched = []
+    for workers in lanes.values():
+        watched += workers.watched
+    ready = wait(watched, _POLL_SECONDS)
     for name, workers in lanes.items():
         if workers.pipe in ready:
             workers.answer(partial(desk.next_run, name), desk.prune_reason)
@@ -184,11 +189,11 @@ class _Workers:
         """How they ended, "" while they do not."""
         for rank, process in enumerate(self._processes):
             if process.exitcode:
-                return (
-                    self.unreported_cause
-                    or f"worker {rank} ended with exit code {process.exitcode}"
-                )
-        return "" if any(process.is_alive() for process in self._processes) else "its workers ended"
+                plain = f"worker {rank} ended with exit code {process.exitcode}"
+                return self.unreported_cause or plain
+        if any(process.is_alive() for process in self._processes):
+            return ""
+        return "its workers ended"
 
     @property
     def unreported_cause(self) -> str:
@@ -213,9 +218,11 @@ class _Workers:
         """
         try:
             question = self.pipe.recv()
-            self.pipe.send(
-                prune_reason(question) if isinstance(question, str) else next_run(question)
-            )
+            if isinstance(question, str):
+                answer = prune_reason(question)
+            else:
+                answer = next_run(question)
+            self.pipe.send(answer)
         except (EOFError, OSError):
             self._hung_up = True
 
@@ -263,7 +270,7 @@ def _rank_main(
 
     try:
         watch = stop_file_watch(stop)
-        work(ask, group, watch, prune_reason=prune_reason, restarts=resources.most > 1)
+        work(ask, group, watch, prune_reason=prune_reason)
     except Exception:  # error.txt has the traceback of the first rank that failed
         os._exit(_RAISED)
     if resources.most > 1:

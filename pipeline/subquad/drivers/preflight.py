@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from subquad.data import Dataset, DataSpec, check_copies
+from subquad.drivers.costs import MODEL, settings_of
 from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
@@ -50,36 +51,36 @@ class Room:
         Raises:
             ConfigError: what is asked, and what there is.
         """
+        workers = resources.fewest
+        cpus = resources.cpus_per_worker
+        gpus = resources.gpus_per_worker
         requirements = (
-            (resources.cpus_per_worker, self.cpus, "cpu"),
-            (resources.gpus_per_worker, self.gpus, "gpu"),
+            ("cpu", cpus, self.cpus, ""),
+            ("gpu", gpus, self.gpus, "; resources.gpus_per_worker: 0 trains on the CPU"),
         )
-        for each, have, name in requirements:
-            if (wanted := resources.fewest * each) > have:
+        for name, each, have, remedy in requirements:
+            wanted = workers * each
+            if wanted > have:
                 raise ConfigError(
-                    f"resources.workers x resources.{name}s_per_worker: "
-                    f"{resources.fewest} x {each:g} = {wanted:g} "
-                    f"{name.upper()}s asked, {self.where} has {have:g}"
-                    + ("; resources.gpus_per_worker: 0 trains on the CPU" if name == "gpu" else "")
+                    f"resources.workers x resources.{name}s_per_worker: {workers} x {each:g} = "
+                    f"{wanted:g} {name.upper()}s asked, {self.where} has {have:g}{remedy}"
                 )
-        fitting = sum(_fitting(resources, cpus, gpus) for cpus, gpus in self.machines)
-        if fitting < resources.fewest:
+        fitting = sum(_fitting(resources, *machine) for machine in self.machines)
+        if fitting < workers:
             raise ConfigError(
-                f"resources.workers: {resources.fewest} asked with "
-                f"{resources.cpus_per_worker:g} CPUs and "
-                f"{resources.gpus_per_worker:g} GPUs each, on the machines of "
-                f"{self.where} {fitting} fit"
+                f"resources.workers: {workers} asked with {cpus:g} CPUs and {gpus:g} GPUs each, "
+                f"on the machines of {self.where} {fitting} fit"
             )
 
 
 def _fitting(resources: Resources, cpus: float, gpus: float) -> int:
     """Workers that fit on a machine; as many as are asked where CPUs are shared."""
-    rooms = [
-        (cpus, resources.cpus_per_worker),
-        (gpus, resources.gpus_per_worker),
-        (resources.most, 1),
-    ]
-    return int(min(have / each + 1e-6 for have, each in rooms if each))
+    fitting: list[float] = [resources.most]
+    if resources.cpus_per_worker:
+        fitting.append(cpus / resources.cpus_per_worker + 1e-6)
+    if resources.gpus_per_worker:
+        fitting.append(gpus / resources.gpus_per_worker + 1e-6)
+    return int(min(fitting))
 
 
 def this_machine(*, shared: bool = False) -> Room:
@@ -88,7 +89,13 @@ def this_machine(*, shared: bool = False) -> Room:
     Args:
         shared: CPUs are not reserved for workers.
     """
-    return Room(((math.inf if shared else available_cpus(), torch.cuda.device_count()),))
+    cpus = math.inf if shared else available_cpus()
+    gpus = torch.cuda.device_count()
+    return Room(((cpus, gpus),))
+
+
+_DECIDE_DATA = {"bucket_batches", "max_bad"}
+"""Of training: what decides whether data can be used."""
 
 
 def check_parts(study: Study) -> None:
@@ -105,12 +112,8 @@ def check_parts(study: Study) -> None:
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()
     for run in study.runs:
-        experiment = run.experiment
-        buckets = experiment.train.bucket_batches > 0
-        decides = f"{experiment.protocol} {buckets} {experiment.train.max_bad}"
-        data = f"{experiment.dataset.model_dump_json()} {decides}"
-        parts = f"{experiment.task} {experiment.backbone} {experiment.mixer} {experiment.mixers}"
-        model = f"{data} {parts} {experiment.init}"
+        data = settings_of(run, {"dataset", "protocol"}, _DECIDE_DATA)
+        model = settings_of(run, {*MODEL, "protocol", "init"}, _DECIDE_DATA)
         with naming(run, study):
             if data not in specs:
                 specs[data] = checked_dataset(run).describe()
@@ -145,14 +148,18 @@ def check_paths(study: Study) -> None:
         config = run.dataset_config
         for field in path_fields(type(config)):
             given = getattr(config, field)
-            if given and (fault := address_fault(given, ADDRESSES)):
+            if not given:
+                continue
+            fault = address_fault(given, ADDRESSES)
+            if fault:
                 raise DataError(f"dataset.params.{field}: {fault}{_of(run, study)}")
-            if given and not is_remote(place := place_at(given)) and not place.exists():
+            place = place_at(given)
+            if not is_remote(place) and not place.exists():
                 label = run.axes.get("dataset")
                 setting = f"matrix.dataset.{label}.params" if label else "dataset.params"
                 raise DataError(
-                    f"dataset.params.{field}: {given} does not "
-                    f"exist{_of(run, study)}; give {setting}.{field}=FOLDER"
+                    f"dataset.params.{field}: {given} does not exist{_of(run, study)}; "
+                    f"give {setting}.{field}=FOLDER"
                 )
 
 
@@ -172,10 +179,13 @@ def checked_dataset(run: Run) -> Dataset:
     test = dataset.prepared_test()
     check_copies(dataset, test, validation=honest)
     names = ("train", "validation") if honest else ("trainval",)
-    splits = [*map(dataset.split, names), *([] if test is None else [test])]
+    splits = [dataset.split(name) for name in names]
+    if test is not None:
+        splits.append(test)
     for split in splits:
-        if len(bad := split.unreadable()):
-            check_bad(split, bad.tolist(), experiment.train.max_bad, len(split))
+        bad = split.unreadable().tolist()
+        if bad:
+            check_bad(split, bad, experiment.train.max_bad, len(split))
     return dataset
 
 
@@ -184,7 +194,9 @@ def _check_model(run: Run, spec: DataSpec) -> None:
     starts from must fit it.
     """
     with torch.random.fork_rng(devices=[]):
-        start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
+        task = build_task(run, spec)
+        model = build_model(run, spec, task.num_outputs)
+        start_from(model, run.experiment)
 
 
 def available_cpus() -> int:

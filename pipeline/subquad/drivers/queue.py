@@ -110,9 +110,12 @@ class RunQueue:
     @property
     def unplaced(self) -> list[Resources] | None:
         """What lanes wait for that have no workers yet; None while another lane is at work."""
-        lanes = self._lanes.values()
-        waiting = [lane.resources for lane in lanes if not lane.begun]
-        return waiting if len(waiting) == len(lanes) else None
+        waiting = []
+        for lane in self._lanes.values():
+            if lane.begun:
+                return None
+            waiting.append(lane.resources)
+        return waiting
 
     def stop(self) -> None:
         """Start no further run."""
@@ -178,10 +181,11 @@ class RunQueue:
 
     def _more(self) -> bool:
         """Whether a run waits; where none does, the next one is drawn."""
-        while not self._waiting and not self._source_exhausted and not self._over():
+        while not self._over() and not self._waiting and not self._source_exhausted:
             run = self._source.next_run()
-            self._source_exhausted = run is None
-            if run is not None and self._possible(run):
+            if run is None:
+                self._source_exhausted = True
+            elif self._possible(run):
                 self._like = _scale(run)
                 self._waiting.append(run)
         return bool(self._waiting) and not self._over()
@@ -195,10 +199,11 @@ class RunQueue:
                 self._hand(lane, self._waiting.popleft())
             return
         for other in self._lanes.values():
-            if other.run and not other.begun and other.resources == lane.resources:
+            is_free = other.run and not other.begun
+            if is_free and other.resources == lane.resources:
                 lane.run = other.run
-                other.run = None
                 lane.starts = other.starts
+                other.run = None
                 return
 
     def _may_get_one(self) -> bool:
@@ -208,9 +213,8 @@ class RunQueue:
         if not self._more():
             return False
         wanted = _scale(self._waiting[0])
-        return self._fits(wanted) or any(
-            lane.resources == wanted for lane in self._lanes.values() if lane.run
-        )
+        busy = [lane.resources for lane in self._lanes.values() if lane.run]
+        return self._fits(wanted) or wanted in busy
 
     def _take_back(self, lane: Lane, done: Done | None, how: str, most: int = 0) -> None:
         run = lane.run
@@ -219,7 +223,8 @@ class RunQueue:
         lane.begun = False
         self._source_exhausted = False
         if done is not None:
-            self._stopped = self._stopped or done.stopped
+            if done.stopped:
+                self._stopped = True
             if done.error:
                 self._refused(run, done)
         if _has_ended(run):
@@ -237,16 +242,18 @@ class RunQueue:
         """The run counts its attempts itself (resources.max_failures); counted here is what dies
         before it begins.
         """
-        folder = run.folder
         limit = max(_scale(run).max_failures, most)
-        begun = len(attempts.read(folder)) > starts
-        deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
+        has_begun = len(attempts.read(run.folder)) > starts
+        if has_begun:
+            del self._unbegun[run.folder]
+        else:
+            self._unbegun[run.folder] += 1
+        deaths = self._unbegun[run.folder]
         if deaths <= limit:
             self._waiting.appendleft(run)
             return
-        self._fail(
-            run, f"{how} {deaths} times before it could begin (resources.max_failures: {limit})"
-        )
+        times = f"{how} {deaths} times before it could begin"
+        self._fail(run, f"{times} (resources.max_failures: {limit})")
 
     def _fail(self, run: Run, reason: str) -> None:
         if self._source.alone:
@@ -267,9 +274,12 @@ class RunQueue:
             return True
         if self._jobs is not None and len(self._lanes) >= self._jobs:
             return False
-        scales = [wanted, *(lane.resources for lane in self._lanes.values())]
-        cpus = sum(resources.most * resources.cpus_per_worker for resources in scales)
-        return cpus <= self._room().cpus + ROUNDING and self._shares(wanted) is not None
+        cpus = wanted.most * wanted.cpus_per_worker
+        for lane in self._lanes.values():
+            cpus += lane.resources.most * lane.resources.cpus_per_worker
+        if cpus > self._room().cpus + ROUNDING:
+            return False
+        return self._shares(wanted) is not None
 
     def _shares(self, wanted: Resources) -> dict[int, float] | None:
         """Where GPUs are found: whole ones, or a share of one, the fullest that has it; None:
@@ -278,15 +288,17 @@ class RunQueue:
         each = wanted.gpus_per_worker
         if not each:
             return {}
+        share = min(each, 1.0)
         used = Counter[int]()
         for lane in self._lanes.values():
             used.update(lane.gpus)  # type: ignore[arg-type]
-        free = sorted((1.0 - used[gpu], gpu) for gpu in range(self._room().gpus))
-        roomy = [gpu for left, gpu in free if left >= min(each, 1.0) - ROUNDING]
+        gpus = range(self._room().gpus)
+        roomy = [gpu for gpu in gpus if 1.0 - used[gpu] >= share - ROUNDING]
+        roomy.sort(key=lambda gpu: 1.0 - used[gpu])
         count = max(1, round(wanted.most * each))
-        if len(roomy) >= count:
-            return {gpu: min(each, 1.0) for gpu in roomy[:count]}
-        return None
+        if len(roomy) < count:
+            return None
+        return dict.fromkeys(roomy[:count], share)
 
 
 def _write_cause(run: Run, cause: str) -> None:
@@ -302,4 +314,6 @@ def _scale(run: Run) -> Resources:
 def _has_ended(run: Run) -> bool:
     """Whether a run has a result, and not that of a failure before it was started again."""
     result = read_result(run.folder)
-    return result is not None and (result["status"] != "failed" or result["launch"] == run.launch)
+    if result is None:
+        return False
+    return result["status"] != "failed" or result["launch"] == run.launch

@@ -7,6 +7,7 @@ wait for it to begin work, and take part.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from subquad.drivers.preflight import Room, this_machine
 from subquad.drivers.signals import Signum, listening
 from subquad.drivers.work import Take, work
 from subquad.engine.group import Group
-from subquad.engine.loop import PruneReason
+from subquad.engine.loop import PruneReason, no_reason
 from subquad.errors import ConfigError, SubquadError, TrainingFailed, UserError, by_class
 from subquad.experiment.schema import Resources
 
@@ -76,11 +76,11 @@ class Ranks:
                 f"resources.workers: {resources.workers}, but {self.by} started "
                 f"{self.world_size} ranks"
             )
-        machines = this_machine(shared=True).machines * self.machines
-        return Room(machines, f"what {self.by} started")
+        machine = this_machine(shared=True)
+        return Room(machine.machines * self.machines, f"what {self.by} started")
 
     def lead(
-        self, take: Take, resources: Resources, signum: Signum, prune_reason: PruneReason | None
+        self, take: Take, resources: Resources, signum: Signum, prune_reason: PruneReason
     ) -> int:
         """On the first rank: do runs, with all ranks, until there are no more.
 
@@ -104,20 +104,21 @@ class Ranks:
             TrainingFailed: a rank failed, or the first one is gone.
         """
         heard = 0
+        number = 1
         with listening() as signum:
-            for number in count(1):
-                if self._is_over(f"session {number}"):
-                    if heard:
-                        return 128 + heard
-                    return 0
-                resources = Resources.model_validate_json(self.store.get(f"session {number}"))
-                heard = self._work(number, _nothing, resources, signum, None) or heard
-        raise AssertionError("it counts on for ever")
+            while not self._is_over(number):
+                settings = self.store.get(f"session {number}")
+                resources = Resources.model_validate_json(settings)
+                heard = self._work(number, _nothing, resources, signum, no_reason) or heard
+                number += 1
+        if heard:
+            return 128 + heard
+        return 0
 
-    def _is_over(self, session: str) -> bool:
+    def _is_over(self, number: int) -> bool:
         """Wait for the first rank to begin work, or to have no more."""
         try:
-            while not self.store.check([session]):
+            while not self.store.check([f"session {number}"]):
                 if self.store.check([_OVER]):
                     self.store.add(_LEFT, 1)
                     return True
@@ -129,8 +130,9 @@ class Ranks:
     def _end(self) -> None:
         """Let the others go, before the store goes with this process."""
         until = time.monotonic() + _LEAVE_SECONDS
+        others = self.world_size - 1
         self.store.set(_OVER, "")
-        while self.store.add(_LEFT, 0) < self.world_size - 1 and time.monotonic() < until:
+        while self.store.add(_LEFT, 0) < others and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
     def _work(
@@ -139,11 +141,11 @@ class Ranks:
         take: Take,
         resources: Resources,
         signum: Signum,
-        prune_reason: PruneReason | None,
+        prune_reason: PruneReason,
     ) -> int:
         with self._group(number, resources) as group:
             try:
-                work(take, group, signum, prune_reason=prune_reason, restarts=True)
+                work(take, group, signum, prune_reason=prune_reason)
                 return max(group.gather(int(signum())))
             except SubquadError:
                 raise
@@ -154,11 +156,14 @@ class Ranks:
     @contextmanager
     def _group(self, number: int, resources: Resources) -> Iterator[Group]:
         device = torch.device("cpu")
+        backend = "gloo"
         if resources.gpus_per_worker:
-            device = torch.device("cuda", self.local_rank % torch.cuda.device_count())
+            gpu = self.local_rank % torch.cuda.device_count()
+            device = torch.device("cuda", gpu)
+            backend = "nccl"
             torch.cuda.set_device(device)
         dist.init_process_group(
-            "nccl" if resources.gpus_per_worker else "gloo",
+            backend,
             store=PrefixStore(f"group {number}", self.store),
             rank=self.rank,
             world_size=self.world_size,
@@ -176,7 +181,8 @@ def started_ranks() -> Ranks | None:
     """
     if all(name in os.environ for name in _TORCHRUN):
         rank, world_size, local_rank, local_size = _numbers(_TORCHRUN)
-        found = Ranks("torchrun", rank, world_size, local_rank, -(-world_size // local_size))
+        machines = math.ceil(world_size / local_size)
+        found = Ranks("torchrun", rank, world_size, local_rank, machines)
     elif all(name in os.environ for name in _SRUN):
         found = Ranks("srun", *_numbers(_SRUN))
     else:
@@ -215,14 +221,18 @@ def _meet(ranks: Ranks) -> None:
         os.environ["MASTER_ADDR"] = address
     if "MASTER_PORT" not in os.environ:
         job, step = _numbers(("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        os.environ["MASTER_PORT"] = str(_PORTS[(31 * job + step) % len(_PORTS)])
+        number = (31 * job + step) % len(_PORTS)
+        os.environ["MASTER_PORT"] = str(_PORTS[number])
 
 
 def _numbers(names: tuple[str, ...]) -> list[int]:
+    numbers = []
     for name in names:
-        if not os.environ[name].isdecimal():
-            raise UserError(f"{name}: {os.environ[name]!r} is no number")
-    return [int(os.environ[name]) for name in names]
+        text = os.environ[name]
+        if not text.isdecimal():
+            raise UserError(f"{name}: {text!r} is no number")
+        numbers.append(int(text))
+    return numbers
 
 
 def _nothing(done: Any) -> Any:

@@ -5,6 +5,7 @@ size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from subquad.drivers.costs import StudyCosts
@@ -26,7 +27,11 @@ _WIDEST = 2**20
 
 def cell_of(run: Run) -> dict[str, str]:
     """The label of its choice on each axis but that of the seed."""
-    return {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
+    cell = {}
+    for key, label in run.labels.items():
+        if axis_path(key) != SEED:
+            cell[key] = label
+    return cell
 
 
 def reference_of(run: Run, runs: Sequence[Run]) -> Run:
@@ -34,10 +39,11 @@ def reference_of(run: Run, runs: Sequence[Run]) -> Run:
     axis.
     """
 
-    def others(cell: Run) -> dict[str, str]:
-        return {key: label for key, label in cell_of(cell).items() if key != "mixer"}
+    def others(run: Run) -> dict[str, str]:
+        return cell_of(run) | {"mixer": ""}
 
-    return next(cell for cell in runs if others(cell) == others(run))
+    wanted = others(run)
+    return next(other for other in runs if others(other) == wanted)
 
 
 def sized_there(study: Study, executor: Executor) -> Study:
@@ -60,21 +66,20 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     """
     if study.match != PARAMETERS:
         return study
-    if all(
-        reference_of(run, study.runs).labels["mixer"] == run.labels["mixer"] for run in study.runs
-    ):
+    runs = study.runs
+    references = [reference_of(run, runs) for run in runs]
+    mixers = [run.labels["mixer"] for run in runs]
+    if mixers == [reference.labels["mixer"] for reference in references]:
         raise ConfigError(
             "match: parameters: has no effect on one mixer; give several, or match=null"
         )
-    data = parse_yaml(study.text, study.source).data
-    cases: list[dict[str, Any]] = list(data.get("cases", []))
-    conditions = [when for case in study.file.cases if WIDTH_KEY in case.sets for when in case.when]
-    taken = {label for when in conditions for label in when.get("mixer", ())}
+    taken = _with_own_width(study)
     chosen: dict[str, dict[str, Any]] = {}
-    for run in study.runs:
+    for run, reference in zip(runs, references, strict=True):
         try:
-            target = costs.parameters(reference_of(run, study.runs))
-            width = width_for(target, lambda values, run=run: laid(run, by_key(values)), costs)
+            target = costs.parameters(reference)
+            lay = partial(_laid, run)
+            width = width_for(target, lay, costs)
             if width and run.labels["mixer"] in taken:
                 raise ConfigError(
                     f"{WIDTH_KEY} is set by a case; leave it out there, or give match=null"
@@ -82,10 +87,27 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
         except ConfigError as error:
             raise ConfigError(f"match: parameters: {error} (run {run.label})") from error
         if width:
-            chosen[repr(cell_of(run))] = {"when": cell_of(run), "set": width}
-    if chosen:
-        return load_text(to_yaml(data | {"cases": [*cases, *chosen.values()]}))
-    return study
+            cell = cell_of(run)
+            chosen[repr(cell)] = {"when": cell, "set": width}
+    if not chosen:
+        return study
+    data = parse_yaml(study.text, study.source).data
+    cases = [*data.get("cases", []), *chosen.values()]
+    return load_text(to_yaml(data | {"cases": cases}))
+
+
+def _laid(run: Run, settings: Mapping[str, Any]) -> Run:
+    return laid(run, by_key(settings))
+
+
+def _with_own_width(study: Study) -> set[str]:
+    """Mixers for which a case of the study sets the width."""
+    labels = set[str]()
+    for case in study.file.cases:
+        if WIDTH_KEY in case.sets:
+            for condition in case.when:
+                labels.update(condition.get("mixer", ()))
+    return labels
 
 
 def width_for(
@@ -101,15 +123,20 @@ def width_for(
         ConfigError: the backbone has no such width, or none comes within `TOLERANCE`.
     """
     run = lay({})
-    if WIDTH[-1] not in type(run.backbone_config).model_fields:
+    *_, name = WIDTH
+    if name not in type(run.backbone_config).model_fields:
         raise ConfigError(
-            f"backbone {run.backbone.found.name!r} has no {WIDTH[-1]} that could be chosen"
+            f"backbone {run.backbone.found.name!r} has no {name} that could be chosen"
         )
-    if abs(costs.parameters(run) - target) <= TOLERANCE * target:
+    difference = abs(costs.parameters(run) - target)
+    if difference <= TOLERANCE * target:
         return {}
-    return {
-        WIDTH_KEY: nearest_width(target, lambda width: costs.parameters(lay({WIDTH_KEY: width})))
-    }
+
+    def count(width: int) -> int:
+        wider = lay({WIDTH_KEY: width})
+        return costs.parameters(wider)
+
+    return {WIDTH_KEY: nearest_width(target, count)}
 
 
 def nearest_width(target: int, count: Callable[[int], int]) -> int:
@@ -125,22 +152,31 @@ def nearest_width(target: int, count: Callable[[int], int]) -> int:
     high = 2
     while count(high) < target and high < _WIDEST:
         low = high
-        high = 8 * high
+        high *= 8
     while high - low > 1 and count(low) < target:
         # where parameters are linear in it, this is the one
-        share = (target - count(low)) / (count(high) - count(low))
-        middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
-        low, high = (middle, high) if count(middle) < target else (low, middle)
-    width = min((low, high), key=lambda width: abs(count(width) - target))
-    if (off := abs(count(width) - target) / target) > TOLERANCE:
-        advice = (
-            f"give a larger mixer first, or a larger {WIDTH_KEY}"
-            if count(1) > target
-            else "use a wider model"
-        )
+        rise = count(high) - count(low)
+        share = (target - count(low)) / rise
+        step = int(share * (high - low))
+        middle = max(low + step, low + 1)
+        middle = min(middle, high - 1)
+        if count(middle) < target:
+            low = middle
+        else:
+            high = middle
+
+    def difference(width: int) -> int:
+        return abs(count(width) - target)
+
+    width = min(low, high, key=difference)
+    off = difference(width) / target
+    if off > TOLERANCE:
+        advice = "use a wider model"
+        if count(1) > target:
+            advice = f"give a larger mixer first, or a larger {WIDTH_KEY}"
         raise ConfigError(
-            f"no {WIDTH_KEY} gives {target:,} parameters within {TOLERANCE:.0%}: "
-            f"the nearest, {width}, has "
-            f"{count(width):,}, which is {off:.0%} off; {advice}, or leave this mixer out"
+            f"no {WIDTH_KEY} gives {target:,} parameters within {TOLERANCE:.0%}: the nearest, "
+            f"{width}, has {count(width):,}, which is {off:.0%} off; {advice}, or leave this mixer "
+            "out"
         )
     return width

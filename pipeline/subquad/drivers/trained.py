@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from subquad.data import NO_LABEL, Dataset, DataSpec, Split
 from subquad.drivers.folder import changes, reopen_one
@@ -59,21 +59,27 @@ class Trained:
         """
         if which not in ("best", "last"):
             raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-        if wrong := [setting for setting in settings if not setting.startswith(_OF_TASK)]:
-            raise ConfigError(
-                f"{wrong[0]}: only the task of a trained model can have other "
-                f"settings: {_OF_TASK}KEY=VALUE"
-            )
+        for setting in settings:
+            if not setting.startswith(_OF_TASK):
+                raise ConfigError(
+                    f"{setting}: only the task of a trained model can have other settings: "
+                    f"{_OF_TASK}KEY=VALUE"
+                )
         run = reopen_one(folder)
-        if changed := changes(run):
+        changed = changes(run)
+        if changed:
             names = ", ".join(changed[:9])
             raise RunError(f"{run.folder}: changed since the run was started: {names}")
-        best = which == "best"
-        weights = trained_weights(run.files.checkpoints, run.result, best=best, digest=run.digest)
+        weights = trained_weights(
+            run.files.checkpoints, run.result, best=which == "best", digest=run.digest
+        )
         if weights is None:
             raise RunError(f"{run.folder}: no checkpoint yet")
-        built = Trained._built(reopen_one(folder, settings) if settings else run, device)
-        load_model(built.parts.bare_model, weights)
+        if settings:
+            run = reopen_one(folder, settings)
+        built = Trained._built(run, device)
+        model = built.parts.bare_model
+        load_model(model, weights)
         return built
 
     @staticmethod
@@ -90,26 +96,26 @@ class Trained:
         Buffers are left out of the account: those that the original lacks are the new mixer's own,
         drawn from the seed.
         """
-        built = Trained._built(run, self.parts.group.device, self.dataset)
+        device = self.parts.group.device
+        built = Trained._built(run, device, self.dataset)
         before = self.parts.bare_model
         after = built.parts.bare_model
         found = after.import_weights(before.state_dict())
-        own = dict(after.named_parameters())
-        trained = dict(before.named_parameters())
-        missing = tuple(name for name in found.missing if name in own)
-        unused = tuple(name for name in found.unused if name in trained)
+        missing = _parameters_of(after, found.missing)
+        unused = _parameters_of(before, found.unused)
         return built, replace(found, missing=missing, unused=unused)
 
     @staticmethod
     def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
-        dataset = dataset or build_dataset(run)
+        if dataset is None:
+            dataset = build_dataset(run)
         spec = dataset.describe()
         task = build_task(run, spec)
-        model = build_model(run, spec, task.num_outputs).to(device).eval()
+        model = build_model(run, spec, task.num_outputs)
+        model.to(device).eval()
         group = Group(device=device)
-        return Trained(
-            dataset, ModelParts(run=run, group=group, task=task, model=model, bare_model=model)
-        )
+        parts = ModelParts(run=run, group=group, task=task, model=model, bare_model=model)
+        return Trained(dataset, parts)
 
     @property
     def spec(self) -> DataSpec:
@@ -122,32 +128,47 @@ class Trained:
         Raises:
             PluginError: the task's answers are no tensors with the batch first.
         """
-        train = self.parts.train
+        parts = self.parts
+        model = parts.bare_model
+        train = parts.train
         size = batch_size or train.eval_batch_size or train.batch_size
-        for start in range(0, len(split), size):
-            indices = np.arange(start, min(start + size, len(split)))
-            batch = split.finish(
-                self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed))
-            )
-            with torch.no_grad(), self.parts.autocast(), using(train.kernels):
-                decoded = self.parts.task.decode(self.parts.bare_model, batch)
-            yield from _rows(self.spec, decoded, len(indices))
+        count = len(split)
+        for start in range(0, count, size):
+            end = min(start + size, count)
+            indices = np.arange(start, end)
+            arrays = split.fetch(indices, epoch=0, seed=train.seed)
+            batch = parts.on_device(arrays)
+            batch = split.finish(batch)
+            with torch.no_grad(), parts.autocast(), using(train.kernels):
+                decoded = parts.task.decode(model, batch)
+            yield from _rows(self.spec, decoded, end - start)
 
     def scores(self, split: Split) -> dict[str, float]:
         """The task's metrics of labelled samples."""
         with using(self.parts.train.kernels):
-            return evaluate(self.parts, split, per_sample=True)[0]
+            metrics, _ = evaluate(self.parts, split, per_sample=True)
+        return metrics
+
+
+def _parameters_of(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Those names that are parameters of a model."""
+    own = dict(model.named_parameters())
+    return tuple(name for name in names if name in own)
 
 
 def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
     named = decoded if isinstance(decoded, Mapping) else {"outputs": decoded}
+    columns = []
     for name, values in named.items():
-        if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
+        is_listed = isinstance(values, Tensor) and values.ndim > 0
+        if not is_listed or len(values) != count:
             raise PluginError(
                 f"task: its answers cannot be written: {name!r} is no tensor with {count} rows"
             )
-    columns = [_words(spec, name, values) for name, values in named.items()]
-    yield from (dict(zip(named, row, strict=True)) for row in zip(*columns, strict=True))
+        column = _words(spec, name, values)
+        columns.append(column)
+    for row in zip(*columns, strict=True):
+        yield dict(zip(named, row, strict=True))
 
 
 def _words(spec: DataSpec, name: str, values: Tensor) -> list[Any]:
@@ -156,10 +177,12 @@ def _words(spec: DataSpec, name: str, values: Tensor) -> list[Any]:
     """
     listed = values.tolist()
     if name == "text" and spec.text:
-        return [spec.text(ids) for ids in listed]
+        return list(map(spec.text, listed))
     if not spec.class_names or name not in ("class", "probabilities"):
         return listed
-    return [_by_class(value, spec.class_names, name == "class") for value in listed]
+    is_class = name == "class"
+    names = spec.class_names
+    return [_by_class(value, names, is_class) for value in listed]
 
 
 def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
@@ -170,6 +193,7 @@ def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
         if value == NO_LABEL:
             return None
         return names[value]
-    if is_class or isinstance(value[0], list):
+    is_deeper = is_class or isinstance(value[0], list)
+    if is_deeper:
         return [_by_class(inner, names, is_class) for inner in value]
     return dict(zip(names, value, strict=True))

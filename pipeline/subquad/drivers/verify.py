@@ -66,12 +66,16 @@ def verify(folder: Path) -> Iterator[Verified]:
     """
     folder = enter(folder)
     if (folder / SEARCH).exists():
-        if faults := tuple(look_at_trials(folder)):
+        faults = tuple(look_at_trials(folder))
+        if faults:
             yield Verified(str(folder), faults)
-        for path in sorted(_trial_runs(folder / TRIALS)):
-            yield _verified(path, look(path, far=True))
-        if is_study(folder / FINAL):
-            yield from verify(folder / FINAL)
+        trials = folder / TRIALS
+        for path in sorted((*trials.glob("*/*"), *trials.glob("*/*/seed-*"))):
+            if _was_run(path):  # what was refused never was one
+                yield _verified(path, look(path, far=True))
+        final = folder / FINAL
+        if is_study(final):
+            yield from verify(final)
     elif is_study(folder):
         yield from _study(folder)
     elif _was_run(folder):
@@ -82,11 +86,6 @@ def verify(folder: Path) -> Iterator[Verified]:
         )
 
 
-def _trial_runs(trials: Path) -> set[Path]:
-    """The folders of all runs of all trials; what was refused never was one."""
-    return {path for path in (*trials.glob("*/*"), *trials.glob("*/*/seed-*")) if _was_run(path)}
-
-
 def _was_run(folder: Path) -> bool:
     """Whether a folder is a run's, also where its experiment is gone."""
     return is_run(folder) or (folder / IDENTITY).exists()
@@ -94,15 +93,23 @@ def _was_run(folder: Path) -> bool:
 
 def _study(folder: Path) -> Iterator[Verified]:
     """All runs that its study.yaml asks for, and those that it does not ask for."""
-    here = sorted(path for path in folder.glob(f"{CELLS}/*") if path.is_dir())
-    looked = {place: look(place, far=True) for place in here if _was_run(place)}
+    here = set[Path]()
+    looked = dict[Path, Looked]()
+    for path in sorted(folder.glob(f"{CELLS}/*")):
+        if not path.is_dir():
+            continue
+        here.add(path)
+        if _was_run(path):
+            looked[path] = look(path, far=True)
+    file = str(folder / STUDY)
+    requested = dict[Path, Run]()
     try:
-        study = load_study(str(folder / STUDY), resolve=partial(_kept, folder))
-        requested = {run.folder: run for run in study.placed(folder).runs}
+        study = load_study(file, resolve=partial(_kept, folder)).placed(folder)
+        for run in study.runs:
+            requested[run.folder] = run
     except UserError as error:
-        requested = dict[Path, Run]()
-        yield Verified(str(folder / STUDY), (str(error),))
-    for place in sorted({*requested, *here}):
+        yield Verified(file, (str(error),))
+    for place in sorted(here.union(requested)):
         if place not in looked:
             yield Verified(str(place), (f"{EXPERIMENT} is missing",))
         elif requested and place not in requested:
@@ -120,7 +127,8 @@ def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> R
     except PluginError:
         file, _, attribute = name.rpartition(":")
         for copy in folder.rglob(f"{SOURCES}/*"):
-            if copy.name.partition("-")[2] == Path(file).name:
+            _, _, copied = copy.name.partition("-")
+            if copied == Path(file).name:
                 return resolve_unrun(kind, f"{copy.resolve()}:{attribute}")
         raise
 
@@ -131,7 +139,8 @@ def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
     try:
         if is_run(folder):
             run = _run_of(folder, run)
-            faults += [f"{key}: changed since the run was started" for key in changes(run)]
+            for key in changes(run):
+                faults.append(f"{key}: changed since the run was started")
             faults += _of_another(run)
             if looked.result is not None and not faults:
                 scores = _recomputed(run, looked.result, faults)
@@ -161,18 +170,24 @@ def _of_another(run: Run) -> list[str]:
     best/.
     """
     final = run.folder.parent.parent
+    search = final.parent
+    if final.name != FINAL or not (search / SEARCH).exists():
+        return []
     cell = run.folder.name
     seed = run.experiment.train.seed
-    if final.name != FINAL or not (final.parent / SEARCH).exists():
-        return []
     part = plain_label("seed", seed)
-    candidate = run.experiment.name if cell == part else cell.removesuffix(f"-{part}")
+    candidate = cell.removesuffix(f"-{part}")
+    if cell == part:
+        candidate = run.experiment.name
     best = f"{WINNERS}/{candidate}.yaml"
-    if not (final.parent / best).exists():
+    path = search / best
+    if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
-    winners = load_study(str(final.parent / best), resolve=partial(_kept, final.parent)).runs
-    if run.digest in {winner.digest for winner in winners if winner.experiment.train.seed == seed}:
-        return []
+    winners = load_study(str(path), resolve=partial(_kept, search)).runs
+    for winner in winners:
+        has_seed = winner.experiment.train.seed == seed
+        if has_seed and winner.digest == run.digest:
+            return []
     return [f"trained with other settings than the winner of {candidate}, {best}"]
 
 
@@ -184,8 +199,11 @@ def _words(looked: Looked, scores: str) -> str:
         words = [str(looked.result.get("status")), "its files are whole"]
     if looked.checkpoints:
         words.append(f"whole checkpoints: {looked.checkpoints}")
-    words += [f"not here: {place}" for place in looked.absent]
-    return "; ".join([*words, scores] if scores else words)
+    for place in looked.absent:
+        words.append(f"not here: {place}")
+    if scores:
+        words.append(scores)
+    return "; ".join(words)
 
 
 def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
@@ -201,8 +219,9 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     path = run.folder / PREDICTIONS
     if not test:
         return ""
-    if files := [part.source.path for part in (run.task, run.dataset) if part.source]:
-        return f"scores not recomputed, as {files[0]} is not run: its sums were checked alone"
+    source = run.task.source or run.dataset.source
+    if source:
+        return f"scores not recomputed, as {source.path} is not run: its sums were checked alone"
     if not path.exists():
         return "the task keeps no answers to recompute scores from"
     try:
@@ -213,16 +232,21 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     check_safetensors(path, content)
     kept = load(content)
     scores = task.rescore(kept)
+    samples = test["samples"]
     recorded = {name: float(value) for name, value in test["metrics"].items()}
-    faults += [
-        f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "
-        f"{RESULT} says {run.goal.shown(name).exactly(recorded.get(name, math.nan))}"
-        for name, value in scores.items()
-        if not math.isclose(value, recorded.get(name, math.nan), rel_tol=_TOLERANCE)
-    ]
-    if wrong := [name for name, rows in kept.items() if len(rows) != test["samples"]]:
-        faults.append(
-            f"{PREDICTIONS}: {wrong[0]} has {len(kept[wrong[0]])} rows of {test['samples']} samples"
-        )
-    again = ", ".join(run.goal.shown(name).exactly(value) for name, value in scores.items())
-    return f"recomputed from {test['samples']} answers: {again or 'nothing'}"
+    words = []
+    for name, value in scores.items():
+        before = recorded.get(name, math.nan)
+        shown = run.goal.shown(name)
+        words.append(shown.exactly(value))
+        if not math.isclose(value, before, rel_tol=_TOLERANCE):
+            faults.append(
+                f"{shown.exactly(value)} by the answers in {PREDICTIONS}, "
+                f"{RESULT} says {shown.exactly(before)}"
+            )
+    for name, rows in kept.items():
+        if len(rows) != samples:
+            faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {samples} samples")
+            break
+    again = ", ".join(words) or "nothing"
+    return f"recomputed from {samples} answers: {again}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from subquad.drivers.queue import END, Done
 from subquad.drivers.signals import Signum
 from subquad.drivers.system import system_metrics
 from subquad.engine.group import Group
-from subquad.engine.loop import PruneReason, Signals
+from subquad.engine.loop import PruneReason, Signals, no_reason
 from subquad.engine.result import fail
 from subquad.engine.run import train_run
 from subquad.errors import DiskError, RunError, SubquadError, in_one_line
@@ -35,8 +34,8 @@ def work(
     group: Group,
     stop_requested: Signum,
     *,
-    prune_reason: PruneReason | None = None,
-    restarts: bool,
+    prune_reason: PruneReason = no_reason,
+    restarts: bool = False,
     broken: Callable[[Exception], bool] = lambda error: False,
 ) -> None:
     """Do runs until there are no more.
@@ -44,16 +43,16 @@ def work(
     Args:
         take: called on the first rank.
         stop_requested, prune_reason: see `engine.loop.Signals`.
-        restarts: the driver starts ranks again that end with an unexpected error, so raise it;
-            otherwise it is recorded as the run's failure, as it is in any case of a trial with one
-            worker.
+        restarts: the driver starts a single worker again that ends with an unexpected error, as it
+            does several, so raise it; otherwise it is recorded as the run's failure, as it is in
+            any case of a trial with one worker.
         broken: whether an error is none of the run, so raise it.
     """
     system_metrics()  # the first call only sets the mark that the next one measures the CPU from
     signals = Signals(stop_requested, system_metrics if group.first else dict, prune_reason)
     done = None
     while True:
-        given = group.of_first(partial(take, done))
+        given = group.of_first(take, done)
         done = None
         if given == END:
             return
@@ -75,10 +74,10 @@ def _done(
     restarts: bool,
     broken: Callable[[Exception], bool],
 ) -> Done:
-    run = given if isinstance(given, Run) else group.together(lambda: Run.rebuild(given))
+    run = given if isinstance(given, Run) else group.together(Run.rebuild, given)
     if group.device.type == "cpu":
         torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
-    lock = group.together(partial(_writer_lock, run, group))
+    lock = group.together(_writer_lock, run, group)
     try:
         status = train_run(run, group, signals)
     except SubquadError:
@@ -86,8 +85,8 @@ def _done(
     except Exception as error:
         if isinstance(error, OSError) and error.errno in DiskError.reasons:
             raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
-        again = restarts and (group.world_size > 1 or not run.is_trial)
-        if again or broken(error):
+        starts_again = group.world_size > 1 or (restarts and not run.is_trial)
+        if starts_again or broken(error):
             raise
         text = f"{type(error).__name__}: {in_one_line(error) or 'no message'}"
         status = fail(run, group, f"{text} (traceback in {run.folder / ERROR})")

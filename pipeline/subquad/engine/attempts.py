@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise, takewhile
+from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,11 @@ class Start:
             step: where it goes on.
         """
         if not self.again:
-            return [*self.notes]
-        cause = f": {self.cause}" if self.cause else ""
-        return [f"{self.again} at step {step} (attempt {self.attempt}){cause}", *self.notes]
+            return list(self.notes)
+        line = f"{self.again} at step {step} (attempt {self.attempt})"
+        if self.cause:
+            line += f": {self.cause}"
+        return [line, *self.notes]
 
 
 def read(run: Path) -> list[Attempt]:
@@ -109,62 +111,73 @@ def start_attempt(run: Run, group: Group) -> Start:
     Raises:
         TrainingFailed: attempts keep failing at one place.
     """
-    earlier, newest, step, error, lost = group.of_first(lambda: (read(run.folder), *_begun(run)))
+    return group.of_first(_started, run, group.world_size)
+
+
+def _started(run: Run, world_size: int) -> Start:
+    earlier = read(run.folder)
+    records, place = read_new(run.folder, Place())
+    saved = checkpoint.finished_steps(run.files.checkpoints)
+    step = max(saved, default=0)
+    error = _newest_error(run.folder)
+    if not error:
+        reached = max((record.step for record in records), default=0)
+        error = f"a process was killed after step {reached}, without a message"
     failures = _failures(earlier, run.launch, step)
     limit = run.experiment.resources.max_failures
     if failures > limit:
         raise TrainingFailed(
-            f"{failures} attempts in a row failed after step {step} before "
-            "reaching a new checkpoint "
-            f"(resources.max_failures: {limit}); the newest error: {error}"
+            f"{failures} attempts in a row failed after step {step} before reaching a new "
+            f"checkpoint (resources.max_failures: {limit}); the newest error: {error}"
         )
-    number = max([newest, *(attempt.attempt for attempt in earlier)]) + 1
-    now = Attempt(number, step, run.launch, group.world_size, torch.get_num_threads())
-    by_itself = bool(earlier) and earlier[-1].launch == run.launch
-    again = "started again by itself" if by_itself else "resumed" if number > 1 else ""
-
-    def record() -> list[str]:
-        damaged = [
-            f"{name} was damaged, and is written again"
-            for name in (RESULT, ENVIRONMENT)
-            if (run.folder / name).exists() and read_json(run.folder / name) is None
-        ]
-        for stale in (ERROR, RESULT):
-            remove(run.folder / stale)
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
-        append_line(run.folder / ATTEMPTS, {**asdict(now), **about})
-        return [*damaged, *lost, *_rounded(earlier, now), *_record_environment(run, number)]
-
-    return Start(number, again, error if by_itself else "", tuple(group.of_first(record)))
-
-
-def _begun(run: Run) -> tuple[int, int, str, list[str]]:
-    """The newest attempt that records know, the step of the newest checkpoint, the newest error,
-    and what to tell of records that are damaged.
-    """
-    records, place = read_new(run.folder, Place())
-    reached = max((record.step for record in records), default=0)
-    newest = max((record.attempt for record in records), default=0)
-    killed = f"a process was killed after step {reached}, without a message"
-    error = _newest_error(run.folder) or killed
+    numbers = [entry.attempt for entry in (*earlier, *records)]
+    number = max(numbers, default=0) + 1
+    threads = torch.get_num_threads()
+    now = Attempt(number, step, run.launch, world_size, threads)
+    notes = _recorded(run, now)
     lost = len(place.unreadable)
-    words = f"{METRICS} was damaged: {lost} of {len(records) + lost} records of earlier attempts"
-    saved = max(checkpoint.finished_steps(run.files.checkpoints), default=0)
-    return newest, saved, error, [f"{words} are lost"] if lost else []
+    if lost:
+        count = len(records) + lost
+        words = f"{lost} of {count} records of earlier attempts are lost"
+        notes.append(f"{METRICS} was damaged: {words}")
+    notes += _rounded(earlier, now)
+    notes += _record_environment(run, number)
+    is_restart = earlier and earlier[-1].launch == run.launch
+    if is_restart:
+        return Start(number, "started again by itself", error, tuple(notes))
+    again = "resumed" if number > 1 else ""
+    return Start(number, again, "", tuple(notes))
+
+
+def _recorded(run: Run, now: Attempt) -> list[str]:
+    """Write an attempt down, and remove what the one before it ended with; tells of damaged
+    files.
+    """
+    notes = []
+    for name in (RESULT, ENVIRONMENT):
+        path = run.folder / name
+        if path.exists() and read_json(path) is None:
+            notes.append(f"{name} was damaged, and is written again")
+    remove(run.folder / ERROR)
+    remove(run.folder / RESULT)
+    line = asdict(now)
+    line["pid"] = os.getpid()
+    line["host"] = socket.gethostname()
+    line["time"] = time.time()
+    append_line(run.folder / ATTEMPTS, line)
+    return notes
 
 
 def _rounded(earlier: Sequence[Attempt], now: Attempt) -> list[str]:
     """A line where an attempt cannot give the last bits that the one whose checkpoint it goes on
     from would have.
     """
-    got_on = [
-        attempt
-        for attempt, after in pairwise([*earlier, now])
-        if after.from_step > attempt.from_step
-    ]
-    if not got_on:
+    before = None
+    for attempt, after in pairwise([*earlier, now]):
+        if after.from_step > attempt.from_step:
+            before = attempt
+    if before is None:
         return []
-    before = got_on[-1]
     changed: list[str] = []
     if now.world_size != before.world_size:
         changed.append(f"resources.workers {now.world_size} instead of {before.world_size}")
@@ -180,16 +193,18 @@ def _rounded(earlier: Sequence[Attempt], now: Attempt) -> list[str]:
 
 def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
     """How many attempts in a row of this launch already started from the same step."""
-    alike = takewhile(
-        lambda attempt: (attempt.launch, attempt.from_step) == (launch, from_step),
-        reversed(earlier),
-    )
-    return sum(1 for _ in alike)
+    count = 0
+    for attempt in reversed(earlier):
+        if attempt.launch != launch or attempt.from_step != from_step:
+            break
+        count += 1
+    return count
 
 
 def _newest_error(folder: Path) -> str:
     try:
-        return read_bytes(folder / ERROR).decode().strip().splitlines()[-1]
+        lines = read_bytes(folder / ERROR).decode().strip().splitlines()
+        return lines[-1]
     except (OSError, ValueError, IndexError):
         return ""
 
@@ -203,9 +218,8 @@ def _record_environment(run: Run, attempt: int) -> list[str]:
     if before is None:
         write_json(run.folder / ENVIRONMENT, now)
         return []
-    changed = [
-        key for key in ("python", "packages", "plugins", "gpus") if before.get(key) != now[key]
-    ]
+    keys = ("python", "packages", "plugins", "gpus")
+    changed = [key for key in keys if before.get(key) != now[key]]
     if not changed:
         return []
     name = f"environment-{attempt}.json"
@@ -217,13 +231,15 @@ def _environment(run: Run) -> dict[str, Any]:
     """Where the run's numbers come from, as JSON values. Holds no environment variables, so no
     secrets.
     """
+    versions = {name: installed_version(name) for name in _PACKAGES}
+    gpus = range(torch.cuda.device_count())
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: found for name in _PACKAGES if (found := installed_version(name))},
+        "packages": {name: version for name, version in versions.items() if version},
         "plugins": list(map(plugin_facts, run.plugins)),
         "cpus": os.cpu_count(),
-        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "gpus": list(map(torch.cuda.get_device_name, gpus)),
         "git": revision(),
     }
 
@@ -231,6 +247,6 @@ def _environment(run: Run) -> dict[str, Any]:
 def installed_version(name: str) -> str:
     """A distribution's version; "" where it is not installed."""
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -13,6 +14,10 @@ from subquad.engine.feed import evaluation_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import ModelParts
 from subquad.errors import DataError
+from subquad.nn import Backbone
+
+_Answered = tuple[np.ndarray, dict[str, np.ndarray]]
+"""Indices of a batch's samples, and what was kept of each, by name."""
 
 
 class EvaluationStopped(Exception):
@@ -26,7 +31,7 @@ def evaluate(
     *,
     per_sample: bool = False,
     stop_requested: Callable[[], int] = lambda: 0,
-) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result.
 
     Args:
@@ -37,43 +42,55 @@ def evaluate(
             forward passes are collective calls, which all ranks must make.
 
     Returns:
-        metrics by name; and, of a final evaluation, per-sample arrays in the split's order.
+        metrics by name; and, of a final evaluation, per-sample values in the split's order.
 
     Raises:
         EvaluationStopped: on every rank, where one was asked to stop.
     """
-    model = parts.bare_model
     group = parts.group
-    group.share_buffers(model)
     sums: dict[str, Tensor] = {}
-    rows: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    was_training = model.training
-    model.eval()
-    stopped = False
+    batches: list[_Answered] = []
     bad: list[int] = []
-    for (batch, real, unreadable), indices in evaluation_batches(parts, split):
-        if stopped := stop_requested() > 0:
-            break
-        with parts.autocast():
-            found, kept = parts.task.evaluate(model, batch, final=per_sample)
-        for name, value in found.items():
-            sums[name] = sums.get(name, torch.zeros_like(value)) + (value if real else 0 * value)
-        bad += unreadable
-        if per_sample and real:
-            rows.append((indices, {name: value.cpu().numpy() for name, value in kept.items()}))
-    model.train(was_training)
-    group.reshard(model)
+    stopped = False
+    with _evaluating(parts) as model:
+        for (batch, real, unreadable), indices in evaluation_batches(parts, split):
+            stopped = stop_requested() > 0
+            if stopped:
+                break
+            with parts.autocast():
+                found, answers = parts.task.evaluate(model, batch, final=per_sample)
+            if not real:
+                continue
+            for name, value in found.items():
+                sums[name] = value + sums.get(name, 0)
+            bad += unreadable
+            if per_sample:
+                rows = {name: values.cpu().numpy() for name, values in answers.items()}
+                batches.append((indices, rows))
     if per_sample and any(group.gather(stopped)):  # before other collective calls
         raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))
-    if everyone := [index for own in group.gather(bad) for index in own]:
-        check_bad(split, everyone, parts.train.max_bad, len(split))
-        metrics["bad_samples"] = float(len(everyone))
-    arrays = _join(group.gather(rows)) if per_sample else {}
+    bad = group.join(bad)
+    if bad:
+        check_bad(split, bad, parts.train.max_bad, len(split))
+        metrics["bad_samples"] = float(len(bad))
+    if not per_sample:
+        return metrics, {}
+    arrays = _in_order(group.join(batches))
     if arrays:
-        answers = {name: torch.from_numpy(rows) for name, rows in arrays.items()}
-        metrics = {**parts.task.rescore(answers), **metrics}
+        metrics = {**parts.task.rescore(arrays), **metrics}
     return metrics, arrays
+
+
+@contextmanager
+def _evaluating(parts: ModelParts) -> Iterator[Backbone]:
+    """The model in evaluation mode, with the same buffers on every rank."""
+    model = parts.bare_model
+    parts.group.share_buffers(model)
+    was_training = model.training
+    yield model.eval()
+    model.train(was_training)
+    parts.group.reshard(model)
 
 
 def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier: int = 0) -> None:
@@ -89,12 +106,13 @@ def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier:
     Raises:
         DataError: there are more.
     """
-    if len(bad) + earlier > limit * samples:
-        named = ", ".join(map(split.name, sorted(bad)[:3]))
+    count = len(bad) + earlier
+    if count > limit * samples:
+        newest = sorted(bad)[:3]
+        named = ", ".join(map(split.name, newest))
         raise DataError(
-            f"{len(bad) + earlier:,} of {samples:,} samples cannot be read, the "
-            f"last {named}; repair them, or raise "
-            f"train.max_bad ({limit:g})"
+            f"{count:,} of {samples:,} samples cannot be read, the last {named}; repair them, or "
+            f"raise train.max_bad ({limit:g})"
         )
 
 
@@ -102,25 +120,28 @@ def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add over ranks, also where a rank had no sample and so does not know the shapes."""
     if group.world_size == 1:
         return sums
-    known = group.gather({name: (tuple(value.shape), value.dtype) for name, value in sums.items()})
-    shapes = next(filter(None, known))
-    own = {
-        name: sums.get(name, torch.zeros(shape, dtype=dtype, device=group.device))
-        for name, (shape, dtype) in shapes.items()
-    }
-    return group.add_tensors(own)
+    own = {}
+    for name, value in sums.items():
+        own[name] = (value.shape, value.dtype)
+    kinds = next(filter(None, group.gather(own)))
+    complete = {}
+    for name, (shape, dtype) in kinds.items():
+        zeros = torch.zeros(shape, dtype=dtype, device=group.device)
+        own_sum = sums.get(name, zeros)
+        complete[name] = group.add(own_sum)
+    return complete
 
 
-def _join(
-    ranks: list[list[tuple[np.ndarray, dict[str, np.ndarray]]]],
-) -> dict[str, np.ndarray]:
-    """All ranks' arrays, by the index of the sample each row belongs to."""
-    batches = [batch for rank in ranks for batch in rank]
+def _in_order(batches: list[_Answered]) -> dict[str, Tensor]:
+    """Values of all batches, by the index of the sample each row belongs to."""
     if not batches:
         return {}
-    order = np.argsort(np.concatenate([indices for indices, _ in batches]), kind="stable")
-    joined = {}
-    for name in batches[0][1]:
-        values = np.concatenate([rows[name] for _, rows in batches])
-        joined[name] = values[order]
-    return joined
+    indices = np.concatenate([indices for indices, _ in batches])
+    order = np.argsort(indices, kind="stable")
+    _, names = batches[0]
+    values = {}
+    for name in names:
+        rows = np.concatenate([arrays[name] for _, arrays in batches])
+        ordered = np.ascontiguousarray(rows[order])
+        values[name] = torch.from_numpy(ordered)
+    return values

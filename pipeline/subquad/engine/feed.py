@@ -7,10 +7,9 @@ to their longest sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain, islice, tee
 from typing import NamedTuple
 
 import numpy as np
@@ -51,12 +50,18 @@ class _Request(NamedTuple):
             nothing.
         length: positions that are kept of the padded arrays, that of the global batch's longest
             sample, so that ranks and micro-batches trim alike; None: all.
+        step_samples: samples in the global batch, of a training step's last forward pass; else 0.
     """
 
     epoch: int
     indices: np.ndarray
     real: bool = True
     length: int | None = None
+    step_samples: int = 0
+
+
+_Fetched = tuple[_Request, ArrayBatch]
+_Moved = tuple[_Request, Micro]
 
 
 def share(indices: np.ndarray, rank: int, world_size: int, together: int = 1) -> np.ndarray:
@@ -68,17 +73,20 @@ def share(indices: np.ndarray, rank: int, world_size: int, together: int = 1) ->
     """
     if world_size == 1:
         return indices
-    starts = np.array_split(np.arange(0, len(indices), together), world_size)[rank]
-    if len(starts):
-        return indices[starts[0] : starts[-1] + together]
-    return indices[:0]
+    all_starts = np.arange(0, len(indices), together)
+    starts = np.array_split(all_starts, world_size)[rank]
+    if len(starts) == 0:
+        return indices[:0]
+    end = starts[-1] + together
+    return indices[starts[0] : end]
 
 
 def _request(
     epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | None = None
 ) -> _Request:
-    is_real = len(chunk) > 0
-    return _Request(epoch, chunk if is_real else stand_in, is_real, length)
+    if len(chunk) == 0:
+        return _Request(epoch, stand_in, False, length)
+    return _Request(epoch, chunk, True, length)
 
 
 def _training_requests(
@@ -94,11 +102,17 @@ def _training_requests(
     """
     epoch, indices = batch
     length = plan.length(indices)
-    largest = -(-len(indices) // (world_size * together)) * together
+    units = len(indices) / together
+    largest = math.ceil(units / world_size) * together
     size = min(micro_batch or largest, largest)
-    mine = share(indices, rank, world_size, together)
-    chunks = [mine[start : start + size] for start in range(0, largest, size)]
-    return [_request(epoch, chunk, indices[:1], length) for chunk in chunks]
+    own = share(indices, rank, world_size, together)
+    requests = []
+    for start in range(0, largest, size):
+        chunk = own[start : start + size]
+        requests.append(_request(epoch, chunk, indices[:1], length))
+    last = requests.pop()
+    requests.append(last._replace(step_samples=len(indices)))
+    return requests
 
 
 def _evaluation_requests(
@@ -106,9 +120,11 @@ def _evaluation_requests(
 ) -> Iterator[_Request]:
     """Each sample exactly once over the ranks, equally many forward passes on each rank."""
     everything = np.arange(num_samples)
-    mine = share(everything, rank, world_size)
-    for start in range(0, -(-num_samples // world_size), batch_size):
-        yield _request(0, mine[start : start + batch_size], everything[:1])
+    own = share(everything, rank, world_size)
+    largest = math.ceil(num_samples / world_size)
+    for start in range(0, largest, batch_size):
+        chunk = own[start : start + batch_size]
+        yield _request(0, chunk, everything[:1])
 
 
 def _sorted_requests(
@@ -119,11 +135,12 @@ def _sorted_requests(
     So if memory runs out, it does at once.
     """
     order = np.argsort(-lengths, kind="stable")
-    for start in range(0, len(order), batch_size * world_size):
-        together = order[start : start + batch_size * world_size]
-        yield _request(
-            0, share(together, rank, world_size), together[:1], int(lengths[together[0]])
-        )
+    size = batch_size * world_size
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
+        longest = batch[:1]
+        chunk = share(batch, rank, world_size)
+        yield _request(0, chunk, longest, int(lengths[longest[0]]))
 
 
 @dataclass(frozen=True)
@@ -138,11 +155,11 @@ class _Source:
     seed: int
     arrays: Mapping[str, Array]
 
-    def __getitem__(self, request: _Request) -> ArrayBatch:
+    def __getitem__(self, request: _Request) -> _Fetched:
         batch = self.split.fetch(request.indices, epoch=request.epoch, seed=self.seed)
-        if request.length is None:
-            return batch
-        return _trimmed(batch, request.length, self.arrays)
+        if request.length is not None:
+            batch = _trimmed(batch, request.length, self.arrays)
+        return request, batch
 
 
 def _trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> ArrayBatch:
@@ -152,18 +169,18 @@ def _trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> Arr
     Raises:
         DataError: a bool array says that something real lies beyond.
     """
-    cut = {}
+    trimmed = dict(batch)
     for name, values in batch.items():
-        axes = arrays[name].axes if name in arrays else ()
-        if "length" in axes:
-            before = (slice(None),) * (1 + axes.index("length"))
-            if values.dtype == bool and values[(*before, slice(length, None))].any():
-                raise DataError(
-                    f"the data set gives a length of {length}, but {name} has real tokens beyond it"
-                )
-            values = np.ascontiguousarray(values[(*before, slice(length))])
-        cut[name] = values
-    return cut
+        if name not in arrays or "length" not in arrays[name].axes:
+            continue
+        axis = 1 + arrays[name].axes.index("length")
+        kept, beyond = np.split(values, [length], axis)
+        if beyond.dtype == bool and beyond.any():
+            raise DataError(
+                f"the data set gives a length of {length}, but {name} has real tokens beyond it"
+            )
+        trimmed[name] = np.ascontiguousarray(kept)
+    return trimmed
 
 
 def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[list[Micro], int]]:
@@ -173,60 +190,73 @@ def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[l
     Args:
         workers: loader processes; 0 fetches here. The order is the same.
     """
+    source = _Source(parts.training, parts.plan.seed, parts.task.spec.arrays)
+    requests = _requests_from(parts, start)
+    if workers:
+        fetched = iter(_loader(parts, source, requests, workers))
+    else:
+        fetched = map(source.__getitem__, requests)
+    micros = []
+    for request, micro in _micros(parts, parts.training, fetched):
+        micros.append(micro)
+        if request.step_samples:
+            yield micros, request.step_samples
+            micros = []
+
+
+def _requests_from(parts: Parts, start: int) -> Iterator[_Request]:
+    """This rank's forward passes of all steps from `start` on."""
     plan = parts.plan
-    group = parts.group
-    source = _Source(parts.training, plan.seed, parts.task.spec.arrays)
-    ranks = group.rank, group.world_size, parts.train.micro_batch, parts.training.together
-
-    def wanted(step: int) -> tuple[list[_Request], int]:
+    rank = parts.group.rank
+    world_size = parts.group.world_size
+    micro_batch = parts.train.micro_batch
+    together = parts.training.together
+    for step in range(start, plan.total_steps):
         batch = plan.batch(step)
-        return _training_requests(plan, batch, *ranks), len(batch[1])
-
-    steps, counted = tee(map(wanted, range(start, plan.total_steps)))
-    requests, wanted_again = tee(chain.from_iterable(passes for passes, _ in steps))
-    fetched = (
-        iter(_loader(parts, source, requests, workers))
-        if workers
-        else map(source.__getitem__, requests)
-    )
-    micros = _micros(parts, source.split, fetched, wanted_again)
-    for passes, samples in counted:
-        yield list(islice(micros, len(passes))), samples
+        yield from _training_requests(plan, batch, rank, world_size, micro_batch, together)
 
 
-def _micros(
-    parts: ModelParts, split: Split, fetched: Iterator[ArrayBatch], requests: Iterator[_Request]
-) -> Iterator[Micro]:
-    """What was fetched, on the device and finished. On CUDA a batch is copied while the one
-    before it is worked on.
-    """
+def _micros(parts: ModelParts, split: Split, fetched: Iterator[_Fetched]) -> Iterator[_Moved]:
+    """What was fetched, on the device and finished."""
+    moved = _moved(parts, fetched)
     device = parts.group.device
-    copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+    if device.type == "cuda":
+        moved = _moved_ahead(moved, device)
+    for request, micro in moved:
+        yield request, micro._replace(batch=split.finish(micro.batch))
 
-    def moved() -> Micro | None:
-        if (arrays := next(fetched, None)) is None:
-            return None
-        request = next(requests)
-        bad = arrays.pop(BAD, None)
-        named: tuple[int, ...] = ()
-        if bad is not None and request.real:
-            named = tuple(request.indices[np.asarray(bad)].tolist())
-        with nullcontext() if copies is None else torch.cuda.stream(copies):
-            return Micro(parts.on_device(arrays), request.real, named)
 
-    coming = moved()
+def _moved(parts: ModelParts, fetched: Iterator[_Fetched]) -> Iterator[_Moved]:
+    """What was fetched, on the device."""
+    for request, arrays in fetched:
+        unreadable = arrays.pop(BAD, None)
+        bad = ()
+        if unreadable is not None and request.real:
+            indices = request.indices[np.asarray(unreadable)]
+            bad = tuple(indices.tolist())
+        batch = parts.on_device(arrays)
+        yield request, Micro(batch, request.real, bad)
+
+
+def _moved_ahead(moved: Iterator[_Moved], device: torch.device) -> Iterator[_Moved]:
+    """The same on CUDA, where a batch is copied while the one before it is worked on."""
+    copies = torch.cuda.Stream(device)
+
+    def next_copy() -> _Moved | None:
+        with torch.cuda.stream(copies):
+            return next(moved, None)
+
+    coming = next_copy()
     while coming is not None:
         now = coming
-        if copies is not None:
-            here = torch.cuda.current_stream(device)
-            here.wait_stream(copies)
-            for tensor in now.batch.values():
-                # its memory is not given to another copy while it is read
-                tensor.record_stream(here)
-            coming = moved()
-        yield Micro(split.finish(now.batch), now.real, now.bad)
-        if copies is None:
-            coming = moved()
+        _, micro = now
+        here = torch.cuda.current_stream(device)
+        here.wait_stream(copies)
+        for tensor in micro.batch.values():
+            # its memory is not given to another copy while it is read
+            tensor.record_stream(here)
+        coming = next_copy()
+        yield now
 
 
 def _loader(
@@ -236,7 +266,7 @@ def _loader(
     workers: int,
     *,
     kept: bool = False,
-) -> DataLoader[ArrayBatch]:
+) -> DataLoader[_Fetched]:
     """Fetches in processes, which are `kept` where it is gone through again."""
     return DataLoader(
         source,  # type: ignore[arg-type]
@@ -253,9 +283,10 @@ def _loader(
     )
 
 
-def _as_tensors(arrays: ArrayBatch) -> Batch:
+def _as_tensors(fetched: _Fetched) -> tuple[_Request, Batch]:
     """Tensors go from a loader process through shared memory, arrays through a pipe."""
-    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+    request, arrays = fetched
+    return request, {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
 def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Micro, np.ndarray]]:
@@ -266,22 +297,25 @@ def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Micro,
     """
     train = parts.train
     group = parts.group
-    sharded = parts.bare_model is parts.model and group.world_size > 1
-    ranks = group.rank, group.world_size, train.eval_batch_size or train.batch_size
-    lengths = sample_lengths(split) if train.bucket_batches else None
-    source = _Source(split, train.seed, parts.task.spec.arrays)
-    requests = (
-        _evaluation_requests(len(split), *ranks)
-        if lengths is None
-        else _sorted_requests(lengths, *ranks)
-    )
-    wanted = [request for request in requests if request.real or sharded]
-    if train.loader_workers:
-        loader = parts.loaders.get(id(split)) or _loader(
-            parts, source, wanted, train.loader_workers, kept=True
-        )
-        fetched = iter(parts.loaders.setdefault(id(split), loader))
+    ranks = (group.rank, group.world_size)
+    batch_size = train.eval_batch_size or train.batch_size
+    lengths = None
+    if train.bucket_batches:
+        lengths = sample_lengths(split)
+    if lengths is None:
+        requests = _evaluation_requests(len(split), *ranks, batch_size)
     else:
-        fetched = map(source.__getitem__, wanted)
-    micros = _micros(parts, split, fetched, iter(wanted))
-    yield from zip(micros, (request.indices for request in wanted), strict=True)
+        requests = _sorted_requests(lengths, *ranks, batch_size)
+    is_sharded = parts.bare_model is parts.model and group.world_size > 1
+    if not is_sharded:
+        requests = (request for request in requests if request.real)
+    source = _Source(split, train.seed, parts.task.spec.arrays)
+    if not train.loader_workers:
+        fetched = map(source.__getitem__, requests)
+    else:
+        if id(split) not in parts.loaders:
+            loader = _loader(parts, source, list(requests), train.loader_workers, kept=True)
+            parts.loaders[id(split)] = loader
+        fetched = iter(parts.loaders[id(split)])
+    for request, micro in _micros(parts, split, fetched):
+        yield micro, request.indices

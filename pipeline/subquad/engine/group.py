@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 CPU = torch.device("cpu")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -42,20 +44,11 @@ class Group:
     def first(self) -> bool:
         return self.rank == 0
 
-    def add(self, values: Sequence[float]) -> list[float]:
-        """Sum a few float64 numbers over the ranks, element by element."""
-        if self.world_size == 1:
-            return list(values)
-        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor)
-        return tensor.tolist()
-
-    def add_tensors(self, sums: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Sum tensors by name over the ranks, in place."""
+    def add(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over the ranks, in place."""
         if self.world_size > 1:
-            for name in sorted(sums):
-                dist.all_reduce(sums[name])
-        return sums
+            dist.all_reduce(tensor)
+        return tensor
 
     def gather(self, value: Any) -> list[Any]:
         """A small object of every rank, in rank order, on every rank. Between our own processes
@@ -67,25 +60,28 @@ class Group:
         dist.all_gather_object(found, value)
         return found
 
-    def together(self, action: Callable[[], Result]) -> Result:
+    def join(self, values: list[Item]) -> list[Item]:
+        """The items of all ranks' lists, in rank order, on every rank; see `gather`."""
+        return list(chain.from_iterable(self.gather(values)))
+
+    def together(self, action: Callable[..., Result], *given: Any) -> Result:
         """Do something without collective calls on every rank; where it fails on any, every rank
         raises.
 
         Otherwise the ranks on which it worked would wait for the others until the collective time
         limit.
         """
-        result: Result | None = None
-        failure: Exception | None = None
+        result = None
+        failure = None
+        picklable = None
         try:
-            result = action()
+            result = action(*given)
+        except SubquadError as error:
+            failure = picklable = error
         except Exception as error:
             failure = error
-        picklable = (
-            failure
-            if failure is None or isinstance(failure, SubquadError)
-            else RuntimeError(repr(failure))
-        )
-        failures = [found for found in self.gather(picklable) if found is not None]
+            picklable = RuntimeError(repr(error))
+        failures = [found for found in self.gather(picklable) if found]
         if failures:
             shared = failure or failures[0]
             if isinstance(shared, SubquadError):
@@ -93,9 +89,9 @@ class Group:
             raise shared
         return cast("Result", result)
 
-    def of_first(self, action: Callable[[], Result]) -> Result:
+    def of_first(self, action: Callable[..., Result], *given: Any) -> Result:
         """What the first rank gets by an action, on every rank; see `together`."""
-        own = self.together(lambda: action() if self.first else None)
+        own = self.together(lambda: action(*given) if self.first else None)
         return self.gather(own)[0]
 
     def share_buffers(self, model: nn.Module) -> None:
@@ -171,6 +167,5 @@ def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
     module = sys.modules.get("torch.distributed.fsdp")
     if module is None:
         return []
-    return [
-        cast("FSDPModule", part) for part in model.modules() if isinstance(part, module.FSDPModule)
-    ]
+    parts = [part for part in model.modules() if isinstance(part, module.FSDPModule)]
+    return cast("list[FSDPModule]", parts)

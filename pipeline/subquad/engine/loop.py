@@ -24,6 +24,11 @@ _NAMED = 20
 PruneReason = Callable[[Path], str]
 
 
+def no_reason(run: Path) -> str:
+    """Every trial goes on."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Signals:
     """How the outside reaches a rank.
@@ -32,12 +37,12 @@ class Signals:
         stop_requested: a signal number once the run shall save and stop, else 0.
         system: newest system metrics, empty where they are not wanted.
         prune_reason: why a trial, given by its folder, shall end after the evaluation it just had,
-            "" where it shall go on; called on the first rank. None: every trial goes on.
+            "" where it shall go on; called on the first rank.
     """
 
     stop_requested: Callable[[], int] = lambda: 0
     system: Callable[[], dict[str, float]] = field(default=dict)
-    prune_reason: PruneReason | None = None
+    prune_reason: PruneReason = no_reason
 
 
 def train_loop(
@@ -49,8 +54,8 @@ def train_loop(
     Raises:
         TrainingFailed: too many non-finite steps in a row.
     """
-    sampled = time.monotonic()
-    begun = sampled - progress.seconds
+    begun = time.monotonic() - progress.seconds
+    system_due = time.monotonic() + SYSTEM_SECONDS
     usage.step_starts()
     batches = training_batches(parts, progress.step, parts.train.loader_workers)
     waiting: list[Step] = []
@@ -65,27 +70,38 @@ def train_loop(
         progress.seconds = time.monotonic() - begun
         evaluates = _evaluates(parts, progress.step)
         saves = evaluates or _is_multiple(progress.step, parts.train.checkpoint_every_steps)
-        unread = 0 if logged or saves else UNREAD.get(parts.group.device.type, 1)
+        unread = 0
+        if not logged and not saves:
+            unread = UNREAD.get(parts.group.device.type, 1)
         outcomes = _read(parts, progress, waiting, unread, log)
         if not outcomes:
             continue
         if logged:
             log.add("train", progress, outcomes[-1].logged(rates.lr))
         usage.steps_ended([outcome.weight for outcome in outcomes])
-        if time.monotonic() - sampled >= SYSTEM_SECONDS:
-            sampled = time.monotonic()
-            if values := signals.system():
-                log.add("system", progress, values)
+        system_due = _note_system(signals, progress, log, system_due)
         if evaluates and parts.selection is not None:
             _evaluate(parts, parts.selection, signals, progress, log)
         progress.done = progress.done or progress.step == parts.plan.total_steps
         is_stopped = any(outcome.stop for outcome in outcomes)
-        if saves or progress.done or is_stopped:
+        is_over = progress.done or is_stopped
+        if saves or is_over:
             log.sync()
             save(parts, progress)
-        if progress.done or is_stopped:
+        if is_over:
             return progress.done
         usage.step_starts()
+
+
+def _note_system(signals: Signals, progress: Progress, log: MetricsLog, due: float) -> float:
+    """Log system metrics where they are due. Returns when they are due next."""
+    now = time.monotonic()
+    if now < due:
+        return due
+    values = signals.system()
+    if values:
+        log.add("system", progress, values)
+    return now + SYSTEM_SECONDS
 
 
 def _next_step(
@@ -101,22 +117,23 @@ def _next_step(
     """
     stop = signals.stop_requested() > 0
     try:
-        if (batch := next(batches, None)) is None:
+        batch = next(batches, None)
+        if batch is None:
             return None
         faults.point("step")
-        return train_step(parts, *batch, rates, extras=logged, stop=stop)
+        micros, samples = batch
+        return train_step(parts, micros, samples, rates, extras=logged, stop=stop)
     except (SubquadError, OSError):
         raise
     except Exception as error:
         split = parts.training
         group = parts.group
-        mine = share(
-            parts.plan.batch(step)[1], group.rank, group.world_size, split.together
-        ).tolist()
-        samples = ", ".join(map(split.name, mine[:_NAMED]))
-        if mine[_NAMED:]:
-            samples += " ..."
-        raise RuntimeError(f"step {step + 1}, {samples}: {by_class(error)}") from error
+        _, indices = parts.plan.batch(step)
+        own = share(indices, group.rank, group.world_size, split.together).tolist()
+        named = ", ".join(map(split.name, own[:_NAMED]))
+        if len(own) > _NAMED:
+            named += " ..."
+        raise RuntimeError(f"step {step + 1}, {named}: {by_class(error)}") from error
 
 
 def _read(
@@ -149,9 +166,8 @@ def _note_skipped(
 ) -> None:
     """Count a step that was not finite, and stop after too many in a row."""
     if outcome.absorbed:
-        log.add(
-            "event", progress, text=f"step {step} skipped: fp16 overflow, the loss scale is halved"
-        )
+        text = f"step {step} skipped: fp16 overflow, the loss scale is halved"
+        log.add("event", progress, text=text)
         return
     progress.skipped += 1
     progress.skipped_in_a_row += 1
@@ -172,13 +188,11 @@ def _note_bad(parts: Parts, progress: Progress, own: list[int], log: MetricsLog)
     them.
     """
     split = parts.training
-    bad = [index for rank in parts.group.gather(own) for index in rank]
-    log.add(
-        "event",
-        progress,
-        text=f"cannot be read, left out: {', '.join(map(split.name, bad[:_NAMED]))}",
-    )
-    samples = round(len(split) * max(1.0, parts.plan.epochs(progress.step)))
+    bad = parts.group.join(own)
+    named = ", ".join(map(split.name, bad[:_NAMED]))
+    log.add("event", progress, text=f"cannot be read, left out: {named}")
+    epochs = parts.plan.epochs(progress.step)
+    samples = round(len(split) * max(1.0, epochs))
     check_bad(split, bad, parts.train.max_bad, samples, progress.bad)
     progress.bad += len(bad)
 
@@ -194,20 +208,16 @@ def _evaluate(
         "split": parts.selection_name,
         "metrics": metrics,
     }
-    progress.evaluated(found, parts.run.goal.metric, parts.run.goal.mode)
+    goal = parts.run.goal
+    progress.evaluated(found, goal.metric, goal.mode)
     log.add("eval", progress, metrics, split=parts.selection_name)
-    if progress.step < parts.plan.total_steps:
-        progress.pruned = _pruned(parts, signals.prune_reason)
+    if progress.step < parts.plan.total_steps and parts.run.is_trial:
+        progress.pruned = parts.group.of_first(signals.prune_reason, parts.run.folder)
     patience = parts.train.patience
-    is_idle = patience is not None and progress.stale >= patience
-    progress.done = is_idle or bool(progress.pruned)
-
-
-def _pruned(parts: Parts, prune_reason: PruneReason | None) -> str:
-    """The first rank's judgement of a trial, on every rank."""
-    if not parts.run.is_trial:
-        return ""
-    return parts.group.of_first(lambda: prune_reason(parts.run.folder) if prune_reason else "")
+    if patience is not None and progress.stale >= patience:
+        progress.done = True
+    if progress.pruned:
+        progress.done = True
 
 
 def _evaluates(parts: Parts, step: int) -> bool:

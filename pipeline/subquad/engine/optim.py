@@ -16,6 +16,12 @@ from torch.optim import Optimizer
 from subquad.experiment.schema import Train
 from subquad.nn import Backbone, ParameterRule, TokenMixer
 
+_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "radam": torch.optim.RAdam,
+    "sgd": torch.optim.SGD,
+}
 # torch.optim.lr_scheduler.OneCycleLR's defaults, which the LRA code base runs with.
 _CYCLE_START, _CYCLE_END = 25.0, 1e4
 _CYCLE_MOMENTUM = (0.85, 0.95)
@@ -28,31 +34,34 @@ def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) ->
     Args:
         sharded: parameters are sharded tensors, for which only the foreach form is used.
     """
-    groups = _groups(model, train)
-    common: dict[str, Any] = {"lr": train.lr, "weight_decay": train.weight_decay}
-    adam: dict[str, Any] = {"betas": (train.beta1, train.beta2), "eps": train.eps}
-    form: dict[str, Any] = {"foreach": sharded, "fused": not sharded}
-    match train.optimizer:
-        case "adamw":
-            return torch.optim.AdamW(groups, **common, **adam, **form)
-        case "adam":
-            return torch.optim.Adam(groups, **common, **adam, **form)
-        case "radam":
-            return torch.optim.RAdam(groups, **common, **adam, foreach=True)
-        case "sgd":
-            return torch.optim.SGD(groups, **common, momentum=train.beta1, **form)
+    settings: dict[str, Any] = {
+        "params": _groups(model, train),
+        "lr": train.lr,
+        "weight_decay": train.weight_decay,
+    }
+    if train.optimizer == "radam":
+        settings["foreach"] = True
+    else:
+        settings["foreach"] = sharded
+        settings["fused"] = not sharded
+    if train.optimizer == "sgd":
+        settings["momentum"] = train.beta1
+    else:
+        settings["betas"] = (train.beta1, train.beta2)
+        settings["eps"] = train.eps
+    return _OPTIMIZERS[train.optimizer](**settings)
 
 
 def _parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
     """What a backbone and its mixers ask of the optimiser, by parameter; of what both name, the
     mixer's rule holds.
     """
-    return {
-        module.get_parameter(name): rule
-        for module in model.modules()  # the backbone comes first
-        if isinstance(module, (Backbone, TokenMixer))
-        for name, rule in module.parameter_rules().items()
-    }
+    rules = {}
+    for module in model.modules():  # the backbone comes first
+        if isinstance(module, (Backbone, TokenMixer)):
+            for name, rule in module.parameter_rules().items():
+                rules[module.get_parameter(name)] = rule
+    return rules
 
 
 def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
@@ -60,16 +69,19 @@ def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
     more.
     """
     rules = _parameter_rules(model)
-    grouped = dict[ParameterRule, list[tuple[str, nn.Parameter]]]()
-    for name, parameter in model.named_parameters():  # torch keeps the names as `param_names`
-        if parameter.requires_grad:
-            rule = rules.get(parameter, ParameterRule())
-            grouped.setdefault(rule, []).append((name, parameter))
-    return [
-        {"params": members, "lr_scale": rule.lr_scale, "lr": train.lr * rule.lr_scale}
-        | ({} if rule.weight_decay else {"weight_decay": 0.0})
-        for rule, members in grouped.items()
-    ]
+    groups = dict[ParameterRule, dict[str, Any]]()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        rule = rules.get(parameter, ParameterRule())
+        if rule not in groups:
+            lr = train.lr * rule.lr_scale
+            groups[rule] = {"params": [], "lr_scale": rule.lr_scale, "lr": lr}
+            if not rule.weight_decay:
+                groups[rule]["weight_decay"] = 0.0
+        # torch keeps the names as `param_names`
+        groups[rule]["params"].append((name, parameter))
+    return list(groups.values())
 
 
 class Rates(NamedTuple):
@@ -93,7 +105,8 @@ def set_rates(optimizer: Optimizer, rates: Rates) -> None:
         if rates.momentum is None:
             continue
         if "betas" in group:
-            group["betas"] = (rates.momentum, group["betas"][1])
+            _, beta2 = group["betas"]
+            group["betas"] = (rates.momentum, beta2)
         else:
             group["momentum"] = rates.momentum
 
@@ -109,9 +122,8 @@ def begin_momentum(optimizer: Optimizer) -> None:
             continue
         for parameter in group["params"]:
             if parameter.grad is not None:
-                optimizer.state[parameter].setdefault(
-                    "momentum_buffer", torch.zeros_like(parameter)
-                )
+                zeros = torch.zeros_like(parameter)
+                optimizer.state[parameter].setdefault("momentum_buffer", zeros)
 
 
 Schedule = Callable[[int], Rates]
@@ -122,23 +134,27 @@ state.
 
 def build_schedule(train: Train, total_steps: int) -> Schedule:
     """The schedule of an experiment over `total_steps` steps."""
-    return partial(_one_cycle if train.schedule == "one-cycle" else _warmed_up, train, total_steps)
+    kind = _one_cycle if train.schedule == "one-cycle" else _warmed_up
+    return partial(kind, train, total_steps)
 
 
 def _warmed_up(train: Train, total_steps: int, done: int) -> Rates:
-    warmup = min(1.0, (done + 1) / (train.warmup_steps + 1))
-    return Rates(train.lr * warmup * _decay(train, total_steps, done))
-
-
-def _decay(train: Train, total_steps: int, done: int) -> float:
-    if train.schedule == "constant":
-        return 1.0
-    span = max(1, total_steps - train.warmup_steps)
-    progress = min(1.0, max(0.0, (done - train.warmup_steps) / span))
-    left = (
-        1.0 - progress if train.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    )
-    return train.min_lr_ratio + (1.0 - train.min_lr_ratio) * left
+    steps = train.warmup_steps
+    warmup = min(1.0, (done + 1) / (steps + 1))
+    span = max(1, total_steps - steps)
+    progress = (done - steps) / span
+    progress = min(1.0, max(0.0, progress))
+    match train.schedule:
+        case "constant":
+            return Rates(train.lr * warmup)
+        case "linear":
+            left = 1.0 - progress
+        case _:
+            cosine = math.cos(math.pi * progress)
+            left = 0.5 * (1.0 + cosine)
+    lowest = train.min_lr_ratio
+    decay = lowest + (1.0 - lowest) * left
+    return Rates(train.lr * warmup * decay)
 
 
 def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
@@ -149,13 +165,22 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
     rise = float(train.warmup_steps or 0.3 * total_steps) - 1.0
     last = float(total_steps - 1)
     low, high = _CYCLE_MOMENTUM
-    start = train.lr / _CYCLE_START
-    end = train.lr / _CYCLE_START / _CYCLE_END
+    top = train.lr
+    start = top / _CYCLE_START
+    end = start / _CYCLE_END
     if done <= rise or last <= rise:
-        part = min(1.0, done / max(rise, 1e-9)) if rise > 0 else 1.0
-        return Rates(start + part * (train.lr - start), high + part * (low - high))
-    part = min(1.0, (done - rise) / (last - rise))
-    return Rates(train.lr + part * (end - train.lr), low + part * (high - low))
+        if rise > 0:
+            part = min(1.0, done / max(rise, 1e-9))
+        else:
+            part = 1.0
+        lr = start + part * (top - start)
+        momentum = high + part * (low - high)
+    else:
+        fall = last - rise
+        part = min(1.0, (done - rise) / fall)
+        lr = top + part * (end - top)
+        momentum = low + part * (high - low)
+    return Rates(lr, momentum)
 
 
 class Average:
@@ -175,10 +200,10 @@ class Average:
     def update(self, made: Tensor) -> None:
         """Move towards the parameters, where the update was made, a () tensor."""
         rate = self.rate * made.double()
-        rates = [rate.to(average.dtype) for average in self.averages.values()]
-        torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
-            list(self.averages.values()), list(self.parameters.values()), rates
-        )
+        averages = list(self.averages.values())
+        parameters: list[Tensor] = list(self.parameters.values())
+        rates = [rate.to(average.dtype) for average in averages]
+        torch._foreach_lerp_(averages, parameters, rates)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def restart(self) -> None:
@@ -198,9 +223,10 @@ class Average:
     @torch.no_grad()
     def _exchange(self) -> None:
         for name, average in self.averages.items():
-            own = self.parameters[name].detach().clone()
-            self.parameters[name].copy_(average)
-            average.copy_(own)
+            parameter = self.parameters[name]
+            before = parameter.detach().clone()
+            parameter.copy_(average)
+            average.copy_(before)
 
 
 @dataclass
@@ -224,7 +250,9 @@ class LossScaler:
 
     @staticmethod
     def of(train: Train) -> LossScaler:
-        return LossScaler(train.precision == "fp16", 2.0**16 if train.precision == "fp16" else 1.0)
+        if train.precision == "fp16":
+            return LossScaler(enabled=True, scale=2.0**16)
+        return LossScaler(enabled=False)
 
     def absorbs(self, finite: bool, loss_finite: bool) -> bool:
         """Take note of a step; True where non-finite gradients are answered by a smaller scale and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -148,11 +149,11 @@ def open_dataset(found: Resolved, config: Config, root: Path | None = None) -> D
         root: the folder for prepared data; `data_root()` where None.
     """
     root = root or data_root()
-    local = {
-        name: str(fetched(address, root))
-        for name in path_fields(type(config))
-        if "://" in (address := getattr(config, name) or "")
-    }
+    local = {}
+    for name in path_fields(type(config)):
+        address = getattr(config, name)
+        if address and "://" in address:
+            local[name] = str(fetched(address, root))
     dataset: Dataset = build_class(found)(config.model_copy(update=local), root)
     dataset.prepare()
     return dataset
@@ -177,15 +178,18 @@ def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = No
     train = experiment.train
     split = split or _training_split(experiment, dataset)
     pool = train.bucket_batches
-    pairs = split.together
-    if train.micro_batch is not None and train.micro_batch % pairs:
-        nearest = max(pairs, train.micro_batch - train.micro_batch % pairs)
+    together = split.together
+    micro_batch = train.micro_batch
+    if micro_batch is not None and micro_batch % together:
+        nearest = max(together, micro_batch - micro_batch % together)
         raise ConfigError(
-            f"train.micro_batch: got {train.micro_batch}, this data set needs a "
-            f"multiple of {pairs}; use {nearest}"
+            f"train.micro_batch: got {micro_batch}, this data set needs a multiple of {together}; "
+            f"use {nearest}"
         )
-    if pool and (reason := _untrimmable(dataset.describe(), split)):
-        raise ConfigError(f"train.bucket_batches: got {pool}, {reason}; use 0")
+    if pool:
+        reason = _untrimmable(dataset.describe(), split)
+        if reason:
+            raise ConfigError(f"train.bucket_batches: got {pool}, {reason}; use 0")
     plan = split.plan(PlanSettings(train.batch_size, train.seed, train.steps, train.epochs, pool))
     if not pool and plan.total_steps and plan.length(plan.batch(0)[1]) is not None:
         raise ConfigError(
@@ -237,7 +241,8 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             f"this model does not fit into memory: {error}; give smaller sizes"
         ) from error
     for number, entry in enumerate(run.experiment.mixers):
-        if not any(map(entry.takes, built)):
+        is_used = any(map(entry.takes, built))
+        if not is_used:
             raise ConfigError(
                 f"mixers[{number}]: no mixer of this model has its layers and role; leave it out"
             )
@@ -250,13 +255,16 @@ def _check_extra_losses(model: Backbone, batches: int) -> None:
     """Refuse trimming with extra losses that are trained on: nothing says that these leave
     padding out.
     """
-    weights = [getattr(module, "loss_weights", {}) for module in model.modules()]
-    weighed = sorted({name for named in weights for name, weight in named.items() if weight})
+    weighed = set[str]()
+    for module in model.modules():
+        for name, weight in getattr(module, "loss_weights", {}).items():
+            if weight:
+                weighed.add(name)
     if weighed:
+        names = ", ".join(sorted(weighed))
         raise ConfigError(
-            f"train.bucket_batches: got {batches}, trims padding, which the "
-            "mixer's extra loss may count "
-            f"({', '.join(weighed)}); use 0, or a weight of 0 for the loss, in mixer.params"
+            f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may "
+            f"count ({names}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
 
 
@@ -277,7 +285,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         SubquadError: on every rank alike: the run cannot be done as it is.
     """
     experiment = run.experiment
-    train = run.experiment.train
+    train = experiment.train
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
@@ -317,13 +325,16 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
 def _wrapped(parts: ModelParts) -> nn.Module:
     """The model as it is called in training; every rank calls this."""
     train = parts.train
-    resources = parts.run.experiment.resources
+    strategy = parts.run.experiment.resources.strategy
     group = parts.group
-    replicated = resources.strategy == "ddp" and group.world_size > 1
-    search = replicated and any(group.gather(not _tried(parts, parts.bare_model)))
-    forms = resources.strategy, train.compile, train.activation_checkpointing
-    wrapped = group.wrap(parts.bare_model, *forms, search=search)
-    if replicated and not search:
+    is_replicated = strategy == "ddp" and group.world_size > 1
+    has_unused = False
+    if is_replicated:
+        has_unused = any(group.gather(not _tried(parts, parts.bare_model)))
+    wrapped = group.wrap(
+        parts.bare_model, strategy, train.compile, train.activation_checkpointing, search=has_unused
+    )
+    if is_replicated and not has_unused:
         _tried(parts, wrapped)
     return wrapped
 
@@ -332,18 +343,20 @@ def _tried(parts: ModelParts, model: nn.Module) -> bool:
     """Whether each parameter gets a gradient from a batch of ones as large as a rank's; the
     model stays as it was.
     """
-    share = -(-parts.train.batch_size // parts.group.world_size)
-    batch = parts.on_device(parts.task.spec.example(min(parts.train.micro_batch or share, share)))
-    kept = [buffer.clone() for buffer in model.buffers()]
+    share = math.ceil(parts.train.batch_size / parts.group.world_size)
+    size = min(parts.train.micro_batch or share, share)
+    batch = parts.on_device(parts.task.spec.example(size))
+    before = [buffer.clone() for buffer in model.buffers()]
     with parts.autocast():
         objective = _objective(model, parts.task, batch)
     objective.backward()
-    used = all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    is_whole = all(weight.grad is not None for weight in trained)
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for buffer, value in zip(model.buffers(), kept, strict=True):
+        for buffer, value in zip(model.buffers(), before, strict=True):
             buffer.copy_(value)
-    return used
+    return is_whole
 
 
 def _objective(model: nn.Module, task: Task, batch: Batch) -> Tensor:

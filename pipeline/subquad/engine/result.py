@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from safetensors.numpy import save
+from safetensors.torch import save
+from torch import Tensor
 
 from subquad.cost import Cost
 from subquad.data import Dataset, Split, TestKey, check_copies
@@ -95,7 +95,8 @@ class Seal:
         name = str(self.run.folder)
         counts = [0]
         for ledger in self.ledgers:
-            counts.append(sum(line.get("run") == name for line in read_lines(ledger)))
+            runs = [line.get("run") for line in read_lines(ledger)]
+            counts.append(runs.count(name))
         return max(counts)
 
 
@@ -111,10 +112,11 @@ def _reference_scores(
     """
     scores = dict[str, dict[str, float]]()
     notes = list[str]()
-    share = next((name for name, metric in goal.reports.items() if metric.answers), "accuracy")
+    shares = [name for name, metric in goal.reports.items() if metric.answers] or ["accuracy"]
     try:
         for name, given in dict(dataset.reference_scores(split)).items():
-            for metric, value in (given if isinstance(given, Mapping) else {share: given}).items():
+            values = given if isinstance(given, Mapping) else {shares[0]: given}
+            for metric, value in values.items():
                 if metric == "note" and isinstance(value, str):
                     notes.append(f"reference score {name}: {value}")
                 elif _is_name(name) and _is_name(metric) and _is_score(goal.shown(metric), value):
@@ -137,12 +139,11 @@ def _is_name(name: Any) -> bool:
 
 
 def _is_score(metric: Metric, value: Any) -> bool:
-    low, high = (0.0, 1.0) if metric.is_fraction else (-_LARGEST, _LARGEST)
-    return (
-        isinstance(value, int | float | np.floating)
-        and not isinstance(value, bool)
-        and bool(low <= value <= high)
-    )
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
+        return False
+    if metric.is_fraction:
+        return bool(0.0 <= value <= 1.0)
+    return bool(-_LARGEST <= value <= _LARGEST)
 
 
 def _conclude(
@@ -156,30 +157,33 @@ def _conclude(
         TrainingFailed: no evaluation gave a number to choose by; the test split stays closed.
     """
     run = parts.run
-    first = parts.group.first
     chosen, step = _load_chosen(parts, progress)
-    split, copies = parts.group.together(
-        lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}")
-    )
-    metrics, arrays = _evaluated(parts, split, stop_requested)
-    scores, wrong = _reference_scores(run.goal, seal.dataset, split) if first else ({}, [])
+    reason = f"final evaluation of the {chosen} checkpoint, step {step}"
+    split, copies = parts.group.together(seal.open, reason)
+    metrics, answers = _evaluated(parts, split, stop_requested)
     openings = seal.openings()
-    again = list[str]()
+    notes = [*getattr(split, "notes", ()), *copies]
+    examples = []
+    reference = None
+    if parts.group.first:
+        if answers:
+            notes += map(_note, parts.task.remarks(answers))
+            for example in parts.task.examples(answers):
+                words = {"target": example.target[:_EXAMPLE], "answer": example.answer[:_EXAMPLE]}
+                examples.append(words)
+        scores, wrong = _reference_scores(run.goal, seal.dataset, split)
+        notes += wrong
+        if scores:
+            reference = {"samples": len(split), "scores": scores}
     if openings > 1 and run.experiment.protocol != "paper":
-        again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"]
-    answers = {name: torch.from_numpy(rows) for name, rows in arrays.items()} if first else {}
-    remarks = map(_note, parts.task.remarks(answers)) if answers else ()
-    examples = parts.task.examples(answers) if answers else ()
+        notes.append(f"the test split was opened {openings} times for this run, see {OPENINGS}")
     return {
         "openings": openings,
         "protocol_label": _label_of(run, openings),
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
-        "reference_scores": {"samples": len(split), "scores": scores} if scores else None,
-        "examples": [
-            {"target": example.target[:_EXAMPLE], "answer": example.answer[:_EXAMPLE]}
-            for example in examples
-        ],
-        "notes": [*getattr(split, "notes", ()), *copies, *remarks, *wrong, *again],
+        "reference_scores": reference,
+        "examples": examples,
+        "notes": notes,
     }
 
 
@@ -200,26 +204,23 @@ def _load_chosen(parts: Parts, progress: Progress) -> tuple[str, int]:
         step = progress.best["step"]
     # The last one, too: where an average is kept, the model in memory has the weights that go on
     # training.
-    weights = parts.group.together(
-        lambda: checkpoint.read_weights(run.files.checkpoints, step, run.digest)
-    )
+    weights = parts.group.together(checkpoint.read_weights, run.files.checkpoints, step, run.digest)
     load_model(parts.bare_model, weights)
     return chosen, step
 
 
 def _evaluated(
     parts: Parts, split: Split, stop_requested: Callable[[], int]
-) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Metrics of the test split, and per-sample arrays, which are kept."""
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Metrics of the test split, and per-sample values, which are kept."""
     stop = {}
     if isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
         parts.group.make_whole(parts.bare_model)
         stop = {"stop_requested": stop_requested}
-    metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
-    if parts.group.first and arrays:
-        kept = {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
-        put({parts.run.folder / PREDICTIONS: save(kept)})
-    return metrics, arrays
+    metrics, answers = evaluate(parts, split, per_sample=True, **stop)
+    if parts.group.first and answers:
+        put({parts.run.folder / PREDICTIONS: save(answers)})
+    return metrics, answers
 
 
 def result_of(
@@ -234,8 +235,17 @@ def result_of(
         EvaluationStopped: on every rank, where one was asked to stop.
     """
     spec = seal.dataset.describe()
-    nothing = {"test": None, "reference_scores": None, "examples": [], "notes": []}
-    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, stop_requested)
+    if parts.run.is_trial:
+        final = {"test": None, "reference_scores": None, "examples": [], "notes": []}
+    else:
+        final = _conclude(parts, seal, progress, stop_requested)
+    more = {}
+    if cost.uncounted:
+        more["uncounted"] = list(cost.uncounted)
+    if parts.start:
+        more["init"] = parts.start
+    if spec.benchmark:
+        more["published_keys"] = {"benchmark": spec.benchmark}
     return {
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",
@@ -243,7 +253,6 @@ def result_of(
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
         "bytes_per_step": cost.bytes_per_step,
-        **({"uncounted": list(cost.uncounted)} if cost.uncounted else {}),
         "steps": progress.step,
         "epochs": parts.plan.epochs(progress.step),
         "seconds": progress.seconds,
@@ -254,8 +263,7 @@ def result_of(
         "sizes": dict(spec.sizes),
         **final,
         "notes": [*spec.notes, *parts.plan.notes(), *final["notes"]],
-        **({"init": parts.start} if parts.start else {}),
-        **({"published_keys": {"benchmark": spec.benchmark}} if spec.benchmark else {}),
+        **more,
     }
 
 
@@ -263,9 +271,8 @@ def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
     """Record that a run ended without a result; `resume` tries it again."""
     if group.first:
         unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
-        write_result(
-            run.folder, {**_identity(run), "status": "failed", "reason": reason, **unknown}
-        )
+        result = {**_identity(run), "status": "failed", "reason": reason, **unknown}
+        write_result(run.folder, result)
         with suppress(DiskError):  # the reason is more than what keeps it from storage
             run.files.mirror()
     return "failed"
@@ -278,7 +285,8 @@ def _identity(run: Run) -> dict[str, Any]:
 def _label_of(run: Run, openings: int = 1) -> str:
     """The protocol in words, with how often it has opened the test split."""
     times = "once" if openings < 2 else f"{openings} times"
-    return _LABELS["trial" if run.is_trial else run.experiment.protocol].format(times=times)
+    kind = "trial" if run.is_trial else run.experiment.protocol
+    return _LABELS[kind].format(times=times)
 
 
 def names_of(run: Run) -> dict[str, Any]:

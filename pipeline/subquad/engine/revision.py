@@ -16,7 +16,7 @@ from subquad.errors import RunError
 _SECONDS = 5
 _PROGRAMS = re.compile(r"filter\..*\.(?:clean|smudge|process)", re.IGNORECASE | re.DOTALL)
 """Keys of a configuration whose programs `git status` would start to compare files."""
-_NOTHING = ("core.fsmonitor", "core.hooksPath", "core.sshCommand", "core.gitProxy")
+_NOTHING = {"core.fsmonitor": "", "core.hooksPath": "", "core.sshCommand": "", "core.gitProxy": ""}
 _UNIGNORED = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
 _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",  # a repository with missing objects would fetch them
@@ -37,10 +37,12 @@ def revision() -> dict[str, Any] | None:
     commit = _git("rev-parse", "HEAD")
     if names is None or commit is None:
         return None
-    programs = [name for name in names.split("\0") if _PROGRAMS.fullmatch(name)]
-    required = [f"{name.rpartition('.')[0]}.required" for name in programs]
-    switched_off = dict.fromkeys((*_NOTHING, *programs), "") | dict.fromkeys(required, "false")
-    changed = _git("status", "--porcelain", "--ignore-submodules=all", settings=switched_off)
+    settings = dict(_NOTHING)
+    for name in filter(_PROGRAMS.fullmatch, names.split("\0")):
+        settings[name] = ""
+        program, _, _ = name.rpartition(".")
+        settings[f"{program}.required"] = "false"
+    changed = _git("status", "--porcelain", "--ignore-submodules=all", settings=settings)
     return {"commit": commit, "dirty": bool(changed)}
 
 
@@ -50,21 +52,23 @@ def unignored_below(folder: Path) -> set[Path] | None:
     Raises:
         RunError: it lies in a repository, and git does not answer.
     """
-    names = _git("-C", str(folder), *_UNIGNORED, settings=dict.fromkeys(_NOTHING, ""))
+    names = _git("-C", str(folder), *_UNIGNORED)
     if names is not None:
         return {folder / name for name in names.split("\0")}
-    if any((above / ".git").exists() for above in (folder, *folder.parents)):
-        raise RunError(f"{folder}: git does not say which of its files it ignores")
+    for above in (folder, *folder.parents):
+        if (above / ".git").exists():
+            raise RunError(f"{folder}: git does not say which of its files it ignores")
     return None
 
 
-def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | None:
+def _git(*arguments: str, settings: Mapping[str, str] = _NOTHING) -> str | None:
     """What git says of the working directory, with settings in place of the folder's; None where
     it fails.
     """
-    given = {"GIT_CONFIG_COUNT": str(len(settings or {}))}
-    for number, (name, value) in enumerate((settings or {}).items()):
-        given |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    environment = os.environ | _ENVIRONMENT | {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        environment[f"GIT_CONFIG_KEY_{number}"] = name
+        environment[f"GIT_CONFIG_VALUE_{number}"] = value
     try:
         done = subprocess.run(
             ["git", *arguments],
@@ -72,7 +76,7 @@ def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | No
             timeout=_SECONDS,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT, **given},
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

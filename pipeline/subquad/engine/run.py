@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from subquad.cost import Cost
@@ -52,19 +51,17 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
     except TrainingFailed as error:
         return fail(run, group, str(error))
     except (Exception, SystemExit) as error:
-        alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
-        if not alike:
-            # The first rank to fail knows the cause; the others only see their peer go.
-            with (
-                suppress(OSError),
-                opened(run.folder / ERROR, "x", encoding="utf-8") as stream,
-            ):
-                stream.write(f"rank {group.rank}\n{traceback.format_exc()}")
+        is_ours = isinstance(error, SubquadError)
+        if is_ours and (error.shared or group.world_size == 1):
+            raise
+        # The first rank to fail knows the cause; the others only see their peer go.
+        with suppress(OSError), opened(run.folder / ERROR, "x", encoding="utf-8") as stream:
+            stream.write(f"rank {group.rank}\n{traceback.format_exc()}")
+        if is_ours:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
         # else it would end the driver, and with it the runs that come after
         if isinstance(error, SystemExit):
             raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error
-        if isinstance(error, SubquadError) and not alike:
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
         raise
 
 
@@ -72,51 +69,51 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     start = attempts.start_attempt(run, group)
     warnings = list[str]()
     usage = Usage(group)
-    dataset, cost = group.together(partial(_counted, run, group.device.type))
+    dataset, cost = group.together(_counted, run, group.device.type)
     parts = build_parts(run, group, dataset)
-    found = _newest(run, group, warnings.append)
-    progress = restore(parts, found) if found else Progress()
-    group.together(partial(_begin, parts, progress))
+    newest = _newest(run, group, warnings.append)
+    progress = restore(parts, newest) if newest else Progress()
+    group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
-        for text in (*start.events(progress.step), *warnings, *parts.plan.notes()):
+        begun = start.events(progress.step)
+        for text in (*begun, *warnings, *parts.plan.notes()):
             log.add("event", progress, text=text)
-        ledgers = (
-            [folder / OPENINGS for folder in (run.folder, runs_root(run.folder))]
-            if group.first
-            else []
-        )
+        ledgers = []
+        if group.first:
+            ledgers = [run.folder / OPENINGS, runs_root(run.folder) / OPENINGS]
         seal = Seal(dataset, run, start.attempt, ledgers)
-        parts = group.together(partial(_with_selection, parts, seal))
-        with using(parts.train.kernels) as kernels:
-            result = None
+        parts = group.together(_with_selection, parts, seal)
+        result = None
+        with using(parts.train.kernels) as kernels, suppress(EvaluationStopped):
             if progress.done or train_loop(parts, signals, progress, log, usage):
-                with suppress(EvaluationStopped):
-                    result = result_of(parts, seal, cost, progress, signals.stop_requested)
+                result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:
             text = f"interrupted at step {progress.step}, which is saved"
             log.add("event", progress, text=text)
             return "stopped"
     finally:
         log.close()
-    whole = result | {"kernels": kernels, **usage.to_json(tokens=parts.task.counts_tokens)}
-    group.together(partial(_end, run, group, whole))
+    result["kernels"] = kernels
+    result |= usage.to_json(tokens=parts.task.counts_tokens)
+    group.of_first(_end, run, result)
     return "finished"
 
 
 def _begin(parts: Parts, progress: Progress) -> None:
     """Bring the run's files in line with where it goes on."""
-    if parts.group.first:
-        write_json(parts.run.folder / PLAN, parts.plan.numbers())
-        tidy(parts.run, parts.train.keep_checkpoints, progress)
-        parts.run.files.mirror()
+    run = parts.run
+    write_json(run.folder / PLAN, parts.plan.numbers())
+    tidy(run, parts.train.keep_checkpoints, progress)
+    run.files.mirror()
 
 
-def _end(run: Run, group: Group, result: dict[str, Any]) -> None:
-    if group.first:
-        kept = [] if run.is_trial else checkpoint.manifests(run.files.checkpoints)
-        write_result(run.folder, result, *kept)
-        run.files.mirror()
+def _end(run: Run, result: dict[str, Any]) -> None:
+    manifests = []
+    if not run.is_trial:
+        manifests = checkpoint.manifests(run.files.checkpoints)
+    write_result(run.folder, result, *manifests)
+    run.files.mirror()
 
 
 def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
@@ -135,11 +132,23 @@ def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint |
     one.
     """
     root = run.files.checkpoints
-    found = group.together(lambda: checkpoint.newest_good(root, warn) if group.first else None)
-    step = group.gather(found and found.state["progress"]["step"])[0]
-    if step is None or group.first:
-        return group.together(lambda: found)
-    return group.together(lambda: checkpoint.read_checkpoint(root, step))
+    newest = None
+    step = None
+
+    def choose() -> int | None:
+        nonlocal newest
+        newest = checkpoint.newest_good(root, warn)
+        if newest is None:
+            return None
+        return newest.state["progress"]["step"]
+
+    def read() -> Checkpoint | None:
+        if group.first or step is None:
+            return newest
+        return checkpoint.read_checkpoint(root, step)
+
+    step = group.of_first(choose)
+    return group.together(read)
 
 
 def _with_selection(parts: Parts, seal: Seal) -> Parts:

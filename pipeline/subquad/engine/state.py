@@ -14,7 +14,9 @@ from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.parts import Parts
 from subquad.engine.tensors import (
+    differing,
     generator_states,
+    kinds_of,
     load_generators,
     load_model,
     load_optimizer,
@@ -75,7 +77,7 @@ class Progress:
         trained.
         """
         self.last = found
-        self.stale = self.stale + 1
+        self.stale += 1
         if _better(found["metrics"], self.best.get("metrics"), metric, mode):
             self.best = found
             self.stale = 0
@@ -83,15 +85,16 @@ class Progress:
 
 
 def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, mode: str) -> bool:
-    if not math.isfinite(new[metric]):
+    score = new[metric]
+    if not math.isfinite(score):
         return False
     if best is None:
         return True
-    if new[metric] == best[metric] and "loss" in new and "loss" in best:
+    if score == best[metric] and "loss" in new and "loss" in best:
         return new["loss"] < best["loss"]
     if mode == "max":
-        return new[metric] > best[metric]
-    return new[metric] < best[metric]
+        return score > best[metric]
+    return score < best[metric]
 
 
 def save(parts: Parts, progress: Progress) -> None:
@@ -108,36 +111,37 @@ def save(parts: Parts, progress: Progress) -> None:
     optimizer = optimizer_tensors(parts.optimizer)
     missing = missing_state(parts.optimizer, parts.updated, optimizer)
     if parts.average:
-        weights = model_tensors(parts.bare_model)
-        optimizer |= {f"{_TRAINED}{name}": tensor for name, tensor in weights.items()}
+        for name, tensor in model_tensors(parts.bare_model).items():
+            optimizer[f"{_TRAINED}{name}"] = tensor
     with parts.averaged():
         model = model_tensors(parts.bare_model)
-    generators = group.gather(generator_states())
+    generators = {}
+    numbers = []
+    for rank, (states, values) in enumerate(group.gather(generator_states())):
+        numbers.append(values)
+        for name, tensor in states.items():
+            generators[f"{rank}/{name}"] = tensor
     progress.loss_scale = parts.scaler.scale
     progress.scaler_good_steps = parts.scaler.good_steps
-    states = {
-        f"{rank}/{name}": tensor
-        for rank, (own, _) in enumerate(generators)
-        for name, tensor in own.items()
-    }
     state = {
         "progress": dict(vars(progress)),
         "digest": run.digest,
         "experiment": run.experiment.model_dump(mode="json"),
         "world_size": group.world_size,
-        "rng": [numbers for _, numbers in generators],
-        "tensors": _kinds({**optimizer, **states}),
+        "rng": numbers,
+        "tensors": kinds_of(optimizer | generators),
     }
 
-    def write() -> None:
-        if group.first:
-            content = Checkpoint(model, optimizer, states, state)
-            _check(parts, content, missing)
-            run.files.mirror()  # before the checkpoint of its records
-            checkpoint.write(run.files.checkpoints, progress.step, content)
-            tidy(run, parts.train.keep_checkpoints, progress)
+    content = Checkpoint(model, optimizer, generators, state)
+    group.of_first(_write, parts, progress, content, missing)
 
-    group.together(write)
+
+def _write(parts: Parts, progress: Progress, content: Checkpoint, missing: Sequence[str]) -> None:
+    run = parts.run
+    _check(parts, content, missing)
+    run.files.mirror()  # before the checkpoint of its records
+    checkpoint.write(run.files.checkpoints, progress.step, content)
+    tidy(run, parts.train.keep_checkpoints, progress)
 
 
 def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
@@ -154,39 +158,28 @@ def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
             f"step {step}: the optimiser has lost its state: {missing[0]}{more}; {kept}"
         )
     names = [name for name, _ in trained_parameters(parts.optimizer)]
-    broken = [name for name in names if not content.model[name].isfinite().all()]
-    if parts.average:
-        trained = {name: content.optimizer[f"{_TRAINED}{name}"] for name in names}
-        broken += [
-            name for name in names if name not in broken and not trained[name].isfinite().all()
-        ]
+    broken = dict[str, None]()
+    for tensors in (content.model, _below(_TRAINED, content.optimizer)):
+        for name in names:
+            if name in tensors and not tensors[name].isfinite().all():
+                broken[name] = None
     if broken:
         more = and_more(len(broken) - 1)
         raise TrainingFailed(
-            f"step {step}: weights are not finite: {broken[0]}{more}; {kept}: lower "
+            f"step {step}: weights are not finite: {next(iter(broken))}{more}; {kept}: lower "
             "train.lr, or set train.clip_norm"
         )
 
 
 def tidy(run: Run, keep: int, progress: Progress) -> None:
     """Bring best.json, last.json and the kept checkpoints in line with where the run stands."""
-    for name, found in ((BEST, progress.best), (LAST, progress.last)):
-        if found:
-            write_json(run.folder / name, found)
+    for name, evaluation in ((BEST, progress.best), (LAST, progress.last)):
+        if evaluation:
+            write_json(run.folder / name, evaluation)
         else:
             remove(run.folder / name)
-    checkpoint.prune(
-        run.files.checkpoints, progress.step, keep, [progress.best["step"]] if progress.best else []
-    )
-
-
-def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """`float32 3x4`, by name."""
-    found = {}
-    for name, tensor in tensors.items():
-        shape = "x".join(map(str, tensor.shape))
-        found[name] = f"{str(tensor.dtype).removeprefix('torch.')} {shape}".rstrip()
-    return found
+    needed = [progress.best["step"]] if progress.best else []
+    checkpoint.prune(run.files.checkpoints, progress.step, keep, needed)
 
 
 def restore(parts: Parts, found: Checkpoint) -> Progress:
@@ -201,13 +194,14 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     """
     state = found.state
     if state.get("digest") != parts.run.digest:
-        changed = ", ".join(differences(state.get("experiment") or {}, parts.run.experiment))
+        recorded = state.get("experiment") or {}
+        changed = differences(recorded, parts.run.experiment) or ["the source file of a plugin"]
         raise CheckpointError(
-            "the checkpoint belongs to another experiment; they differ in: "
-            f"{changed or 'the source file of a plugin'}"
+            f"the checkpoint belongs to another experiment; they differ in: {', '.join(changed)}"
         )
     try:
-        _same_tensors(_kinds({**found.optimizer, **found.rng}), state.get("tensors"))
+        kinds = kinds_of({**found.optimizer, **found.rng})
+        _check_kinds(kinds, state.get("tensors", kinds))
         return _restore(parts, found)
     except (CheckpointError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, CheckpointError) else repr(error)
@@ -217,37 +211,38 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
         ) from error
 
 
-def _same_tensors(kinds: Mapping[str, str], recorded: Mapping[str, str] | None) -> None:
+def _check_kinds(kinds: Mapping[str, str], recorded: Mapping[str, str]) -> None:
     """Refuse state of the optimiser or of generators that is not what the checkpoint was written
     with.
     """
-    recorded = kinds if recorded is None else recorded
-    if wrong := sorted(
-        name for name in kinds.keys() | recorded.keys() if kinds.get(name) != recorded.get(name)
-    ):
-        has = kinds.get(wrong[0], "missing")
-        must = recorded.get(wrong[0], "missing")
-        more = f", and {len(wrong) - 1} more differ" if wrong[1:] else ""
-        raise CheckpointError(f"{wrong[0]} is {has}, must be {must}{more}")
+    wrong = differing(kinds, recorded)
+    if wrong:
+        first, *others = wrong
+        has = kinds.get(first, "missing")
+        must = recorded.get(first, "missing")
+        more = f", and {len(others)} more differ" if others else ""
+        raise CheckpointError(f"{first} is {has}, must be {must}{more}")
 
 
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank = parts.group.rank
     state = found.state
+    optimizer = dict(found.optimizer)
+    trained = _below(_TRAINED, optimizer)
+    for name in trained:
+        del optimizer[f"{_TRAINED}{name}"]
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
-        load_model(parts.bare_model, _below(_TRAINED, found.optimizer))
-    optimizer = {
-        name: tensor for name, tensor in found.optimizer.items() if not name.startswith(_TRAINED)
-    }
+        load_model(parts.bare_model, trained)
     parts.updated.clear()
     parts.updated.update(load_optimizer(parts.optimizer, optimizer))
     progress = _progress(state["progress"])
     parts.scaler.scale = progress.loss_scale
     parts.scaler.good_steps = progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        load_generators(_below(f"{rank}/", found.rng), state["rng"][rank])
+        states = _below(f"{rank}/", found.rng)
+        load_generators(states, state["rng"][rank])
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
@@ -255,16 +250,17 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin so, by the rest of it."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+    below = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            below[name.removeprefix(prefix)] = tensor
+    return below
 
 
 def _progress(values: dict[str, Any]) -> Progress:
     progress = TypeAdapter(Progress).validate_python(values)
-    for found in (progress.best, progress.last):
-        if found:
-            found["metrics"] = {name: float(value) for name, value in found["metrics"].items()}
+    for evaluation in (progress.best, progress.last):
+        if evaluation:
+            metrics = evaluation["metrics"]
+            evaluation["metrics"] = {name: float(value) for name, value in metrics.items()}
     return progress

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -96,27 +97,45 @@ def train_step(
         extras: also find the means of the extra losses.
         stop: this rank was asked to stop; all ranks learn of it.
     """
-    bad = tuple(index for micro in micros for index in micro.bad)
-    own = sum(parts.task.weight(micro.batch) for micro in micros if micro.real)
-    agreed = _over_ranks(parts, [own, float(stop), float(len(bad))])
+    bad = tuple(chain.from_iterable(micro.bad for micro in micros))
+    real = [micro.batch for micro in micros if micro.real]
+    own_weight = sum(map(parts.task.weight, real))
+    agreed = _over_ranks(parts, [own_weight, float(stop), float(len(bad))])
+    weight = agreed[0]
     for parameter in parts.parameters:  # the optimiser's own call takes as long as a small layer
         parameter.grad = None
-    loss, extra_sums = _backward(parts, micros, agreed[0], samples, extras)
+    own_loss, own_extras = _backward(parts, micros, weight, samples, extras)
     norm = _gradient_norm(parts)
-    names = tuple(sorted(extra_sums))
-    found = _over_ranks(parts, [loss, *(extra_sums[name] for name in names)])
-    absorbed = _update(parts, found[0], norm, rates)
-    return Step((*found, *agreed, norm), names, samples, bad, absorbed)
+    names = tuple(sorted(own_extras))
+    own_sums = [own_loss]
+    for name in names:
+        own_sums.append(own_extras[name])
+    found = _over_ranks(parts, own_sums)
+    loss = found[0]
+    absorbed = _update(parts, loss, norm, rates)
+    return Step(
+        numbers=(*found, *agreed, norm),
+        names=names,
+        samples=samples,
+        bad=bad,
+        absorbed=absorbed,
+    )
 
 
 def read_step(step: Step) -> StepOutcome:
     """What a step found; waits for the device."""
-    loss, *sums, weight, stops, bad, norm = map(float, step.numbers)
+    loss, *extra_sums, weight, stops, bad, norm = map(float, step.numbers)
     weight = max(weight, _LEAST_WEIGHT)
-    extras = {name: total / step.samples for name, total in zip(step.names, sums, strict=True)}
-    finite = math.isfinite(loss + norm)
+    means = [extra_sum / step.samples for extra_sum in extra_sums]
     return StepOutcome(
-        loss / weight, weight, norm, finite, step.absorbed, stops > 0, int(bad), extras
+        loss=loss / weight,
+        weight=weight,
+        grad_norm=norm,
+        finite=math.isfinite(loss + norm),
+        absorbed=step.absorbed,
+        stop=stops > 0,
+        bad=int(bad),
+        extras=dict(zip(step.names, means, strict=True)),
     )
 
 
@@ -125,13 +144,14 @@ def _over_ranks(parts: Parts, values: Sequence[Any]) -> Sequence[Any]:
     group = parts.group
     if group.world_size == 1:
         return values
-    placed = [
-        value.double()
-        if isinstance(value, Tensor)
-        else torch.full((), value, dtype=torch.float64, device=group.device)  # a copy would wait
-        for value in values
-    ]
-    return group.add_tensors({"": torch.stack(placed)})[""].unbind()
+    placed = []
+    for value in values:
+        if isinstance(value, Tensor):
+            number = value.double()
+        else:  # a copy would wait
+            number = torch.full((), value, dtype=torch.float64, device=group.device)
+        placed.append(number)
+    return group.add(torch.stack(placed)).unbind()
 
 
 def _backward(
@@ -142,10 +162,9 @@ def _backward(
     factor = parts.scaler.scale * parts.group.world_size
     losses: list[Tensor] = []
     extra_sums: dict[str, Tensor] = {}
-    for number, (batch, real, _) in enumerate(micros):
+    for number, (batch, real, _) in enumerate(micros, 1):
         share = factor if real else 0.0
-        is_last = number == len(micros) - 1
-        with nullcontext() if len(micros) == 1 else _without_sync(parts.model, last=is_last):
+        with _syncing(parts.model, number, len(micros)):
             with parts.autocast():
                 output = parts.model(batch)
                 loss_sum, _ = parts.task.loss(output.outputs, batch)
@@ -154,39 +173,49 @@ def _backward(
             ends = [loss_sum]
             # Factors go in as gradients: a product would be two more operations of a step.
             factors = [_shared(share, weight, loss_sum)]
-            if output.penalty is not None and output.penalty.requires_grad:
-                ends.append(output.penalty)
-                factors.append(torch.full_like(output.penalty, share / samples))
+            penalty = output.penalty
+            if penalty is not None and penalty.requires_grad:
+                ends.append(penalty)
+                factors.append(torch.full_like(penalty, share / samples))
             torch.autograd.backward(ends, factors)
         losses.append(loss_sum.detach() if real else torch.zeros_like(loss_sum))
-        for name, values in output.losses.items() if extras else ():
+        if not extras:
+            continue
+        for name, values in output.losses.items():
             own = values.detach().sum() if real else values.new_zeros(())
             extra_sums[name] = extra_sums.get(name, 0.0) + own
-    return sum(losses[1:], losses[0]), extra_sums
+    first, *others = losses
+    return sum(others, first), extra_sums
 
 
 def _shared(share: float, weight: float | Tensor, loss: Tensor) -> Tensor:
     """A rank's share over the weight of all ranks, like the loss whose gradient it is."""
     if isinstance(weight, Tensor):
-        return (share / weight.double().clamp_min(_LEAST_WEIGHT)).to(loss.dtype)
+        positive = weight.double().clamp_min(_LEAST_WEIGHT)
+        return (share / positive).to(loss.dtype)
     # torch divides by the reciprocal too, so both have the same bits
-    return torch.full_like(loss, share * (1.0 / max(weight, _LEAST_WEIGHT)))
+    reciprocal = 1.0 / max(weight, _LEAST_WEIGHT)
+    return torch.full_like(loss, share * reciprocal)
 
 
-def _without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+def _syncing(model: nn.Module, number: int, count: int) -> AbstractContextManager[object]:
     """The context of a micro-batch's backward pass: gradients travel with the last one only."""
-    if isinstance(model, DistributedDataParallel) and not last:
+    if count == 1:
+        return nullcontext()
+    is_last = number == count
+    if isinstance(model, DistributedDataParallel) and not is_last:
         return model.no_sync()
     if hasattr(model, "set_requires_gradient_sync"):
-        model.set_requires_gradient_sync(last)  # type: ignore[operator]
+        model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
     return nullcontext()
 
 
 def _gradient_norm(parts: Parts) -> Tensor:
     gradients = [weight.grad for weight in parts.parameters if weight.grad is not None]
-    if parts.scaler.scale != 1.0:
+    scale = parts.scaler.scale
+    if scale != 1.0:
         for gradient in gradients:
-            gradient.mul_(1.0 / parts.scaler.scale)
+            gradient.mul_(1.0 / scale)
     return gathered(get_total_norm(gradients, foreach=True))
 
 
@@ -207,13 +236,15 @@ def _update(parts: Parts, loss: Tensor, norm: Tensor, rates: Rates) -> bool:
     else:  # a fused optimiser leaves weights and state as they are where this is 1
         is_spoilt = ~_is_finite(loss, norm)
         optimizer.found_inf = is_spoilt.float()  # pyright: ignore[reportAttributeAccessIssue]
-    if parts.train.clip_norm is not None:  # below the limit clipping multiplies by exactly 1
-        clip_grads_with_norm_(parts.parameters, parts.train.clip_norm, norm, foreach=True)
+    limit = parts.train.clip_norm
+    if limit is not None:  # below the limit clipping multiplies by exactly 1
+        clip_grads_with_norm_(parts.parameters, limit, norm, foreach=True)
     set_rates(optimizer, rates)
     if len(parts.updated) < len(parts.parameters):
         begin_momentum(optimizer)
-        named = trained_parameters(optimizer)
-        parts.updated.update(name for name, parameter in named if parameter.grad is not None)
+        for name, parameter in trained_parameters(optimizer):
+            if parameter.grad is not None:
+                parts.updated.add(name)
     optimizer.step()
     if parts.average is not None:
         parts.average.update(_is_finite(loss, norm))
@@ -223,10 +254,13 @@ def _update(parts: Parts, loss: Tensor, norm: Tensor, rates: Rates) -> bool:
 def _is_finite(loss: Tensor, norm: Tensor) -> Tensor:
     """A bool () on the device."""
     both = loss.double() + norm
-    return both - both == 0.0  # infinity less infinity is NaN, which differs from 0
+    difference = both - both
+    return difference == 0.0  # infinity less infinity is NaN, which differs from 0
 
 
 def _waits(parts: Parts) -> bool:
     """Whether a step is read before its update."""
-    on_device = UNREAD.get(parts.group.device.type, 1) and parts.optimizer.defaults.get("fused")
-    return parts.scaler.enabled or not on_device
+    device = parts.group.device.type
+    if parts.scaler.enabled or UNREAD.get(device) == 0:
+        return True
+    return not parts.optimizer.defaults.get("fused")

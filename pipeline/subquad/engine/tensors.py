@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -27,12 +27,13 @@ def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter
     its parameters gathered, so a walk over the model would not find their state.
     """
     for group in optimizer.param_groups:
-        yield from zip(group["param_names"], group["params"], strict=True)
+        names = group["param_names"]
+        yield from zip(names, group["params"], strict=True)
 
 
 def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and persistent buffers by name, each tensor once."""
-    persistent = set(model.state_dict(keep_vars=True))
+    persistent = model.state_dict(keep_vars=True)
     yield from model.named_parameters()
     for name, buffer in model.named_buffers():
         if name in persistent:
@@ -49,17 +50,23 @@ def gathered(tensor: Tensor) -> Tensor:
 def _is_sharded(tensor: Tensor) -> bool:
     """Who shards has imported what this asks for; for others the import would cost 0.7 s."""
     module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
+    if module is None:
+        return False
+    return isinstance(tensor, module.DTensor)
 
 
 def _whole(tensor: Tensor) -> Tensor:
     """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
-    return gathered(tensor).detach().to("cpu", copy=True).contiguous()
+    whole = gathered(tensor).detach()
+    return whole.to("cpu", copy=True).contiguous()
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Whole tensors of a model."""
-    return {name: _whole(tensor) for name, tensor in _named_state(model)}
+    found = {}
+    for name, tensor in _named_state(model):
+        found[name] = _whole(tensor)
+    return found
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -70,13 +77,36 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     found = {}
     for name, parameter in trained_parameters(optimizer):
         state = optimizer.state.get(parameter, {})
-        for key in sorted(state):  # the order in which state was loaded may differ between ranks
-            value = state[key]
-            found[f"{name}/{key}"] = _whole(torch.as_tensor(value))
+        # the order in which state was loaded may differ between ranks
+        for key, value in sorted(state.items()):
+            tensor = torch.as_tensor(value)
+            found[f"{name}/{key}"] = _whole(tensor)
     return found
 
 
-def missing_state(optimizer: Optimizer, updated: Iterable[str], found: Iterable[str]) -> list[str]:
+def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """`float32 3x4`, by name."""
+    kinds = {}
+    for name, tensor in tensors.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        sizes = map(str, tensor.shape)
+        shape = "x".join(sizes)
+        kinds[name] = f"{dtype} {shape}".rstrip()
+    return kinds
+
+
+def differing(kinds: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """Names of tensors that only one of two states has, or that are of another kind in it."""
+    wrong = []
+    for name in sorted(kinds.keys() | others.keys()):
+        if kinds.get(name) != others.get(name):
+            wrong.append(name)
+    return wrong
+
+
+def missing_state(
+    optimizer: Optimizer, updated: Iterable[str], found: Collection[str]
+) -> list[str]:
     """What `optimizer_tensors` found too little, by name.
 
     Args:
@@ -84,15 +114,17 @@ def missing_state(optimizer: Optimizer, updated: Iterable[str], found: Iterable[
             no state.
         found: names of the tensors that were found.
     """
-    held = set(found)
-    keys = {name.rpartition("/")[2] for name in held}
-    if not keys:
-        stateless = all(group.get("momentum") == 0 for group in optimizer.param_groups)  # sgd's
-        if stateless:
+    if not found:
+        momenta = [group.get("momentum") for group in optimizer.param_groups]
+        is_stateless = set(momenta) == {0}  # sgd's
+        if is_stateless:
             return []
         return sorted(updated)
-    wanted = {f"{name}/{key}" for name in updated for key in keys}
-    return sorted(wanted - held)
+    keys = {path.rpartition("/")[2] for path in found}
+    wanted = set[str]()
+    for key in keys:
+        wanted.update(f"{name}/{key}" for name in updated)
+    return sorted(wanted.difference(found))
 
 
 @torch.no_grad()
@@ -103,17 +135,14 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         CheckpointError: names, shapes or types differ; the first differences are named.
     """
     own = dict(_named_state(model))
-    wrong = sorted(own.keys() ^ tensors.keys())
-    wrong += [
-        name
-        for name in sorted(own.keys() & tensors.keys())
-        if (own[name].shape, own[name].dtype) != (tensors[name].shape, tensors[name].dtype)
-    ]
+    wrong = differing(kinds_of(own), kinds_of(tensors))
     if wrong:
-        listed = ", ".join(wrong[:5]) + and_more(len(wrong) - 5)
-        raise CheckpointError(f"the checkpoint holds another model: {listed} differ")
+        first = ", ".join(wrong[:5])
+        more = and_more(len(wrong) - 5)
+        raise CheckpointError(f"the checkpoint holds another model: {first}{more} differ")
     for name, tensor in own.items():
-        tensor.copy_(_like(tensors[name], tensor))
+        loaded = _like(tensors[name], tensor)
+        tensor.copy_(loaded)
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
@@ -125,33 +154,29 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
     Raises:
         CheckpointError: there is state of a parameter that the optimiser does not update.
     """
-    states = dict[str, dict[str, Tensor]]()
-    for name in sorted(tensors):
-        parameter_name, _, key = name.rpartition("/")
-        states.setdefault(parameter_name, {})[key] = tensors[name]
+    names = {name.rpartition("/")[0] for name in tensors}
     parameters = dict(trained_parameters(optimizer))
-    if unknown := sorted(states.keys() - parameters.keys()):
+    unknown = sorted(names - parameters.keys())
+    if unknown:
         raise CheckpointError(
             f"the checkpoint has the optimiser's state of {unknown[0]}, which it does not update"
         )
     fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    for name, state in states.items():
+    for path in sorted(tensors):
+        name, _, key = path.rpartition("/")
         parameter = parameters[name]
-        optimizer.state[parameter] = {
-            key: _placed(key, value, parameter, fused) for key, value in state.items()
-        }
-    return set(states)
-
-
-def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
-    # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where the
-    # parameter does.
-    if key == "step":
-        return value.to(parameter.device if fused else "cpu", copy=True)
-    if value.shape == parameter.shape:
-        return _like(value, parameter).clone()
-    return value.to(parameter.device, copy=True)
+        value = tensors[path]
+        # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where
+        # the parameter does.
+        if key == "step" and not fused:
+            placed = value
+        elif key != "step" and value.shape == parameter.shape:
+            placed = _like(value, parameter)
+        else:
+            placed = value.to(parameter.device)
+        optimizer.state[parameter][key] = placed.clone()
+    return names
 
 
 def _like(value: Tensor, tensor: Tensor) -> Tensor:
@@ -160,17 +185,20 @@ def _like(value: Tensor, tensor: Tensor) -> Tensor:
 
         sharded = cast("Any", tensor)
         # Every rank has the whole value and takes its own part: no collective call.
-        placed = sharded.device_mesh, sharded.placements
-        return distribute_tensor(value.to(tensor.device), *placed, src_data_rank=None)
+        return distribute_tensor(
+            value.to(tensor.device), sharded.device_mesh, sharded.placements, src_data_rank=None
+        )
     return value.to(tensor.device)
 
 
 def seed_everything(seed: int, *stream: int) -> None:
     """Seed Python, NumPy and torch from one seed and any further stream numbers (rank, step)."""
-    words = np.random.SeedSequence([seed, *stream]).generate_state(4)
-    random.seed(int(words[0]))
-    np.random.seed(int(words[1]))
-    torch.manual_seed(int(words[2]) << 32 | int(words[3]))
+    sequence = np.random.SeedSequence([seed, *stream])
+    first, second, high, low = sequence.generate_state(4).tolist()
+    random.seed(first)
+    np.random.seed(second)
+    torch_seed = high << 32 | low
+    torch.manual_seed(torch_seed)
 
 
 def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -181,11 +209,12 @@ def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
     version, words, gauss = random.getstate()
-    _, keys, position, has_gauss, cached = np.random.get_state()
-    return states, {
+    _, keys, *rest = np.random.get_state()
+    values = {
         "python": [version, list(words), gauss],
-        "numpy": [np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+        "numpy": [np.asarray(keys).tolist(), *rest],
     }
+    return states, values
 
 
 def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -194,6 +223,8 @@ def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> 
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
     version, words, gauss = values["python"]
-    random.setstate((version, tuple(words), gauss))
-    keys, position, has_gauss, cached = values["numpy"]
-    np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    python_state = (version, tuple(words), gauss)
+    random.setstate(python_state)
+    words, position, has_gauss, cached = values["numpy"]
+    keys = np.array(words, dtype=np.uint32)
+    np.random.set_state(("MT19937", keys, position, has_gauss, cached))

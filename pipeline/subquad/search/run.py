@@ -14,6 +14,7 @@ from subquad.drivers.executor import Executor, Source
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
+from subquad.engine.loop import no_reason
 from subquad.experiment import Study
 from subquad.runs import FINAL, SUMMARY, is_study, write_json, write_text
 from subquad.search.final import Winners, begin_final, same_winners
@@ -113,7 +114,7 @@ def _run(
     _tidy(search, trials)
     signum = 0
     if not concluding:
-        why_stop = None
+        why_stop = no_reason
         if search.settings.pruner != "none":
             pruners = {candidate.label: search.pruner(candidate) for candidate in search.candidates}
             why_stop = partial(prune_reason, trials, pruners)
