@@ -38,7 +38,7 @@ _SECRET_WORDS = frozenset(
     }
 )
 """Last words of the names of secrets. `tokens` is none: that is a number of tokens."""
-_SECRET_NAMES = frozenset({"odbc_connect", "sas", "accesskey", "apikey", "authtoken", "secretkey"})
+_SECRET_NAMES = ("odbc_connect", "sas", "accesskey", "apikey", "authtoken", "secretkey")
 _NO_USERS = ("http", "https", "s3", "gs")
 """Kinds of addresses in which a path may have an `@`, and a user name alone is a secret: a token
 often stands there.
@@ -61,9 +61,12 @@ def is_secret(name: str) -> bool:
     `api_key`, `githubToken` and `X-Amz-Signature` do, `num_tokens`, `key_dim` and `tokenizer` do
     not.
     """
-    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    words = apart.lower()
+    if words.endswith(_SECRET_NAMES):
+        return True
     last = re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1]
-    return last in _SECRET_WORDS or any(words.endswith(known) for known in _SECRET_NAMES)
+    return last in _SECRET_WORDS
 
 
 def mask(text: str) -> str:
@@ -74,13 +77,14 @@ def mask(text: str) -> str:
     """
     if text.count("://") > _MOST_ADDRESSES:
         return HIDDEN
-    words = re.split(r"(\s+)", text)
-    for place, word in enumerate(words):
-        if "://" in word:
-            words[place] = _without_users(_without_values(word))
-        else:
-            words[place] = without_value(word)
-    return "".join(words)
+    return re.sub(r"\S+", _masked, text)
+
+
+def _masked(match: re.Match[str]) -> str:
+    word = match[0]
+    if "://" in word:
+        return _without_users(_without_values(word))
+    return without_value(word)
 
 
 def without_value(setting: str) -> str:
@@ -117,20 +121,25 @@ def has_secret(address: str) -> bool:
     before, marker, rest = address.partition("://")
     if not marker:
         return False
-    user = _user_of(_scheme_at_the_end(before), rest)
-    is_named = ":" in user or (user and _scheme_at_the_end(before) in _NO_USERS)
-    return bool(is_named) or _without_values(address) != address
+    scheme = _scheme_at_the_end(before)
+    user = _user_of(scheme, rest)
+    if ":" in user:
+        return True
+    if user and scheme in _NO_USERS:
+        return True
+    return _without_values(address) != address
 
 
 def _without_values(word: str) -> str:
     """A word with `***` for the secret values of its query."""
-    segments = re.split(r"(?<=[?&;#])", word)
-    for place, segment in enumerate(segments):
-        name, equals, value = segment.partition("=")
-        end = value[-1:] if value.endswith(("?", "&", ";", "#")) else ""
-        if equals and value != end and is_secret(unquote(name[-_LONGEST_NAME:])):
-            segments[place] = f"{name}={HIDDEN}{end}"
-    return "".join(segments)
+    shown = []
+    for part in re.split(r"([?&;#])", word):
+        name, _, value = part.partition("=")
+        if value and is_secret(unquote(name[-_LONGEST_NAME:])):
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(part)
+    return "".join(shown)
 
 
 def _without_users(word: str) -> str:
@@ -139,15 +148,20 @@ def _without_users(word: str) -> str:
     shown = [before]
     for piece in pieces:
         user = _user_of(_scheme_at_the_end(before), piece)
-        place = piece[len(user) :].removeprefix("@")
-        shown.append(f"{HIDDEN}@{place}" if user else piece)
+        if user:
+            place = piece[len(user) :].removeprefix("@")
+            shown.append(f"{HIDDEN}@{place}")
+        else:
+            shown.append(piece)
         before = piece
     return "://".join(shown)
 
 
 def _scheme_at_the_end(text: str) -> str:
     """`postgresql` of `"uri=postgresql+psycopg2`."""
-    return re.split(r"[^A-Za-z0-9+.-]", text[-_LONGEST_SCHEME:])[-1].partition("+")[0].lower()
+    last = re.split(r"[^A-Za-z0-9+.-]", text[-_LONGEST_SCHEME:])[-1]
+    scheme, _, _ = last.partition("+")
+    return scheme.lower()
 
 
 def _user_of(scheme: str, piece: str) -> str:
@@ -159,15 +173,16 @@ def _user_of(scheme: str, piece: str) -> str:
     Args:
         piece: what follows `://`.
     """
-    server = re.split(r"[/?#]", piece, maxsplit=1)[0]
     before = piece.rpartition("@")[0]
-    host = server.rpartition("]")[2]  # without the colons of an IPv6 address
-    port = host.partition(":")[2].rstrip(_AFTER)
     if scheme in _LOCAL or before == HIDDEN:
         return ""
     if before and (scheme not in _NO_USERS or ":" in before):
         return before
+    server = re.split(r"[/?#]", piece, maxsplit=1)[0]
     if "@" in server:
         return server.rpartition("@")[0]
-    is_cut_off = port and not port.isdecimal()
-    return server if is_cut_off else ""
+    host = server.rpartition("]")[2]  # without the colons of an IPv6 address
+    port = host.partition(":")[2].rstrip(_AFTER)
+    if port and not port.isdecimal():  # a password that was cut off
+        return server
+    return ""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subquad.data import Dataset
     from subquad.drivers.executor import Executor
+    from subquad.drivers.given import GivenData
+    from subquad.experiment import Study
     from subquad.nn import Backbone, MultiheadAttention, TokenMixer
     from subquad.plugin import Role
     from subquad.reports.view import ReportView
@@ -154,30 +156,21 @@ def train(
     """
     from subquad.drivers.drive import drive
     from subquad.drivers.folder import start
-    from subquad.drivers.given import given_data
     from subquad.drivers.progress import Display
     from subquad.drivers.size import sized_there
-    from subquad.errors import Interrupted
-    from subquad.experiment import load_study
     from subquad.results import Results
     from subquad.runs import read_result
-    from subquad.stores import root_of
-    from subquad.suggest import to_paste
-    from subquad.trust import take_words, training
 
-    take_words(overrides)
-    executor, (folder, storage) = executor_of(local, address, jobs), root_of(str(root))
-    given = given_data(str(target), overrides, data)
-    with training():
-        study = load_study(str(target), executor.placed((*given.overrides, *storage)))
+    executor = executor_of(local, address, jobs)
+    study, given, folder = _given_study(str(target), overrides, data, str(root), executor)
     with given.named():
         executor.preflight(study)
-    study = start(sized_there(study, executor), folder.resolve())
-    signum = drive(study, Display(None), executor).signum
-    if signum:
-        again = to_paste("resume", study.folder)
-        raise Interrupted(signum, f"stopped; go on with: {again}")
-    results = [{"folder": str(run.folder), **(read_result(run.folder) or {})} for run in study.runs]
+    study = start(sized_there(study, executor), folder)
+    _refuse_interrupted(drive(study, Display(None), executor).signum, study.folder)
+    results = []
+    for run in study.runs:
+        result = read_result(run.folder) or {}
+        results.append({"folder": str(run.folder), **result})
     return Results(results, study.folder)
 
 
@@ -199,13 +192,7 @@ def tune(
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
         space: names of search spaces or files, joined by `+`, such as "agf+optimizer".
-        data: as for `train`.
-        root: folder for runs/ and the tracking database.
-        local: without Ray.
-        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains
-            there.
-        jobs: runs at once; None: as many as fit. More than one start processes, so a script that
-            calls this is to ask for `__name__ == "__main__"`.
+        data, root, local, address, jobs: as for `train`.
         settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`,
             `pruner="asha"`, `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`,
             `pruner_settings={"reduction_factor": 4}`.
@@ -219,31 +206,47 @@ def tune(
         UserError: the search cannot be done as it is.
         Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
     """
-    from subquad.drivers.given import given_data
-    from subquad.errors import Interrupted
-    from subquad.experiment import load_study
     from subquad.results import SearchResult
     from subquad.search.prepare import prepare
     from subquad.search.run import Watch, run
     from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
-    from subquad.stores import root_of
-    from subquad.suggest import to_paste
-    from subquad.trust import take_words, training
 
-    take_words(overrides)
-    executor, (where, storage) = executor_of(local, address, jobs), root_of(str(root))
-    given = given_data(str(target), overrides, data)
-    with training():
-        study = load_study(str(target), executor.placed((*given.overrides, *storage)))
+    executor = executor_of(local, address, jobs)
+    study, given, above = _given_study(str(target), overrides, data, str(root), executor)
     search = plan_search(study, Settings(space, **settings))
     with given.named():
         prepared = prepare(search, executor)
-    folder = write_search(prepared.search, where.resolve())
+    folder = write_search(prepared.search, above)
     ended = run(prepared, folder, Watch(), executor)
-    if ended.signum:
-        raise Interrupted(ended.signum, f"stopped; go on with: {to_paste('resume', folder)}")
+    _refuse_interrupted(ended.signum, folder)
     return SearchResult(ended.summary)
+
+
+def _given_study(
+    target: str, overrides: Sequence[str], data: Any, root: str, executor: Executor
+) -> tuple[Study, GivenData, Path]:
+    """What is trained, the data that the caller gave for it, and the folder for runs/."""
+    from subquad.drivers.given import given_data
+    from subquad.experiment import load_study
+    from subquad.stores import root_of
+    from subquad.trust import take_words, training
+
+    take_words(overrides)
+    folder, storage = root_of(root)
+    given = given_data(target, overrides, data)
+    with training():
+        study = load_study(target, executor.placed((*given.overrides, *storage)))
+    return study, given, folder.resolve()
+
+
+def _refuse_interrupted(signum: int, folder: Path) -> None:
+    """Tell how to go on with what a signal has stopped, if one has."""
+    from subquad.errors import Interrupted
+    from subquad.suggest import to_paste
+
+    if signum:
+        raise Interrupted(signum, f"stopped; go on with: {to_paste('resume', folder)}")
 
 
 def datasets(
@@ -273,13 +276,12 @@ def datasets(
     from subquad.trust import take_words
 
     name = str(target)
+    offered = recipes()
     known = {plugin.name for plugin in find_plugins("dataset")}
-    if name in recipes() or name not in known:
-        if name not in recipes() and not Path(name).exists():
-            raise UserError(
-                f"{name!r}: no such recipe, file or data "
-                f"set{did_you_mean(name, [*recipes(), *known])}"
-            )
+    if name in offered or name not in known:
+        if name not in offered and not Path(name).exists():
+            hint = did_you_mean(name, [*offered, *known])
+            raise UserError(f"{name!r}: no such recipe, file or data set{hint}")
         take_words(overrides)
         given = given_data(name, overrides, data)
         study = load_study(name, given.overrides, resolve=resolve_unrun)

@@ -15,6 +15,7 @@ from subquad.effect import (
     conditions_of,
     default_of,
     effect_of,
+    extra_of,
     same,
     unmet_conditions,
 )
@@ -148,9 +149,5 @@ def param(
 def inherited(base: type[Config], name: str, *, when: When | Sequence[When]) -> Any:
     """A field of another `Config` as it is there, but with a `when` of its own."""
     spec = copy(base.model_fields[name])
-    if isinstance(spec.json_schema_extra, dict):
-        extra = spec.json_schema_extra
-    else:
-        extra = {}
-    spec.json_schema_extra = {**extra, "when": conditions_of(when)}  # pyright: ignore[reportAttributeAccessIssue]
+    spec.json_schema_extra = {**extra_of(spec), "when": conditions_of(when)}  # pyright: ignore[reportAttributeAccessIssue]
     return spec

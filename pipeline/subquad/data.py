@@ -41,9 +41,7 @@ class Split(ABC):
     @property
     def together(self) -> int:
         """How many samples, one after the other in a batch, one process must fetch at once: 2 where
-        pairs are mixed.
-
-        `train.micro_batch` has to be a multiple of it. Default: 1.
+        pairs are mixed. `train.micro_batch` has to be a multiple of it.
         """
         return 1
 
@@ -60,10 +58,9 @@ class Split(ABC):
         Returns:
             the arrays that the data set's `DataSpec` names, such as `inputs` (B, L, C) float32 or
             (B, L) int64, `keep` (B, L) bool and `labels` (B,) int64. L must not depend on which
-            samples share the batch, or losses would depend on how ranks cut it. It may also have
-            `bad` (B,) bool: samples that cannot be read. Their other arrays are filler, and they
-            have no label. The engine counts them, names them, and stops where there are too many
-            (`train.max_bad`).
+            samples share the batch, or losses would depend on how ranks cut it. `bad` (B,) bool
+            tells samples that cannot be read: their other arrays are filler, without a label. The
+            engine counts and names them, and stops at too many (`train.max_bad`).
         """
 
     def finish(self, batch: Any) -> Any:
@@ -85,17 +82,12 @@ class Split(ABC):
         return f"sample {index}"
 
     def unreadable(self) -> np.ndarray:
-        """(n,) int64: samples that are known to be `bad`, before anything is fetched. Default:
-        none are known.
-        """
+        """(n,) int64: samples that are known to be `bad` before anything is fetched."""
         return np.zeros(0, np.int64)
 
     def lengths(self) -> np.ndarray | None:
         """How much of the axis "length" each sample needs: up to its last real token, of pairs the
-        longer; 0 to L.
-
-        For batches of like length (`train.bucket_batches`), so it must not cost reading all of the
-        data.
+        longer; 0 to L. For `train.bucket_batches`, so it must not cost reading all of the data.
 
         Returns:
             (N,) int64, or None where they are not known, the default.
@@ -110,11 +102,13 @@ class Split(ABC):
         """
         pieces = [np.zeros(0, np.uint64)]
         for start in range(0, len(self), _HASHED_AT_ONCE):
-            indices = np.arange(start, min(start + _HASHED_AT_ONCE, len(self)))
+            stop = min(start + _HASHED_AT_ONCE, len(self))
+            indices = np.arange(start, stop)
             batch = self.fetch(indices, epoch=0, seed=0)
             names = sorted(batch.keys() - {"labels"})
-            arrays = [np.ascontiguousarray(batch[name]) for name in names]
-            pieces.append(hashed(b"".join(row) for row in zip(*arrays, strict=True)))
+            columns = [np.ascontiguousarray(batch[name]) for name in names]
+            rows = zip(*columns, strict=True)
+            pieces.append(hashed(map(b"".join, rows)))
         return np.concatenate(pieces)
 
     def plan(self, settings: PlanSettings) -> Plan:
@@ -140,8 +134,10 @@ class Split(ABC):
 
 def hashed(rows: Iterable[Any]) -> np.ndarray:
     """(n,) uint64: a hash of the bytes of each row."""
-    digests = [blake2b(row, digest_size=8).digest() for row in rows]
-    return np.frombuffer(b"".join(digests), np.uint64)
+    digests = bytearray()
+    for row in rows:
+        digests += blake2b(row, digest_size=8).digest()
+    return np.frombuffer(bytes(digests), np.uint64)
 
 
 def sample_lengths(split: Split) -> np.ndarray | None:
@@ -173,9 +169,10 @@ class ArraySplit(Split):
 
     def lengths(self) -> np.ndarray | None:
         masks = [self.arrays[name] for name in ("keep", "keep_b") if name in self.arrays]
-        if masks:
-            return np.max([_real_lengths(keep) for keep in masks], axis=0)
-        return None
+        if not masks:
+            return None
+        lengths = [_real_lengths(keep) for keep in masks]
+        return np.max(lengths, axis=0)
 
 
 @dataclass(frozen=True)
@@ -200,7 +197,8 @@ class Subset(Split):
         return self.split.finish(batch)
 
     def name(self, index: int) -> str:
-        return self.split.name(int(self.chosen[index]))
+        chosen = int(self.chosen[index])
+        return self.split.name(chosen)
 
     def lengths(self) -> np.ndarray | None:
         lengths = self.split.lengths()
@@ -213,21 +211,22 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
     """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real
     token, 0 without any.
     """
-    last = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
-    return np.where(keep.any(axis=1), last, 0)
+    padding_behind = np.argmax(keep[:, ::-1], axis=1)
+    lengths = keep.shape[1] - padding_behind
+    has_any = keep.any(axis=1)
+    return np.where(has_any, lengths, 0)
 
 
+@dataclass(frozen=True)
 class TestKey:
     """The key to a sealed test split. `engine.result.Seal` makes one when, and only when, it
     writes the ledger.
     """
 
     __test__ = False  # not a pytest class
-    __slots__ = ("dataset", "reason")
 
-    def __init__(self, dataset: str, reason: str):
-        self.dataset = dataset
-        self.reason = reason
+    dataset: str
+    reason: str
 
 
 class Dataset(ABC):
@@ -332,20 +331,25 @@ def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> t
     Raises:
         DataError: most samples of a part are such copies.
     """
-    parts = []
+    notes: list[str] = []
     if validation:
-        parts.append(("validation", dataset.split("validation"), dataset.split("train")))
+        training = dataset.split("train")
+        notes += _note_on_copies("validation", dataset.split("validation"), training)
     if test is not None:
-        parts.append(("TEST", test, dataset.split("trainval")))
-    notes = []
-    for name, part, training in parts:
-        copies = int(np.isin(part.digests(), training.digests()).sum())
-        note = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
-        if 2 * copies > len(part):
-            raise DataError(f"dataset: {note}; use other files, or generate longer sequences")
-        if copies:
-            notes.append(note)
+        training = dataset.split("trainval")
+        notes += _note_on_copies("TEST", test, training)
     return tuple(notes)
+
+
+def _note_on_copies(name: str, part: Split, training: Split) -> list[str]:
+    known = training.digests()
+    copies = int(np.isin(part.digests(), known).sum())
+    if copies == 0:
+        return []
+    note = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
+    if 2 * copies > len(part):
+        raise DataError(f"dataset: {note}; use other files, or generate longer sequences")
+    return [note]
 
 
 def stratified_validation(
@@ -371,21 +375,23 @@ def stratified_validation(
     if digests is not None:
         _, places, which = np.unique(digests, return_index=True, return_inverse=True)
         first = places[which]
+    originals = np.flatnonzero(first == rows)
+    originals = originals[np.argsort(labels[originals], kind="stable")]
+    known, counts = np.unique(labels, return_counts=True)
+    bounds = np.searchsorted(labels[originals], known[1:])
+    classes = np.split(originals, bounds)
     generator = np.random.Generator(np.random.Philox(seed))
     chosen: list[np.ndarray] = []
-    candidates = np.flatnonzero(first == rows)
-    known = np.unique(labels)
-    candidates = candidates[np.argsort(labels[candidates], kind="stable")]
-    bounds = np.searchsorted(labels[candidates], known[1:])
-    for label, members in zip(known, np.split(candidates, bounds), strict=True):
+    for label, count, members in zip(known, counts, classes, strict=True):
         if len(members) < 2:
-            kind = "training" if (labels == label).sum() == len(members) else "different training"
+            kind = "training" if count == len(members) else "different training"
             raise DataError(
                 f"class {label} has {len(members)} {kind} sample: too few to cut a "
                 "stratified validation split; "
                 "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
             )
-        count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        chosen.append(generator.permutation(members)[:count])
+        wanted = max(1, round(fraction * len(members)))
+        size = min(wanted, len(members) - 1)
+        chosen.append(generator.permutation(members)[:size])
     held = np.isin(first, np.concatenate(chosen))
     return np.flatnonzero(~held), np.flatnonzero(held)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 from pydantic import BaseModel
@@ -43,14 +44,14 @@ class Condition:
 
     def holds(self, value: Any) -> bool:
         """Whether the other setting's value fits."""
-        return any(same(value, known) for known in self.values) != self.but
+        is_one = any(same(value, known) for known in self.values)
+        return is_one != self.but
 
     def __str__(self) -> str:
         """In words: `basis jacobi or legendre`, `order other than 0`."""
-        return (
-            f"{self.key} {'other than ' if self.but else ''}"
-            f"{' or '.join(map(as_written, self.values))}"
-        )
+        other = "other than " if self.but else ""
+        values = " or ".join(map(as_written, self.values))
+        return f"{self.key} {other}{values}"
 
 
 Effect = tuple[tuple[Condition, ...], ...]
@@ -87,26 +88,32 @@ def default_of(spec: FieldInfo) -> Any:
 
 def conditions_of(when: When | Sequence[When] | None) -> Effect:
     """A field's own `when`; empty where it has none."""
-    if isinstance(when, Mapping):
-        alternatives = [when]
-    else:
-        alternatives = when or ()
-    return tuple(
-        tuple(_condition(*item) for item in alternative.items()) for alternative in alternatives
-    )
+    alternatives = when or ()
+    if isinstance(alternatives, Mapping):
+        alternatives = [alternatives]
+    return tuple(_conditions(alternative) for alternative in alternatives)
 
 
-def _condition(key: str, values: Sequence[Any] | Not) -> Condition:
-    if isinstance(values, Not):
-        return Condition(key, values.values, but=True)
-    return Condition(key, tuple(values))
+def _conditions(alternative: When) -> tuple[Condition, ...]:
+    conditions = []
+    for key, values in alternative.items():
+        if isinstance(values, Not):
+            conditions.append(Condition(key, values.values, but=True))
+        else:
+            conditions.append(Condition(key, tuple(values)))
+    return tuple(conditions)
+
+
+def extra_of(spec: FieldInfo) -> dict[str, Any]:
+    """What `param` says of a field beside what pydantic knows."""
+    if isinstance(spec.json_schema_extra, dict):
+        return spec.json_schema_extra
+    return {}
 
 
 def own_effect(spec: FieldInfo) -> Effect:
     """What a field's own `when` says."""
-    extra = spec.json_schema_extra
-    given: Any = extra.get("when") if isinstance(extra, dict) else None
-    return given or ALWAYS
+    return extra_of(spec).get("when") or ALWAYS
 
 
 @cache
@@ -117,32 +124,34 @@ def effect_of(config: type[BaseModel], name: str) -> Effect:
         TypeError: a `when` names what is no field of the schema, or stands at a required field, or
             goes in a circle.
     """
-    return tuple(dict.fromkeys(_expanded(config, name, ())))
+    alternatives = _expanded(config, name, ())
+    return tuple(dict.fromkeys(alternatives))
 
 
 def _expanded(
     config: type[BaseModel], name: str, above: tuple[str, ...]
 ) -> Iterator[tuple[Condition, ...]]:
     place = f"{config.__module__}.{config.__name__}"
+    known = config.model_fields
     above = (*above, name)
-    spec = config.model_fields[name]
+    spec = known[name]
     own = own_effect(spec)
     if own != ALWAYS and spec.is_required():
         raise TypeError(f"{place}: {name} has a `when`, and no default to leave it at")
     for alternative in own:
         expanded: list[tuple[Condition, ...]] = [()]
         for condition in alternative:
-            if condition.key not in config.model_fields:
-                raise TypeError(
-                    f"{place}: the `when` of {name} names {condition.key!r}, which is no field"
-                )
-            if condition.key in above:
-                raise TypeError(
-                    f"{place}: `when` goes in a circle ({' -> '.join((*above, condition.key))})"
-                )
-            needed = list(_expanded(config, condition.key, above))
-            expanded = [(*before, *more, condition) for before in expanded for more in needed]
-        yield from (tuple(dict.fromkeys(conditions)) for conditions in expanded)
+            key = condition.key
+            if key not in known:
+                raise TypeError(f"{place}: the `when` of {name} names {key!r}, which is no field")
+            if key in above:
+                circle = " -> ".join((*above, key))
+                raise TypeError(f"{place}: `when` goes in a circle ({circle})")
+            pairs = product(expanded, _expanded(config, key, above))
+            expanded = [(*before, *more, condition) for before, more in pairs]
+        for conditions in expanded:
+            once = dict.fromkeys(conditions)
+            yield tuple(once)
 
 
 def unmet_conditions(

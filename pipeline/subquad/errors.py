@@ -40,12 +40,14 @@ def escaped(text: object, limit: int = 400, *, keep: str = "") -> str:
 
 def in_one_line(error: object) -> str:
     """What an error says, in one line."""
-    return " ".join(str(error).split())
+    words = str(error).split()
+    return " ".join(words)
 
 
 def by_class(error: BaseException) -> str:
     """An error in one line: its class, and what it says."""
-    return f"{type(error).__name__}: {in_one_line(error)}"
+    name = type(error).__name__
+    return f"{name}: {in_one_line(error)}"
 
 
 def and_more(count: int) -> str:
@@ -70,7 +72,8 @@ class _Shown(dict[int, str]):
 
 @cache
 def _shown(keep: str) -> _Shown:
-    return _Shown({ord(character): character for character in keep})
+    kept = {ord(character): character for character in keep}
+    return _Shown(kept)
 
 
 class SubquadError(Exception):
@@ -97,7 +100,8 @@ class UserError(SubquadError):
     longest = 4000
 
     def __init__(self, message: object):
-        super().__init__(escaped(mask(str(message)), self.longest))
+        text = mask(str(message))
+        super().__init__(escaped(text, self.longest))
 
 
 class ConfigError(UserError):

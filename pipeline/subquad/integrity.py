@@ -17,7 +17,7 @@ from typing import Any
 
 from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import change, manifest_of, sum_at, sum_of
+from subquad.manifest import by_name, change, manifest_of, sum_at, sum_of
 from subquad.runs import (
     CHECKPOINTS,
     IDENTITY,
@@ -68,19 +68,19 @@ def look(run: Path, *, far: bool = False) -> Looked:
         far: look at checkpoints in an object store too, which brings them here.
     """
     result, faults = _result(run)
-    recorded = (result or {}).get("files")
-    recorded = recorded if isinstance(recorded, dict) else {}
     above = f"{CHECKPOINTS}/"
-    manifests = {
-        name.removeprefix(above): entry
-        for name, entry in recorded.items()
-        if name.startswith(above)
-    }
-    bound = {name: entry for name, entry in recorded.items() if not name.startswith(above)}
+    bound = {}
+    manifests = {}
+    for name, entry in _recorded(result).items():
+        if name.startswith(above):
+            manifests[name.removeprefix(above)] = entry
+        else:
+            bound[name] = entry
     if result is None:
         faults += _unreadable(run)
     else:
-        faults += [*_changed(run, bound), *_contradictions(run, result)]
+        faults += _changed(run, bound)
+        faults += _contradictions(run, result)
     try:
         root = RunFolder.of(run).checkpoints
         if is_remote(root) and not far:
@@ -91,14 +91,24 @@ def look(run: Path, *, far: bool = False) -> Looked:
     return Looked(result, (*faults, *damaged), tuple(absent), whole)
 
 
+def _recorded(result: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The manifest of a result; empty where it has none."""
+    files = (result or {}).get("files")
+    if isinstance(files, dict):
+        return files
+    return {}
+
+
 def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """What result.json says, and what is wrong with it."""
     path = run / RESULT
+    if not path.exists():
+        return None, []
     try:
-        result = read_object(path) if path.exists() else None
+        result = read_object(path)
     except (OSError, ValueError) as error:
         return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
-    if result is not None and not isinstance(result.get("files"), dict):
+    if not isinstance(result.get("files"), dict):
         return result, [f"{RESULT} does not say which files it stands on: it was written by hand"]
     return result, []
 
@@ -116,28 +126,33 @@ def _read_all(path: Path) -> None:
     """Read a JSON file, or all whole lines of one of JSON lines; what has no check is left."""
     if path.suffix == ".json":
         read_object(path)
-    if path.suffix == ".jsonl":
-        with opened(path) as stream:
-            for number, line in enumerate(lines_of(stream), 1):
-                try:
-                    if line.endswith(b"\n"):  # else it was being written
-                        parse_object(line)
-                except ValueError as error:
-                    raise ValueError(f"line {number}: {error}") from error
+    if path.suffix != ".jsonl":
+        return
+    with opened(path) as stream:
+        for number, line in enumerate(lines_of(stream), 1):
+            if not line.endswith(b"\n"):  # it was being written
+                continue
+            try:
+                parse_object(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
 
 
 def _changed(run: Path, recorded: Mapping[str, Any]) -> Iterator[str]:
     """Files of a folder that are not what its manifest says."""
     for name, entry in recorded.items():
-        path = PurePosixPath(name)
-        if ".." in path.parts or path.is_absolute():
+        if _leads_out(PurePosixPath(name)):
             yield f"{name} is no file of the folder, and yet its manifest names it"
-        elif fault := _file_fault(name, entry, run / name):
-            yield fault
+        else:
+            yield from _file_faults(name, entry, run / name)
 
 
-def _file_fault(name: str, entry: Any, path: Path) -> str:
-    """What has become of a file here or in a store, in one line; "" where nothing has.
+def _leads_out(path: PurePosixPath) -> bool:
+    return ".." in path.parts or path.is_absolute()
+
+
+def _file_faults(name: str, entry: Any, path: Path) -> Iterator[str]:
+    """What has become of a file here or in a store, in one line; nothing where nothing has.
 
     Raises:
         DiskError: the store cannot be reached.
@@ -147,18 +162,28 @@ def _file_fault(name: str, entry: Any, path: Path) -> str:
     except FileNotFoundError:
         found = None
     except OSError as error:
-        return f"{name} cannot be read: {error.strerror}"
-    return change(name, entry, found)
+        yield f"{name} cannot be read: {error.strerror}"
+        return
+    fault = change(name, entry, found)
+    if fault:
+        yield fault
 
 
 def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """What a result says of itself that cannot be."""
-    identity, of = read_json(run / IDENTITY) or {}, result.get("experiment")
-    if of and identity.get("digest", of) != of:
-        yield f"{RESULT} is of another experiment"
-    test, best = result.get("test") or {}, result.get("best") or {}
-    if test.get("checkpoint") == "best" and test.get("step") != best.get("step"):
-        yield f"{RESULT}: step {test.get('step')} was tested, the best one is {best.get('step')}"
+    digest = result.get("experiment")
+    if digest:
+        identity = read_json(run / IDENTITY) or {}
+        if identity.get("digest", digest) != digest:
+            yield f"{RESULT} is of another experiment"
+    test = result.get("test") or {}
+    if test.get("checkpoint") != "best":
+        return
+    best = result.get("best") or {}
+    tested = test.get("step")
+    selected = best.get("step")
+    if tested != selected:
+        yield f"{RESULT}: step {tested} was tested, the best one is {selected}"
 
 
 def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
@@ -173,19 +198,20 @@ def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str],
     wanted = {PurePosixPath(name).parent.as_posix() for name in recorded}
     if wanted and not here:
         return [], [CHECKPOINTS], 0
-    faults, absent, whole = list[str](), list[str](), 0
-    for folder in sorted(here | wanted):
+    absent = [f"{CHECKPOINTS}/{folder}" for folder in sorted(wanted - here)]
+    faults: list[str] = []
+    whole = 0
+    for folder in sorted(here):
         name = f"{folder}/{MANIFEST}"
-        if folder not in here:
-            absent.append(f"{CHECKPOINTS}/{folder}")
-        elif name in recorded or (
-            name in names and _FOLDER.fullmatch(folder)
-        ):  # others were never finished
-            found = list(_of_checkpoint(root / folder, recorded.get(name)))
-            if found and name not in recorded and name not in listing(root):
-                continue  # the run removed it meanwhile
+        is_recorded = name in recorded
+        is_finished = name in names and _FOLDER.fullmatch(folder)
+        if not is_recorded and not is_finished:
+            continue
+        found = list(_of_checkpoint(root / folder, recorded.get(name)))
+        if not found:
+            whole += 1
+        elif is_recorded or name in listing(root):  # else the run removed it meanwhile
             faults += found
-            whole += not found
     return faults, absent, whole
 
 
@@ -196,19 +222,18 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
         recorded: size and sha256 of the manifest; None where nothing tells.
     """
     above = f"{CHECKPOINTS}/{folder.name}"
-    if recorded is not None and (
-        fault := _file_fault(f"{above}/{MANIFEST}", recorded, folder / MANIFEST)
-    ):
-        yield fault
-        return
+    if recorded is not None:
+        faults = list(_file_faults(f"{above}/{MANIFEST}", recorded, folder / MANIFEST))
+        if faults:
+            yield from faults
+            return
     try:
         manifest = manifest_at(folder)
     except CheckpointError as error:
         yield str(error)
         return
     for name, entry in manifest["files"].items():
-        if fault := _file_fault(f"{above}/{name}", entry, folder / name):
-            yield fault
+        yield from _file_faults(f"{above}/{name}", entry, folder / name)
 
 
 def trial_sum(folder: Path) -> str:
@@ -217,9 +242,12 @@ def trial_sum(folder: Path) -> str:
     Raises:
         OSError: one cannot be read.
     """
-    files = [folder / TRIAL, folder / RESULT, *folder.glob(f"*/{RESULT}")]
-    manifest = manifest_of({path.relative_to(folder).as_posix(): path for path in files})
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    results = folder.glob(f"*/{RESULT}")
+    files = [folder / TRIAL, folder / RESULT, *results]
+    manifest = manifest_of(by_name(folder, files))
+    text = json.dumps(manifest, sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()
 
 
 def look_at_trials(search: Path) -> Iterator[str]:
@@ -227,39 +255,46 @@ def look_at_trials(search: Path) -> Iterator[str]:
     path = search / SUMMARY
     if not path.exists():
         return
+    ended = []
     try:
-        ended = [
-            (PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}"), recorded)
-            for candidate in read_object(path)["candidates"]
-            for number, recorded in candidate["ended"].items()
-        ]
+        for candidate in read_object(path)["candidates"]:
+            for number, recorded in candidate["ended"].items():
+                place = PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}")
+                ended.append((place, recorded))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield f"{SUMMARY}: {error}"
         return
     for place, recorded in ended:
-        if fault := _trial_fault(search, place, recorded):
+        fault = _trial_fault(search, place, recorded)
+        if fault:
             yield fault
 
 
 def _trial_fault(search: Path, place: PurePosixPath, recorded: Any) -> str:
     """What has become of a trial, in one line; "" where nothing has."""
-    if ".." in place.parts or place.is_absolute():
+    if _leads_out(place):
         return f"{place} is no folder of the search, and yet {SUMMARY} names it"
-    if not (search / place).is_dir():
+    folder = search / place
+    if not folder.is_dir():
         return f"{place} is missing"
     try:
-        is_same = trial_sum(search / place) == recorded
+        if trial_sum(folder) != recorded:
+            return f"{place}: {TRIAL} or {RESULT} has changed since the trial ended"
     except OSError as error:
         return f"{place} cannot be read: {error.strerror}"
-    return "" if is_same else f"{place}: {TRIAL} or {RESULT} has changed since the trial ended"
+    return ""
 
 
 def steps_of(root: Path) -> dict[int, bool]:
     """Steps that have a folder, oldest first, and whether their checkpoint was finished."""
     names = listing(root)
-    tops = {name.partition("/")[0] for name in names}
-    steps = {int(match.group(1)): top for top in tops if (match := _FOLDER.fullmatch(top))}
-    return {step: f"{steps[step]}/{MANIFEST}" in names for step in sorted(steps)}
+    steps = {}
+    for folder in {name.partition("/")[0] for name in names}:
+        match = _FOLDER.fullmatch(folder)
+        if match:
+            step = int(match[1])
+            steps[step] = f"{folder}/{MANIFEST}" in names
+    return dict(sorted(steps.items()))
 
 
 def checkpoint_folder(root: Path, step: int) -> Path:
@@ -277,27 +312,30 @@ def manifest_at(folder: Path) -> dict[str, Any]:
     try:
         manifest = parse_object(content_of(path))
     except (OSError, ValueError) as error:
-        why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
-        raise CheckpointError(
-            f"{folder}: {why if _has_files(folder) else 'is not here'}"
-        ) from error
+        why = "is not here"
+        if _has_files(folder):
+            why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
+        raise CheckpointError(f"{folder}: {why}") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(
             f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad "
             f"reads format {FORMAT}: "
             "use the subquad version in the run's environment.json"
         )
-    step, best, files = manifest.get("step"), manifest.get("best"), manifest.get("files")
+    step = manifest.get("step")
     if not isinstance(step, int) or folder != checkpoint_folder(folder.parent, step):
         raise CheckpointError(f"{path}: damaged: it speaks of step {step!r}")
+    best = manifest.get("best")
     if not isinstance(best, int | None) or not 0 <= (best or 0) <= step:
         raise CheckpointError(f"{path}: damaged: it speaks of the best step {best!r}")
     if "experiment" not in manifest:
         raise CheckpointError(f"{path}: damaged: it does not say of which experiment it is")
+    files = manifest.get("files")
     if not isinstance(files, dict) or files.keys() != set(FILES):
         raise CheckpointError(f"{path}: damaged: it must speak of the files {', '.join(FILES)}")
     return manifest
 
 
 def _has_files(folder: Path) -> bool:
-    return any(name.startswith(f"{folder.name}/") for name in listing(folder.parent))
+    names = listing(folder.parent)
+    return any(name.startswith(f"{folder.name}/") for name in names)

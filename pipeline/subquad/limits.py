@@ -62,6 +62,8 @@ _LONG_NAMES = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+"""Versions of the .npy format that are read."""
 _OPENED = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_OPENED)
 """Endings of compressed files that are read."""
@@ -73,8 +75,9 @@ def allow(where: object, what: str, amount: int, allowed: int) -> None:
     Raises:
         DataError: where, what, how much, and what is allowed.
     """
-    if amount > allowed:
-        raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are read")
+    if amount <= allowed:
+        return
+    raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are read")
 
 
 def read_whole(path: Path, allowed: int = MEMBER) -> bytes:
@@ -114,7 +117,8 @@ class _Unpacked(io.RawIOBase):
     """What comes out of a compressed file, no more than is allowed."""
 
     def __init__(self, path: Path, stream: Any):
-        self._path, self._stream = path, stream
+        self._path = path
+        self._stream = stream
         self._allowed = unpacked_limit(os.path.getsize(path))
 
     def readable(self) -> bool:
@@ -183,9 +187,10 @@ def open_tar(
     try:
         with tarfile.open(str(path), mode, stream, tarinfo=_Member) as tar:  # type: ignore[call-overload]
             yield tar
-    except (tarfile.TarError, RecursionError, OverflowError) as error:
-        detail = "too many headers before a file" if isinstance(error, RecursionError) else error
-        raise DataError(f"{path}: {fault} ({detail})") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: {fault} (too many headers before a file)") from error
+    except (tarfile.TarError, OverflowError) as error:
+        raise DataError(f"{path}: {fault} ({error})") from error
 
 
 def tar_files(
@@ -207,8 +212,9 @@ def tar_files(
         if member is None:
             return
         allow(path, "files in the tar", count, MEMBERS)
-        is_apart = member.size >= 0 and member.offset_data >= end
-        end = member.offset_data + (member.size if member.isreg() else 0)
+        begin = member.offset_data
+        is_apart = member.size >= 0 and begin >= end
+        end = begin + (member.size if member.isreg() else 0)
         if not is_apart or (stop is not None and end > stop):
             raise DataError(
                 f"{path}: not a readable tar: {member.name[:100]!r} lies where another file is"
@@ -222,13 +228,15 @@ def tar_content(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> by
     Raises:
         DataError: it is too large, or cut off.
     """
-    allow(f"{path}: {member.name[:100]}", "bytes", member.size, MEMBER)
+    name = member.name[:100]
+    size = member.size
+    allow(f"{path}: {name}", "bytes", size, MEMBER)
     stream = tar.extractfile(member)
-    data = stream.read() if stream else b""
-    if len(data) != member.size:
-        raise DataError(
-            f"{path}: member {member.name[:100]} has {len(data)} of {member.size} bytes"
-        )
+    data = b""
+    if stream:
+        data = stream.read()
+    if len(data) != size:
+        raise DataError(f"{path}: member {name} has {len(data)} of {size} bytes")
     return data
 
 
@@ -245,14 +253,11 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(stream) as found:
         members = found.infolist()
         allow(where, "files in the zip", len(members), MEMBERS)
-        if sum(member.compress_size for member in members) > size:
+        packed = sum(member.compress_size for member in members)
+        if packed > size:
             raise DataError(f"{where}: files in the zip lie over one another")
-        allow(
-            where,
-            "bytes unpacked",
-            sum(member.file_size for member in members),
-            unpacked_limit(size),
-        )
+        unpacked = sum(member.file_size for member in members)
+        allow(where, "bytes unpacked", unpacked, unpacked_limit(size))
         yield found
 
 
@@ -268,17 +273,18 @@ def check_npy(stream: BinaryIO, size: int) -> int:
     """
     head = io.BytesIO(stream.read(1 << 16))
     try:
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[
-            npy.read_magic(head)
-        ]
-        shape, _, kind = read(head)
+        version = npy.read_magic(head)
+        read_header = _NPY_HEADERS[version]
+        shape, _, kind = read_header(head)
     except Exception as error:  # the header is text of a Python literal, wrong in any way there is
         raise ValueError(f"no readable array: {error}") from None
     description = f"shape {str(shape)[:100]} and type {str(kind)[:100]}"
-    if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
+    smallest = min(shape, default=0)
+    if kind.hasobject or not kind.itemsize or smallest < 0:
         raise ValueError(f"{description}: only arrays of numbers and texts are read")
     count = math.prod(shape)
-    wanted = head.tell() + count * kind.itemsize
+    data_size = count * kind.itemsize
+    wanted = head.tell() + data_size
     if wanted != size:
         raise ValueError(f"{description} need {wanted:,} bytes, the file has {size:,}")
     return count
@@ -291,7 +297,8 @@ def check_safetensors(where: object, content: bytes) -> None:
     Raises:
         DataError: it has one.
     """
-    allow(where, "bytes of the header", int.from_bytes(content[:8], "little"), HEADER)
+    size = int.from_bytes(content[:8], "little")
+    allow(where, "bytes of the header", size, HEADER)
 
 
 def check_pickle(where: object, stream: BinaryIO) -> set[str]:
@@ -317,8 +324,9 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
                 names.add(str(argument))
             found = _pickle_step(step, argument, stack, memo)
             if found is not None:
-                allow(where, "lists and tuples in one another", found[0], DEPTH)
-                allow(where, "values", found[1], VALUES)
+                depth, values = found
+                allow(where, "lists and tuples in one another", depth, DEPTH)
+                allow(where, "values", values, VALUES)
     except DataError:
         raise
     except Exception as error:  # a damaged pickle fails in any way there is
@@ -355,11 +363,14 @@ def _pickle_step(
     if step.stack_after[0].name == "mark":
         stack.append(None)
         return None
-    # What is put into a list again and again makes it no deeper.
-    is_filled = step.name.startswith(("APPEND", "SETITEM", "ADDITEM"))
-    held = fixed.pop() if is_filled else (0, 1)
-    taken += fixed
-    depth = max([held[0], *(1 + entry[0] for entry in taken)])
-    made = depth, held[1] + sum(entry[1] for entry in taken)
+    depth = 0
+    values = 1
+    if step.name.startswith(("APPEND", "SETITEM", "ADDITEM")):
+        # What is put into a list again and again makes it no deeper.
+        depth, values = fixed.pop()
+    for inner_depth, inner_values in [*taken, *fixed]:
+        depth = max(depth, 1 + inner_depth)
+        values += inner_values
+    made = (depth, values)
     stack.extend([made] * len(step.stack_after))
     return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ def sum_at(path: Path) -> dict[str, Any] | None:
         return {"bytes": size, "sha256": sha256}
 
 
+def by_name(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
+    """Where files are, by their names below a folder."""
+    return {path.relative_to(folder).as_posix(): path for path in paths}
+
+
 def manifest_of(paths: Mapping[str, Path]) -> Manifest:
     """The manifest of those files that are there.
 
@@ -48,8 +53,12 @@ def manifest_of(paths: Mapping[str, Path]) -> Manifest:
     Raises:
         OSError: one cannot be read.
     """
-    found = {name: sum_at(path) for name, path in paths.items()}
-    return {name: entry for name, entry in found.items() if entry is not None}
+    manifest = {}
+    for name, path in paths.items():
+        found = sum_at(path)
+        if found is not None:
+            manifest[name] = found
+    return manifest
 
 
 def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:
@@ -64,11 +73,10 @@ def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:
         return f"{name} has no size and sha256 in its manifest"
     if found is None:
         return f"{name} is missing"
-    if found["bytes"] != recorded["bytes"]:
-        return (
-            f"{name} has changed: it has {found['bytes']} bytes, "
-            f"its manifest says {recorded['bytes']}"
-        )
+    size = found["bytes"]
+    expected = recorded["bytes"]
+    if size != expected:
+        return f"{name} has changed: it has {size} bytes, its manifest says {expected}"
     if found["sha256"] != recorded["sha256"]:
         return f"{name} has changed: its sha256 differs from its manifest"
     return ""

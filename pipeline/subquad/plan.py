@@ -87,24 +87,35 @@ class Plan(ABC):
         """Epoch and global sample indices (int64) of the batch after `step` batches."""
         epoch, position = self.place(step)
         order, bounds = _cut(self, epoch)
-        return epoch, order[bounds[position] : bounds[position + 1]]
+        start = bounds[position]
+        stop = bounds[position + 1]
+        return epoch, order[start:stop]
 
     def steps_of(self, epoch: int) -> int:
         """Batches of an epoch; epochs may differ."""
-        return len(_cut(self, epoch)[1]) - 1
+        _, bounds = _cut(self, epoch)
+        return len(bounds) - 1
 
     def place(self, step: int) -> tuple[int, int]:
         """Epoch, and position in it, of the batch after `step` batches."""
-        while self._ends[-1] <= step:
-            self._ends.append(self._ends[-1] + self.steps_of(len(self._ends) - 1))
-        epoch = bisect_right(self._ends, step) - 1
-        return epoch, step - self._ends[epoch]
+        ends = self._ends
+        while ends[-1] <= step:
+            more = self.steps_of(len(ends) - 1)
+            ends.append(ends[-1] + more)
+        epoch = bisect_right(ends, step) - 1
+        position = step - ends[epoch]
+        return epoch, position
 
     def epochs(self, step: int) -> float:
         """Epochs that `step` batches are."""
         epoch, position = self.place(step)
         steps = self.steps_of(epoch)
-        return (epoch * steps + position) / steps
+        done = epoch * steps + position
+        return done / steps
+
+    def drawn_order(self, count: int, epoch: int) -> np.ndarray:
+        """(count,) int64, a random order of what an epoch's samples are in: batches, or shards."""
+        return _epoch_order(count, self.seed, epoch | _SECOND)
 
     @property
     def batch_size(self) -> int:
@@ -122,7 +133,9 @@ class Plan(ABC):
     @cached_property
     def total_steps(self) -> int:
         """Batches in the whole run."""
-        return self.settings.steps or self.steps_before(self.settings.epochs or 0)
+        if self.settings.steps:
+            return self.settings.steps
+        return self.steps_before(self.settings.epochs or 0)
 
     def steps_before(self, epochs: int) -> int:
         """Batches of so many epochs together.
@@ -149,17 +162,15 @@ class Plan(ABC):
         """What a reader of the run's numbers needs."""
         if self.batch_size <= self.num_samples:
             return []
-        requested = self.batch_size
-        have = self.num_samples
         return [
-            f"train.batch_size: {requested} asked, but there are {have} training "
-            "samples, so no batch is larger"
+            f"train.batch_size: {self.batch_size} asked, but there are {self.num_samples} "
+            "training samples, so no batch is larger"
         ]
 
     def numbers(self) -> dict[str, int]:
         """What a reader of the run's folder needs."""
-        named = ("num_samples", "batch_size", "seed", "total_steps", "steps_per_epoch")
-        return {name: getattr(self, name) for name in named}
+        names = ("num_samples", "batch_size", "seed", "total_steps", "steps_per_epoch")
+        return {name: getattr(self, name) for name in names}
 
 
 @lru_cache(maxsize=4)
@@ -173,11 +184,14 @@ def _epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
     Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the
     stability of a bit generator's stream but not of `permutation`.
     """
-    return np.argsort(_words(num_samples, seed, epoch), kind="stable")
+    words = _words(num_samples, seed, epoch)
+    return np.argsort(words, kind="stable")
 
 
 def _words(count: int, seed: int, stream: int) -> np.ndarray:
-    return np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
+    key = np.array([seed, stream], dtype=np.uint64)
+    generator = np.random.Philox(key=key)
+    return generator.random_raw(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +205,10 @@ class Permutation(Plan):
         return _epoch_order(self.num_samples, self.seed, epoch)
 
     def cut(self, epoch: int) -> Cut:
-        bounds = np.arange(self.steps_per_epoch + 1, dtype=np.int64) * self.batch_size
-        return self.order(epoch), np.minimum(bounds, self.num_samples)
+        steps = np.arange(self.steps_per_epoch + 1, dtype=np.int64)
+        bounds = steps * self.batch_size
+        bounds = np.minimum(bounds, self.num_samples)
+        return self.order(epoch), bounds
 
     def steps_of(self, epoch: int) -> int:
         return -(-self.num_samples // self.batch_size)
@@ -221,18 +237,20 @@ class Buckets(Permutation):
 
     def order(self, epoch: int) -> np.ndarray:
         order = super().order(epoch)
-        whole = len(order) - len(order) % self.batch_size
-        pools = _sorted_pools(order[:whole], self.lengths, self.settings)
-        batches = [pool.reshape(-1, self.batch_size) for pool in pools]
-        ranks = _epoch_order(whole // self.batch_size, self.seed, epoch | _SECOND)
-        if batches:
-            shuffled = [np.concatenate(batches)[ranks].ravel()]
-        else:
-            shuffled = []
-        return np.concatenate([*shuffled, order[whole:]])
+        rest = len(order) % self.batch_size
+        num_whole = len(order) - rest
+        whole = order[:num_whole]
+        pools = _sorted_pools(whole, self.lengths, self.settings)
+        batches = np.concatenate([whole[:0], *pools])
+        batches = batches.reshape(-1, self.batch_size)
+        ranks = self.drawn_order(len(batches), epoch)
+        shuffled = batches[ranks]
+        last = order[num_whole:]
+        return np.concatenate([shuffled.ravel(), last])
 
     def length(self, indices: np.ndarray) -> int:
-        return int(self.lengths[indices].max())
+        longest = self.lengths[indices].max()
+        return int(longest)
 
 
 def _sorted_pools(
@@ -240,8 +258,12 @@ def _sorted_pools(
 ) -> list[np.ndarray]:
     """The permutation in pools, each sorted by length."""
     size = settings.bucket_batches * settings.batch_size
-    pools = [order[start : start + size] for start in range(0, len(order), size)]
-    return [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+    pools = []
+    for start in range(0, len(order), size):
+        pool = order[start : start + size]
+        by_length = np.argsort(lengths[pool], kind="stable")
+        pools.append(pool[by_length])
+    return pools
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,41 +291,52 @@ class TokenBudget(Plan):
                 "train.bucket_batches: got 0, and this data set makes batches of so many tokens, "
                 "which needs pools of like length; use 1 or more"
             )
-        if len(self.lengths) and not 1 <= self.lengths.min() <= self.lengths.max() <= self.tokens:
+        if not len(self.lengths):
+            return
+        shortest = self.lengths.min()
+        longest = self.lengths.max()
+        if shortest < 1 or longest > self.tokens:
             raise ConfigError(
                 f"a batch of at most {self.tokens} tokens takes samples "
                 f"of 1 to {self.tokens} tokens, and this data set has "
-                f"samples of {self.lengths.min()} to {self.lengths.max()}"
+                f"samples of {shortest} to {longest}"
             )
 
     def cut(self, epoch: int) -> Cut:
         order = _epoch_order(self.num_samples, self.seed, epoch)
-        pools = _sorted_pools(order, self.lengths, self.settings)
-        batches = [batch for pool in pools for batch in self._filled(pool)]
-        shuffled = [
-            batches[rank] for rank in _epoch_order(len(batches), self.seed, epoch | _SECOND)
-        ]
-        bounds = np.cumsum([0, *map(len, shuffled)], dtype=np.int64)
-        return np.concatenate(shuffled) if shuffled else order, bounds
+        batches = []
+        for pool in _sorted_pools(order, self.lengths, self.settings):
+            batches += self._filled(pool)
+        ranks = self.drawn_order(len(batches), epoch)
+        shuffled = [order[:0]]
+        bounds = [0]
+        for rank in ranks:
+            batch = batches[rank]
+            shuffled.append(batch)
+            bounds.append(bounds[-1] + len(batch))
+        return np.concatenate(shuffled), np.array(bounds, dtype=np.int64)
 
     def _filled(self, pool: np.ndarray) -> list[np.ndarray]:
         """A pool in ascending length, from its start as many samples a batch as the budget
         takes.
         """
         lengths = self.lengths[pool]
+        counts = np.arange(1, len(pool) + 1)
         batches = []
         start = 0
         while start < len(pool):
-            near = lengths[start : start + self.tokens // int(lengths[start])]
-            size = int(
-                np.searchsorted(near * np.arange(1, len(near) + 1), self.tokens, side="right")
-            )
-            batches.append(pool[start : start + size])
-            start += size
+            most = self.tokens // int(lengths[start])
+            near = lengths[start : start + most]
+            padded = near * counts[: len(near)]
+            size = int(np.searchsorted(padded, self.tokens, side="right"))
+            stop = start + size
+            batches.append(pool[start:stop])
+            start = stop
         return batches
 
     def length(self, indices: np.ndarray) -> int:
-        return int(self.lengths[indices].max())
+        longest = self.lengths[indices].max()
+        return int(longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,17 +359,20 @@ class ShardWindow(Permutation):
     window: int
 
     def __post_init__(self) -> None:
-        if sum(self.sizes) != self.num_samples or min(self.sizes, default=0) < 0:
-            raise ConfigError(
-                f"shards of {sum(self.sizes)} samples for a split of {self.num_samples}"
-            )
+        total = sum(self.sizes)
+        if total != self.num_samples or min(self.sizes, default=0) < 0:
+            raise ConfigError(f"shards of {total} samples for a split of {self.num_samples}")
         if self.window < 1:
             raise ConfigError(f"a window of {self.window} samples; use 1 or more")
 
     def order(self, epoch: int) -> np.ndarray:
-        starts = np.cumsum([0, *self.sizes], dtype=np.int64)
-        shards = _epoch_order(len(self.sizes), self.seed, epoch | _SECOND)
-        ranges = [np.arange(int(starts[shard]), int(starts[shard + 1])) for shard in shards]
-        read = np.concatenate([np.arange(0), *ranges]).astype(np.int64)
-        windows = np.arange(self.num_samples) // self.window
-        return read[np.lexsort((_words(self.num_samples, self.seed, epoch), windows))]
+        indices = np.arange(self.num_samples)
+        ends = np.cumsum(self.sizes, dtype=np.int64)
+        shards = np.split(indices, ends[:-1])
+        read = [indices[:0]]
+        for rank in self.drawn_order(len(self.sizes), epoch):
+            read.append(shards[rank])
+        windows = indices // self.window
+        words = _words(self.num_samples, self.seed, epoch)
+        places = np.lexsort((words, windows))
+        return np.concatenate(read)[places]

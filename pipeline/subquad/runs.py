@@ -41,33 +41,44 @@ from upath import UPath
 from subquad import shapes
 from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
-from subquad.manifest import manifest_of
+from subquad.manifest import by_name, manifest_of
 from subquad.strict_json import MAX_BYTES, parse_json, shaped
 from subquad.suggest import to_paste
 
-EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
-METRICS, ATTEMPTS, RESULT, TRACKING = (
-    "metrics.jsonl",
-    "attempts.jsonl",
-    "result.json",
-    "mlflow.json",
-)
+EXPERIMENT = "experiment.yaml"
+STUDY = "study.yaml"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.jsonl"
+ATTEMPTS = "attempts.jsonl"
+RESULT = "result.json"
+TRACKING = "mlflow.json"
 DIAGNOSIS = "diagnosis.json"
-BEST, LAST, CHECKPOINTS, PREDICTIONS = (
-    "best.json",
-    "last.json",
-    "checkpoints",
-    "predictions.safetensors",
-)
-PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cells"
-SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
-TRIALS, FINAL, WINNERS = "trials", "final", "best"
-OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
-SOURCES, EXPORTED = "source", "config.json"
+BEST = "best.json"
+LAST = "last.json"
+CHECKPOINTS = "checkpoints"
+PREDICTIONS = "predictions.safetensors"
+PLAN = "plan.json"
+ERROR = "error.txt"
+LOCK = "lock"
+STOP = "stop"
+CELLS = "cells"
+SEARCH = "search.yaml"
+TRIAL = "trial.json"
+SUMMARY = "search.json"
+TRIALS = "trials"
+FINAL = "final"
+WINNERS = "best"
+OWNER = "owner.json"
+IDENTITY = "identity.json"
+OPENINGS = "test-openings.jsonl"
+SOURCES = "source"
+EXPORTED = "config.json"
 
 _CHECK = "check"
-_BOUND = (EXPERIMENT, IDENTITY, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
-_BOUND += ("metrics*.jsonl", "environment*.json", f"{SOURCES}/*")
+_BOUND = (
+    *(EXPERIMENT, IDENTITY, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS),
+    *("metrics*.jsonl", "environment*.json", f"{SOURCES}/*"),
+)
 """Of a run's folder: what its result stands on, its checkpoints aside."""
 
 _MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
@@ -94,12 +105,15 @@ def json_value(data: Any) -> Any:
     if isinstance(data, (list, tuple)):
         return [json_value(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
-        return "NaN" if math.isnan(data) else ("Infinity" if data > 0 else "-Infinity")
-    return data if data is None or isinstance(data, (int, float)) else _text(data)
+        return json.dumps(data)
+    if data is None or isinstance(data, (int, float)):
+        return data
+    return _text(data)
 
 
 def _text(data: Any) -> str:
-    return str(data).encode("utf-8", "backslashreplace").decode()
+    escaped = str(data).encode("utf-8", "backslashreplace")
+    return escaped.decode()
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -111,10 +125,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()[:16]
 
 
 @contextmanager
@@ -134,12 +144,13 @@ def touching(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
+    content = text.encode()
     with touching(path):
         if not isinstance(path, Path):  # another machine replaces a file whole
-            path.write_bytes(text.encode())
+            path.write_bytes(content)
             return
         with replacing(path) as stream:
-            stream.write(text.encode())
+            stream.write(content)
 
 
 def write_output(path: Path, text: str) -> None:
@@ -174,22 +185,27 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """A JSON object with its check, as files have it."""
-    return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False)
+    return f"{text}\n"
 
 
 def json_line(data: Mapping[str, Any]) -> str:
-    return json.dumps(_checked(data), allow_nan=False) + "\n"
+    text = json.dumps(_checked(data), allow_nan=False)
+    return f"{text}\n"
 
 
 def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
     """JSON values with the check of them."""
-    values = json_value({key: value for key, value in data.items() if key != _CHECK})
-    return {**values, _CHECK: _check_of(values)}
+    values = json_value(data)
+    values.pop(_CHECK, None)
+    values[_CHECK] = _check_of(values)
+    return values
 
 
 def _check_of(values: Mapping[str, Any]) -> str:
     text = json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return _digest(text.encode())  # which half a character has no form in
+    content = text.encode()  # in which half a character has no form
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
@@ -215,8 +231,10 @@ def read_object(path: Path) -> dict[str, Any]:
             shape of its file.
     """
     with opened(path) as stream:
-        data = parse_object(stream.read(MAX_BYTES + 1))
-    if shape := _SHAPES.get(path.name):
+        text = stream.read(MAX_BYTES + 1)
+    data = parse_object(text)
+    shape = _SHAPES.get(path.name)
+    if shape:
         shaped(data, shape)
     return data
 
@@ -250,8 +268,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     with touching(path):
-        lines = read_bytes(path).splitlines() if path.exists() else []
-    for line in lines:
+        content = read_bytes(path) if path.exists() else b""
+    for line in content.splitlines():
         with suppress(ValueError):
             found.append(parse_object(line))
     return found
@@ -269,7 +287,8 @@ def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
         more: files of its checkpoints that belong to them.
     """
     paths = bound_files(run)
-    paths |= {f"{CHECKPOINTS}/{path.parent.name}/{path.name}": path for path in more}
+    for path in more:
+        paths[f"{CHECKPOINTS}/{path.parent.name}/{path.name}"] = path
     with touching(run):
         files = manifest_of(paths)
     write_json(run / RESULT, {**result, "files": files})
@@ -277,13 +296,18 @@ def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
 
 def bound_files(run: Path) -> dict[str, Path]:
     """The files of a run's folder that its result stands on, by name, its checkpoints aside."""
-    found = (path for pattern in _BOUND for path in sorted(run.glob(pattern)))
-    return {path.relative_to(run).as_posix(): path for path in found}
+    found = {}
+    for pattern in _BOUND:
+        paths = sorted(run.glob(pattern))
+        found |= by_name(run, paths)
+    return found
 
 
 def path_at(address: str) -> Path:
     """A path, also of another file system (`driver:///...`), which has `pathlib`'s methods."""
-    return cast("Path", UPath(address)) if "://" in address else Path(address)
+    if "://" in address:
+        return cast("Path", UPath(address))
+    return Path(address)
 
 
 def enter(folder: Path) -> Path:
@@ -297,8 +321,11 @@ def enter(folder: Path) -> Path:
     Raises:
         RunError: there is a link in it, or what is neither a file nor a folder.
     """
-    is_marked = isinstance(folder, Path) and any(os.path.lexists(folder / name) for name in _MARKS)
-    return held(folder) if is_marked else folder
+    if not isinstance(folder, Path):
+        return folder
+    if any(os.path.lexists(folder / name) for name in _MARKS):
+        return held(folder)
+    return folder
 
 
 def is_study(folder: Path) -> bool:
@@ -315,27 +342,30 @@ def runs_below(folder: Path) -> list[Path]:
     Raises:
         RunError: the folder is neither.
     """
-    if is_study(folder):
-        cells = sorted(
-            path
-            for path in (folder / CELLS).glob("*")
-            if is_run(path) or (path / IDENTITY).exists()
-        )
-        if lost := next((path for path in cells if not is_run(path)), None):
-            again = to_paste("resume", folder)
-            raise RunError(f"{lost / EXPERIMENT}: missing; `{again}` writes it again")
-        return cells
-    if is_run(folder):
+    if is_run(folder) and not is_study(folder):
         return [folder]
-    raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
+    if not is_study(folder):
+        raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
+    cells = []
+    for cell in sorted((folder / CELLS).glob("*")):
+        if is_run(cell):
+            cells.append(cell)
+        elif (cell / IDENTITY).exists():
+            again = to_paste("resume", folder)
+            raise RunError(f"{cell / EXPERIMENT}: missing; `{again}` writes it again")
+    return cells
 
 
 def runs_root(folder: Path) -> Path:
     """The folder `runs` above a run's, study's or search's; one moved away from there has the
     folder beside itself.
     """
-    own = folder.parent.parent if folder.parent.name == CELLS else folder
-    return next((parent for parent in folder.parents if parent.name == "runs"), own.parent)
+    for parent in folder.parents:
+        if parent.name == "runs":
+            return parent
+    if folder.parent.name == CELLS:
+        folder = folder.parent.parent
+    return folder.parent
 
 
 def new_folder(root: Path, name: str, digest: str) -> Path:
@@ -345,13 +375,13 @@ def new_folder(root: Path, name: str, digest: str) -> Path:
         RunError: it cannot be made.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    for suffix in ("", *(f".{number}" for number in range(2, 1000))):
-        folder = root / name / f"{stamp}-{digest[:8]}{suffix}"
-        with touching(folder):
-            try:
-                make_folder(folder)
-                hold(folder)
-                return folder
-            except FileExistsError:
-                continue
-    raise RunError(f"{root / name}: a thousand runs started in the same second")
+    above = root / name
+    first = f"{stamp}-{digest[:8]}"
+    others = (f"{first}.{number}" for number in range(2, 1000))
+    for own in (first, *others):
+        folder = above / own
+        with touching(folder), suppress(FileExistsError):
+            make_folder(folder)
+            hold(folder)
+            return folder
+    raise RunError(f"{above}: a thousand runs started in the same second")

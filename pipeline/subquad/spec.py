@@ -28,6 +28,17 @@ class Array:
     dtype: str = "float32"
 
 
+_CLASS_NUMBERS = Array(dtype="int64")
+_LABELS = {
+    "positions": Array(("length",), "int64"),
+    "next-token": Array(("length",), "int64"),
+    "sequence": Array(("target",), "int64"),
+    "values": Array(("values",)),
+    "multilabel": Array(("classes",)),
+}
+"""The array `labels` of targets that are more than the number of a class for each sample."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
     """What is known of a data set without opening its test split.
@@ -87,7 +98,8 @@ class DataSpec:
         `more` is the other attributes.
         """
         inputs = Array(("length", "channels"))
-        return cls._of(inputs, {"length": max_len, "channels": channels}, target, more)
+        lengths = {"length": max_len, "channels": channels}
+        return cls._of(inputs, lengths, target, more)
 
     @classmethod
     def tokens(
@@ -98,8 +110,9 @@ class DataSpec:
         `more` is the other attributes. `arrays` and `lengths` among them come on top: others may be
         given, and "sequence" needs the length of the axis "target".
         """
+        inputs = Array(("length",), "int64")
         more["vocab_size"] = vocab_size
-        return cls._of(Array(("length",), "int64"), {"length": max_len}, target, more)
+        return cls._of(inputs, {"length": max_len}, target, more)
 
     @classmethod
     def images(
@@ -111,22 +124,30 @@ class DataSpec:
         that a quarter of the bytes travels to the device.
         """
         lengths = {"channels": channels, "height": height, "width": width}
+        inputs = Array(tuple(lengths), "uint8")
         more["equal_length"] = True
-        return cls._of(Array(tuple(lengths), "uint8"), lengths, target, more)
+        return cls._of(inputs, lengths, target, more)
 
     @classmethod
     def _of(
-        cls, inputs: Array, lengths: Mapping[str, int], target: str, more: dict[str, Any]
+        cls, inputs: Array, lengths: dict[str, int], target: str, more: dict[str, Any]
     ) -> DataSpec:
-        """A description of these inputs, with the length of the target's own axis, if any."""
-        axes = dict(lengths)
+        """A description of these inputs, with the labels and masks that belong to them."""
+        arrays = {"inputs": inputs}
+        if "length" in lengths:
+            arrays["keep"] = Array(("length",), "bool")
+        if target == "pair":
+            second = {f"{name}_b": array for name, array in arrays.items()}
+            arrays |= second
+        arrays["labels"] = _LABELS.get(target, _CLASS_NUMBERS)
         if target == "values":
-            axes["values"] = len(more.get("values", ()))
+            names = more.get("values", ())
+            lengths["values"] = len(names)
         if target == "multilabel":
-            axes["classes"] = more.get("num_classes", 0)
-        arrays = {**_arrays(inputs, target), **more.pop("arrays", {})}
-        axes |= more.pop("lengths", {})
-        return cls(arrays=arrays, lengths=axes, target=target, **more)
+            lengths["classes"] = more.get("num_classes", 0)
+        arrays |= more.pop("arrays", {})
+        lengths |= more.pop("lengths", {})
+        return cls(arrays=arrays, lengths=lengths, target=target, **more)
 
     @property
     def max_len(self) -> int:
@@ -145,30 +166,11 @@ class DataSpec:
             batch_size: B.
             lengths: of some axes, where they shall not be the data set's own.
         """
-        known = {**self.lengths, **(lengths or {})}
+        known = dict(self.lengths)
+        known |= lengths or {}
         batch = {}
         for name, array in self.arrays.items():
-            shape = [batch_size, *map(known.__getitem__, array.axes)]
+            shape = [batch_size]
+            shape += [known[axis] for axis in array.axes]
             batch[name] = np.ones(shape, array.dtype)
         return batch
-
-
-_LABEL_AXES = {
-    "positions": ("length",),
-    "next-token": ("length",),
-    "sequence": ("target",),
-    "values": ("values",),
-    "multilabel": ("classes",),
-}
-
-
-def _arrays(inputs: Array, target: str) -> dict[str, Array]:
-    """The arrays of one input, or of two for "pair"; with masks where it has a length."""
-    arrays = {"inputs": inputs}
-    if "length" in inputs.axes:
-        arrays["keep"] = Array(("length",), "bool")
-    if target == "pair":
-        arrays |= {f"{name}_b": array for name, array in arrays.items()}
-    are_numbers = target in ("values", "multilabel")
-    arrays["labels"] = Array(_LABEL_AXES.get(target, ()), "float32" if are_numbers else "int64")
-    return arrays

@@ -33,7 +33,7 @@ from subquad.disk import replacing
 from subquad.downloads import Counted
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
 from subquad.limits import allow
-from subquad.manifest import manifest_of
+from subquad.manifest import by_name, manifest_of
 from subquad.runs import (
     CHECKPOINTS,
     ERROR,
@@ -46,6 +46,7 @@ from subquad.runs import (
     is_study,
     read_bytes,
     read_json,
+    runs_root,
     touching,
 )
 from subquad.stores import STORES, place_at
@@ -61,7 +62,9 @@ _STAYS = (LOCK, OWNER, STOP)
 def data_root() -> Path:
     """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
     given = os.environ.get("SUBQUAD_DATA")
-    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
+    if given:
+        return Path(given).resolve()
+    return user_cache_path("subquad") / "data"
 
 
 def below(folder: Path, name: str) -> Path:
@@ -75,11 +78,14 @@ def below(folder: Path, name: str) -> Path:
         ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or
             leads out of the folder by a link.
     """
-    is_steering = any(unicodedata.category(character) == "Cc" for character in name)
-    if is_steering or any(part in ("", ".", "..") for part in name.split("/")):
+    categories = {unicodedata.category(character) for character in name}
+    parts = name.split("/")
+    if "Cc" in categories or not {"", ".", ".."}.isdisjoint(parts):
         raise ValueError(f"{name!r} is no name of a file below a folder")
     path = folder / name
-    if not isinstance(folder, UPath) and not path.resolve().is_relative_to(folder.resolve()):
+    if is_remote(folder):
+        return path
+    if not path.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r} leads out of {folder} by a link")
     return path
 
@@ -101,8 +107,10 @@ class RunFolder:
     @staticmethod
     def of(run: Path) -> RunFolder:
         """A run, by what its folder says."""
-        experiment = (read_json(run / IDENTITY) or {}).get("experiment") or {}
-        return RunFolder(run, experiment.get("resources", {}).get("storage"))
+        identity = read_json(run / IDENTITY) or {}
+        experiment = identity.get("experiment") or {}
+        resources = experiment.get("resources", {})
+        return RunFolder(run, resources.get("storage"))
 
     @property
     def kept(self) -> Path:
@@ -113,14 +121,14 @@ class RunFolder:
         """
         if self.storage is None:
             return self.path
-        above = self.path.parts[:-1]
-        if "runs" not in above:
+        runs = runs_root(self.path)
+        if runs.name != "runs":
             raise RunError(
                 f"{self.path}: must lie below a folder `runs`, as its checkpoints are in "
                 f"{self.storage}/runs/..."
             )
-        start = len(above) - 1 - above[::-1].index("runs")
-        kept = place_at(self.storage).joinpath(*self.path.parts[start:])
+        place = self.path.relative_to(runs.parent)
+        kept = place_at(self.storage).joinpath(*place.parts)
         if disk.hold(kept):
             disk.refuse_links(kept)
         return kept
@@ -141,19 +149,24 @@ class RunFolder:
         if target == self.path:
             return
         with touching(self.path):
-            files = _small_files(self.path)
-            now = manifest_of({path.relative_to(self.path).as_posix(): path for path in files})
+            now = manifest_of(by_name(self.path, _small_files(self.path)))
         changed = [name for name, entry in now.items() if self._sent.get(name) != entry]
-        for names in (
-            [name for name in changed if name != RESULT],
-            [name for name in changed if name == RESULT],  # it stands on the other files
-        ):
-            with touching(self.path):
-                put({target / name: read_bytes(self.path / name) for name in names})
-        for name in (self._sent.keys() or {RESULT, ERROR}) - now.keys():
+        others = [name for name in changed if name != RESULT]
+        self._put(others, target)
+        if RESULT in changed:  # it stands on the other files
+            self._put([RESULT], target)
+        before = self._sent.keys() or {RESULT, ERROR}
+        for name in before - now.keys():
             remove(target / name)
         self._sent.clear()
         self._sent.update(now)
+
+    def _put(self, names: list[str], target: Path) -> None:
+        contents = {}
+        with touching(self.path):
+            for name in names:
+                contents[target / name] = read_bytes(self.path / name)
+            put(contents)
 
 
 def is_remote(path: Path) -> bool:
@@ -163,9 +176,11 @@ def is_remote(path: Path) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """What went wrong in one line."""
-    message = " ".join(str(getattr(error, "strerror", None) or error).split())
-    if isinstance(error, FileNotFoundError) and " " not in message:  # only its name again
+    text = getattr(error, "strerror", None) or error
+    words = str(text).split()
+    if isinstance(error, FileNotFoundError) and len(words) < 2:  # only its name again
         return "there is no such file, or it may not be read"
+    message = " ".join(words)
     return message[:300] or type(error).__name__
 
 
@@ -175,28 +190,24 @@ def _do(
     """What an operation of a place's file system returns.
 
     Raises:
-        TimeoutError: there was no answer; some libraries would wait for ever for a server that
-            takes no data.
+        TimeoutError: no answer; some libraries would wait for ever for a server that takes no data.
     """
     from fsspec.asyn import FSTimeoutError, sync
 
     files: Any = cast("UPath", place).fs
-    limit = seconds or SECONDS
     if not files.async_impl:
         return getattr(files, name)(*given, **more)
+    operation = getattr(files, f"_{name}")
+    limit = seconds or SECONDS
     try:
-        return sync(files.loop, getattr(files, f"_{name}"), *given, timeout=limit, **more)
+        return sync(files.loop, operation, *given, timeout=limit, **more)
     except FSTimeoutError as error:
         raise TimeoutError(f"no answer within {limit:.0f} s") from error
 
 
 @contextmanager
-def reaching(place: Path, kind: type[UserError] = DiskError) -> Iterator[None]:
-    """Whatever goes wrong with a place in the block is a user's error, in one line.
-
-    Raises:
-        kind: the place and the reason.
-    """
+def reaching(place: Path | UPath, kind: type[UserError] = DiskError) -> Iterator[None]:
+    """Whatever goes wrong with a place in the block is a user's error of this kind, in one line."""
     try:
         yield
     except SubquadError:
@@ -208,25 +219,21 @@ def reaching(place: Path, kind: type[UserError] = DiskError) -> Iterator[None]:
 
 
 def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Names of all files below a folder, with `/`, and what its store says of each; one request in
-    an object store.
+    """Names of all files below a folder, with `/`, and what its store says of each.
 
     Raises:
         DiskError: it cannot be listed.
     """
     if not isinstance(folder, UPath):
         return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*")}
+    names = {}
+    above = f"{folder.path.rstrip('/')}/"
     with reaching(folder):
-        above = f"{folder.path.rstrip('/')}/"
-        found = _do(folder, "find", folder.path, detail=True)
-        names = {
-            path.removeprefix(above): info for path, info in found.items() if path.startswith(above)
-        }
-        for name in names:
-            try:
+        for path, info in _do(folder, "find", folder.path, detail=True).items():
+            if path.startswith(above):
+                name = path.removeprefix(above)
                 below(folder, name)
-            except ValueError as error:
-                raise DiskError(f"{folder}: {error}") from None
+                names[name] = info
     return names
 
 
@@ -250,15 +257,20 @@ def put(files: Mapping[Path, bytes]) -> None:
     Raises:
         DiskError: one cannot be written.
     """
+    remote: dict[UPath, bytes] = {}
     for path, data in files.items():
-        if not isinstance(path, UPath):
-            with reaching(path), replacing(path) as stream:
-                stream.write(data)
-    remote = {path: data for path, data in files.items() if isinstance(path, UPath)}
-    if first := next(iter(remote), None):
-        seconds = SECONDS + sum(map(len, remote.values())) / _SLOWEST
-        with reaching(first.parent):
-            _do(first, "pipe", {path.path: data for path, data in remote.items()}, seconds=seconds)
+        if isinstance(path, UPath):
+            remote[path] = data
+            continue
+        with reaching(path), replacing(path) as stream:
+            stream.write(data)
+    if not remote:
+        return
+    first = next(iter(remote))
+    contents = {path.path: data for path, data in remote.items()}
+    size = sum(map(len, contents.values()))
+    with reaching(first.parent):
+        _do(first, "pipe", contents, seconds=SECONDS + size / _SLOWEST)
 
 
 def remove(path: Path) -> None:
@@ -277,8 +289,9 @@ def remove(path: Path) -> None:
 def remove_tree(folder: Path, first: str = "") -> None:
     """Delete a folder as far as that works, a file of it first."""
     if not isinstance(folder, UPath):
-        for path in (folder / first, folder) if first else (folder,):
-            disk.delete_tree(path)
+        if first:
+            disk.delete_tree(folder / first)
+        disk.delete_tree(folder)
         return
     with suppress(DiskError), reaching(folder):
         if first:
@@ -300,21 +313,17 @@ def check_storage(storage: str | None) -> None:
         put({probe: b""})
         remove(probe)
     except DiskError as error:
-        raise RunError(
-            f"resources.storage: {storage} cannot be used: {reason_of(error.__cause__ or error)}"
-        ) from error
+        reason = reason_of(error.__cause__ or error)
+        raise RunError(f"resources.storage: {storage} cannot be used: {reason}") from error
 
 
 def _small_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.glob("*"), key=str):
+        name = path.name
         if path.is_dir():
-            if path.name != CHECKPOINTS and not is_run(path) and not is_study(path):
+            if name != CHECKPOINTS and not is_run(path) and not is_study(path):
                 yield from _small_files(path)
-        elif (
-            path.name not in _STAYS
-            and not path.name.startswith(".")
-            and not path.name.endswith(".lock")
-        ):
+        elif name not in _STAYS and not name.startswith(".") and not name.endswith(".lock"):
             yield path
 
 
@@ -332,28 +341,35 @@ def fetched(address: str, root: Path) -> Path:
         return place
     with reaching(place, DataError):
         info = _do(place, "info", place.path)
-        is_folder = info.get("type") == "directory" and urlsplit(address).scheme in STORES
-        files = listing(place) if is_folder else {"": info}
-        if is_folder and not files:
+        files: dict[str, Mapping[str, Any]] = {"": info}
+        if info.get("type") == "directory" and urlsplit(address).scheme in STORES:
+            files = listing(place)
+        if not files:
             raise DataError(f"{address}: there is nothing")
-        marks = {
-            name: [str(file.get(key)) for key in ("size", *_VERSIONS)]
-            for name, file in files.items()
-        }
-        version = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
-        folder = root / "fetched" / version
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        above = root / "fetched"
+        above.mkdir(parents=True, exist_ok=True)
+        folder = above / _version_of(address, files)
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 with building(folder) as part:
                     for name, file in files.items():
-                        target = below(part, f"{place.name}/{name}" if name else place.name)
+                        source = place / name if name else place
+                        own_name = f"{place.name}/{name}" if name else place.name
+                        target = below(part, own_name)
                         target.parent.mkdir(parents=True, exist_ok=True)
-                        _fetch(place / name if name else place, target, file.get("size"))
+                        _fetch(source, target, file.get("size"))
         check_own(folder)
     return folder / place.name
+
+
+def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
+    """A name for what files hold now, from what their store says of them."""
+    marks = {}
+    for name, file in files.items():
+        marks[name] = [str(file.get(key)) for key in ("size", *_VERSIONS)]
+    text = json.dumps([address, marks], sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:16]
 
 
 def _fetch(source: UPath, target: Path, size: int | None) -> None:
@@ -362,9 +378,13 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     Raises:
         DataError: it is too large for this machine, or larger than was stated.
     """
-    allow(source, "bytes to download", size or 0, shutil.disk_usage(target.parent).free)
-    more = {} if source.protocol in STORES else {"callback": Counted(str(source), size)}
-    seconds = SECONDS + (size or 60 * SECONDS * _SLOWEST) / _SLOWEST
+    free = shutil.disk_usage(target.parent).free
+    allow(source, "bytes to download", size or 0, free)
+    more = {}
+    if source.protocol not in STORES:
+        more["callback"] = Counted(str(source), size)
+    expected = size or 60 * SECONDS * _SLOWEST
+    seconds = SECONDS + expected / _SLOWEST
     _do(source, "get_file", source.path, str(target), seconds=seconds, **more)
 
 

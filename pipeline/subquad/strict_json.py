@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -75,28 +75,28 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        known = set[str]()
-        twice = next(key for key, _ in pairs if key in known or known.add(key))
-        raise ValueError(f"key {escaped(twice, 60)!r} is given twice")
+    data = {}
+    for key, value in pairs:
+        if key in data:
+            raise ValueError(f"key {escaped(key, 60)!r} is given twice")
+        data[key] = value
     return data
 
 
 def _refuse_depth(data: Any) -> None:
     level = [data]
     for _ in range(MAX_DEPTH):
-        level = [
-            inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)
-        ]
-        if not level:
-            return
+        level = [inner for value in level for inner in _inside(value)]
     if any(isinstance(value, (dict, list)) for value in level):
         raise ValueError(_TOO_DEEP)
 
 
-def _inside(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list):
+        return value
+    return ()
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from subquad.nn.attention import MultiheadAttention
+from subquad.nn.attention import AttentionMixer, MultiheadAttention, rotate
 from subquad.nn.decoding import Decoder, TokenScores, token_scores
 from subquad.nn.mixer import (
     AttentionCore,
-    AttentionMixer,
     Cache,
     MixerOutput,
     ParameterRule,
     TokenMixer,
     as_layer,
     as_output,
-    rotate,
 )
 from subquad.nn.model import (
     Backbone,

@@ -46,8 +46,9 @@ _OWN = {*WIDTHS, *HEADS, *LENGTHS, *CAUSAL, *FIXED, "device", "dtype"}
 
 def is_bare(thing: Any) -> bool:
     """Whether it is a class of torch modules that knows nothing of subquad."""
-    known = (TokenMixer, AttentionCore)
-    return isinstance(thing, type) and issubclass(thing, nn.Module) and not issubclass(thing, known)
+    if not isinstance(thing, type) or not issubclass(thing, nn.Module):
+        return False
+    return not issubclass(thing, (TokenMixer, AttentionCore))
 
 
 class BareConfig(MixerConfig):
@@ -80,12 +81,15 @@ class BareMixer(TokenMixer):
 
     def __init__(self, config: MixerConfig, site: Site):
         super().__init__()
-        self.module = self.bare(**_arguments(self.bare, config, site))
+        arguments = _arguments(self.bare, config, site)
+        self.module = self.bare(**arguments)
         takes = _parameters(self.bare, "forward")
-        self._copies = 3 if tuple(takes)[:3] in TRIPLES else 1
-        self._fixed = {name: value for name, value in FIXED.items() if name in takes}
+        self._copies = _copies(takes)
+        self._fixed = _fixed(takes)
         self._mask = _first(takes, MASKS)
-        self._needs_mask = bool(self._mask) and takes[self._mask].default is Parameter.empty
+        self._needs_mask = False
+        if self._mask:
+            self._needs_mask = _is_needed(takes[self._mask])
 
     def forward(
         self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None
@@ -95,18 +99,23 @@ class BareMixer(TokenMixer):
             keep = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         if keep is not None and self._mask:
             # A sample without a real token would be a softmax over nothing.
-            keep = keep | ~keep.any(1, keepdim=True)
+            is_empty = ~keep.any(1, keepdim=True)
+            keep = keep | is_empty
             given[self._mask] = ~keep if self._mask in PADDED else keep
-        result = self.module(*[x] * self._copies, **given)
+        tokens = [x] * self._copies
+        result = self.module(*tokens, **given)
         out = result[0] if isinstance(result, (tuple, list)) else result
-        if not isinstance(out, Tensor) or out.shape != x.shape:
-            got = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
-            raise PluginError(
-                f"{self.bare.__name__}.forward returns {got} for tokens {tuple(x.shape)}: a mixer "
-                "returns a tensor of their shape (batch, length, width), or a tuple that starts "
-                "with it"
-            )
-        return result if isinstance(result, MixerOutput) else out
+        got: Any = f"a {type(out).__name__}"
+        if isinstance(out, Tensor):
+            if out.shape == x.shape:
+                return result if isinstance(result, MixerOutput) else out
+            got = tuple(out.shape)
+        raise PluginError(
+            f"{self.bare.__name__}.forward returns {got} "
+            f"for tokens {tuple(x.shape)}: a mixer "
+            "returns a tensor of their shape (batch, length, width), "
+            "or a tuple that starts with it"
+        )
 
 
 @cache
@@ -115,22 +124,18 @@ def bare_mixer(cls: type[nn.Module]) -> type[BareMixer]:
     takes = _parameters(cls)
     claimed = getattr(cls, "facts", None)
     at_most = "site" if _first(takes, LENGTHS) else None
-    declared = {
-        name: getattr(cls, name) for name in ("api", "paper", "variants") if hasattr(cls, name)
+    members = {
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        "bare": cls,
+        "claims": claimed is not None,
+        "facts": claimed or Facts(complexity=None, max_length=at_most),
+        "Config": _config(cls, takes),
     }
-    return type(
-        cls.__name__,
-        (BareMixer,),
-        {
-            **declared,
-            "__doc__": cls.__doc__,
-            "__module__": cls.__module__,
-            "bare": cls,
-            "claims": claimed is not None,
-            "facts": claimed or Facts(complexity=None, max_length=at_most),
-            "Config": _config(cls, takes),
-        },
-    )
+    for name in ("api", "paper", "variants"):
+        if hasattr(cls, name):
+            members[name] = getattr(cls, name)
+    return type(cls.__name__, (BareMixer,), members)
 
 
 def fault_of(cls: type[nn.Module]) -> str:
@@ -141,8 +146,7 @@ def fault_of(cls: type[nn.Module]) -> str:
             "or input_size, or extend subquad.nn.TokenMixer"
         )
     takes = _parameters(cls, "forward")
-    tokens = 3 if tuple(takes)[:3] in TRIPLES else 1
-    others = list(takes.values())[tokens:]
+    others = list(takes.values())[_copies(takes) :]
     needed = [entry.name for entry in others if _is_needed(entry) and entry.name not in MASKS]
     if needed:
         return (
@@ -151,6 +155,18 @@ def fault_of(cls: type[nn.Module]) -> str:
             f"{', '.join(MASKS)}"
         )
     return ""
+
+
+def _copies(takes: Iterable[str]) -> int:
+    """How many of the first parameters of a forward are given the tokens."""
+    first_three = tuple(takes)[:3]
+    if first_three in TRIPLES:
+        return 3
+    return 1
+
+
+def _fixed(takes: Iterable[str]) -> dict[str, bool]:
+    return {name: value for name, value in FIXED.items() if name in takes}
 
 
 def takes_causal(cls: type[nn.Module]) -> bool:
@@ -169,7 +185,10 @@ def _is_needed(entry: Parameter) -> bool:
 
 def _first(takes: Iterable[str], names: Iterable[str]) -> str:
     """The first of some names that is taken; "" where none is."""
-    return next((name for name in names if name in takes), "")
+    for name in names:
+        if name in takes:
+            return name
+    return ""
 
 
 def _parameters(cls: type, method: str = "__init__") -> dict[str, Parameter]:
@@ -179,11 +198,13 @@ def _parameters(cls: type, method: str = "__init__") -> dict[str, Parameter]:
     for owner in owners:
         _, *entries = signature(vars(owner)[method]).parameters.values()
         for entry in entries:
+            if entry.kind not in _NAMED:
+                continue
             # What a base needs besides a width, the class itself gives it.
-            ours = owner is owners[0] or entry.name in _OWN or not _is_needed(entry)
-            if entry.kind in _NAMED and ours:
+            if owner is owners[0] or entry.name in _OWN or not _is_needed(entry):
                 found.setdefault(entry.name, entry)
-        if all(entry.kind is not Parameter.VAR_KEYWORD for entry in entries):
+        kinds = [entry.kind for entry in entries]
+        if Parameter.VAR_KEYWORD not in kinds:
             break
     return found
 
@@ -197,7 +218,11 @@ def _config(cls: type[nn.Module], takes: Mapping[str, Parameter]) -> type[BareCo
     for name, entry in takes.items():
         if name in _OWN or name.startswith("_") or hasattr(MixerConfig, name):
             continue
-        default = None if _is_needed(entry) else entry.default
+        default = None
+        if _is_needed(entry):
+            needed.append(name)
+        else:
+            default = entry.default
         if default is None:
             allowed = bool | int | float | str | None
         elif isinstance(default, (bool, str)):
@@ -207,7 +232,6 @@ def _config(cls: type[nn.Module], takes: Mapping[str, Parameter]) -> type[BareCo
         else:
             continue
         fields[name] = (allowed, param(default, meaning=f"as {cls.__name__} has it"))
-        needed += [name] if _is_needed(entry) else []
     config = create_model("Config", __base__=BareConfig, __module__=cls.__module__, **fields)
     config.needed = tuple(needed)
     config.owner = cls.__name__
@@ -222,11 +246,13 @@ def _arguments(cls: type[nn.Module], config: MixerConfig, site: Site) -> dict[st
     """
     takes = _parameters(cls)
     needed = [name for name, entry in takes.items() if _is_needed(entry)]
-    widths = [name for name in WIDTHS if name in needed] or [_first(takes, WIDTHS)]
     given = {name: value for name, value in config if not config.is_default(name)}
-    given |= {name: value for name, value in FIXED.items() if name in takes}
-    given |= dict.fromkeys(widths, site.dim)
-    if heads := _first(takes, HEADS):
+    given |= _fixed(takes)
+    widths = [name for name in WIDTHS if name in needed]
+    for width in widths or [_first(takes, WIDTHS)]:
+        given[width] = site.dim
+    heads = _first(takes, HEADS)
+    if heads:
         given[heads] = site.num_heads
     causal = _first(takes, CAUSAL)
     if causal and takes[causal].default is not site.causal:

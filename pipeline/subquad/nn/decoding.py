@@ -7,6 +7,7 @@ Shape letters: B batch, L length, N tokens, D model width, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -58,29 +59,24 @@ def token_scores(
         bias: (V,), or None.
         at_once: most logits that exist at a time.
     """
-    real = labels != NO_LABEL
-    size = max(1, at_once // len(weight))
-    parts = list(
-        zip(
-            hidden.flatten(0, 1).split(size), labels.clamp_min(0).flatten().split(size), strict=True
-        )
-    )
-    again = torch.is_grad_enabled() and len(parts) > 1
-    pieces = [
-        checkpoint(
-            _scores, states, weight, bias, tokens, use_reentrant=False, preserve_rng_state=False
-        )
-        if again
-        else _scores(states, weight, bias, tokens)
-        for states, tokens in parts
-    ]
+    vocabulary = len(weight)
+    size = max(1, at_once // vocabulary)
+    states = hidden.flatten(0, 1).split(size)
+    tokens = labels.clamp_min(0).flatten().split(size)
+    scored = _scores
+    if torch.is_grad_enabled() and len(states) > 1:
+        scored = partial(checkpoint, _scores, use_reentrant=False, preserve_rng_state=False)
+    pieces = []
+    for piece, own_tokens in zip(states, tokens, strict=True):
+        pieces.append(scored(piece, weight, bias, own_tokens))
+    has_none = labels == NO_LABEL
     loss, smooth, predicted = (
         torch.cat(tensors).view_as(labels) for tensors in zip(*pieces, strict=True)
     )
     return TokenScores(
-        loss.masked_fill(~real, 0.0),
-        smooth.masked_fill(~real, 0.0),
-        predicted.masked_fill(~real, NO_LABEL),
+        loss.masked_fill(has_none, 0.0),
+        smooth.masked_fill(has_none, 0.0),
+        predicted.masked_fill(has_none, NO_LABEL),
     )
 
 
@@ -92,8 +88,11 @@ def _scores(
     if logits.dtype != torch.float64:
         logits = logits.float()
     log_total = logits.logsumexp(-1)
-    loss = log_total - logits.gather(-1, tokens[:, None])[:, 0]
-    return loss, log_total - logits.mean(-1), logits.detach().argmax(-1)
+    chosen = logits.gather(-1, tokens[:, None])
+    loss = log_total - chosen.squeeze(-1)
+    smooth = log_total - logits.mean(-1)
+    predicted = logits.detach().argmax(-1)
+    return loss, smooth, predicted
 
 
 class Decoder(Backbone):

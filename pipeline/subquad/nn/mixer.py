@@ -1,5 +1,4 @@
-"""Token mixers and attention cores: what a mixer is, returns, and offers for decoding; the
-projections around a core.
+"""Token mixers and attention cores: what a mixer is, returns, and offers for decoding.
 
 A mixer that claims `Facts.cross` also stands where one sequence sees another (`Site.role` is
 "cross"). Its `forward` then takes `context` and `context_keep`, and where it offers decoding,
@@ -16,11 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from subquad.errors import PluginError
-from subquad.plugin import AttentionConfig, Site
 
 Cache = Any
 """What decoding carries from token to token: a tree (dicts, lists, tuples) of tensors with the
@@ -76,7 +73,9 @@ def _take_wish(mixer: TokenMixer, given: tuple[Any, ...], words: dict[str, Any])
 def _answer(mixer: TokenMixer, given: tuple[Any, ...], result: Any) -> Tensor | MixerOutput:
     output = as_output(result)
     mixer.losses = LastLosses(output.losses)
-    return output if mixer.returns_output else output.out
+    if mixer.returns_output:
+        return output
+    return output.out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,15 +224,17 @@ class AttentionCore(nn.Module, ABC):
             v: (B, H, Lk, Ev).
             keep: (B, Lk) bool, True = real token.
         """
-        if keep is None:
-            return {"k": k, "v": v}
-        return {"k": k, "v": v, "keep": keep}
+        kept = {"k": k, "v": v}
+        if keep is not None:
+            kept["keep"] = keep
+        return kept
 
     def read(self, q: Tensor, memory: Cache, *, keep: Tensor | None = None) -> Tensor | MixerOutput:
         """What `forward` returns for queries (B, H, Lq, E) and what `memory` kept. Default: a
         call of it.
         """
-        return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=memory.get("keep"))
+        key_keep = memory.get("keep")
+        return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=key_keep)
 
     def prefill(
         self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None
@@ -244,156 +245,3 @@ class AttentionCore(nn.Module, ABC):
     def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """As `TokenMixer.step`: q, k, v (B, H, E) to (B, H, Ev) and the new cache."""
         raise PluginError(f"{type(self).__name__} offers no decode cache")
-
-
-class AttentionMixer(TokenMixer):
-    """Attention around a core: query, key, value and output projections, query and key norms,
-    rotary positions.
-
-    Args:
-        core: the attention core.
-        site: where it stands.
-        config: the projections' parameters; their defaults where None.
-    """
-
-    def __init__(self, core: AttentionCore, site: Site, config: AttentionConfig | None = None):
-        super().__init__()
-        config = config or AttentionConfig()
-        self.num_heads = site.num_heads
-        self.crosses = site.role == "cross"
-        self.core = core
-        self.query = nn.Linear(site.dim, site.dim, bias=config.bias)
-        self.key = nn.Linear(site.dim, site.dim, bias=config.bias)
-        self.value = nn.Linear(site.dim, site.dim, bias=config.bias)
-        self.out = nn.Linear(site.dim, site.dim, bias=config.bias)
-        norm = {"none": nn.Identity, "layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.qk_norm]
-        self.query_norm = norm(site.head_dim)
-        self.key_norm = norm(site.head_dim)
-        self.rotary = config.rotary
-        self.loss_weights = core.loss_weights
-
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        keep: Tensor | None = None,
-        carry: Any = None,
-        context: Tensor | None = None,
-        context_keep: Tensor | None = None,
-    ) -> MixerOutput:
-        """Self-attention, or cross-attention where a context is given.
-
-        Args:
-            x: (B, Lq, D), the queries' tokens.
-            keep: (B, Lq) bool, True = real token.
-            carry: not used.
-            context: (B, Lk, D), the keys' and values' tokens; x itself where None.
-            context_keep: (B, Lk) bool, True = real token.
-
-        Raises:
-            PluginError: there is a context at a site with another role than `cross`.
-        """
-        if context is None:
-            context = x
-            context_keep = keep
-        elif not self.crosses:
-            raise PluginError("another sequence can be seen at a site with the role cross only")
-        q = self._queries(x, _positions(x, keep))
-        k, v = self._keys_and_values(context, _positions(context, context_keep))
-        mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=context_keep))
-        return MixerOutput(self._joined(mixed.out), mixed.losses, mixed.carry)
-
-    def parameter_rules(self) -> Mapping[str, ParameterRule]:
-        return {f"core.{name}": rule for name, rule in self.core.parameter_rules().items()}
-
-    @property
-    def caches(self) -> bool:
-        return self.core.caches
-
-    def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
-        return self.core.memory(
-            *self._keys_and_values(context, _positions(context, keep)), keep=keep
-        )
-
-    def prefill(
-        self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None
-    ) -> tuple[Tensor, Cache]:
-        """As `TokenMixer.prefill`; `memory` is that of another sequence, None for
-        self-attention.
-        """
-        positions = _positions(x, keep)
-        q = self._queries(x, positions)
-        if keep is None:
-            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
-        else:
-            lengths = keep.sum(1)
-        cache: dict[str, Cache] = {"position": lengths}
-        if memory is None:
-            out, cache["core"] = self.core.prefill(
-                q, *self._keys_and_values(x, positions), keep=keep
-            )
-        else:
-            out = as_output(self.core.read(q, memory, keep=keep)).out
-        return self._joined(out), cache
-
-    def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
-        """As `TokenMixer.step`; `memory` is that of another sequence, None for self-attention."""
-        token = x[:, None]
-        positions = cache["position"][:, None]
-        q = self._queries(token, positions)
-        after = {"position": cache["position"] + 1}
-        if memory is None:
-            k, v = self._keys_and_values(token, positions)
-            out, after["core"] = self.core.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], cache["core"])
-            return self.out(out.flatten(1)), after
-        return self._joined(as_output(self.core.read(q, memory)).out)[:, 0], after
-
-    def _queries(self, x: Tensor, positions: Tensor) -> Tensor:
-        return self._turned(self.query_norm(self._split(self.query(x))), positions)
-
-    def _keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        k = self._turned(self.key_norm(self._split(self.key(x))), positions)
-        return k, self._split(self.value(x))
-
-    def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
-        if self.rotary:
-            return rotate(x, positions)
-        return x
-
-    def _split(self, x: Tensor) -> Tensor:
-        """(B, L, D) to (B, H, L, E)."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-    def _joined(self, heads: Tensor) -> Tensor:
-        """(B, H, L, E) to (B, L, D), through the output projection."""
-        return self.out(heads.transpose(1, 2).flatten(2))
-
-
-def _positions(x: Tensor, keep: Tensor | None) -> Tensor:
-    """(B, L): each token's place among the real ones, so that padding in front moves nothing."""
-    if keep is None:
-        return torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
-    return (keep.long().cumsum(1) - 1).clamp_min(0)
-
-
-def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions: channel i and channel E/2 + i are turned together by position / 10000^(2i /
-    E).
-
-    Args:
-        x: (B, H, L, E), E even.
-        positions: (B, L), whole numbers.
-
-    Returns:
-        (B, H, L, E).
-
-    Reference: Su et al. 2021, RoFormer, Eq. 15; the pairing of halves is that of GPT-NeoX.
-    """
-    half = x.shape[-1] // 2
-    rates = 10000.0 ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
-    angles = positions[:, None, :, None].double() * rates
-    cos = angles.cos().to(x.dtype)
-    sin = angles.sin().to(x.dtype)
-    left = x[..., :half]
-    right = x[..., half:]
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)

@@ -46,16 +46,25 @@ def gather_losses(
     values_by_name: dict[str, list[Tensor]] = {}
     weighted: dict[str, list[Tensor]] = {}
     for mixer, result in zip(mixers, results, strict=True):
+        batch_size = result.out.shape[0]
         for name, loss in result.losses.items():
-            value = loss.expand(result.out.shape[0])  # one of the batch counts for each sample
+            value = loss.expand(batch_size)  # one of the batch counts for each sample
             values_by_name.setdefault(name, []).append(value)
-            if weight := mixer.loss_weights.get(name, 0.0):
+            weight = mixer.loss_weights.get(name, 0.0)
+            if weight:
                 weighted.setdefault(name, []).append(weight * value)
-    losses = {name: torch.stack(values).mean(0) for name, values in values_by_name.items()}
-    terms = [
-        torch.stack(values).sum(0) / len(values_by_name[name]) for name, values in weighted.items()
-    ]
-    return losses, (torch.stack(terms).sum(0) if terms else None)
+    losses = {}
+    for name, values in values_by_name.items():
+        losses[name] = torch.stack(values).mean(0)
+    terms = []
+    for name, values in weighted.items():
+        total = torch.stack(values).sum(0)
+        count = len(values_by_name[name])
+        terms.append(total / count)
+    if not terms:
+        return losses, None
+    penalty = torch.stack(terms).sum(0)
+    return losses, penalty
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,25 +47,37 @@ def check_plugin(found: Found, thing: Any) -> Plugin:
         plugin = check_plugin(found, _described(found, thing))
         check_class(found, thing)
         return plugin
-    api = getattr(thing, "api", API_VERSION)
-    if type(api) is not int:
-        raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
-    if api != API_VERSION:
-        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {found.distribution}"
-        raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
+    _check_api(found, getattr(thing, "api", API_VERSION))
     wanted = DESCRIPTORS[found.kind]
     if not isinstance(thing, wanted):
         bases = " or ".join(base.__name__ for base in _bases(found.kind))
-        given = f"{found.target} is a {_name_of(thing)}"
-        raise PluginError(f"{found}: {given}, not a {wanted.__name__} or a {bases} class")
+        raise PluginError(
+            f"{found}: {found.target} is a {_name_of(thing)}, "
+            f"not a {wanted.__name__} or a {bases} class"
+        )
     _check_config(found, thing.config)
     _check_fields(found, thing, wanted)
     if isinstance(thing, MixerPlugin):
         _check_fields(found, thing.facts, Facts, "facts.")
     if not isinstance(thing.build, (str, type)):
-        given = f"build is a {_name_of(thing.build)}"
-        raise PluginError(f'{found}: {given}, not "module:Class" or a class')
+        raise PluginError(
+            f'{found}: build is a {_name_of(thing.build)}, not "module:Class" or a class'
+        )
     return thing
+
+
+def _check_api(found: Found, api: Any) -> None:
+    """Refuse a plugin that was written for another version of the contract."""
+    if type(api) is not int:
+        raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
+    if api == API_VERSION:
+        return
+    outdated = found.distribution
+    if api > API_VERSION:
+        outdated = "subquad"
+    raise PluginError(
+        f"{found} needs plugin API {api}, this subquad has {API_VERSION}: upgrade {outdated}"
+    )
 
 
 def _adapted(found: Found, cls: type) -> type:
@@ -74,36 +86,40 @@ def _adapted(found: Found, cls: type) -> type:
 
     if not is_bare(cls):
         return cls
-    if fault := fault_of(cls):
+    fault = fault_of(cls)
+    if fault:
         raise PluginError(f"{found}: {fault}")
     return bare_mixer(cls)
 
 
 def _name_of(thing: Any) -> str:
-    return (thing if isinstance(thing, type) else type(thing)).__name__
+    cls = thing if isinstance(thing, type) else type(thing)
+    return cls.__name__
 
 
 def _check_config(found: Found, config: Any) -> None:
     """Refuse a parameter schema that would let unknown keys or later changes through."""
-    if not (isinstance(config, type) and issubclass(config, Config)):
+    if not isinstance(config, type) or not issubclass(config, Config):
         raise PluginError(f"{found}: config is {config!r}, not a subclass of subquad.plugin.Config")
     settings = config.model_config
-    if not settings.get("frozen") or settings.get("extra") != "forbid":
-        raise PluginError(
-            f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does"
-        )
+    if settings.get("frozen") and settings.get("extra") == "forbid":
+        return
+    raise PluginError(
+        f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does"
+    )
 
 
 def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") -> None:
     hints = get_type_hints(declared)
     for field in fields(declared):
+        value = getattr(thing, field.name)
+        kind = TypeAdapter(hints[field.name])
         try:
-            TypeAdapter(hints[field.name]).validate_python(getattr(thing, field.name), strict=True)
+            kind.validate_python(value, strict=True)
         except ValidationError as error:
-            given = escaped(repr(getattr(thing, field.name)), limit=60)
-            raise PluginError(
-                f"{found}: {prefix}{field.name} is {given}: {error.errors()[0]['msg']}"
-            ) from None
+            first = error.errors()[0]
+            given = escaped(repr(value), limit=60)
+            raise PluginError(f"{found}: {prefix}{field.name} is {given}: {first['msg']}") from None
 
 
 _CALLS: dict[Kind, str] = {
@@ -156,11 +172,12 @@ def check_class(found: Found, cls: Any) -> type:
     """
     base = _base_of(found, cls)
     label = f"{found}: {cls.__name__}"
-    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
-        raise PluginError(
-            f"{label} does not implement {', '.join(_wanted(base, name) for name in missing)}"
-        )
-    for name in sorted(getattr(base, "__abstractmethods__", ())):
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        methods = [_wanted(base, name) for name in missing]
+        raise PluginError(f"{label} does not implement {', '.join(methods)}")
+    declared = getattr(base, "__abstractmethods__", ())
+    for name in sorted(declared):
         _check_method(label, cls, base, name)
     _check_constructor(label, cls, base, _CALLS[found.kind])
     return cls
@@ -177,10 +194,15 @@ def _described(found: Found, cls: Any) -> Plugin:
                 f"{found}: {cls.__name__} has no class attribute {attribute} ({example})"
             )
     wanted = DESCRIPTORS[found.kind]
-    names = {field.name for field in fields(wanted)} - {"config", "build"}
-    summary, *_ = inspect.cleandoc(cls.__doc__ or "").splitlines() or [""]
-    given = {name: getattr(cls, name, None) for name in names if hasattr(cls, name)}
-    return wanted(config=cls.Config, build=cls, **{"summary": summary, **given})
+    text = inspect.cleandoc(cls.__doc__ or "")
+    summary, _, _ = text.partition("\n")
+    given: dict[str, Any] = {"summary": summary}
+    for field in fields(wanted):
+        if hasattr(cls, field.name):
+            given[field.name] = getattr(cls, field.name)
+    given["config"] = cls.Config
+    given["build"] = cls
+    return wanted(**given)
 
 
 def _base_of(found: Found, cls: Any) -> type:
@@ -188,11 +210,13 @@ def _base_of(found: Found, cls: Any) -> type:
     for base in allowed:
         if isinstance(cls, type) and issubclass(cls, base):
             return base
-    # Plugins import it from subquad.nn, which is where subquad.nn.mixer is public.
-    homes = [".".join(base.__module__.split(".")[:2]) for base in allowed]
-    names = [f"{home}.{base.__name__}" for home, base in zip(homes, allowed, strict=True)]
-    given = getattr(cls, "__name__", repr(cls))
-    raise PluginError(f"{found}: {given} is not a subclass of {' or '.join(names)}")
+    home = "subquad.nn"
+    if found.kind == "dataset":
+        home = "subquad.data"
+    names = [f"{home}.{base.__name__}" for base in allowed]
+    raise PluginError(
+        f"{found}: {getattr(cls, '__name__', repr(cls))} is not a subclass of {' or '.join(names)}"
+    )
 
 
 def _check_method(label: str, cls: type, base: type, name: str) -> None:
@@ -203,10 +227,13 @@ def _check_method(label: str, cls: type, base: type, name: str) -> None:
             raise PluginError(f"{label}.{name} is a method, not a property")
         return
     method = getattr(cls, name)
-    parameters = inspect.signature(declared).parameters.values()
-    given = [(entry.name, entry.kind) for entry in parameters]
-    positional = [name for name, kind in given if kind is Parameter.POSITIONAL_OR_KEYWORD]
-    keywords = {name: None for name, kind in given if kind is Parameter.KEYWORD_ONLY}
+    positional = []
+    keywords = {}
+    for entry in inspect.signature(declared).parameters.values():
+        if entry.kind is Parameter.POSITIONAL_OR_KEYWORD:
+            positional.append(entry.name)
+        if entry.kind is Parameter.KEYWORD_ONLY:
+            keywords[entry.name] = None
     try:
         if not callable(method):
             raise TypeError(f"it is a {type(method).__name__}")
@@ -216,15 +243,13 @@ def _check_method(label: str, cls: type, base: type, name: str) -> None:
 
 
 def _check_constructor(label: str, cls: type, base: type, call: str) -> None:
-    parameters = inspect.signature(cls).parameters.values()
-    takes_any = all(
-        parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        for parameter in parameters
-    )
-    if cls.__init__ is base.__init__ and takes_any:
-        raise PluginError(f"{label} has no __init__ of its own, it is built as cls{call}")
+    signature = inspect.signature(cls)
+    if cls.__init__ is base.__init__:
+        kinds = {parameter.kind for parameter in signature.parameters.values()}
+        if kinds <= {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+            raise PluginError(f"{label} has no __init__ of its own, it is built as cls{call}")
     try:
-        inspect.signature(cls).bind(None, None)
+        signature.bind(None, None)
     except TypeError as error:
         raise PluginError(f"{label} must be built as cls{call}: {error}") from None
 
@@ -235,5 +260,6 @@ def _wanted(base: type, name: str) -> str:
     if isinstance(declared, property):
         return f"the property {name}"
     _, *parameters = inspect.signature(declared).parameters.values()
-    bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-    return f"{name}{inspect.Signature(bare)}"
+    bare = [parameter.replace(annotation=Parameter.empty) for parameter in parameters]
+    signature = inspect.Signature(bare)
+    return f"{name}{signature}"

@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import Distribution, distribution, distributions
 from os.path import getmtime
-from typing import Literal, TypeVar, cast, get_args
+from typing import Literal, TypeVar, cast
 
 from subquad.errors import PluginError, escaped
 from subquad.suggest import did_you_mean, to_paste
@@ -41,13 +41,14 @@ def kind_of(word: str, also: Sequence[str] = ()) -> Kind:
     Raises:
         PluginError: no kind is called so.
     """
-    known = [*get_args(Kind), *also]
-    for singular in (word, word.removesuffix("es"), word.removesuffix("s")):
+    known = [*GROUPS, *also]
+    for ending in ("", "es", "s"):
+        singular = word.removesuffix(ending)
         if singular in known:
             return cast(Kind, singular)
-    raise PluginError(
-        escaped(f"no kind {word!r}{did_you_mean(word, known)}; kinds: {', '.join(known)}")
-    )
+    hint = did_you_mean(word, known)
+    kinds = ", ".join(known)
+    raise PluginError(escaped(f"no kind {word!r}{hint}; kinds: {kinds}"))
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,16 @@ def canonical(name: str) -> str:
 
 def find_plugins(kind: Kind | None = None) -> tuple[Found, ...]:
     """All installed plugins, or those of one kind, sorted by kind, name and distribution."""
-    return tuple(found for found in _scan(_path_state())[0] if kind in (None, found.kind))
+    plugins, _ = _scan(_path_state())
+    if kind is None:
+        return plugins
+    return tuple(found for found in plugins if found.kind == kind)
 
 
 def metadata_faults() -> tuple[str, ...]:
     """Distributions whose metadata offer a plugin but cannot be read, one line each."""
-    return _scan(_path_state())[1]
+    _, faults = _scan(_path_state())
+    return faults
 
 
 def check_environment() -> None:
@@ -119,20 +124,27 @@ def check_environment() -> None:
         try:
             candidate.read_text("entry_points.txt")
         except UnicodeDecodeError as error:
-            path = getattr(candidate, "_path", candidate.locate_file(""))
             raise PluginError(
-                f"{path}/entry_points.txt: not UTF-8 ({error.reason} at byte "
+                f"{_place_of(candidate)}/entry_points.txt: not UTF-8 ({error.reason} at byte "
                 f"{error.start}); torch and others cannot "
                 "be imported beside it: repair or remove that distribution"
             ) from error
+
+
+def _place_of(candidate: Distribution) -> object:
+    return getattr(candidate, "_path", candidate.locate_file(""))
 
 
 def _path_state() -> tuple[tuple[str, float], ...]:
     """What tells that something was installed or removed: sys.path, and when each folder on it
     changed.
     """
-    folders = [entry or "." for entry in sys.path]
-    return tuple((folder, os.path.exists(folder) and getmtime(folder)) for folder in folders)
+    state = []
+    for entry in sys.path:
+        folder = entry or "."
+        changed = os.path.exists(folder) and getmtime(folder)
+        state.append((folder, changed))
+    return tuple(state)
 
 
 @lru_cache(maxsize=4)
@@ -142,23 +154,24 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
 
     Of several copies of a distribution the one counts that `import` takes, first on sys.path.
     """
-    found: dict[str, list[Found]] = {}
+    found: dict[str, set[Found]] = {}
     faults: list[str] = []
     for candidate in distributions():
         what = "metadata"
         try:
             offered = candidate.read_text("entry_points.txt") or ""
-            owner = canonical(candidate.metadata["Name"]) if "[subquad." in offered else ""
+            if "[subquad." not in offered:
+                continue
+            owner = canonical(candidate.metadata["Name"])
             if owner and owner not in found:
                 what = "entry points"
-                found[owner] = list(_entries(distribution(owner), owner))
+                found[owner] = set(_entries(distribution(owner), owner))
         except Exception as error:  # one distribution's must not hide the others
-            where = getattr(candidate, "_path", candidate.locate_file(""))
             detail = f"({type(error).__name__}: {error})"
-            faults.append(escaped(f"{where}: {what} cannot be read {detail}"))
+            faults.append(escaped(f"{_place_of(candidate)}: {what} cannot be read {detail}"))
     kinds = list(GROUPS)
     ranked = sorted(
-        {entry for entries in found.values() for entry in entries},
+        set[Found]().union(*found.values()),
         key=lambda item: (kinds.index(item.kind), item.name, item.distribution, item.target),
     )
     return tuple(ranked), tuple(faults)
@@ -167,7 +180,8 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
 def _entries(offering: Distribution, owner: str) -> Iterator[Found]:
     version = offering.metadata["Version"] or "?"
     for kind, group in GROUPS.items():
-        for entry in offering.entry_points.select(group=group):
+        entries = offering.entry_points.select(group=group)
+        for entry in entries:
             yield Found(kind, entry.name, owner, version, entry.value)
 
 
@@ -185,34 +199,39 @@ def blocked(distribution: str) -> str | None:
         PluginError: SUBQUAD_DISABLE_PLUGINS is neither on nor off.
     """
     switch = os.environ.get(_DISABLED, "")
-    if switch.lower() not in _SWITCH:
+    disabled = _SWITCH.get(switch.lower())
+    if disabled is None:
         raise PluginError(f"{_DISABLED}={switch}: write 1 or 0")
-    if canonical(distribution) == _OWN:
+    name = canonical(distribution)
+    if name == _OWN:
         return None
-    if _SWITCH[switch.lower()]:
+    if disabled:
         return f"{_DISABLED}={switch}"
     allowed = os.environ.get(_ALLOWED, "")
-    if allowed.strip() and canonical(distribution) not in _allowed():
+    if allowed.strip() and name not in _allowed():
         return escaped(f"not in {_ALLOWED}={allowed}")
     return None
 
 
 def _allowed() -> list[str]:
     """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
-    names = map(str.strip, os.environ.get(_ALLOWED, "").split(","))
-    return [canonical(name) for name in names if name]
+    allowed = []
+    for name in os.environ.get(_ALLOWED, "").split(","):
+        if name.strip():
+            allowed.append(canonical(name.strip()))
+    return allowed
 
 
 def environment_warnings() -> list[str]:
     """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer
     nothing.
     """
+    warnings = list(metadata_faults())
     offering = {found.distribution for found in find_plugins()}
-    absent = [name for name in _allowed() if name not in offering]
-    return [
-        *metadata_faults(),
-        *(escaped(f"{_ALLOWED} names {name!r}, which offers no plugin") for name in absent),
-    ]
+    for name in _allowed():
+        if name not in offering:
+            warnings.append(escaped(f"{_ALLOWED} names {name!r}, which offers no plugin"))
+    return warnings
 
 
 def choose_plugin(kind: Kind, name: str) -> Found:
@@ -226,29 +245,38 @@ def choose_plugin(kind: Kind, name: str) -> Found:
 
 def choose(kind: Kind, name: str, rows: Sequence[_Row], faults: Sequence[str] = ()) -> _Row:
     """The one of `rows` that a name stands for; `faults` are told where there is none."""
-    owner, colon, short = name.partition(":")
-    full_name = f"{canonical(owner)}{colon}{short}"
     named = [row for row in rows if row.name == name]
-    named = named or [row for row in rows if row.full_name == full_name]
-    usable = [row for row in named if not blocked(row.distribution)]
-    if len(usable) == 1:
-        return usable[0]
-    if usable:
-        raise PluginError(_ambiguous(usable))
+    if not named:
+        owner, colon, short = name.partition(":")
+        full_name = f"{canonical(owner)}{colon}{short}"
+        named = [row for row in rows if row.full_name == full_name]
+    allowed = usable(named)
+    if len(allowed) == 1:
+        return allowed[0]
+    if allowed:
+        raise PluginError(_ambiguous(allowed))
     if named:
-        reason = blocked(named[0].distribution)
-        raise PluginError(f"{named[0]} is blocked by the environment: {reason}")
-    hint = _hint(kind, name, rows)
-    shown = f"(`{to_paste('list', kind)}` shows what is installed)"
-    raise PluginError("; ".join([f"unknown {kind} {name!r}{hint} {shown}", *faults]))
+        first = named[0]
+        reason = blocked(first.distribution)
+        raise PluginError(f"{first} is blocked by the environment: {reason}")
+    unknown = (
+        f"unknown {kind} {name!r}{_hint(kind, name, rows)} "
+        f"(`{to_paste('list', kind)}` shows what is installed)"
+    )
+    raise PluginError("; ".join([unknown, *faults]))
+
+
+def usable(rows: Iterable[_Row]) -> list[_Row]:
+    """Those that the environment does not block."""
+    return [row for row in rows if not blocked(row.distribution)]
 
 
 def clash(found: Found) -> str | None:
     """Who else offers a usable plugin of the same kind and name, and what to write; None where
     nobody does.
     """
-    same = [row for row in find_plugins(found.kind) if row.name == found.name and row != found]
-    others = [row for row in same if not blocked(row.distribution)]
+    same = [row for row in find_plugins(found.kind) if row.name == found.name]
+    others = [row for row in usable(same) if row != found]
     if others:
         return _ambiguous([found, *others])
     return None
@@ -263,7 +291,8 @@ def _ambiguous(rows: Sequence[Found]) -> str:
         return (
             f"{first} is declared more than once, as {targets}: its distribution must be repaired"
         )
-    offered = " and ".join(sorted({row.owner for row in rows}))
+    owners = sorted({row.owner for row in rows})
+    offered = " and ".join(owners)
     return escaped(
         f"{first.kind} {first.name!r} is offered by {offered}: write {' or '.join(choices)}"
     )
@@ -276,7 +305,13 @@ def _hint(kind: Kind, name: str, rows: Sequence[Found]) -> str:
     if kind == "mixer" and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Z]\w*", name):
         module, _, cls = name.partition(":")
         return f"; put `from {module} import {cls}` into a file, and write ./file.py:{cls}"
-    usable = [row for row in rows if not blocked(row.distribution)]
-    known = [row.full_name if ":" in name else row.name for row in usable]
-    elsewhere = [f"; it is a {row.kind}" for row in find_plugins() if row.name == name]
-    return did_you_mean(name, known) or "".join(elsewhere[:1])
+    known = []
+    for row in usable(rows):
+        known.append(row.full_name if ":" in name else row.name)
+    hint = did_you_mean(name, known)
+    if hint:
+        return hint
+    for row in find_plugins():
+        if row.name == name:
+            return f"; it is a {row.kind}"
+    return ""

@@ -86,19 +86,24 @@ def examine(
 
 
 def _report(found: Found, timeout: float) -> PluginHealth:
-    if reason := blocked(found.distribution):
+    reason = blocked(found.distribution)
+    if reason:
         return PluginHealth(found, "blocked", reason)
     if found.kind in FILE_KINDS:
-        reason = None if package_folder(found.target) else f"no package {escaped(found.target)}"
-        return PluginHealth(found, "broken" if reason else "ok", reason)
+        if package_folder(found.target):
+            return PluginHealth(found, "ok")
+        return PluginHealth(found, "broken", f"no package {escaped(found.target)}")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         printed = Path(scratch, "stdout")
         complaints = Path(scratch, "stderr")
         reason, warnings = _probe_apart(found, timeout, printed, complaints)
-        if line := _last_line(printed):
-            warnings.append(f"prints to stdout when imported: {line!r}")
-    notes = (clash(found), *warnings)
-    return PluginHealth(found, "broken" if reason else "ok", reason, tuple(filter(None, notes)))
+        line = _last_line(printed)
+    if line:
+        warnings.append(f"prints to stdout when imported: {line!r}")
+    other = clash(found)
+    if other:
+        warnings.insert(0, other)
+    return PluginHealth(found, "broken" if reason else "ok", reason, tuple(warnings))
 
 
 def _probe_apart(
@@ -140,8 +145,10 @@ def _end(child: BaseProcess) -> str:
 
 
 def _last_line(file: Path) -> str:
-    text = file.read_bytes()[-4096:] if file.exists() else b""
-    lines = text.decode("utf-8", "replace").strip().splitlines()
+    if not file.exists():
+        return ""
+    text = file.read_bytes()[-4096:].decode("utf-8", "replace")
+    lines = text.strip().splitlines()
     if lines:
         return escaped(lines[-1], limit=200)
     return ""
@@ -160,8 +167,9 @@ def _probe(found: Found) -> tuple[str | None, list[str]]:
     except SubquadError as error:
         return str(error), []
     after = _state()
-    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return None, [f"changes {name} when imported" for name in sorted(changed)]
+    names = sorted(before.keys() | after.keys())
+    changed = [name for name in names if before.get(name) != after.get(name)]
+    return None, [f"changes {name} when imported" for name in changed]
 
 
 def _state() -> dict[str, Any]:
@@ -169,14 +177,16 @@ def _state() -> dict[str, Any]:
     import numpy as np
     import torch
 
-    return {
+    state = {
         "Python's random state": random.getstate(),
         "numpy's random state": pickle.dumps(np.random.get_state()),
         "torch's random state": torch.get_rng_state().tolist(),
         "torch's default dtype": torch.get_default_dtype(),
         "the working directory": os.getcwd(),
-        **{f"the environment variable {escaped(name)}": os.environ[name] for name in os.environ},
     }
+    for name, value in os.environ.items():
+        state[f"the environment variable {escaped(name)}"] = value
+    return state
 
 
 def _main(
@@ -188,7 +198,8 @@ def _main(
     os.setsid()
     settle(environment)
     for number, file in enumerate((printed, complaints), start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, number)
     import_module("subquad.nn")  # its time is not the plugin's
     pipe.send_bytes(b"the plugin's time begins")
     findings = _probe(found)
@@ -203,7 +214,8 @@ def wrong_versions() -> list[str]:
     The versions that it asks for (pyproject.toml) have no security fault that is known.
     """
     wrong = []
-    for requirement in map(Requirement, requires("subquad") or ()):
+    for text in requires("subquad") or ():
+        requirement = Requirement(text)
         with contextlib.suppress(PackageNotFoundError):
             installed = version(requirement.name)
             if not requirement.specifier.contains(installed, prereleases=True):

@@ -153,9 +153,10 @@ def read_only(source: SourceFile) -> Resolved:
     from subquad.registry.contract import DESCRIPTORS, AsWritten
 
     wanted = DESCRIPTORS[source.kind]
-    own = {"inputs": (), "targets": (), "reports": {"score": Metric()}}
-    needed = {field.name: own[field.name] for field in fields(wanted) if field.name in own}
-    plugin = wanted(config=AsWritten, build="", summary="not run", **needed)
+    required: dict[str, Any] = {"inputs": (), "targets": (), "reports": {"score": Metric()}}
+    names = {field.name for field in fields(wanted)}
+    own = {name: value for name, value in required.items() if name in names}
+    plugin = wanted(config=AsWritten, build="", summary="not run", **own)
     return Resolved(plugin, source.found, source, runs=False)
 
 
@@ -166,18 +167,19 @@ def build_class(resolved: Resolved) -> type:
         PluginError: it cannot be imported, extends the wrong base or does not implement it; or it
             does not run here.
     """
+    found = resolved.found
     if not resolved.runs:
         raise PluginError(
-            f"{resolved.found}: looking runs no file that only an experiment or a "
+            f"{found}: looking runs no file that only an experiment or a "
             "folder names; to run it, name it on "
-            f"this command line, {resolved.found.kind}={resolved.found.name}"
+            f"this command line, {found.kind}={found.name}"
         )
     from subquad.registry.contract import check_class
 
     build = resolved.plugin.build
-    return check_class(
-        resolved.found, import_target(resolved.found, build) if isinstance(build, str) else build
-    )
+    if isinstance(build, str):
+        build = import_target(found, build)
+    return check_class(found, build)
 
 
 def check_site(resolved: Resolved, config: Config, site: Site) -> None:
@@ -190,7 +192,8 @@ def check_site(resolved: Resolved, config: Config, site: Site) -> None:
 
     assert isinstance(resolved.plugin, MixerPlugin)
     name = f"mixer {resolved.found.name}"
-    if reason := _refusal(resolved.plugin.facts_of(config), site):
+    reason = _refusal(resolved.plugin.facts_of(config), site)
+    if reason:
         raise ConfigError(f"{name}{reason}")
     if isinstance(config, MixerConfig):
         try:
@@ -230,11 +233,11 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
 
     check_site(resolved, config, site)
     cls = build_class(resolved)
-    with blamed(
-        f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)
-    ):
+    place = f"{resolved.found} cannot be built for layer {site.layer_index}"
+    with blamed(place, passing=(SubquadError,)):
         mixer = _constructed(resolved, cls, config, site)
-    if lazy := [name for name, weight in mixer.named_parameters() if is_lazy(weight)]:
+    lazy = [name for name, weight in mixer.named_parameters() if is_lazy(weight)]
+    if lazy:
         raise PluginError(
             f"{resolved.found}: {', '.join(lazy)} would be made in the first call; "
             "training needs it before"
@@ -243,8 +246,9 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
         own = config if isinstance(config, AttentionConfig) else None
         mixer = AttentionMixer(mixer, site, own)
     assert isinstance(resolved.plugin, MixerPlugin)
-    claimed = resolved.plugin.facts_of(config).max_length
-    longest = site.max_len if claimed == "site" else claimed
+    longest = resolved.plugin.facts_of(config).max_length
+    if longest == "site":
+        longest = site.max_len
     if longest:
         refuse = partial(_refuse_longer, resolved.found.name, longest)
         mixer.register_forward_pre_hook(refuse, with_kwargs=True)
@@ -273,21 +277,25 @@ def _constructed(resolved: Resolved, cls: type, config: Config, site: Site) -> A
     """
     from subquad.nn import AttentionCore, TokenMixer
 
-    taken = {name for base in (TokenMixer, AttentionCore) for name in vars(base)} - {"forward"}
-    offered = {name: getattr_static(cls, name, None) for name in taken if name[0] != "_"}
-    methods = [name for name, held in offered.items() if isfunction(held) or type(held) is property]
-    reserved = (
-        f"{resolved.found}: {{}} is a method of every mixer: give that attribute another name"
-    )
+    methods = set[str]()
+    for name in {*vars(TokenMixer), *vars(AttentionCore)} - {"forward"}:
+        held = getattr_static(cls, name, None)
+        is_method = isfunction(held) or type(held) is property
+        if is_method and not name.startswith("_"):
+            methods.add(name)
+    mixer: Any = None
     try:
         mixer = cls(config, site)
+        taken = methods.intersection({*vars(mixer), *mixer._modules})
     except KeyError as error:  # torch's words for a weight or a buffer of that name
-        for name in methods:
-            if f"attribute '{name}' already exists" in str(error):
-                raise PluginError(reserved.format(f"self.{name}")) from error
-        raise
-    for name in sorted({*vars(mixer), *mixer._modules}.intersection(methods)):
-        raise PluginError(reserved.format(f"self.{name}"))
+        taken = {name for name in methods if f"attribute '{name}' already exists" in str(error)}
+        if not taken:
+            raise
+    if taken:
+        raise PluginError(
+            f"{resolved.found}: self.{min(taken)} is a method of every mixer: "
+            "give that attribute another name"
+        )
     return mixer
 
 
@@ -302,9 +310,16 @@ def plugin_facts(resolved: Resolved) -> dict[str, Any]:
     """
     found = resolved.found
     source = resolved.source
-    own = {name: getattr(found, name) for name in ("kind", "name", "distribution", "version")}
-    text = {"editable": False, "sha256": source.sha256} if source else _installed(found)
-    return {**own, "api": resolved.plugin.api, "source": source and source.path, **text}
+    facts = {
+        "kind": found.kind,
+        "name": found.name,
+        "distribution": found.distribution,
+        "version": found.version,
+        "api": resolved.plugin.api,
+    }
+    if source:
+        return {**facts, "source": source.path, "editable": False, "sha256": source.sha256}
+    return {**facts, "source": None, **_installed(found)}
 
 
 def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
@@ -318,7 +333,8 @@ def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
         PluginError: names this node and all that it lacks, or has in another version.
     """
     problems = dict.fromkeys(_difference(facts) for facts in expected if not facts.get("source"))
-    if lacking := "; ".join(filter(None, problems)):
+    lacking = "; ".join(filter(None, problems))
+    if lacking:
         raise PluginError(f"node {platform.node()}: {lacking}")
 
 
@@ -329,26 +345,33 @@ def _difference(facts: Mapping[str, Any]) -> str:
     same = [row for row in find_plugins(wanted.kind) if row.full_name == wanted.full_name]
     if not same:
         return f"{wanted} is not installed here"
-    if reason := blocked(owner):
+    reason = blocked(owner)
+    if reason:
         return f"{wanted} is blocked here: {reason}"
-    if same[0].version != wanted.version:
-        return f"{wanted} is here in version {same[0].version}"
+    version = same[0].version
+    if version != wanted.version:
+        return f"{wanted} is here in version {version}"
     here = _installed(wanted)
     # an editable installation's RECORD does not list its code
-    if facts.get("editable") or here["editable"] or facts.get("sha256") in (None, here["sha256"]):
+    if facts.get("editable") or here["editable"]:
+        return ""
+    if facts.get("sha256") in (None, here["sha256"]):
         return ""
     return f"{wanted} has other files here under the same version"
 
 
 def _installed(found: Found) -> dict[str, Any]:
     """Whether a distribution is editable, and the sha256 of what its RECORD lists as its own."""
+    facts: dict[str, Any] = {"editable": False, "sha256": None}
     try:
         owner = distribution(found.distribution)
     except PackageNotFoundError:
-        return {"editable": False, "sha256": None}
-    editable = bool(re.search(r'"editable":\s*true', owner.read_text("direct_url.json") or ""))
+        return facts
+    origin = owner.read_text("direct_url.json") or ""
+    facts["editable"] = bool(re.search(r'"editable":\s*true', origin))
     record = owner.read_text("RECORD")
-    if record is None:
-        return {"editable": editable, "sha256": None}
-    rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]
-    return {"editable": editable, "sha256": hashlib.sha256("\n".join(rows).encode()).hexdigest()}
+    if record is not None:
+        rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]
+        content = "\n".join(rows)
+        facts["sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    return facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -59,14 +59,13 @@ class ParameterRow:
     @property
     def search_text(self) -> str:
         """What a search may try, in a few words."""
-        if self.search is None:
+        search = self.search
+        if search is None:
             return ""
-        if "choices" in self.search:
-            return ", ".join(map(str, self.search["choices"]))
-        return (
-            f"{self.search['low']:g} to "
-            f"{self.search['high']:g}{', log scale' if self.search['log'] else ''}"
-        )
+        if "choices" in search:
+            return ", ".join(map(str, search["choices"]))
+        scale = ", log scale" if search["log"] else ""
+        return f"{search['low']:g} to {search['high']:g}{scale}"
 
     @property
     def default_text(self) -> str:
@@ -82,12 +81,14 @@ def describe_config(config: type[BaseModel]) -> list[ParameterRow]:
 
 
 def _rows(config: type[BaseModel], prefix: str, above: tuple[type, ...]) -> Iterator[ParameterRow]:
+    above = (*above, config)
     for name, field in config.model_fields.items():
-        nested = [model for model in models_below(field) if model not in (*above, config)]
+        full_name = f"{prefix}{name}"
+        nested = [model for model in models_below(field) if model not in above]
         for model in nested:
-            yield from _rows(model, f"{prefix}{name}.", (*above, config))
+            yield from _rows(model, f"{full_name}.", above)
         if not nested:
-            yield _row(prefix + name, field)
+            yield _row(full_name, field)
 
 
 def models_below(field: FieldInfo) -> list[type[BaseModel]]:
@@ -102,23 +103,25 @@ def models_below(field: FieldInfo) -> list[type[BaseModel]]:
 
 
 def _row(name: str, field: FieldInfo) -> ParameterRow:
-    from subquad.effect import own_effect
+    from subquad.effect import default_of, extra_of, own_effect
 
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    extra = extra_of(field)
     search = extra.get("search")
+    limits = dict.fromkeys(_limits(field.metadata, field.annotation))
+    conditions = [" and ".join(map(str, together)) for together in own_effect(field)]
+    description = field.description or ""
+    required = field.is_required()
     return ParameterRow(
         name=name,
         symbol=str(extra.get("symbol") or ""),
         type=_type_text(field.annotation),
-        range=", ".join(dict.fromkeys(_limits(field.metadata, field.annotation))),
-        default=None
-        if field.is_required()
-        else field.get_default(call_default_factory=True, validated_data={}),
-        required=field.is_required(),
+        range=", ".join(limits),
+        default=None if required else default_of(field),
+        required=required,
         search=dict(search) if isinstance(search, dict) else None,
-        when="; or ".join(" and ".join(map(str, conditions)) for conditions in own_effect(field)),
+        when="; or ".join(conditions),
         unit=str(extra.get("unit") or ""),
-        meaning=" ".join((field.description or "").split()),
+        meaning=" ".join(description.split()),
     )
 
 
@@ -126,18 +129,21 @@ def _type_text(annotation: Any) -> str:
     """A type in a reader's words."""
     if annotation is None or annotation is type(None):
         return "null"
-    if annotation in (Any, ...):
-        return "any" if annotation is Any else "..."
+    if annotation is Any:
+        return "any"
+    if annotation is ...:
+        return "..."
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
         return _type_text(arguments[0])
     if origin is Literal:
-        return " | ".join(str(value) for value in arguments)
+        return " | ".join(map(str, arguments))
+    parts = map(_type_text, arguments)
     if origin in _UNIONS:
-        return " or ".join(map(_type_text, arguments))
+        return " or ".join(parts)
     if origin is not None:
-        return f"{_type_text(origin)} of {', '.join(map(_type_text, arguments))}"
+        return f"{_type_text(origin)} of {', '.join(parts)}"
     return getattr(annotation, "__name__", str(annotation))
 
 
@@ -147,13 +153,14 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def _limits(marks: list[Any], annotation: Any) -> Iterator[str]:
+def _limits(marks: Iterable[Any], annotation: Any) -> Iterator[str]:
     for mark in marks:
         for key, sign in _SIGNS.items():
-            if (bound := getattr(mark, key, None)) is not None:
+            bound = getattr(mark, key, None)
+            if bound is not None:
                 yield f"{sign} {getattr(bound, 'pattern', bound)}"
         # a Field(...) inside Annotated holds its own marks
         yield from _limits(getattr(mark, "metadata", []), None)
     for option in _options(annotation):
         if get_origin(option) is Annotated:
-            yield from _limits(list(option.__metadata__), option.__origin__)
+            yield from _limits(option.__metadata__, option.__origin__)

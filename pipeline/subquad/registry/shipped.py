@@ -12,7 +12,7 @@ from typing import Literal
 
 from subquad.errors import PluginError
 from subquad.registry.faults import cause
-from subquad.registry.found import Found, blocked, choose, find_plugins
+from subquad.registry.found import Found, choose, find_plugins, usable
 
 FileKind = Literal["recipe", "space", "published"]
 
@@ -37,8 +37,10 @@ class Recipe(Found):
     @property
     def summary(self) -> str:
         """The comment the file begins with, its first line; "" where there is none."""
-        first = self.text().lstrip().partition("\n")[0]
-        return first.removeprefix("#").strip() if first.startswith("#") else ""
+        first, _, _ = self.text().lstrip().partition("\n")
+        if first.startswith("#"):
+            return first.removeprefix("#").strip()
+        return ""
 
 
 def recipes(kind: FileKind = "recipe") -> dict[str, Recipe]:
@@ -66,37 +68,45 @@ def yaml_files(kind: FileKind = "recipe", below: str = ".") -> list[Recipe]:
     Args:
         below: folder in the packages' own.
     """
-    rows = [
-        Recipe(kind, file.stem, found.distribution, found.version, found.target, file)
-        for found, folder in folders(kind)
-        for file in (folder / below).glob("*.yaml")
-    ]
+    rows = []
+    for found, folder in folders(kind):
+        for file in (folder / below).glob("*.yaml"):
+            rows.append(
+                Recipe(kind, file.stem, found.distribution, found.version, found.target, file)
+            )
     return sorted(rows, key=lambda row: (row.name, row.distribution, row.path))
 
 
 def folder_faults(kind: FileKind) -> list[str]:
     """Entry points whose package cannot be found, one line each."""
-    known = [found for found, _ in folders(kind)]
-    return [
-        f"{found}: no package {found.target}"
-        for found in find_plugins(kind)
-        if found not in known and not blocked(found.distribution)
-    ]
+    faults = []
+    for found in usable(find_plugins(kind)):
+        if package_folder(found.target) is None:
+            faults.append(f"{found}: no package {found.target}")
+    return faults
 
 
 def folders(kind: FileKind) -> list[tuple[Found, Path]]:
     """The usable entry points of a kind whose package can be found, with its folder."""
-    usable = [found for found in find_plugins(kind) if not blocked(found.distribution)]
-    return [(found, folder) for found in usable if (folder := package_folder(found.target))]
+    known = []
+    for found in usable(find_plugins(kind)):
+        folder = package_folder(found.target)
+        if folder:
+            known.append((found, folder))
+    return known
 
 
 def package_folder(package: str) -> Path | None:
     """The folder of an installed package, found without running its `__init__`; None where there
     is none.
     """
-    top, *below = package.partition(":")[0].strip().split(".")
-    inner = (place.joinpath(*below) for place in places_of(top))
-    return next((folder for folder in inner if folder.is_dir()), None)
+    name, _, _ = package.partition(":")
+    top, *below = name.strip().split(".")
+    for place in places_of(top):
+        folder = place.joinpath(*below)
+        if folder.is_dir():
+            return folder
+    return None
 
 
 def places_of(package: str) -> tuple[Path, ...]:
@@ -109,4 +119,5 @@ def places_of(package: str) -> tuple[Path, ...]:
         return ()
     if spec.submodule_search_locations is not None:
         return tuple(map(Path, spec.submodule_search_locations))
-    return (Path(spec.origin or "").with_suffix(""),)
+    file = Path(spec.origin or "")
+    return (file.with_suffix(""),)

@@ -56,16 +56,18 @@ class SourceFile:
         Raises:
             PluginError: it cannot be read, or does not look like Python source.
         """
-        label, (path, _, attribute) = f"{kind} {name!r}", name.rpartition(":")
+        label = f"{kind} {name!r}"
+        path, _, attribute = name.rpartition(":")
         if not attribute.isidentifier():
             raise PluginError(f"{label}: {attribute!r} is not a class name, write ./file.py:Class")
-        content = _read(label, (base or Path.cwd()) / path)
+        folder = base or Path.cwd()
+        content = _read(label, folder / path)
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             where = f"({error.reason} at byte {error.start})"
             raise PluginError(f"{label}: the file is not UTF-8 {where}") from None
-        return SourceFile(kind, path, attribute, hashlib.sha256(content).hexdigest(), text)
+        return SourceFile(kind, path, attribute, _sha256(content), text)
 
     def run(self) -> Any:
         """The attribute that the text defines; the file itself is not needed.
@@ -74,7 +76,7 @@ class SourceFile:
             PluginError: the text does not belong to the sha256, running it fails, or the attribute
                 is missing.
         """
-        if hashlib.sha256(self.text.encode("utf-8")).hexdigest() != self.sha256:
+        if _sha256(self.text.encode("utf-8")) != self.sha256:
             raise PluginError(f"{self.found}: the text was changed, its sha256 is another one")
         module = _module(self)
         try:
@@ -84,6 +86,10 @@ class SourceFile:
             hint = did_you_mean(self.attribute, known)
             message = f"{self.found}: {self.path} defines no {self.attribute}{hint}"
             raise PluginError(message) from None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read(label: str, path: Path) -> bytes:
@@ -115,7 +121,8 @@ def _module(source: SourceFile) -> ModuleType:
     try:
         with blamed(f"{source.found} cannot be loaded"):
             text = source.text.removeprefix("\ufeff")
-            exec(compile(text, source.path, "exec", dont_inherit=True), module.__dict__)
+            code = compile(text, source.path, "exec", dont_inherit=True)
+            exec(code, module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
