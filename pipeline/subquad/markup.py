@@ -14,23 +14,28 @@ from typing import Any
 
 from subquad.errors import escaped
 
-_MARKDOWN = str.maketrans(
-    {**{sign: f"\\{sign}" for sign in r"\`*_[]|~!"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+def _escapes(escaped_signs: str, others: Mapping[str, str]) -> dict[int, str]:
+    """For `str.translate`: a backslash before each of these signs, and what stands for others."""
+    behind_backslash = {sign: f"\\{sign}" for sign in escaped_signs}
+    return str.maketrans({**behind_backslash, **others})
+
+
+_MARKDOWN = _escapes(r"\`*_[]|~!", {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_LATEX = _escapes(
+    "&%$#_{}",
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "–": "--",
+        "<": "$<$",
+        ">": "$>$",
+        "|": "$|$",
+    },
 )
-_LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-}
-_LATEX |= {
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-}
 _FORMULA = frozenset("=+-@\N{MINUS SIGN}")
 """What begins a formula, once it is written in ASCII's width."""
 
@@ -49,9 +54,10 @@ def in_latex(text: object) -> str:
     """Text that LaTeX sets as it is, also behind a command that takes `*` or `[...]`, as a
     table's `\\\\` does.
     """
-    latex = one_line(text).translate(str.maketrans(_LATEX))
-    if latex.lstrip().startswith(("[", "*")):
-        return f"{{}}{latex}"
+    latex = one_line(text).translate(_LATEX)
+    visible = latex.lstrip()
+    if visible.startswith(("[", "*")):
+        return "{}" + latex
     return latex
 
 
@@ -61,9 +67,10 @@ def as_csv(
     """RFC 4180; no text is a formula to a spreadsheet, and numbers stay numbers."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator=line_end)
-    writer.writerow([_neutral(name) for name in columns])
+    writer.writerow(map(_neutral, columns))
     for record in records:
-        writer.writerow([_neutral(record.get(name)) for name in columns])
+        cells = map(record.get, columns)
+        writer.writerow(map(_neutral, cells))
     return stream.getvalue()
 
 
@@ -71,9 +78,14 @@ def _neutral(value: Any) -> Any:
     """Text that a spreadsheet would run as a formula, behind an apostrophe."""
     if not isinstance(value, str):
         return value
-    visible = (char for char in value if unicodedata.category(char)[0] not in "ZCM")
-    first = unicodedata.normalize("NFKC", next(visible, " "))[0]
-    return f"'{one_line(value)}" if first in _FORMULA else one_line(value)
+    text = one_line(value)
+    for character in value:
+        category = unicodedata.category(character)
+        if category[0] in "ZCM":  # nothing to see
+            continue
+        first = unicodedata.normalize("NFKC", character)[0]
+        return f"'{text}" if first in _FORMULA else text
+    return text
 
 
 def fill_template(
@@ -87,10 +99,11 @@ def fill_template(
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
+    harmless = shown or one_line
     environment = Environment(
         loader=FunctionLoader(lambda name: (files(package) / name).read_text(encoding="utf-8")),
         autoescape=shown is None,
-        finalize=lambda value: value if isinstance(value, Markup) else (shown or one_line)(value),
+        finalize=lambda value: value if isinstance(value, Markup) else harmless(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -44,12 +44,13 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not isinstance(self.unit, str):
-            raise ValueError(f"label and unit: got {self.label!r} and {self.unit!r}, must be texts")
+            given = f"got {self.label!r} and {self.unit!r}"
+            raise ValueError(f"label and unit: {given}, must be texts")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode: got {self.mode!r}, must be 'max' or 'min'")
         if self.digits is not None and self.digits not in range(_MOST_DIGITS + 1):
             raise ValueError(f"digits: got {self.digits!r}, must be from 0 to {_MOST_DIGITS}")
-        if self.answers and self.unit not in _FRACTIONS:
+        if self.answers and not self.is_fraction:
             raise ValueError(
                 f"unit: got {self.unit!r}, a share of answers must be in '%' or 'points'"
             )
@@ -62,9 +63,14 @@ class Metric:
     @property
     def with_unit(self) -> str:
         """`accuracy (%)`, `perplexity`."""
-        if self.unit and self.unit != "points":
-            return f"{self.label} ({self.unit})"
+        unit = self._printed_unit
+        if unit:
+            return f"{self.label} ({unit})"
         return self.label
+
+    @property
+    def _printed_unit(self) -> str:
+        return "" if self.unit == "points" else self.unit
 
     @property
     def points_word(self) -> str:
@@ -81,32 +87,40 @@ class Metric:
         """`98.56`, without the unit."""
         if not math.isfinite(value):
             return str(value)
-        digits = 2 if self.digits is None and self.is_fraction else self.digits
-        return format(self.scaled(value), ".4g" if digits is None else f".{digits}f")
+        scaled = self.scaled(value)
+        if self.digits is not None:
+            return f"{scaled:.{self.digits}f}"
+        if self.is_fraction:
+            return f"{scaled:.2f}"
+        return f"{scaled:.4g}"
 
     def text(self, value: float) -> str:
         """`accuracy 98.56 %`, `ROUGE-L 22.31`, `perplexity 12.35`."""
-        return f"{self.label} {self.number(value)}{self._unit_behind}"
+        return self._with_label(self.number(value))
 
     def exactly(self, value: float) -> str:
         """The same with 6 digits, to compare two values."""
-        return f"{self.label} {self.scaled(value):.6g}{self._unit_behind}"
+        digits = f"{self.scaled(value):.6g}"
+        return self._with_label(digits)
 
-    @property
-    def _unit_behind(self) -> str:
-        if self.unit and self.unit != "points":
-            return f" {self.unit}"
-        return ""
+    def _with_label(self, number: str) -> str:
+        words = [self.label, number]
+        if self._printed_unit:
+            words.append(self._printed_unit)
+        return " ".join(words)
 
     def points(self, difference: float) -> str:
         """A difference in points, or in the metric's own unit."""
+        scaled = self.scaled(difference)
         if self.is_fraction:
-            return f"{100.0 * difference:.1f}"
-        return f"{difference:.3g}"
+            return f"{scaled:.1f}"
+        return f"{scaled:.3g}"
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""
-        return f"[{self.points(low)}, {self.points(high)}]"
+        lower = self.points(low)
+        upper = self.points(high)
+        return f"[{lower}, {upper}]"
 
 
 def metric_of(metrics: Mapping[str, Metric], name: str) -> Metric:

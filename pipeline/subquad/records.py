@@ -4,6 +4,7 @@ each attempt.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,9 +52,11 @@ class Record:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity,
         -Infinity.
         """
-        return json_line(
-            {key: value for key, value in vars(self).items() if value not in ("", None)}
-        )
+        known = {}
+        for key, value in vars(self).items():
+            if value != "":
+                known[key] = value
+        return json_line(known)
 
     @staticmethod
     def parse(line: str | bytes) -> Record:
@@ -72,18 +75,20 @@ _LATER = re.compile(r"metrics-([2-9]|[1-9][0-9]{1,8})\.jsonl")
 
 def metrics_file(run: Path, attempt: int) -> Path:
     """Where an attempt writes its records; nothing else writes there."""
-    return run / (METRICS if attempt == 1 else f"metrics-{attempt}.jsonl")
+    name = METRICS if attempt == 1 else f"metrics-{attempt}.jsonl"
+    return run / name
 
 
 def metrics_files(run: Path) -> list[Path]:
     """The files of a run's records, one for each attempt, oldest first."""
-    later = (_LATER.fullmatch(path.name) for path in run.glob("metrics-*.jsonl"))
-    numbers = sorted(int(found[1]) for found in later if found)
-    first = run / METRICS
-    return [
-        *([first] if first.exists() else []),
-        *(metrics_file(run, number) for number in numbers),
-    ]
+    attempts: list[int] = []
+    if (run / METRICS).exists():
+        attempts.append(1)
+    for path in run.glob("metrics-*.jsonl"):
+        later = _LATER.fullmatch(path.name)
+        if later:
+            attempts.append(int(later[1]))
+    return [metrics_file(run, attempt) for attempt in sorted(attempts)]
 
 
 @dataclass(frozen=True)
@@ -105,19 +110,22 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
 
     Steps that a later attempt trained again are there twice, see `read_records`.
     """
-    records: list[Record] = []
+    records = []
     read = dict(place.read)
     unreadable = list(place.unreadable)
     for path in metrics_files(run):
         offset, number = read.get(path.name, (0, 0))
         with touching(path), opened(path) as stream:
             stream.seek(offset)
-            lines = [line for line in lines_of(stream) if line.endswith(b"\n")]
+            lines = list(lines_of(stream))
         for line in lines:
+            if not line.endswith(b"\n"):
+                continue
             offset += len(line)
             number += 1
             try:
-                records.append(Record.parse(line))
+                record = Record.parse(line)
+                records.append(record)
             except ValueError:
                 unreadable.append(f"{path.name}:{number}")
         read[path.name] = offset, number
@@ -131,15 +139,18 @@ def read_records(run: Path) -> list[Record]:
         RunError: a line of the newest attempt is no record, or a file cannot be read.
     """
     records, place = read_new(run, Place())
-    newest = [path.name for path in metrics_files(run)][-1:]
+    newest = list(place.read)[-1:]
     for line in place.unreadable:
-        if line.rpartition(":")[0] in newest:
+        name, _, _ = line.rpartition(":")
+        if name in newest:
             raise RunError(f"{run / line}: damaged: no record")
     found: list[Record] = []
     for _, group in groupby(records, key=lambda record: record.attempt):
         later = list(group)
-        measured = [record.step for record in later if record.kind in ("train", "eval")]
-        if measured:
-            found = [record for record in found if record.step < min(measured)]
+        first = math.inf
+        for record in later:
+            if record.kind in ("train", "eval"):
+                first = min(first, record.step)
+        found = [record for record in found if record.step < first]
         found += later
     return found

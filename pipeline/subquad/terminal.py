@@ -44,12 +44,17 @@ def console_of(*, stderr: bool = False) -> Console:
 
     class InertConsole(Console):
         def print(self, *objects: Any, **options: Any) -> None:
-            texts = (_inert(shown) if isinstance(shown, str) else shown for shown in objects)
-            super().print(*texts, **options)
+            shown = []
+            for part in objects:
+                if isinstance(part, str):
+                    part = _inert(part)
+                shown.append(part)
+            super().print(*shown, **options)
 
     stream = sys.stderr if stderr else sys.stdout
-    terminal = stream is not None and stream.isatty()
-    return InertConsole(stderr=stderr, width=None if terminal else _ENDLESS, highlight=False)
+    is_terminal = stream is not None and stream.isatty()
+    width = None if is_terminal else _ENDLESS
+    return InertConsole(stderr=stderr, width=width, highlight=False)
 
 
 def print_json(data: Any) -> None:
@@ -76,24 +81,29 @@ def print_table(
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        texts = [Text(_encodable(escaped(cell))) for cell in row]
-        for text, column in zip(texts, columns, strict=True):
+        texts = []
+        for cell, column in zip(row, columns, strict=True):
+            text = Text(_encodable(escaped(cell)))
             if column == cut:
-                text.no_wrap, text.overflow = True, "ellipsis"
+                text.no_wrap = True
+                text.overflow = "ellipsis"
+            texts.append(text)
         table.add_row(*texts)
     console_of().print(table)
 
 
 def print_line(text: object = "", *, err: bool = False) -> None:
     """One line of foreign text."""
-    click.echo(_encodable(escaped(text, limit=10_000)), err=err)
+    line = escaped(text, limit=10_000)
+    click.echo(_encodable(line), err=err)
 
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Foreign text as it is but for characters that could steer a terminal; its lines and tabs
     stay.
     """
-    click.echo(_encodable(_inert(text)), nl=False, err=err)
+    inert = _inert(text)
+    click.echo(_encodable(inert), nl=False, err=err)
 
 
 def _inert(text: str) -> str:
@@ -110,7 +120,17 @@ def duration(seconds: float | None) -> str:
     """Seconds as a person says them."""
     if seconds is None or not math.isfinite(seconds):
         return DASH
-    for size, name in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {name}"
+    if seconds >= 3600:
+        hours = seconds / 3600
+        return f"{hours:.1f} h"
+    if seconds >= 60:
+        minutes = seconds / 60
+        return f"{minutes:.1f} min"
     return f"{seconds:.1f} s"
+
+
+def quantity(count: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"

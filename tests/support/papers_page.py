@@ -15,13 +15,8 @@ import yaml
 
 from subquad.experiment import Run, dump, load_study
 from subquad.registry import recipes, resolve
-from subquad.reports.published import (
-    Beside,
-    published_beside,
-    published_tables,
-    source_title,
-    value_text,
-)
+from subquad.reports.beside import Beside, published_beside, value_text
+from subquad.reports.published import published_tables, source_title
 from subquad.reports.reported_run import Machine, ReportedRun
 from subquad.reports.rows import TableRow, make_rows
 from subquad.runs import flatten

@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, groupby
 
 import numpy as np
 
 from subquad.errors import RunError
 from subquad.metric import Metric
 from subquad.records import read_records
+from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.compare import score_estimates
 from subquad.reports.curves import Curve
 from subquad.reports.drawing import (
@@ -28,7 +29,6 @@ from subquad.reports.drawing import (
     Point,
     ScoreChart,
 )
-from subquad.reports.published import printed_values, published_beside
 from subquad.reports.report import Report
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, in_order
@@ -36,35 +36,48 @@ from subquad.reports.rows import TableRow, in_order
 MAX_POINTS = 240
 _FAR = 3
 """A reference this many times the width of all scores away is not in their picture."""
+_CURVE_LINES = (
+    Line("test ± sd", COLOURS[0], ()),
+    Line("validation", BASELINE_COLOUR, (), style="dashed"),
+    Line("base", COLOURS[0], (), style="ring"),
+    Line("published", COLOURS[1], (), style="full marks"),
+    Line("published, not comparable", COLOURS[1], (), style="marks"),
+)
+"""What a chart along a setting shows."""
 
 
 def score_charts(report: Report) -> list[ScoreChart]:
     """For each data set and protocol with a score its rows, then its references."""
-    colours, estimates = _colours(report), score_estimates(report.rows)
+    colours = _colours(report)
+    estimates = score_estimates(report.rows)
     groups = defaultdict[tuple[str, str, Metric], list[Bar]](list)
     for row, estimate in zip(report.rows, estimates, strict=True):
-        if row.score:
-            metric, mean = row.compared, row.score.mean
-            low, high = row.interval(row.metric) or (mean, mean)
-            if estimate:
-                low, high = estimate.low, estimate.high
-            if metric.is_fraction:
-                low, high = max(0.0, low), min(1.0, high)
-            ends = map(metric.scaled, (mean, low, high))
-            bar = Bar(row.name, colours[row.name], *ends, is_full=len(row.seeds) > 1)
-            groups[*row.family, metric].append(bar)
+        if row.score is None:
+            continue
+        metric = row.compared
+        mean = row.score.mean
+        low, high = row.interval(row.metric) or (mean, mean)
+        if estimate:
+            low, high = estimate.low, estimate.high
+        if metric.is_fraction:
+            low = max(0.0, low)
+            high = min(1.0, high)
+        ends = map(metric.scaled, (mean, low, high))
+        bar = Bar(row.name, colours[row.name], *ends, is_full=len(row.seeds) > 1)
+        groups[*row.family, metric].append(bar)
     for guess in report.references:
         metric = guess.compared
         bars = groups.get((*guess.family, metric))
-        if bars:
-            ends = map(metric.scaled, (guess.value, *guess.reach))
-            bar = Bar(guess.name, BASELINE_COLOUR, *ends, is_full=False)
-            # the others stay apart in a picture that shows this one too
-            low = min(other.low for other in bars)
-            high = max(other.high for other in bars)
-            reach = _FAR * (high - low)
-            if low - reach < bar.mean < high + reach:
-                bars.append(bar)
+        if not bars:
+            continue
+        ends = map(metric.scaled, (guess.value, *guess.reach))
+        bar = Bar(guess.name, BASELINE_COLOUR, *ends, is_full=False)
+        # the others stay apart in a picture that shows this one too
+        low = min(other.low for other in bars)
+        high = max(other.high for other in bars)
+        reach = _FAR * (high - low)
+        if low - reach < bar.mean < high + reach:
+            bars.append(bar)
     charts = []
     for (dataset, protocol, metric), bars in groups.items():
         title = f"{dataset} ({protocol}): test {metric.label}"
@@ -74,8 +87,9 @@ def score_charts(report: Report) -> list[ScoreChart]:
 
 def _colours(report: Report) -> defaultdict[str, str]:
     """By row name; the baseline has a grey of its own."""
-    names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
-    return defaultdict(lambda: BASELINE_COLOUR, zip(names, cycle(COLOURS), strict=False))
+    names = {row.name for row in report.rows if not row.is_called(report.baseline)}
+    coloured = zip(sorted(names), cycle(COLOURS), strict=False)
+    return defaultdict(lambda: BASELINE_COLOUR, coloured)
 
 
 def training_charts(report: Report) -> list[LineChart]:
@@ -84,14 +98,16 @@ def training_charts(report: Report) -> list[LineChart]:
     """
     colours = _colours(report)
     charts: list[LineChart] = []
-    for dataset in dict.fromkeys(row.dataset for row in report.rows):
-        rows = [row for row in report.rows if row.dataset == dataset]
+    for dataset, group in groupby(report.rows, key=lambda row: row.dataset):
+        rows = list(group)
         marks = _marks(rows)
-        several = len({row.protocol for row in rows}) > 1
+        protocols = {row.protocol for row in rows}
         scores: list[Line] = []
         losses: list[Line] = []
         for row in rows:
-            name = f"{row.name}, {row.protocol}" if several else row.name
+            name = row.name
+            if len(protocols) > 1:
+                name += f", {row.protocol}"
             for run in row.runs:
                 line = Line(name, colours[row.name], (), mark=marks[run.seed])
                 by_split, loss = _measured(run)
@@ -100,7 +116,8 @@ def training_charts(report: Report) -> list[LineChart]:
                     style = "dashed" if split == "test" else "line"
                     scores.append(replace(line, points=_thin(points), style=style))
         drawn = _drawable(scores)
-        metric = rows[0].shown(rows[0].first.metric).with_unit
+        first = rows[0].first
+        metric = first.shown(first.metric).with_unit
         title = f"{dataset}: {metric} by epoch"
         if any(line.style == "dashed" for line in drawn):
             title += " (dashed: on the test split)"
@@ -123,16 +140,22 @@ def _measured(run: ReportedRun) -> tuple[Mapping[str, list[Point]], list[Point]]
                 score = metric.scaled(record.metrics[run.metric])
                 scores[record.split].append((record.epoch, score))
             if record.kind == "train" and "loss" in record.metrics:
-                losses.append((float(record.step), record.metrics["loss"]))
+                loss = record.metrics["loss"]
+                losses.append((float(record.step), loss))
     return scores, losses
 
 
 def _marks(rows: Sequence[TableRow]) -> dict[int, tuple[str, str] | None]:
     """The sign of each seed, where there are several and no more than signs."""
-    seeds = sorted({run.seed for row in rows for run in row.runs})
+    seeds = set[int]()
+    for row in rows:
+        seeds |= {run.seed for run in row.runs}
     if not 1 < len(seeds) <= len(SIGNS):
         return dict.fromkeys(seeds)
-    return {seed: (sign, f"seed {seed}") for seed, sign in zip(seeds, SIGNS, strict=False)}
+    marks = {}
+    for seed, sign in zip(sorted(seeds), SIGNS, strict=False):
+        marks[seed] = (sign, f"seed {seed}")
+    return marks
 
 
 def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -142,12 +165,14 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
 def _thin(points: Iterable[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
     finite = sorted(point for point in points if math.isfinite(point[1]))
-    if len(finite) <= limit:
+    count = len(finite)
+    if count <= limit:
         return tuple(finite)
-    starts = np.arange(limit) * len(finite) // limit
-    sizes = np.diff(starts, append=len(finite))
-    means = np.add.reduceat(np.array(finite), starts) / sizes[:, None]
-    return tuple((x, y) for x, y in means.tolist())
+    starts = np.arange(limit) * count // limit
+    sizes = np.diff(starts, append=count)
+    sums = np.add.reduceat(finite, starts)
+    means = sums / sizes[:, None]
+    return tuple(map(tuple, means.tolist()))
 
 
 def curve_chart(curve: Curve) -> LineChart:
@@ -155,38 +180,44 @@ def curve_chart(curve: Curve) -> LineChart:
     values, evenly spaced.
     """
     metric = curve.metric
-    own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
-    printed = []
-    for value, published, *_ in printed_values(curve.rows[0], curve.key):
-        printed.append((own.get(value, f"{value:g}"), published))
-    names = sorted({*map(curve.value, curve.rows), *(name for name, _ in printed)}, key=in_order)
-    place = {name: float(index) for index, name in enumerate(names)}
+    names = {}
+    for row in curve.rows:
+        name = curve.value(row)
+        number, _ = in_order(name)
+        names[number] = name
+    published = list(printed_values(curve.rows[0], curve.key))
+    for value, *_ in published:
+        names.setdefault(value, f"{value:g}")
+    in_place = sorted({*map(curve.value, curve.rows), *names.values()}, key=in_order)
     points = defaultdict[str, list[Point]](list)
     errors: list[float] = []
-    fair = set[int]()
     for row in curve.rows:
-        x = place[curve.value(row)]
+        x = float(in_place.index(curve.value(row)))
         if row.score:
             mean = (x, metric.scaled(row.score.mean))
-            points["test"].append(mean)
+            points["test ± sd"].append(mean)
             errors.append(metric.scaled(row.score.std or 0.0))
             if row.is_base:
                 points["base"].append(mean)
         if row.validation and curve.selection == metric:
-            points["validation"].append((x, metric.scaled(row.validation.mean)))
+            mean = (x, metric.scaled(row.validation.mean))
+            points["validation"].append(mean)
+    comparable = _comparable(curve)
+    for value, printed, *_ in published:
+        x = float(in_place.index(names[value]))
+        name = "published" if id(printed) in comparable else "published, not comparable"
+        points[name].append((x, printed.value))
+    lines = [replace(line, points=tuple(points[line.name])) for line in _CURVE_LINES]
+    lines[0] = replace(lines[0], errors=tuple(errors))
+    y_label = f"test {metric.with_unit}"
+    return LineChart(curve.title, curve.key, y_label, _drawable(lines), tuple(in_place))
+
+
+def _comparable(curve: Curve) -> set[int]:
+    """The ids of the published rows that a row of the curve is comparable with."""
+    found = set[int]()
+    for row in curve.rows:
         for beside in published_beside(row, curve.key):
             if not beside.reasons:
-                fair.add(id(beside.published))
-    for name, published in printed:
-        kind = "comparable" if id(published) in fair else "other"
-        points[kind].append((place[name], published.value))
-    drawn = {kind: tuple(of_kind) for kind, of_kind in points.items()}
-    lines = (
-        Line("test ± sd", COLOURS[0], drawn.get("test", ()), tuple(errors)),
-        Line("validation", BASELINE_COLOUR, drawn.get("validation", ()), style="dashed"),
-        Line("base", COLOURS[0], drawn.get("base", ()), style="ring"),
-        Line("published", COLOURS[1], drawn.get("comparable", ()), style="full marks"),
-        Line("published, not comparable", COLOURS[1], drawn.get("other", ()), style="marks"),
-    )
-    y_label = f"test {metric.with_unit}"
-    return LineChart(curve.title, curve.key, y_label, _drawable(lines), tuple(names))
+                found.add(id(beside.published))
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from math import isclose
 from typing import Literal
 
@@ -39,6 +39,7 @@ METHOD = (
 )
 """How the differences were judged, in the words that every report carries."""
 
+_OTHER_SAMPLES = "the test samples differ between the runs"
 _ALPHA = 0.05
 
 Pair = tuple[TableRow, TableRow]
@@ -71,8 +72,9 @@ class Comparison:
         if self.estimate is None or self.adjusted is None:
             return "not enough seeds"
         excludes_zero = self.estimate.low > 0 or self.estimate.high < 0
-        is_clear = excludes_zero and self.adjusted < _ALPHA
-        return "distinguishable" if is_clear else "not distinguishable"
+        if excludes_zero and self.adjusted < _ALPHA:
+            return "distinguishable"
+        return "not distinguishable"
 
     @property
     def unequal(self) -> str:
@@ -126,10 +128,12 @@ def compare_rows(
         apart: rows that are compared elsewhere with the others of their mixer.
     """
     families = defaultdict[tuple[str, ...], list[Pair]](list)
-    elsewhere = {id(row) for row in apart}
+    elsewhere = set(map(id, apart))
     for first, second in combinations(rows, 2):
-        is_elsewhere = first.label == second.label and {id(first), id(second)} <= elsewhere
-        if is_elsewhere or not _comparable(first, second):
+        if not _comparable(first, second):
+            continue
+        is_curve = id(first) in elsewhere and id(second) in elsewhere
+        if is_curve and first.label == second.label:
             continue
         if first.is_called(baseline) and not second.is_called(baseline):
             first, second = second, first
@@ -144,20 +148,25 @@ def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
     """Mean and 95 % interval of each row, over new seeds and test samples; None where neither is
     known.
     """
-    counted = [row for row in rows if row.counted]
-    scores = {id(row): _Answers.of(row).scores for row in counted}
-    estimates: list[stats.Estimate | None] = []
+    by_family = defaultdict[tuple[str, str], list[stats.Scores]](list)
+    found: list[stats.Scores | None] = []
     for row in rows:
-        estimate = None
+        scores = None
         if row.counted:
-            own = scores[id(row)]
+            scores = _Answers.of(row).scores
+            by_family[row.family].append(scores)
+        found.append(scores)
+    estimates = []
+    for row, own in zip(rows, found, strict=True):
+        estimate = None
+        if own:
+            count = len(own.by_seed)
             seeds = (0.0, 0.0)
-            if len(own.by_seed) > 1:
-                alike = [scores[id(other)] for other in counted if other.family == row.family]
-                seeds = stats.seed_variance(alike)
-            if seeds[1] > 0 or own.by_sample is not None:
-                least = _resolution(row, len(own.by_seed))
-                estimate = stats.difference(own, None, seeds, resolution=least)
+            if count > 1:
+                seeds = stats.seed_variance(by_family[row.family])
+            if count > 1 or own.by_sample is not None:
+                resolution = _resolution(row, count)
+                estimate = stats.difference(own, None, seeds, resolution=resolution)
         estimates.append(estimate)
     return estimates
 
@@ -172,7 +181,7 @@ def _comparable(first: TableRow, second: TableRow) -> bool:
     """Same data set, protocol and metric, both with a score; where both rows sweep a setting,
     the same value of it.
     """
-    if (first.family, first.metric) != (second.family, second.metric):
+    if first.family != second.family or first.metric != second.metric:
         return False
     other = dict(second.setting)
     for key, value in first.setting:
@@ -187,16 +196,22 @@ def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[C
 
     One seed says nothing of how much training itself varies: an interval, but no test.
     """
-    answers = {id(row): _Answers.of(row) for pair in pairs for row in pair}
-    variance = stats.seed_variance([answer.scores for answer in answers.values()])
+    answers: dict[int, _Answers] = {}
+    for row in chain.from_iterable(pairs):
+        answers[id(row)] = _Answers.of(row)
+    scores = [answer.scores for answer in answers.values()]
+    variance = stats.seed_variance(scores)
     comparisons: list[Comparison] = []
     p_values: dict[int, float] = {}
     for first, second in pairs:
-        pair = _compare(answers[id(first)], answers[id(second)], variance, known)
+        mine = answers[id(first)]
+        other = answers[id(second)]
+        pair = _compare(mine, other, variance, known)
         if pair.estimate and pair.seeds > 1:
             p_values[len(comparisons)] = pair.estimate.p_value
         comparisons.append(pair)
-    for place, adjusted in zip(p_values, stats.holm([*p_values.values()]), strict=True):
+    corrected = stats.holm(list(p_values.values()))
+    for place, adjusted in zip(p_values, corrected, strict=True):
         comparisons[place] = replace(comparisons[place], adjusted=adjusted)
     return comparisons
 
@@ -204,27 +219,25 @@ def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[C
 def _compare(
     mine: _Answers, other: _Answers, variance: tuple[float, float], known: Collection[str]
 ) -> Comparison:
-    first, second = mine.row, other.row
-    notes = []
-    settings = [row.counted[0].settings for row in (first, second)]
-    for key in varying(settings):
-        if not key.startswith("mixer.") and key not in known:
-            values = " / ".join(own.get(key, "none") for own in settings)
-            notes.append(f"settings differ too: {key} {values}")
+    first = mine.row
+    second = other.row
+    notes = _unlike(first, second, known)
     if budgets := unequal(first.tuning, second.tuning):
         notes.append(budgets)
-    scores = [mine.scores, other.scores]
     reason = mine.reason or other.reason
     if not reason and not np.array_equal(np.asarray(mine.samples), np.asarray(other.samples)):
-        reason = "the test samples differ between the runs"
+        reason = _OTHER_SAMPLES
+    minuend = mine.scores
+    subtrahend = other.scores
     if reason:
-        scores = [replace(answers, by_sample=None) for answers in scores]
+        minuend = replace(minuend, by_sample=None)
+        subtrahend = replace(subtrahend, by_sample=None)
         notes.append(reason)
     if first.protocol == "paper":
         notes.append(
             "both scores were chosen on the test split, which the interval does not account for"
         )
-    seeds = min(len(answers.by_seed) for answers in scores)
+    seeds = min(len(minuend.by_seed), len(subtrahend.by_seed))
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:
         # the seeds of other mixers could stand in, but nothing says that this one is like them
@@ -232,25 +245,44 @@ def _compare(
         variance = (0.0, 0.0)
     estimate = None
     if basis != "none":
-        least = _resolution(first, seeds)
-        estimate = stats.difference(scores[0], scores[1], variance, resolution=least)
+        resolution = _resolution(first, seeds)
+        estimate = stats.difference(minuend, subtrahend, variance, resolution=resolution)
     return Comparison(
         first=first, second=second, estimate=estimate, seeds=seeds, basis=basis, notes=tuple(notes)
     )
 
 
+def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> list[str]:
+    """A line for each setting that differs beside the mixer's and those that are known."""
+    mine = first.counted[0].settings
+    others = second.counted[0].settings
+    lines = []
+    for key in varying((mine, others)):
+        if key.startswith("mixer.") or key in known:
+            continue
+        value = mine.get(key, "none")
+        other = others.get(key, "none")
+        lines.append(f"settings differ too: {key} {value} / {other}")
+    return lines
+
+
 def _resolution(row: TableRow, seeds: int) -> float:
     """What one answer changes of a share of answers; 0 where that is not known."""
-    return 1 / (row.samples * seeds) if row.samples and row.compared.answers else 0.0
+    if row.samples and row.compared.answers:
+        return 1 / (row.samples * seeds)
+    return 0.0
 
 
 def _by_sample(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
     """What the test samples are known by, and what the runs scored on each, (S, N)."""
     found = [_sample_scores(run, row.metric) for run in row.counted]
-    samples = found[0][0]
-    if any(not np.array_equal(samples, other) for other, _ in found):
-        raise _Unpaired("the test samples differ between the runs")
-    return samples, np.stack([scores for _, scores in found])
+    samples, _ = found[0]
+    by_seed = []
+    for other, scores in found:
+        if not np.array_equal(samples, other):
+            raise _Unpaired(_OTHER_SAMPLES)
+        by_seed.append(scores)
+    return samples, np.stack(by_seed)
 
 
 def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -260,8 +292,10 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     data set's settings.
     """
     arrays = _predictions(run)
-    scores, label, predicted = (arrays.get(name) for name in (metric, "label", "predicted"))
+    scores = arrays.get(metric)
+    label = arrays.get("label")
     if run.shown(metric).answers and scores is None:
+        predicted = arrays.get("predicted")
         if predicted is None or label is None or predicted.shape != label.shape:
             raise _Unpaired(
                 f"{PREDICTIONS} of {run.name} has no arrays `predicted` and `label` of one length"
@@ -270,21 +304,25 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     if scores is None or scores.ndim != 1 or len(scores) < 2:
         raise _Unpaired(f"{metric} is compared over seeds")
     mean = float(scores.mean(dtype=np.float64))
-    if not isclose(mean, run.score(metric) or 0.0, rel_tol=1e-6, abs_tol=1e-6):
+    reported = run.score(metric) or 0.0
+    if not isclose(mean, reported, rel_tol=1e-6, abs_tol=1e-6):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the {metric} in {RESULT}")
     if label is not None:
         return label, scores
-    settings = [f"{key} {value}" for key, value in sorted(run.settings.items())]
-    data = [setting for setting in settings if setting.startswith("dataset.")]
-    return np.array([str(len(scores)), *data]), scores
+    known_by = [str(len(scores))]
+    for key, value in sorted(run.settings.items()):
+        if key.startswith("dataset."):
+            known_by.append(f"{key} {value}")
+    return np.array(known_by), scores
 
 
 def _predictions(run: ReportedRun) -> dict[str, np.ndarray]:
     if any(fault.startswith(PREDICTIONS) for fault in run.faults):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
+    path = run.folder / PREDICTIONS
     try:
-        content = read_bytes(run.folder / PREDICTIONS)
-        check_safetensors(run.folder / PREDICTIONS, content)
+        content = read_bytes(path)
+        check_safetensors(path, content)
         return load(content)
     except FileNotFoundError:
         raise _Unpaired("no predictions were kept") from None

@@ -23,6 +23,7 @@ from subquad.reports.rows import (
     with_alternative,
 )
 from subquad.reports.text import Spread
+from subquad.terminal import quantity
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look "
@@ -68,8 +69,11 @@ class Curve:
     @property
     def title(self) -> str:
         """`recall, mine (honest): order`, with what else tells it from others."""
-        first, where = self.rows[0], f" at {short_setting(self.at)}" if self.at else ""
-        return f"{first.dataset}, {first.label} ({first.protocol}): {self.name}{where}"
+        first = self.rows[0]
+        title = f"{first.dataset}, {first.label} ({first.protocol}): {self.name}"
+        if self.at:
+            title += f" at {short_setting(self.at)}"
+        return title
 
     def value(self, row: TableRow) -> str:
         """A row's value of the setting."""
@@ -83,38 +87,46 @@ class Curve:
         scored = [(row.score, row) for row in self.rows if row.score]
         if len(scored) < 2:
             return "fewer than two values have a score"
-        unequal = any(pair.unequal for pair in self.comparisons)
-        spent = "its values were tuned unequally" if unequal else ""
-        parts = (self._spread(scored), self._verdict(), spent, self._chosen(scored))
-        return "; ".join(filter(None, parts))
+        parts = [self._spread(scored), self._verdict()]
+        if any(pair.unequal for pair in self.comparisons):
+            parts.append("its values were tuned unequally")
+        if chosen := self._chosen(scored):
+            parts.append(chosen)
+        return "; ".join(parts)
 
     def _spread(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
-        metric = self.metric
         means = [(score.mean, self.value(row)) for score, row in scored]
         low, lowest = min(means, key=lambda mean: mean[0])
         high, highest = max(means, key=lambda mean: mean[0])
+        metric = self.metric
+        lower = metric.number(low)
         if low == high:
-            return f"all {len(scored)} means are {metric.number(low)}"
-        ends = f"{metric.number(low)} ({lowest}) to {metric.number(high)} ({highest})"
-        gap = f"{metric.points(high - low)} {metric.points_word} apart"
-        sentence = f"means from {ends}, {gap}"
+            return f"all {len(scored)} means are {lower}"
+        upper = metric.number(high)
+        gap = f"{metric.points(high - low)} {metric.points_word}"
+        sentence = f"means from {lower} ({lowest}) to {upper} ({highest}), {gap} apart"
         alone = _range_by_seeds([score for score, _ in scored])
-        if alone is not None:
-            by_seeds = f"{len(scored)} such means {metric.points(alone)} apart"
-            sentence += f"; seeds alone would put {by_seeds}"
-        return sentence
+        if alone is None:
+            return sentence
+        by_seeds = f"{len(scored)} such means {metric.points(alone)} apart"
+        return f"{sentence}; seeds alone would put {by_seeds}"
 
     def _verdict(self) -> str:
-        tested = [pair for pair in self.comparisons if pair.adjusted is not None]
-        if not tested:
+        p_values = []
+        clear = []
+        for pair in self.comparisons:
+            if pair.adjusted is None or pair.estimate is None:
+                continue
+            p_values.append(pair.adjusted)
+            if pair.verdict == "distinguishable":
+                clear.append((abs(pair.estimate.difference), pair))
+        if not p_values:
             return "not enough seeds to tell values apart"
-        pairs = f"{len(tested)} pair{'' if len(tested) == 1 else 's'}"
-        clear = [pair for pair in tested if pair.verdict == "distinguishable"]
+        pairs = quantity(len(p_values), "pair")
         if not clear:
-            least = min(pair.adjusted or 0.0 for pair in tested)
-            tests = f"smallest p of {pairs} after Holm's correction: {least:.2f}"
+            tests = f"smallest p of {pairs} after Holm's correction: {min(p_values):.2f}"
             return f"no two values are distinguishable ({tests})"
-        largest = max(clear, key=lambda pair: abs(pair.estimate.difference) if pair.estimate else 0)
+        _, largest = max(clear, key=lambda found: found[0])
         gap = f"{self.value(largest.first)} − {self.value(largest.second)}"
         estimate = " ".join(largest.estimate_texts)
         return f"distinguishable: {len(clear)} of {pairs}, the largest {gap}: {estimate}"
@@ -127,44 +139,52 @@ class Curve:
                 return ""
             by_mean[row.validation.mean].append((score, row))
         best = max(by_mean) if self.selection.mode == "max" else min(by_mean)
-        score, row = by_mean[best][0]
-        if len(by_mean[best]) > 1:
-            values = ", ".join(self.value(tied) for _, tied in by_mean[best])
+        chosen = by_mean[best]
+        values = ", ".join(self.value(row) for _, row in chosen)
+        if len(chosen) > 1:
             return f"validation does not choose between {values}"
-        return f"validation would choose {self.value(row)}, test {self.metric.number(score.mean)}"
+        score, _ = chosen[0]
+        return f"validation would choose {values}, test {self.metric.number(score.mean)}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
     """A curve for every setting and every group of two rows and more that differ in it alone, in
     the table's order.
     """
-    groups: dict[tuple[str, ...], list[TableRow]] = {}
+    groups = defaultdict[tuple[str, ...], list[TableRow]](list)
     for row in rows:
-        groups.setdefault((*row.family, row.label, row.metric), []).append(row)
-    return [curve for group in groups.values() for curve in _curves_of(group)]
+        groups[*row.family, row.label, row.metric].append(row)
+    curves: list[Curve] = []
+    for group in groups.values():
+        curves += _curves_of(group)
+    return curves
 
 
 def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
     keys = varying(row.settings for row in group)
     drawn = set[tuple[int, ...]]()
+    has_base = any(row.is_base for row in group)
     for key in keys:
-        others = [name for name in keys if name not in with_alternative(key)]
+        if key == _MIXER_FILE:
+            continue
+        varied = with_alternative(key)
+        others = [name for name in keys if name not in varied]
         along = defaultdict[Setting, list[TableRow]](list)
         for row in group:
             at = tuple((name, row.settings.get(name, "none")) for name in others)
             along[at].append(row)
         for at, values in along.items():
             members = tuple(map(id, values))
-            if len(values) < 2 or key == _MIXER_FILE or members in drawn:
+            if len(values) < 2 or members in drawn:
                 continue
             # of two settings that switch each other off the first stands for both
             drawn.add(members)
-            values = sorted(values, key=lambda row: in_order(row.settings.get(key, "none")))
+            values.sort(key=lambda row: in_order(row.settings.get(key, "none")))
             yield Curve(
                 key=key,
                 rows=tuple(values),
                 # where all curves meet in one base, it need not be told
-                at=() if any(row.is_base for row in group) else at,
+                at=() if has_base else at,
                 comparisons=tuple(compare_values(values, key)),
             )
 
@@ -173,10 +193,14 @@ def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
     """Expected largest minus smallest mean if the setting did nothing: seeds' variances, pooled;
     None with one seed.
     """
-    variances = [score.std**2 / score.count for score in scores if score.std is not None]
-    if len(variances) < len(scores):
-        return None
-    return _expected_range(len(scores)) * math.sqrt(math.fsum(variances) / len(variances))
+    variances = []
+    for score in scores:
+        if score.std is None:
+            return None
+        variances.append(score.std**2 / score.count)
+    count = len(scores)
+    variance = math.fsum(variances) / count
+    return _expected_range(count) * math.sqrt(variance)
 
 
 def _expected_range(count: int) -> float:
@@ -185,4 +209,6 @@ def _expected_range(count: int) -> float:
     """
     grid = np.linspace(-8.0, 8.0, 1601)
     below = ndtr(grid)
-    return float(np.trapezoid(1 - below**count - (1 - below) ** count, grid))
+    above = 1 - below
+    inside = 1 - below**count - above**count
+    return float(np.trapezoid(inside, grid))

@@ -38,7 +38,10 @@ class Table:
     @property
     def note(self) -> str:
         """What a sign in it means."""
-        return SPREAD_NOTE if any("±" in cell for line in self.lines for cell in line) else ""
+        for line in self.lines:
+            if "±" in "".join(line):
+                return SPREAD_NOTE
+        return ""
 
     @staticmethod
     def of(
@@ -51,10 +54,13 @@ class Table:
         """From cells by column, in the first row's order; columns that no row fills are left
         out.
         """
-        first = rows[0] if rows else {}
-        columns = tuple(name for name in first if any(row.get(name, DASH) != DASH for row in rows))
-        lines = tuple(tuple(row.get(name, DASH) for name in columns) for row in rows)
-        return Table(columns, lines, numeric, ranks or {}, italic, prose)
+        filled: dict[str, list[str]] = {}
+        for name in rows[0]:
+            cells = [row.get(name, DASH) for row in rows]
+            if set(cells) != {DASH}:
+                filled[name] = cells
+        lines = zip(*filled.values(), strict=True)
+        return Table(tuple(filled), tuple(lines), numeric, ranks or {}, italic, prose)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,15 @@ _STYLES: dict[str, Values] = {
     "marks": {**_MARKS, "fillstyle": "none"},
     "ring": {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"},
 }
+_ERROR_BARS = {"fmt": "o", "markersize": 4, "capsize": 4}
+_SCORE_BARS = {"fmt": "o", "markersize": 5, "capsize": 3}
+_LEGEND = {"loc": "outside lower center", "ncols": 3, "fontsize": 8}
+_THIN = {"color": "black", "linewidth": 1}
+_THICK = {"color": "black", "linewidth": 2}
+_CENTRED = {"ha": "center", "fontsize": 8}
+_LEADER = {"color": COLOURS[0], "linewidth": 1}
+_ALIKE = {"color": COLOURS[1], "linewidth": 4, "solid_capstyle": "butt"}
+"""The bar over mixers that are not further apart than the critical difference."""
 SIGNS = "os^Dv*Pd"
 """Matplotlib's, that tell lines of one colour apart."""
 _SIGNED = 6
@@ -102,8 +111,9 @@ class Chart(ABC):
     @property
     def file_name(self) -> str:
         """`recall-mine-honest-order`."""
-        words = re.sub(r"[^A-Za-z0-9._-]+", "-", self.title)
-        return re.sub(r"-{2,}", "-", words).strip("._-")[:150] or "chart"
+        words = re.sub(r"[^A-Za-z0-9._]+", "-", self.title)
+        name = words.strip("._-")
+        return name[:150] or "chart"
 
     def drawn(self) -> str:
         """The chart as SVG text, without time stamps and with the same ids each time."""
@@ -142,45 +152,61 @@ class LineChart(Chart):
     @property
     def description(self) -> str:
         if self.names:
-            values = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
+            values = []
+            for x, y in self.lines[0].points:
+                name = self.names[int(x)]
+                values.append(f"{name} {y:.4g}")
             return f"{self.y_label} by {self.x_label}: {', '.join(values)}."
-        ends = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
+        last = set[str]()
+        for line in self.lines:
+            _, y = line.points[-1]
+            last.add(f"{line.name} {y:.4g}")
         what = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
-        return f"{what}. Last values: {'; '.join(ends)}."
+        values = "; ".join(sorted(last))
+        return f"{what}. Last values: {values}."
 
     def draw(self, axes: Any) -> None:
         for line in self.lines:
-            xs, ys = zip(*line.points, strict=True)
-            style = dict(_STYLES[line.style])
-            if len(xs) == 1:  # a single evaluation would be invisible
-                style.setdefault("marker", "o")
-            if line.mark:
-                every = max(1, len(xs) // _SIGNED)
-                style |= {"marker": line.mark[0], "markersize": 4, "markevery": every}
-            axes.plot(xs, ys, color=line.colour, **style)
-            if line.errors:
-                how = {"fmt": "o", "markersize": 4, "capsize": 4}
-                axes.errorbar(xs, ys, yerr=line.errors, color=line.colour, **how)
+            self._draw_line(axes, line)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
         axes.grid(axis="y")
-        if self.names:
-            axes.set_xticks(range(len(self.names)), self.names)
-            axes.margins(x=0.5 / len(self.names))
+        count = len(self.names)
+        if count:
+            axes.set_xticks(range(count), self.names)
+            axes.margins(x=0.5 / count)
         self._draw_legend(axes)
+
+    def _draw_line(self, axes: Any, line: Line) -> None:
+        xs, ys = zip(*line.points, strict=True)
+        style = dict(_STYLES[line.style])
+        if len(xs) == 1:  # a single evaluation would be invisible
+            style.setdefault("marker", "o")
+        if line.mark:
+            sign, _ = line.mark
+            every = max(1, len(xs) // _SIGNED)
+            style |= {"marker": sign, "markersize": 4, "markevery": every}
+        axes.plot(xs, ys, color=line.colour, **style)
+        if line.errors:
+            axes.errorbar(xs, ys, yerr=line.errors, color=line.colour, **_ERROR_BARS)
 
     def _draw_legend(self, axes: Any) -> None:
         from matplotlib.lines import Line2D
 
-        entries = list({line.name: line for line in reversed(self.lines)}.values())[::-1]
-        handles = [Line2D([], [], color=line.colour, **_STYLES[line.style]) for line in entries]
-        names = [line.name for line in entries]
-        for sign, name in dict.fromkeys(line.mark for line in self.lines if line.mark):
-            signed = {"linestyle": "none", "marker": sign, "markersize": 4}
-            handles.append(Line2D([], [], color=BASELINE_COLOUR, **signed))
+        entries: dict[str, Line2D] = {}
+        for line in self.lines:
+            if line.name not in entries:
+                style = _STYLES[line.style]
+                entries[line.name] = Line2D([], [], color=line.colour, **style)
+        names = list(entries)
+        handles = list(entries.values())
+        marks = dict.fromkeys(line.mark for line in self.lines if line.mark)
+        for sign, name in marks:
+            style = {"linestyle": "none", "marker": sign, "markersize": 4}
+            handles.append(Line2D([], [], color=BASELINE_COLOUR, **style))
             names.append(name)
-        place = {"loc": "outside lower center", "ncols": 3, "fontsize": 8}
-        legend = axes.figure.legend(handles, ["x"] * len(handles), **place)
+        unset = ["x"] * len(names)
+        legend = axes.figure.legend(handles, unset, **_LEGEND)
         for shown, name in zip(legend.get_texts(), names, strict=True):
             # set afterwards: Matplotlib leaves out names that begin with an underscore
             shown.set_text(name)
@@ -209,25 +235,31 @@ class ScoreChart(Chart):
 
     @property
     def description(self) -> str:
-        scores = [
-            f"{bar.name} {bar.mean:.4g}"
-            + (f" [{bar.low:.4g}, {bar.high:.4g}]" if bar.low < bar.high else "")
-            for bar in self.bars
-        ]
+        scores = []
+        for bar in self.bars:
+            score = f"{bar.name} {bar.mean:.4g}"
+            if bar.low < bar.high:
+                score += f" [{bar.low:.4g}, {bar.high:.4g}]"
+            scores.append(score)
         return f"{self.x_label} with 95 % intervals: {'; '.join(scores)}."
 
     @property
     def size(self) -> tuple[float, float]:
-        return 5.2, 1.1 + 0.26 * len(self.bars)
+        height = 1.1 + 0.26 * len(self.bars)
+        return 5.2, height
 
     def draw(self, axes: Any) -> None:
-        how = {"fmt": "o", "markersize": 5, "capsize": 3}
+        names = []
         for place, bar in enumerate(self.bars):
-            ends = [[bar.mean - bar.low], [bar.high - bar.mean]]
+            below = bar.mean - bar.low
+            above = bar.high - bar.mean
+            ends = [[below], [above]]
             face = bar.colour if bar.is_full else "white"
-            axes.errorbar([bar.mean], [place], xerr=ends, color=bar.colour, mfc=face, **how)
-        axes.set_yticks(range(len(self.bars)), [_tail(bar.name) for bar in self.bars], fontsize=8)
-        axes.set_ylim(len(self.bars) - 0.5, -0.5)
+            style = {"color": bar.colour, "mfc": face, **_SCORE_BARS}
+            axes.errorbar([bar.mean], [place], xerr=ends, **style)
+            names.append(_tail(bar.name))
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel(self.x_label)
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
@@ -236,7 +268,9 @@ class ScoreChart(Chart):
 
 def _tail(name: str) -> str:
     """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
-    return name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"
+    if len(name) <= _NAME_LIMIT:
+        return name
+    return f"…{name[1 - _NAME_LIMIT :]}"
 
 
 @dataclass(frozen=True)
@@ -251,41 +285,55 @@ class RankChart(Chart):
 
     @property
     def description(self) -> str:
-        ranking = self.ranking
-        named = zip(ranking.mixers, ranking.ranks, strict=True)
-        ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in named)
-        return f"Mean ranks, 1 is best: {ranks}. Critical difference {ranking.critical:.2f}."
+        ranks = []
+        for name, rank in zip(self.ranking.mixers, self.ranking.ranks, strict=True):
+            ranks.append(f"{name} {rank:.2f}")
+        critical = f"Critical difference {self.ranking.critical:.2f}."
+        return f"Mean ranks, 1 is best: {', '.join(ranks)}. {critical}"
 
     @property
     def size(self) -> tuple[float, float]:
-        lines = (len(self.ranking.mixers) + 1) // 2 + len(self.ranking.groups)
-        return 6.4, 1.5 + 0.26 * lines
+        mixers = len(self.ranking.mixers)
+        on_each_side = (mixers + 1) // 2
+        lines = on_each_side + len(self.ranking.groups)
+        height = 1.5 + 0.26 * lines
+        return 6.4, height
 
     def draw(self, axes: Any) -> None:
-        names, ranks, groups = self.ranking.mixers, self.ranking.ranks, self.ranking.groups
-        last = len(names) - 1
         self._draw_scale(axes)
+        ranks = self.ranking.ranks
+        groups = self.ranking.groups
         for number, (best, worst) in enumerate(groups):
-            ends, y = [ranks[best] - 0.03, ranks[worst] + 0.03], 0.45 + 0.28 * number
-            axes.plot(ends, [y, y], color=COLOURS[1], linewidth=4, solid_capstyle="butt")
-        for place, (name, rank) in enumerate(zip(names, ranks, strict=True)):
-            y = 0.7 + 0.28 * len(groups) + 0.42 * min(place, last - place)
-            edge, text, side = (0.8, 0.75, "right")
-            if place > last - place:
-                edge, text, side = (last + 1.2, last + 1.25, "left")
-            axes.plot([rank, rank, edge], [0, y, y], color=COLOURS[0], linewidth=1)
-            axes.text(text, y, f"{_tail(name)} {rank:.2f}", ha=side, va="center", fontsize=8)
+            y = 0.45 + 0.28 * number
+            left = ranks[best] - 0.03
+            right = ranks[worst] + 0.03
+            axes.plot([left, right], [y, y], **_ALIKE)
+        highest = 0.7 + 0.28 * len(groups)
+        last = len(ranks) - 1
+        for place, name in enumerate(self.ranking.mixers):
+            rank = ranks[place]
+            from_right = last - place
+            y = highest + 0.42 * min(place, from_right)
+            edge = 0.8
+            text = {"x": 0.75, "ha": "right"}
+            if place > from_right:
+                edge = last + 1.2
+                text = {"x": last + 1.25, "ha": "left"}
+            axes.plot([rank, rank, edge], [0, y, y], **_LEADER)
+            label = f"{_tail(name)} {rank:.2f}"
+            axes.text(y=y, s=label, va="center", fontsize=8, **text)
 
     def _draw_scale(self, axes: Any) -> None:
         """The axis of ranks, and above it the critical difference as long as it is."""
-        count, critical = len(self.ranking.mixers), self.ranking.critical
-        thin = {"color": "black", "linewidth": 1}
-        centred = {"ha": "center", "fontsize": 8}
-        axes.plot([1, count], [0, 0], **thin)
-        for rank in range(1, count + 1):
-            axes.plot([rank, rank], [0, -0.12], **thin)
-            axes.text(rank, -0.2, str(rank), va="bottom", **centred)
-        axes.plot([1, 1 + critical], [-1.0, -1.0], color="black", linewidth=2)
-        axes.text(1 + critical / 2, -1.1, f"CD {critical:.2f}", **centred)
+        last = len(self.ranking.mixers)
+        axes.plot([1, last], [0, 0], **_THIN)
+        for rank in range(1, last + 1):
+            axes.plot([rank, rank], [0, -0.12], **_THIN)
+            axes.text(rank, -0.2, str(rank), va="bottom", **_CENTRED)
+        critical = self.ranking.critical
+        end = 1 + critical
+        middle = 1 + critical / 2
+        axes.plot([1, end], [-1.0, -1.0], **_THICK)
+        axes.text(middle, -1.1, f"CD {critical:.2f}", **_CENTRED)
         axes.invert_yaxis()
         axes.axis("off")

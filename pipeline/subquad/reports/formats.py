@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,33 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
         them.
     """
     texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
-    charts = [chart for section in document.sections for chart in section.charts if chart.is_kept]
-    names = Counter[str]()
-    for chart in charts if "html" in formats else ():
-        names[chart.file_name] += 1
-        again = f"~{names[chart.file_name]}" if names[chart.file_name] > 1 else ""
-        texts[folder / _PICTURES / f"{chart.file_name}{again}.svg"] = chart.drawn()
+    if "html" in formats:
+        for name, chart in _kept_charts(document).items():
+            texts[folder / _PICTURES / f"{name}.svg"] = chart.drawn()
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
 
 
+def _kept_charts(document: ReportDocument) -> dict[str, Chart]:
+    """Those that are files beside the page, by name."""
+    times = Counter[str]()
+    charts = {}
+    for section in document.sections:
+        for chart in section.charts:
+            if chart.is_kept:
+                name = chart.file_name
+                times[name] += 1
+                again = f"~{times[name]}" if times[name] > 1 else ""
+                charts[name + again] = chart
+    return charts
+
+
 def sheet_of(document: ReportDocument) -> tuple[list[Values], list[str]]:
     """Flat records, and the columns that any of them has, in the order in which they come up."""
     records = [_flat(record) for record in document.records]
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    return records, columns
+    columns = dict.fromkeys(chain.from_iterable(records))
+    return records, list(columns)
 
 
 def _sheet(document: ReportDocument) -> str:
@@ -90,17 +102,19 @@ def _flat(values: Values, prefix: str = "") -> Values:
         elif isinstance(value, dict):
             found |= _flat(value, f"{name}_")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            found |= {
-                f"{name}_{column}": _listed(entry[column] for entry in value) for column in value[0]
-            }
+            for column in value[0]:
+                found[f"{name}_{column}"] = _listed([entry[column] for entry in value])
+        elif isinstance(value, list):
+            found[name] = _listed(value)
         else:
-            found[name] = _listed(value) if isinstance(value, list) else value
+            found[name] = value
     return found
 
 
-def _listed(values: Iterable[Any]) -> str:
-    texts = [_listed(value) if isinstance(value, list) else value for value in values]
-    return "; ".join("" if text is None else str(text) for text in texts)
+def _listed(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(_listed, value))
+    return "" if value is None else str(value)
 
 
 def _page(document: ReportDocument) -> str:
@@ -111,11 +125,9 @@ def _page(document: ReportDocument) -> str:
     page.
     """
     css = (files(HERE) / "page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri "
-        "'none'; form-action 'none'"
-    )
+    digest = hashlib.sha256(css.encode()).digest()
+    sources = f"img-src data:; style-src 'sha256-{_base64(digest)}'"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     return fill_template(
         HERE,
         "page.html.j2",
@@ -128,10 +140,15 @@ def _page(document: ReportDocument) -> str:
 
 def picture(content: bytes | Chart) -> Markup:
     """The address of a picture that lies in the page: a PNG file, or a chart."""
-    kind, data = (
-        ("svg+xml", content.drawn().encode()) if isinstance(content, Chart) else ("png", content)
-    )
-    return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+    kind = "png"
+    if isinstance(content, Chart):
+        kind = "svg+xml"
+        content = content.drawn().encode()
+    return Markup(f"data:image/{kind};base64,{_base64(content)}")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _text(template: str, shown: Callable[[object], str], document: ReportDocument) -> str:
@@ -166,10 +183,12 @@ def print_document(document: ReportDocument, console: Console) -> None:
             say([section.title], "bold")
         if section.table:
             print_cells(section.table, console)
-            say([section.table.note] if section.table.note else [], "dim")
+            if section.table.note:
+                say([section.table.note], "dim")
         say(section.lines)
         say(section.notes, "dim")
-    say((line for section in document.sections for line in section.headlines), "bold")
+    for section in document.sections:
+        say(section.headlines, "bold")
 
 
 def print_cells(table: Table, console: Console) -> None:
@@ -180,33 +199,34 @@ def print_cells(table: Table, console: Console) -> None:
     than the terminal.
     """
     cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
-    least = {name: max(map(len, (*name.split(), *cells[name]))) for name in table.columns}
+    least = {}
+    for name, column in cells.items():
+        longest_word = max(map(len, name.split()), default=0)
+        least[name] = max(longest_word, *map(len, column))
     shown = [name for name in table.columns if table.ranks.get(name) != NEVER]
     for name in sorted(shown, key=lambda name: -table.ranks.get(name, 0)):
         if name in table.ranks and _width(shown, least) > console.width:
             shown.remove(name)
     fits = _width(shown, least) <= console.width
-    for name in () if fits else set(shown) - set(table.numeric):
-        least[name] = min(least[name], _NARROW)
+    if not fits:
+        for name in set(shown) - set(table.numeric):
+            least[name] = min(least[name], _NARROW)
     narrow = _width(shown, least)
-    grid = Grid(
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-        width=narrow if narrow > console.width else None,
-    )
+    width = narrow if narrow > console.width else None
+    grid = Grid(box=None, header_style="bold", pad_edge=False, width=width)
     for name in shown:
-        width, number = least[name], name in table.numeric
+        is_number = name in table.numeric
         grid.add_column(
             Text(one_line(name)),
-            justify="right" if number else "left",
+            justify="right" if is_number else "left",
             overflow="fold",
-            min_width=width,
-            width=width if number and not fits else None,
+            min_width=least[name],
+            width=least[name] if is_number and not fits else None,
         )
-    for number, line in enumerate(zip(*(cells[name] for name in shown), strict=True)):
+    for number in range(len(table.lines)):
+        texts = [Text(one_line(cells[name][number])) for name in shown]
         style = "italic" if number in table.italic else ""
-        grid.add_row(*(Text(one_line(cell)) for cell in line), style=style)
+        grid.add_row(*texts, style=style)
     console.print(grid, crop=False)
 
 

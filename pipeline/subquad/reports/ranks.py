@@ -81,10 +81,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
-        return (
-            f"Mean ranks over {len(self.datasets)} data sets ({self.protocol}): "
-            f"{self.compared.label}"
-        )
+        over = f"{len(self.datasets)} data sets ({self.protocol})"
+        return f"Mean ranks over {over}: {self.compared.label}"
 
     @property
     def least_p(self) -> float:
@@ -99,51 +97,63 @@ class Ranking:
     @property
     def groups(self) -> list[tuple[int, int]]:
         """First and last place in `mixers` of the largest groups within the critical difference."""
-        spans: dict[int, int] = {}
+        groups = []
+        reached = -1
         for first, rank in enumerate(self.ranks):
             last = bisect_right(self.ranks, rank + self.critical) - 1
-            spans.setdefault(last, first)
-        return [(first, last) for last, first in spans.items() if last > first]
+            if last > max(first, reached):
+                groups.append((first, last))
+            reached = last
+        return groups
 
     @property
     def sentence(self) -> str:
         """What the tests say, and what so few data sets can say at all."""
-        parts = [self._friedman_words(self.friedman)] if self.friedman else []
-        parts.append(self._pair_words())
-        least, corrected = p_text(self.least_p), p_text(self.least_p_holm)
+        parts = []
+        if self.friedman:
+            parts.append(self._friedman_words(self.friedman))
+        least = p_text(self.least_p)
+        corrected = p_text(self.least_p_holm)
         bound = f"allow no p below {least}, after Holm's correction {corrected}"
         if self.least_p_holm >= _ALPHA:
             needed = 1 + ceil(log2(len(self.pairs) / _ALPHA))
             bound = f"{bound}; it takes {needed}"
-        parts[-1] += f"{len(self.datasets)} data sets {bound}"
+        parts.append(f"{self._pair_words()}{len(self.datasets)} data sets {bound}")
         if any(pair.unequal for pair in self.pairs):
             parts.append("mixers were tuned unequally")
-        for words in [pair.chance.words for pair in self.pairs if not pair.chance.counted][:1]:
-            parts.append(f"p of pairs with equal differences is {words}")
+        for pair in self.pairs:
+            if not pair.chance.counted:
+                parts.append(f"p of pairs with equal differences is {pair.chance.words}")
+                break
         return f"{self.protocol}: {'; '.join(parts)}"
 
     def _friedman_words(self, chance: stats.Chance) -> str:
+        mixers = len(self.mixers)
+        datasets = len(self.datasets)
         verb = "differ" if chance.p_value < _ALPHA else "are not shown to differ"
-        bound = factorial(len(self.mixers)) ** (1.0 - len(self.datasets))
-        least = f"; so few data sets allow no less than {p_text(bound)}" if bound > 0.001 else ""
-        whose = f"the mean ranks of {len(self.mixers)} mixers"
-        test = f"Friedman p {p_text(chance.p_value)}, {chance.words}{least}"
-        return f"{whose} {verb} over {len(self.datasets)} data sets ({test})"
+        test = f"Friedman p {p_text(chance.p_value)}, {chance.words}"
+        bound = factorial(mixers) ** (1.0 - datasets)
+        if bound > 0.001:
+            test += f"; so few data sets allow no less than {p_text(bound)}"
+        return f"the mean ranks of {mixers} mixers {verb} over {datasets} data sets ({test})"
 
     def _pair_words(self) -> str:
         if self.least_p_holm >= _ALPHA:
             return "too few data sets to tell any pair of mixers apart: "
-        clear = [
-            f"{pair.first} and {pair.second} differ (p {p_text(pair.adjusted)})"
-            for pair in self.pairs
-            if pair.verdict == "distinguishable"
-        ]
-        return f"{', '.join(clear) or 'no two mixers are distinguishable over data sets'}; "
+        clear = []
+        for pair in self.pairs:
+            if pair.verdict == "distinguishable":
+                p_value = p_text(pair.adjusted)
+                clear.append(f"{pair.first} and {pair.second} differ (p {p_value})")
+        words = ", ".join(clear) or "no two mixers are distinguishable over data sets"
+        return f"{words}; "
 
 
 def p_text(p_value: float) -> str:
     """`0.031`, `< 0.001`."""
-    return "< 0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+    if p_value < 0.0005:
+        return "< 0.001"
+    return f"{p_value:.3f}"
 
 
 def make_rankings(means: Sequence[Mean], baseline: str) -> Iterator[Ranking]:
@@ -160,7 +170,8 @@ def make_rankings(means: Sequence[Mean], baseline: str) -> Iterator[Ranking]:
 def _ranking(members: Sequence[Mean]) -> Ranking:
     from scipy.stats import rankdata
 
-    first, scores = members[0], np.array([member.by_dataset for member in members]).T
+    first = members[0]
+    scores = np.array([member.by_dataset for member in members]).T
     good = scores if first.compared.mode == "max" else -scores
     ranks = rankdata(-good.round(9), axis=1)
     mean = ranks.mean(axis=0)
@@ -184,19 +195,22 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
     gaps = [good[:, first] - good[:, second] for first, second in pairs]
     chances = list(map(stats.signed_rank, gaps))
     holm = stats.holm([chance.p_value for chance in chances])
-    few = len(pairs) * 2.0 ** (1 - len(scores)) >= _ALPHA
+    are_few = len(pairs) * 2.0 ** (1 - len(scores)) >= _ALPHA
     for (first, second), gap, chance, adjusted in zip(pairs, gaps, chances, holm, strict=True):
-        clear = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
+        mine = members[first]
+        other = members[second]
+        difference = scores[:, first] - scores[:, second]
         signs = np.sign(gap.round(9)).tolist()
+        verdict = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
         yield RankedPair(
-            first=members[first].name,
-            second=members[second].name,
-            difference=float((scores[:, first] - scores[:, second]).mean()),
+            first=mine.name,
+            second=other.name,
+            difference=float(difference.mean()),
             wins=(signs.count(1), signs.count(-1)),
             chance=chance,
             adjusted=adjusted,
-            unequal=tuple(_tuned_unequally(members[first], members[second])),
-            verdict="too few data sets" if few else clear,
+            unequal=tuple(_tuned_unequally(mine, other)),
+            verdict="too few data sets" if are_few else verdict,
         )
 
 
@@ -208,6 +222,9 @@ def _tuned_unequally(first: Mean, second: Mean) -> Iterator[str]:
 
 def rank_cells(ranking: Ranking, pair: RankedPair) -> dict[str, str]:
     """A line of the table of pairs."""
+    notes = DASH
+    if pair.unequal:
+        notes = f"unequal tuning on {', '.join(pair.unequal)}"
     return {
         "pair": f"{pair.first} − {pair.second}",
         "protocol": ranking.protocol,
@@ -217,5 +234,5 @@ def rank_cells(ranking: Ranking, pair: RankedPair) -> dict[str, str]:
         "p": p_text(pair.chance.p_value),
         "p (Holm)": p_text(pair.adjusted),
         "verdict": pair.verdict,
-        "notes": f"unequal tuning on {', '.join(pair.unequal)}" if pair.unequal else DASH,
+        "notes": notes,
     }

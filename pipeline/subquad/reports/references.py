@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from subquad.metric import Metric
+from subquad.metric import Metric, Mode
 from subquad.reports import stats
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, short_setting, varying
@@ -58,7 +58,11 @@ class Reference:
     @property
     def words(self) -> str:
         """`root operator`."""
-        return printable(self.key.replace("_", " ")) + (f" ({self.which})" if self.which else "")
+        name = self.key.replace("_", " ")
+        words = printable(name)
+        if self.which:
+            words += f" ({self.which})"
+        return words
 
     @property
     def name(self) -> str:
@@ -78,7 +82,9 @@ class Reference:
         """The interval of a metric that the data set gives."""
         low = self.score(f"{metric}_low")
         high = self.score(f"{metric}_high")
-        return None if low is None or high is None else (low, high)
+        if low is None or high is None:
+            return None
+        return low, high
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -88,7 +94,10 @@ class Reference:
     def score(self, metric: str) -> float | None:
         """What the guess scores by another metric."""
         kept = self.runs[0].reference_scores
-        return kept.scores.get(metric, {}).get(self.key) if kept else None
+        if kept is None:
+            return None
+        by_key = kept.scores.get(metric, {})
+        return by_key.get(self.key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +130,11 @@ class Mean:
     @property
     def over(self) -> str:
         """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
+        known = len(self.datasets)
         if not self.others:
-            return f"all {len(self.datasets)}"
-        count = f"{len(self.datasets)} of {len(self.datasets) + len(self.others)}"
-        if len(self.others) <= len(self.datasets):
+            return f"all {known}"
+        count = f"{known} of {known + len(self.others)}"
+        if len(self.others) <= known:
             return f"{count}, not {', '.join(self.others)}"
         return f"{count}: {', '.join(self.datasets)}"
 
@@ -133,23 +143,22 @@ def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """Those of each data set and protocol, of what is compared there, in the order of the rows,
     the worst first.
     """
-    for family, metric, mode in dict.fromkeys(
-        (row.family, row.metric, row.compared.mode) for row in rows
-    ):
+    groups = defaultdict[tuple[str, str, str, Mode], list[ReportedRun]](list)
+    for row in rows:
+        groups[*row.family, row.metric, row.compared.mode] += row.counted
+    for (dataset, protocol, metric, mode), runs in groups.items():
         found = defaultdict[tuple[float, str, int], list[ReportedRun]](list)
-        runs: list[ReportedRun] = []
-        for row in rows:
-            if (row.family, row.metric) == (family, metric):
-                runs += row.counted
         for run in runs:
             if kept := run.reference_scores:
-                for key, value in kept.scores.get(metric, {}).items():
+                scores = kept.scores.get(metric, {})
+                for key, value in scores.items():
                     found[value, key, kept.samples].append(run)
         times = Counter(key for _, key, _ in found)
-        for (value, key, samples), members in sorted(found.items(), reverse=mode == "min"):
+        for value, key, samples in sorted(found, reverse=mode == "min"):
+            members = found[value, key, samples]
             yield Reference(
-                dataset=family[0],
-                protocol=family[1],
+                dataset=dataset,
+                protocol=protocol,
                 key=key,
                 which=_which(members, runs) if times[key] > 1 else "",
                 metric=metric,
@@ -180,26 +189,31 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
     Rows of one metric with one variant of a mixer to a data set count. A mixer is averaged where it
     has a score on every data set in question, so that all means in a block are over the same data.
     """
-    for protocol, metric in dict.fromkeys((row.protocol, row.metric) for row in rows):
-        members = [row for row in rows if (row.protocol, row.metric) == (protocol, metric)]
-        names = list(dict.fromkeys(row.dataset for row in members))
-        groups = defaultdict[str, list[TableRow | Reference]](list)
+    blocks = defaultdict[tuple[str, str], list[TableRow]](list)
+    for row in rows:
+        blocks[row.protocol, row.metric].append(row)
+    for (protocol, metric), members in blocks.items():
+        names = tuple(dict.fromkeys(row.dataset for row in members))
+        mixers = defaultdict[str, list[TableRow | Reference]](list)
         for row in members:
-            groups[row.label].append(row)
+            mixers[row.label].append(row)
         guesses = defaultdict[str, list[TableRow | Reference]](list)
         for guess in references:
-            same = (guess.protocol, guess.metric) == (protocol, metric)
-            if same and guess.dataset in names:
+            if guess.protocol == protocol and guess.metric == metric:
                 guesses[guess.key].append(guess)
-        own = [dict.fromkeys(guess.dataset for guess in rows) for rows in guesses.values()]
-        for datasets in dict.fromkeys(map(tuple, (names, *own))):
-            block = [
-                mean
-                for group in (*groups.values(), *guesses.values())
-                if (mean := _mean_over(datasets, names, group))
-            ]
+        of_guesses = [tuple(dict.fromkeys(map(_dataset, group))) for group in guesses.values()]
+        for datasets in dict.fromkeys((names, *of_guesses)):
+            block = []
+            for group in (*mixers.values(), *guesses.values()):
+                mean = _mean_over(datasets, names, group)
+                if mean:
+                    block.append(mean)
             if len(datasets) > 1 and not all(mean.is_reference for mean in block):
                 yield from block
+
+
+def _dataset(row: TableRow | Reference) -> str:
+    return row.dataset
 
 
 def _mean_over(
@@ -237,8 +251,11 @@ def _mean_over(
 def _score_of(rows: Sequence[TableRow], values: Sequence[float]) -> Spread:
     """With its spread over seeds, if they are the same everywhere."""
     mean = Spread(fsum(values) / len(values), None, 0)
-    if len({row.seeds for row in rows}) != 1:
+    seeds = {row.seeds for row in rows}
+    if len(seeds) != 1:
         return mean
-    scores = [[run.score(row.metric) or 0.0 for run in row.counted] for row in rows]
-    by_seed = (fsum(column) / len(rows) for column in zip(*scores, strict=True))
+    by_row = []
+    for row in rows:
+        by_row.append([run.score(row.metric) or 0.0 for run in row.counted])
+    by_seed = [fsum(scores) / len(rows) for scores in zip(*by_row, strict=True)]
     return Spread.of(by_seed) or mean

@@ -46,10 +46,12 @@ _Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.spli
 
 def _printable(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Declarations whose texts may be shown."""
-    return {
-        name: replace(metric, label=printable(metric.label), unit=printable(metric.unit))
-        for name, metric in metrics.items()
-    }
+    shown = {}
+    for name, metric in metrics.items():
+        label = printable(metric.label)
+        unit = printable(metric.unit)
+        shown[name] = replace(metric, label=label, unit=unit)
+    return shown
 
 
 class FilePart(BaseModel):
@@ -69,10 +71,10 @@ class FilePart(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            message = (
-                first["msg"].removeprefix("Value error, ") if not where else first["msg"].lower()
-            )
-            raise ValueError(f"{where}: {message}" if where else message) from None
+            if where:
+                raise ValueError(f"{where}: {first['msg'].lower()}") from None
+            message = first["msg"].removeprefix("Value error, ")
+            raise ValueError(message) from None
 
 
 class _Evaluation(FilePart):
@@ -108,6 +110,11 @@ class ReportedExample(FilePart):
 class _Git(FilePart):
     commit: str | None = None
     dirty: bool = False
+
+    @property
+    def words(self) -> str:
+        commit = self.commit or DASH
+        return f"{commit} with uncommitted changes" if self.dirty else commit
 
 
 class Machine(FilePart):
@@ -204,12 +211,14 @@ class ReportedRun(FilePart):
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
-        scores = self.reference_scores.scores if self.reference_scores else {}
-        for name, guesses in scores.items():
-            if self.shown(name).is_fraction and any(
-                not 0 <= value <= 1 for value in guesses.values()
-            ):
-                raise ValueError(f"reference_scores: {name} must be a number from 0 to 1")
+        if self.reference_scores is None:
+            return self
+        for name, guesses in self.reference_scores.scores.items():
+            if not self.shown(name).is_fraction:
+                continue
+            for value in guesses.values():
+                if not 0 <= value <= 1:
+                    raise ValueError(f"reference_scores: {name} must be a number from 0 to 1")
         return self
 
     @property
@@ -228,14 +237,18 @@ class ReportedRun(FilePart):
     @property
     def label(self) -> str:
         """The mixer's name in tables; a study may name several variants of one mixer."""
-        varied = self.axes.get("mixer")
-        return printable(varied) if isinstance(varied, str) else self.mixer
+        return self._varied("mixer", self.mixer)
 
     @property
     def data_label(self) -> str:
         """The data set's name in tables; a study may name several variants of one."""
-        varied = self.axes.get("dataset")
-        return printable(varied) if isinstance(varied, str) else self.dataset
+        return self._varied("dataset", self.dataset)
+
+    def _varied(self, axis: str, plugin: str) -> str:
+        value = self.axes.get(axis)
+        if isinstance(value, str):
+            return printable(value)
+        return plugin
 
     @property
     def protocol_meaning(self) -> str:
@@ -248,76 +261,91 @@ class ReportedRun(FilePart):
 
         Where the mixer was given as a file its hash is a setting: another text is another mixer.
         """
-        varied = set(self.axes).union(
-            *(value for value in self.axes.values() if isinstance(value, Mapping))
-        )
-        found = {
-            key: _setting_text(value)
-            for key, value in self.leaves.items()
-            if key != "train.seed" and (key in varied or decides_numbers(key))
-        }
+        varied = set(self.axes)
+        for value in self.axes.values():
+            if isinstance(value, Mapping):
+                varied |= value.keys()
+        found = {}
+        for key, value in self.leaves.items():
+            if key != "train.seed" and (key in varied or decides_numbers(key)):
+                found[key] = _setting_text(value)
         source = min((self.folder / SOURCES).glob("*"), default=None)
-        return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
+        if source is not None:
+            found["mixer.source"], _, _ = source.name.partition("-")
+        return found
 
     def score(self, metric: str) -> float | None:
         """A test metric of a finished run."""
-        return self.test.metrics.get(metric) if self.test and self.status == "finished" else None
+        if self.test is None or self.status != "finished":
+            return None
+        return self.test.metrics.get(metric)
 
     def last_score(self, metric: str) -> float | None:
         """The metric at the last evaluation of a finished run, if that was on the test split."""
-        last = self.last if self.status == "finished" else None
-        return last.metrics.get(metric) if last and last.split == "test" else None
+        if self.status != "finished":
+            return None
+        return _score_on("test", self.last, metric)
 
     def validation_score(self, metric: str) -> float | None:
         """The metric of the chosen checkpoint, if it was chosen on a validation split."""
-        return (
-            self.best.metrics.get(metric) if self.best and self.best.split == "validation" else None
-        )
+        return _score_on("validation", self.best, metric)
 
     def provenance(self) -> dict[str, str]:
         """Where its numbers come from: experiment, source revision, versions, plugin
         distributions; by name.
         """
-        machine, git = self.environment, self.environment.git or _Git()
+        machine = self.environment
+        experiment = read_bytes(self.folder / EXPERIMENT)
+        steps = openings = tested = ""
+        if self.steps is not None:
+            steps = f"{self.steps} in {duration(self.seconds)}"
+        if self.openings > 1:
+            openings = f"{self.openings} times"
+        if self.test:
+            tested = f"{self.test.checkpoint} checkpoint, {self.test.samples} samples"
+        packages = [f"{name} {version}" for name, version in sorted(machine.packages.items())]
         facts = {
             "not verified": "; ".join(self.faults),
-            "experiment.yaml sha256": hashlib.sha256(
-                read_bytes(self.folder / EXPERIMENT)
-            ).hexdigest(),
+            "experiment.yaml sha256": hashlib.sha256(experiment).hexdigest(),
             "experiment hash": self.digest,
             "reason": self.reason,
-            "steps": f"{self.steps} in {duration(self.seconds)}"
-            if self.steps is not None
-            else None,
+            "steps": steps,
             "attempts": self.attempts,
             "skipped steps": self.skipped_steps,
             "workers": self.workers,
-            "test split opened": f"{self.openings} times" if self.openings > 1 else None,
-            "tested": f"{self.test.checkpoint} checkpoint, {self.test.samples} samples"
-            if self.test
-            else None,
-            "git commit": f"{git.commit or DASH}{' with uncommitted changes' if git.dirty else ''}",
+            "test split opened": openings,
+            "tested": tested,
+            "git commit": (machine.git or _Git()).words,
             "python": machine.python,
             "platform": machine.platform,
             "GPUs": ", ".join(machine.gpus),
-            "packages": ", ".join(
-                f"{name} {found}" for name, found in sorted(machine.packages.items())
-            ),
+            "packages": ", ".join(packages),
             "plugins": "; ".join(map(_plugin, machine.plugins)),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
 
 
+def _score_on(split: str, evaluation: _Evaluation | None, metric: str) -> float | None:
+    """A metric of an evaluation, if that was of this split."""
+    if evaluation is None or evaluation.split != split:
+        return None
+    return evaluation.metrics.get(metric)
+
+
 def _plugin(facts: Values) -> str:
     """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
-    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
+    distribution = facts.get("distribution") or "a file"
+    version = facts.get("version") or ""
+    origin = f"{distribution} {version}".strip()
+    words = f"{facts.get('kind')} {facts.get('name')} from {origin}"
     marks = []
     if facts.get("editable"):
         marks.append("editable")
-    if facts.get("sha256"):
-        marks.append(f"sha256 {str(facts['sha256'])[:12]}")
-    marked = f" ({', '.join(marks)})" if marks else ""
-    return f"{facts.get('kind')} {facts.get('name')} from {origin}{marked}"
+    if digest := facts.get("sha256"):
+        marks.append(f"sha256 {str(digest)[:12]}")
+    if marks:
+        words += f" ({', '.join(marks)})"
+    return words
 
 
 def _setting_text(value: Any) -> str:
@@ -337,5 +365,6 @@ def _mixer_text(entry: Values) -> str:
     if role := entry.get("role"):
         text += f" for {role}"
     if params := entry.get("params"):
-        text += f" ({', '.join(f'{key} {_setting_text(value)}' for key, value in params.items())})"
+        words = [f"{key} {_setting_text(value)}" for key, value in params.items()]
+        text += f" ({', '.join(words)})"
     return text

@@ -47,10 +47,8 @@ class TableRow:
         seconds_per_step: median of each run.
         tokens_per_second: trained on, where the task's weights are tokens.
         peak_memory_bytes: of the tensors on a GPU, else of the process.
-        best_epochs: epoch of the chosen checkpoint, per seed.
         samples: of the test split.
         tuning: what was spent on its settings; None where it is not of a search.
-        notes: what the runs say a reader of their numbers must know, each once.
     """
 
     dataset: str
@@ -63,7 +61,6 @@ class TableRow:
     metric: str
     runs: tuple[ReportedRun, ...]
     counted: tuple[ReportedRun, ...]
-    seeds: tuple[int, ...]
     score: Spread | None
     last_score: Spread | None
     validation: Spread | None
@@ -72,12 +69,28 @@ class TableRow:
     seconds_per_step: Spread | None
     tokens_per_second: Spread | None
     peak_memory_bytes: Spread | None
-    best_epochs: tuple[float, ...]
     parameters: int | None
     flops_per_step: int | None
     samples: int | None
     tuning: Tuning | None
-    notes: tuple[str, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the counted runs."""
+        return tuple(run.seed for run in self.counted)
+
+    @property
+    def best_epochs(self) -> tuple[float, ...]:
+        """Epoch of the chosen checkpoint, per seed."""
+        return tuple(run.best.epoch for run in self.counted if run.best)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the runs say a reader of their numbers must know, each once."""
+        notes: dict[str, None] = {}
+        for run in self.runs:
+            notes |= dict.fromkeys(run.notes)
+        return tuple(notes)
 
     @property
     def family(self) -> tuple[str, str]:
@@ -96,8 +109,10 @@ class TableRow:
     @property
     def name(self) -> str:
         """The mixer with what tells it from its variants."""
+        if not self.setting:
+            return self.label
         which = "base" if self.is_base else short_setting(self.setting)
-        return f"{self.label} ({which})" if which else self.label
+        return f"{self.label} ({which})"
 
     @property
     def first(self) -> ReportedRun:
@@ -121,8 +136,9 @@ class TableRow:
         high = Spread.of(run.score(f"{metric}_high") for run in self.counted)
         if low is None or high is None:
             return None
-        is_known = low.count == high.count == len(self.counted)
-        return (low.mean, high.mean) if is_known else None
+        if low.count == high.count == len(self.counted):
+            return low.mean, high.mean
+        return None
 
     @property
     def benchmark(self) -> str:
@@ -135,10 +151,12 @@ class TableRow:
         Args:
             reasons: say why, in brackets.
         """
-        states = Counter(
-            f"{state} ({reason})" if reason and reasons else state
-            for state, reason in map(self._state, self.runs)
-        )
+        states = Counter[str]()
+        for run in self.runs:
+            state, reason = self._state(run)
+            if reason and reasons:
+                state += f" ({reason})"
+            states[state] += 1
         order = sorted(states, key=lambda state: (state != "finished", state))
         return ", ".join(f"{states[state]} {state}" for state in order)
 
@@ -174,9 +192,13 @@ def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
     keys = varying(run.settings for run in runs)
     variants = defaultdict[Setting, list[ReportedRun]](list)
     for run in runs:
-        setting = tuple((printable(key), printable(run.settings.get(key, "none"))) for key in keys)
-        variants[setting].append(run)
-    rows = [_row(short, variants[full]) for full, short in _by_change(list(variants)).items()]
+        setting = []
+        for key in keys:
+            value = run.settings.get(key, "none")
+            setting.append((printable(key), printable(value)))
+        variants[tuple(setting)].append(run)
+    shorter = _by_change(list(variants))
+    rows = [_row(shorter[setting], members) for setting, members in variants.items()]
     return sorted(rows, key=lambda row: [(key, *in_order(value)) for key, value in row.setting])
 
 
@@ -186,20 +208,30 @@ def _by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
     Two settings and more must be varied: along a single one no value is a base.
     """
     for base in variants:
-        changes = {variant: _changes(variant, base) for variant in variants if variant != base}
-        is_one_at_a_time = all(len(change) == 1 for change in changes.values())
-        if is_one_at_a_time and len({key for ((key, _),) in changes.values()}) > 1:
-            return {base: _BASE, **changes}
-    return {variant: variant for variant in variants}
+        shorter = {base: _BASE}
+        varied = set[str]()
+        for variant in variants:
+            if variant != base:
+                change = _changes(variant, base)
+                if len(change) != 1:
+                    break
+                shorter[variant] = change
+                varied.add(change[0][0])
+        if len(shorter) == len(variants) and len(varied) > 1:
+            return shorter
+    return dict(zip(variants, variants, strict=True))
 
 
 def _changes(variant: Setting, base: Setting) -> Setting:
     """What differs; of two settings that switch each other off the one that is given."""
     found = [part for part, other in zip(variant, base, strict=True) if part != other]
     names = {name for name, _ in found}
-    return tuple(
-        part for part in found if part[1] != "null" or len(with_alternative(part[0]) & names) == 1
-    )
+    changes = []
+    for name, value in found:
+        alternatives = with_alternative(name) & names
+        if value != "null" or len(alternatives) == 1:
+            changes.append((name, value))
+    return tuple(changes)
 
 
 def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
@@ -213,8 +245,11 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         return Spread.of(run.score(metric) for run in counted)
 
     validation = Spread.of(run.validation_score(first.metric) for run in counted)
-    is_validated = validation is not None and validation.count == len(counted)
-    last_score = Spread.of(run.last_score(first.compared) for run in counted)
+    if validation and validation.count != len(counted):
+        validation = None
+    last_score = None
+    if first.protocol == "paper":
+        last_score = Spread.of(run.last_score(first.compared) for run in counted)
     return TableRow(
         dataset=first.data_label,
         label=first.label,
@@ -226,21 +261,18 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         metric=first.compared,
         runs=tuple(runs),
         counted=counted,
-        seeds=tuple(run.seed for run in counted),
         score=score(first.compared),
-        last_score=last_score if first.protocol == "paper" else None,
-        validation=validation if is_validated else None,
+        last_score=last_score,
+        validation=validation,
         besides={name: score(name) for name in first.tested[1:]},
         seconds=mean("seconds"),
         seconds_per_step=mean("seconds_per_step"),
         tokens_per_second=mean("tokens_per_second"),
         peak_memory_bytes=mean("peak_memory_bytes"),
-        best_epochs=tuple(run.best.epoch for run in counted if run.best),
         parameters=counted[0].parameters if counted else None,
         flops_per_step=counted[0].flops_per_step if counted else None,
         samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
         tuning=common(run.tuning for run in counted or runs),
-        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
 
 
@@ -256,21 +288,33 @@ def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Keys whose values differ within a group of settings, sorted."""
     members = list(group)
-    keys = sorted({key for member in members for key in member})
-    return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
+    keys = set[str]().union(*members)
+    varied = []
+    for key in sorted(keys):
+        values = {member.get(key) for member in members}
+        if len(values) > 1:
+            varied.append(key)
+    return tuple(varied)
 
 
 def short_setting(setting: Setting) -> str:
     """`order=4, lr=0.001`: the last word of each key."""
-    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
+    words = []
+    for key, value in setting:
+        _, _, name = key.rpartition(".")
+        words.append(f"{name}={value}")
+    return ", ".join(words)
 
 
 def with_alternative(key: str) -> set[str]:
     """A key, and the one that is switched off where it is given: `train.epochs` with
     `train.steps`.
     """
-    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
-    return next((pair for pair in pairs if key in pair), {key})
+    for pair in ALTERNATIVES:
+        keys = {".".join(map(str, path)) for path in pair}
+        if key in keys:
+            return keys
+    return {key}
 
 
 def in_order(text: str) -> tuple[float, str]:

@@ -34,15 +34,18 @@ def search_document(
     Raises:
         RunError: a result of the final study cannot be read.
     """
-    place, folder = folder / FINAL, folder.resolve()
+    place = folder / FINAL
+    folder = folder.resolve()
     final = ReportDocument(title="", sections=())
     if is_study(place) and runs_below(place):
-        final = document_of(read_report([place], baseline=baseline, search=summary))
+        report = read_report([place], baseline=baseline, search=summary)
+        final = document_of(report)
     left = _left(summary, [run.status == "finished" for run in final.runs])
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
     pictures = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
+    name = f"{folder.parent.name}/{folder.name}"
     return ReportDocument(
-        title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
+        title=f"Search {printable(name)}",
         lead=(_settings(summary), *_opened_before(summary), *left),
         sections=(_candidates(summary), *_final(final.sections, summary)),
         runs=final.runs,
@@ -90,18 +93,18 @@ def print_candidates(summary: Values, console: Console) -> None:
 
 def _settings(summary: Values) -> str:
     """What was searched and how."""
-    settings, candidates = summary["settings"], summary["candidates"]
-    each = f"each of {len(candidates)} candidates"
-    whom = each if len(candidates) > 1 else candidates[0]["label"]
-    given = [name for name in ("match", "cost") if settings[name] != "none"]
-    parts = [
-        f"space {settings['space']}",
-        f"sampler {settings['sampler']}",
-        f"pruner {settings['pruner']}",
-        *(f"--{name} {settings[name]}" for name in given),
-        f"at most {settings['budget'].replace('-', ' ')} for {whom}",
-        f"seed {settings['seed']}",
-    ]
+    settings = summary["settings"]
+    candidates = summary["candidates"]
+    whom = candidates[0]["label"]
+    if len(candidates) > 1:
+        whom = f"each of {len(candidates)} candidates"
+    parts = [f"{name} {settings[name]}" for name in ("space", "sampler", "pruner")]
+    for name in ("match", "cost"):
+        if settings[name] != "none":
+            parts.append(f"--{name} {settings[name]}")
+    budget = settings["budget"].replace("-", " ")
+    parts.append(f"at most {budget} for {whom}")
+    parts.append(f"seed {settings['seed']}")
     return printable(f"{', '.join(parts)}; selected on the validation split")
 
 
@@ -136,32 +139,20 @@ def _unended(candidate: Values) -> int:
 
 def _candidates(summary: Values) -> Section:
     """How each was searched, its trials by state, what they consumed, and the best one."""
-    candidates, settings = summary["candidates"], summary["settings"]
-    states = (*_STATES, *(["unfinished"] if any(map(_unended, candidates)) else []))
-    cells, lines = [], []
+    candidates = summary["candidates"]
+    states: list[str] = list(_STATES)
+    if any(map(_unended, candidates)):
+        states.append("unfinished")
+    cells = []
+    lines = []
+    finished = {}
     for entry in candidates:
-        best, flops = entry["best"], entry["flops"]
-        cells.append(
-            {
-                "candidate": printable(entry["label"]),
-                "sampler": settings["sampler"],
-                "pruner": settings["pruner"],
-                "dims": str(entry["dimensions"]),
-                **{state: str(entry["trials"].get(state, _unended(entry))) for state in states},
-                "steps": f"{entry['steps']:,}",
-                "FLOPs": "unknown" if flops is None else f"{flops:.4g}",
-                "seconds": f"{entry['seconds']:.1f}",
-                "best validation": _value_text(entry, best["value"]) if best else DASH,
-                "winning point": f"trial {best['number']}: {point_text(best['point'])}"
-                if best
-                else DASH,
-            }
-        )
-        lines += [f"{entry['label']}: {line}" for line in _lines(entry)]
-    finished = [entry["trials"]["finished"] for entry in candidates]
-    if len(set(finished)) > 1:
-        named = zip([entry["label"] for entry in candidates], finished, strict=True)
-        budgets = ", ".join(f"{label} {count}" for label, count in named)
+        label = entry["label"]
+        cells.append(_cells(entry, summary["settings"], states))
+        lines += [f"{label}: {line}" for line in _lines(entry)]
+        finished[label] = entry["trials"]["finished"]
+    if len(set(finished.values())) > 1:
+        budgets = ", ".join(f"{label} {count}" for label, count in finished.items())
         lines.append(f"unequal budgets, trials that finished: {budgets}")
     numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
     hidden = ("sampler", "pruner", "best validation", "winning point")
@@ -172,6 +163,30 @@ def _candidates(summary: Values) -> Section:
     )
 
 
+def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[str, str]:
+    """The line of a candidate."""
+    best = candidate["best"]
+    value = point = DASH
+    if best:
+        value = _value_text(candidate, best["value"])
+        point = f"trial {best['number']}: {point_text(best['point'])}"
+    trials = candidate["trials"]
+    unended = _unended(candidate)
+    flops = candidate["flops"]
+    return {
+        "candidate": printable(candidate["label"]),
+        "sampler": settings["sampler"],
+        "pruner": settings["pruner"],
+        "dims": str(candidate["dimensions"]),
+        **{state: str(trials.get(state, unended)) for state in states},
+        "steps": f"{candidate['steps']:,}",
+        "FLOPs": "unknown" if flops is None else f"{flops:.4g}",
+        "seconds": f"{candidate['seconds']:.1f}",
+        "best validation": value,
+        "winning point": point,
+    }
+
+
 def _value_text(candidate: Values, value: float) -> str:
     """`accuracy 91.23 %`: a value of what a candidate's trials are judged by."""
     metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
@@ -180,10 +195,10 @@ def _value_text(candidate: Values, value: float) -> str:
 
 def point_text(point: Values) -> str:
     """`train.lr=0.001 mixer.params.order=4`."""
-    words = [
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in point.items()
-    ]
+    words = []
+    for key, value in point.items():
+        text = f"{value:.4g}" if isinstance(value, float) else value
+        words.append(f"{key}={text}")
     return printable(" ".join(words)) or "nothing was searched"
 
 
@@ -193,12 +208,15 @@ def _lines(candidate: Values) -> Iterator[str]:
     """
     if best := candidate["best"]:
         value = _value_text(candidate, best["value"])
+        point = point_text(best["point"])
         where = f"best trial {best['number']}, validation {value} at step {best['step']}"
-        yield f"{where}: {point_text(best['point'])}"
+        yield f"{where}: {point}"
     for trial in candidate["front"] or ():
-        cost = f"{trial['cost']:.4g} {_UNITS[candidate['cost']]}"
+        unit = _UNITS[candidate["cost"]]
+        cost = f"{trial['cost']:.4g} {unit}"
         value = _value_text(candidate, trial["value"])
-        yield f"front: trial {trial['number']}, {value} for {cost}: {point_text(trial['point'])}"
+        point = point_text(trial["point"])
+        yield f"front: trial {trial['number']}, {value} for {cost}: {point}"
     if candidate["front"] == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]
@@ -208,8 +226,13 @@ def _lines(candidate: Values) -> Iterator[str]:
 
 def _record(candidate: Values) -> Values:
     names = ("dimensions", "trials", "steps", "flops", "seconds", "metric", "best", "over")
-    own = {name: candidate[name] for name in names}
-    own["flops"] = "unknown" if own["flops"] is None else own["flops"]
-    best = own["best"] or {}
-    own["best"] = {**best, "point": point_text(best["point"])} if best else {}
-    return {"kind": "search", "candidate": candidate["label"], **own}
+    record = {"kind": "search", "candidate": candidate["label"]}
+    for name in names:
+        record[name] = candidate[name]
+    if record["flops"] is None:
+        record["flops"] = "unknown"
+    best = dict(record["best"] or {})
+    if best:
+        best["point"] = point_text(best["point"])
+    record["best"] = best
+    return record

@@ -79,13 +79,13 @@ class Scores:
         if answers.ndim != 2 or answers.shape[1] < 2:
             raise ValueError(f"need an (S, N) array with N >= 2, got {answers.shape}")
         answers = answers.astype(np.float64)
-        by_seed, by_sample = answers.mean(1), answers.mean(0)
+        seeds, samples = answers.shape
+        by_seed = answers.mean(1)
+        by_sample = answers.mean(0)
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
-        return Scores(
-            by_seed,
-            by_sample,
-            float((rest**2).sum()) / (max(1, len(answers) - 1) * (len(by_sample) - 1)),
-        )
+        squares = float((rest**2).sum())
+        freedom = max(1, seeds - 1) * (samples - 1)
+        return Scores(by_seed, by_sample, squares / freedom)
 
 
 def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
@@ -95,10 +95,14 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     Pooled, as with two or three seeds a mixer's own variance is hardly known: the t quantile would
     be 4.3 or more.
     """
-    seeds = [scores.by_seed for scores in groups]
-    freedom = sum(len(values) - 1 for values in seeds)
-    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in seeds)
-    return squares / freedom if freedom else 0.0, float(freedom)
+    squares = 0.0
+    freedom = 0.0
+    for scores in groups:
+        apart = scores.by_seed - scores.by_seed.mean()
+        squares += float((apart**2).sum())
+        freedom += len(apart) - 1
+    variance = squares / freedom if freedom else 0.0
+    return variance, freedom
 
 
 def difference(
@@ -115,46 +119,74 @@ def difference(
     """
     pair = (first, second) if second else (first,)
     variance, freedom = seeds
-    of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair) if freedom else 0.0
-    lasting, noise, parts = resolution**2, 0.0, list[tuple[float, float]]()
-    if first.by_sample is not None and (second is None or second.by_sample is not None):
-        samples = len(first.by_sample)
-        of_samples = (
-            float((first.by_sample - (second.by_sample if second else 0.0)).var(ddof=1)) / samples
-        )
+    of_seeds = 0.0
+    if freedom:
+        of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair)
+    lasting = resolution**2
+    noise = 0.0
+    parts: list[tuple[float, float]] = []
+    gaps = _sample_gaps(first, second)
+    if gaps is not None:
+        samples = len(gaps)
+        of_samples = float(gaps.var(ddof=1)) / samples
         # both mean squares hold the noise, which must count once
-        noise = (
-            sum(scores.noise / len(scores.by_seed) for scores in pair) / samples if freedom else 0.0
-        )
+        if freedom:
+            noise = sum(scores.noise / len(scores.by_seed) for scores in pair) / samples
         # agreeing everywhere: as if not on one sample
         extra = of_samples - noise if of_samples else 1 / samples**2
         if extra > 0:
             lasting += extra
-            parts.append((extra, (samples - 1.0) * min(1.0, extra / (of_samples or extra)) ** 2))
+            share = min(1.0, extra / (of_samples or extra))
+            parts.append((extra, (samples - 1.0) * share**2))
     # seeds that agree by chance, more than the noise allows, must not pass for certainty
     if freedom:
         parts.append((max(of_seeds, noise), freedom))
     error = sqrt(of_seeds + lasting)
     gap = float(first.by_seed.mean() - (second.by_seed.mean() if second else 0.0))
-    freedom = _freedom(parts) or max((known for _, known in parts), default=1.0)
+    freedom = _freedom(parts)
     half = t_quantile(freedom) * error
-    ratio = gap / error if error > 0 else (0.0 if gap == 0 else float("inf"))
     return Estimate(
         difference=gap,
         low=gap - half,
         high=gap + half,
-        p_value=2.0 * float(stdtr(freedom, -abs(ratio))),
+        p_value=_p_value(gap, error, freedom),
         freedom=freedom,
         least=float(ndtri(_UPPER)) * sqrt(lasting),
     )
 
 
+def _sample_gaps(first: Scores, second: Scores | None) -> np.ndarray | None:
+    """(N,) differences by sample, None where they are not known."""
+    if second is None or first.by_sample is None:
+        return first.by_sample
+    if second.by_sample is None:
+        return None
+    return first.by_sample - second.by_sample
+
+
+def _p_value(gap: float, error: float, freedom: float) -> float:
+    """Two-sided, of no difference."""
+    if error > 0:
+        ratio = abs(gap) / error
+    else:
+        ratio = float("inf") if gap else 0.0
+    return 2.0 * float(stdtr(freedom, -ratio))
+
+
 def _freedom(terms: Sequence[tuple[float, float]]) -> float:
-    """Satterthwaite's degrees of freedom of a sum of independent variance estimates; 0 where all
-    are 0.
+    """Satterthwaite's degrees of freedom of a sum of independent variance estimates; where all
+    are 0 the largest.
     """
-    spread = sum(term * term / freedom for term, freedom in terms if term)
-    return sum(term for term, _ in terms) ** 2 / spread if spread > 0 else 0.0
+    total = 0.0
+    spread = 0.0
+    largest = 0.0
+    for variance, freedom in terms:
+        total += variance
+        spread += variance * variance / freedom
+        largest = max(largest, freedom)
+    if spread > 0:
+        return total**2 / spread
+    return largest or 1.0
 
 
 def t_quantile(freedom: float) -> float:
@@ -185,8 +217,9 @@ class Chance:
     @property
     def words(self) -> str:
         """`counted over all 216 arrangements`."""
-        how = "counted over all" if self.counted else "from"
-        return f"{how} {self.arrangements:,} {'' if self.counted else 'drawn '}arrangements"
+        if self.counted:
+            return f"counted over all {self.arrangements:,} arrangements"
+        return f"from {self.arrangements:,} drawn arrangements"
 
 
 def friedman(ranks: np.ndarray) -> Chance:
@@ -198,15 +231,18 @@ def friedman(ranks: np.ndarray) -> Chance:
     """
     from scipy.stats import permutation_test
 
-    first, rest = ranks[0], ranks[1:]
+    first = ranks[0]
+    rest = ranks[1:]
 
     def spread(*rows: np.ndarray, axis: int) -> np.ndarray:
         sums = first + np.sum(rows, axis=0)
-        return (sums**2).sum(axis=axis)
+        squares = sums**2
+        return squares.sum(axis=axis)
 
     how = {"permutation_type": "pairings", "alternative": "greater", "axis": -1}
     found = permutation_test(tuple(rest), spread, vectorized=True, **how, **_resampling())
-    return Chance.of(found.pvalue, factorial(len(first)) ** len(rest))
+    arrangements = factorial(len(first)) ** len(rest)
+    return Chance.of(found.pvalue, arrangements)
 
 
 def signed_rank(differences: np.ndarray) -> Chance:
@@ -217,14 +253,15 @@ def signed_rank(differences: np.ndarray) -> Chance:
 
     gaps = differences.round(_DECIMALS)
     sizes = np.unique(np.abs(gaps))
+    arrangements = 2 ** len(gaps)
     if not gaps.any():
         return Chance(1.0, 1, True)
     if len(sizes) == len(gaps) and sizes[0]:
         exact: Any = wilcoxon(gaps, method="exact")
-        return Chance(float(exact.pvalue), 2 ** len(gaps), True)
+        return Chance(float(exact.pvalue), arrangements, True)
     method: Any = PermutationMethod(**_resampling())
     counted: Any = wilcoxon(gaps, zero_method="pratt", method=method)
-    return Chance.of(counted.pvalue, 2 ** len(gaps))
+    return Chance.of(counted.pvalue, arrangements)
 
 
 def _resampling() -> dict[str, Any]:
@@ -240,20 +277,21 @@ def critical_difference(mixers: int, datasets: int) -> float:
     from scipy.stats import studentized_range
 
     quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
-    return quantile * sqrt(mixers * (mixers + 1) / (6 * datasets))
+    variance = mixers * (mixers + 1) / (6 * datasets)
+    return quantile * sqrt(variance)
 
 
 def wilson(share: float, samples: int) -> tuple[float, float]:
     """95 % interval of a share of independent samples, within [0, 1]. Reference: Wilson, 1927."""
     normal = float(ndtri(_UPPER))
     square = normal**2
-    middle = (share + square / (2 * samples)) / (1 + square / samples)
-    half = (
-        normal
-        / (1 + square / samples)
-        * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
-    )
-    return max(0.0, middle - half), min(1.0, middle + half)
+    shrunk = 1 + square / samples
+    middle = (share + square / (2 * samples)) / shrunk
+    variance = share * (1 - share) / samples + square / (4 * samples**2)
+    half = normal / shrunk * sqrt(variance)
+    low = max(0.0, middle - half)
+    high = min(1.0, middle + half)
+    return low, high
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -261,8 +299,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     pairs at once.
     """
     values = np.asarray(p_values, dtype=np.float64)
-    order, adjusted = np.argsort(values, kind="stable"), np.empty_like(values)
-    adjusted[order] = np.minimum(
-        1.0, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    )
+    order = np.argsort(values, kind="stable")
+    factors = np.arange(len(values), 0, -1)
+    stepped = np.maximum.accumulate(values[order] * factors)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1.0, stepped)
     return adjusted.tolist()

@@ -34,12 +34,19 @@ class Spread:
     @staticmethod
     def of(values: Iterable[float | None]) -> Spread | None:
         """Of the values that are finite numbers; None where there is none."""
-        known = [value for value in values if value is not None and math.isfinite(value)]
+        known = []
+        for value in values:
+            if value is not None and math.isfinite(value):
+                known.append(value)
         if not known:
             return None
-        count, mean = len(known), math.fsum(known) / len(known)
+        count = len(known)
+        mean = math.fsum(known) / count
+        if count == 1:
+            return Spread(mean, None, count)
         squares = math.fsum((value - mean) ** 2 for value in known)
-        return Spread(mean, math.sqrt(squares / (count - 1)) if count > 1 else None, count)
+        variance = squares / (count - 1)
+        return Spread(mean, math.sqrt(variance), count)
 
 
 _LONGEST = 10_000
@@ -60,26 +67,31 @@ def score_text(metric: Metric, value: Spread | float | None) -> str:
         return DASH
     if not isinstance(value, Spread):
         return metric.number(value)
-    return metric.number(value.mean) + (
-        "" if value.std is None else f" ± {metric.number(value.std)}"
-    )
+    mean = metric.number(value.mean)
+    if value.std is None:
+        return mean
+    return f"{mean} ± {metric.number(value.std)}"
 
 
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
     """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are
     among the scores.
     """
-    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
-    known = {
-        name: (scores[low], scores[high])
-        for name, (low, high) in ends.items()
-        if {low, high} <= scores.keys()
-    }
-    lines = list[str]()
+    intervals: dict[str, Ends] = {}
+    ends = set[str]()
+    for name in scores:
+        low = f"{name}_low"
+        high = f"{name}_high"
+        if low in scores and high in scores:
+            intervals[name] = scores[low], scores[high]
+            ends |= {low, high}
+    lines: list[str] = []
     for name, value in scores.items():
-        if any(name in ends[whole] for whole in known):
+        if name in ends:
             continue
         metric = metric_of(metrics, name)
-        interval = f" {metric.interval(*known[name])}" if name in known else ""
-        lines.append(f"{metric.with_unit} {metric.number(value)}{interval}")
+        line = f"{metric.with_unit} {metric.number(value)}"
+        if name in intervals:
+            line += f" {metric.interval(*intervals[name])}"
+        lines.append(line)
     return lines

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 
 from subquad.reports.text import Values
 from subquad.runs import FINAL, SEARCH, SUMMARY, read_json
+from subquad.terminal import quantity
 
 _ALIKE = 0.1
 """Largest relative difference in FLOPs of equal budgets: trials that `trial.match=flops` made alike
@@ -38,9 +40,23 @@ class Tuning:
         """`12 trials, 5 dims, 1.2e+09 FLOPs`."""
         if self.trials is None or self.dimensions is None:
             return "unknown"
-        trials = f"{self.trials} trial{'' if self.trials == 1 else 's'}"
-        dimensions = f"{self.dimensions} dim{'' if self.dimensions == 1 else 's'}"
-        return f"{trials}, {dimensions}, {_flops(self)}"
+        trials = quantity(self.trials, "trial")
+        dimensions = quantity(self.dimensions, "dim")
+        return f"{trials}, {dimensions}, {self.flops_text}"
+
+    @property
+    def trials_text(self) -> str:
+        """`12`, or that nobody knows."""
+        if self.trials is None:
+            return "unknown"
+        return str(self.trials)
+
+    @property
+    def flops_text(self) -> str:
+        """`1.2e+09 FLOPs`."""
+        if self.flops is None:
+            return "FLOPs unknown"
+        return f"{self.flops:.3g} FLOPs"
 
 
 def tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
@@ -51,24 +67,27 @@ def tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
     """
     cell = run.resolve()
     study = cell.parent.parent
-    if study.name.partition("-")[0] != FINAL or not (study.parent / SEARCH).exists():
+    search = study.parent
+    name, _, _ = study.name.partition("-")
+    if name != FINAL or not (search / SEARCH).exists():
         return None
     if study.name != FINAL:  # set aside, when the search had not spent what it has now
         return Tuning()
     if summary is None:
-        summary = read_json(study.parent / SUMMARY) or {}
+        summary = read_json(search / SUMMARY) or {}
     for candidate in summary.get("candidates", ()):
-        if cell.name in candidate.get("final", ()):
-            return Tuning(
-                candidate["trials"]["finished"], candidate["dimensions"], candidate["flops"]
-            )
+        if cell.name in candidate["final"]:
+            finished = candidate["trials"]["finished"]
+            return Tuning(finished, candidate["dimensions"], candidate["flops"])
     return Tuning()
 
 
 def common(tunings: Iterable[Tuning | None]) -> Tuning | None:
     """The tuning of several runs; of different ones it is not known."""
-    found = list(dict.fromkeys(tunings))
-    return found[0] if len(found) == 1 else Tuning()
+    different = set(tunings)
+    if len(different) == 1:
+        return different.pop()
+    return Tuning()
 
 
 def unequal(first: Tuning | None, second: Tuning | None) -> str:
@@ -78,25 +97,21 @@ def unequal(first: Tuning | None, second: Tuning | None) -> str:
     if first is None and second is None:
         return ""
     if first is None or second is None:
-        budgets = ["no search" if tuning is None else tuning.words for tuning in (first, second)]
-        return f"unequal tuning: {' / '.join(budgets)}"
+        mine = first.words if first else "no search"
+        others = second.words if second else "no search"
+        return f"unequal tuning: {mine} / {others}"
     parts = []
     if first.trials is None or first.trials != second.trials:
-        parts.append(f"{_count(first)} / {_count(second)} trials")
+        parts.append(f"{first.trials_text} / {second.trials_text} trials")
     if not _alike(first.flops, second.flops):
-        parts.append(f"{_flops(first)} / {_flops(second)}")
-    return f"unequal tuning: {', '.join(parts)}" if parts else ""
+        parts.append(f"{first.flops_text} / {second.flops_text}")
+    if not parts:
+        return ""
+    differences = ", ".join(parts)
+    return f"unequal tuning: {differences}"
 
 
 def _alike(first: float | None, second: float | None) -> bool:
     if first is None or second is None:
         return False
-    return abs(first - second) <= _ALIKE * max(first, second)
-
-
-def _count(tuning: Tuning) -> str:
-    return "unknown" if tuning.trials is None else str(tuning.trials)
-
-
-def _flops(tuning: Tuning) -> str:
-    return "FLOPs unknown" if tuning.flops is None else f"{tuning.flops:.3g} FLOPs"
+    return isclose(first, second, rel_tol=_ALIKE)

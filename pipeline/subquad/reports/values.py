@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from subquad.reports.beside import Beside, published_beside
 from subquad.reports.compare import Comparison
 from subquad.reports.curves import Curve
-from subquad.reports.published import Beside, published_beside
-from subquad.reports.ranks import RankedPair
 from subquad.reports.references import Mean, Reference
 from subquad.reports.report import Report
 from subquad.reports.rows import TableRow
-from subquad.reports.stats import Chance
-from subquad.reports.text import Spread, Values
+from subquad.reports.text import Values
 
 _FORMAT = 3
 _ROW = (
@@ -42,6 +40,7 @@ _ROW = (
     "best_epochs",
     "notes",
 )
+_RUN = ("name", "seed", "status", "reason", "faults")
 _RANKING = (
     "protocol",
     "metric",
@@ -60,21 +59,32 @@ _RANKING = (
 def report_values(report: Report) -> Values:
     """Everything in the report, for `--json` and notebooks."""
     metrics = {}
+    rows = []
     for row in report.rows:
         for name in (row.metric, *row.besides):
             metrics[name] = asdict(row.shown(name))
+        values = _row(row)
+        values["published"] = _beside(report.published(row))
+        rows.append(values)
     examples = []
     for example in report.examples:
         for mixer, answer in example.answers:
-            about = {"kind": "example", "dataset": example.dataset, "mixer": mixer}
-            about |= {"sample": example.number, "target": example.target}
-            examples.append({**about, "answer": answer})
+            examples.append(
+                {
+                    "kind": "example",
+                    "dataset": example.dataset,
+                    "mixer": mixer,
+                    "sample": example.number,
+                    "target": example.target,
+                    "answer": answer,
+                }
+            )
     return {
         "format": _FORMAT,
         "baseline": report.baseline,
         "headlines": list(report.headlines),
         "metrics": metrics,
-        "rows": [_row(row) | {"published": _beside(report.published(row))} for row in report.rows],
+        "rows": rows,
         "references": list(map(_reference, report.references)),
         "means": list(map(_mean, report.means)),
         "examples": examples,
@@ -90,28 +100,35 @@ def _picked(thing: Any, names: Iterable[str]) -> Values:
 
 
 def _as_json(value: Any) -> Any:
-    if isinstance(value, Spread | Chance | RankedPair):
+    if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Mapping):
         return {key: _as_json(entry) for key, entry in value.items()}
-    return list(map(_as_json, value)) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(map(_as_json, value))
+    return value
 
 
 def _row(row: TableRow) -> Values:
-    own = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
+    values = {"kind": "mixer", **_picked(row, _ROW)}
+    values["mixer"] = row.label
+    values["setting"] = dict(row.setting)
+    values["status"] = row.status()
     if row.tuning:
-        own["tuning"] = {**asdict(row.tuning), "words": row.tuning.words}
-    runs = [_picked(run, ("name", "seed", "status", "reason", "faults")) for run in row.runs]
-    return {"kind": "mixer", **_picked(row, _ROW), **own, "runs": runs}
+        values["tuning"] = {**asdict(row.tuning), "words": row.tuning.words}
+    values["runs"] = [_picked(run, _RUN) for run in row.runs]
+    return values
 
 
 def _reference(reference: Reference) -> Values:
-    ends = zip(("low", "high"), reference.interval or (), strict=False)
+    score = {"mean": reference.value}
+    if reference.interval:
+        score["low"], score["high"] = reference.interval
     return {
         "kind": "reference",
         "mixer": reference.name,
         "reference": reference.key,
-        "score": {"mean": reference.value, **dict(ends)},
+        "score": score,
         **_picked(reference, ("dataset", "protocol", "metric", "samples")),
         "runs": [{"name": run.name} for run in reference.runs],
     }
@@ -125,39 +142,60 @@ def _mean(mean: Mean) -> Values:
 
 def _curve(curve: Curve) -> Values:
     first = curve.rows[0]
-    about = _picked(first, ("dataset", "mixer", "protocol", "metric")) | {"mixer": first.label}
-    about |= {"key": curve.key, "at": dict(curve.at)}
-    values = [
-        {
-            "kind": "value",
-            **about,
-            "value": row.runs[0].leaves.get(curve.key),
-            "base": row.is_base,
-            **_picked(row, ("seeds", "validation", "score")),
-            "published": _beside(published_beside(row, curve.key)),
-        }
-        for row in curve.rows
-    ]
-    pairs = [_comparison(pair) for pair in curve.comparisons]
-    return {**about, "sentence": curve.sentence, "values": values, "comparisons": pairs}
+    about = {
+        "dataset": first.dataset,
+        "mixer": first.label,
+        "protocol": first.protocol,
+        "metric": first.metric,
+        "key": curve.key,
+        "at": dict(curve.at),
+    }
+    values = []
+    for row in curve.rows:
+        values.append(
+            {
+                "kind": "value",
+                **about,
+                "value": row.runs[0].leaves.get(curve.key),
+                "base": row.is_base,
+                **_picked(row, ("seeds", "validation", "score")),
+                "published": _beside(published_beside(row, curve.key)),
+            }
+        )
+    return {
+        **about,
+        "sentence": curve.sentence,
+        "values": values,
+        "comparisons": list(map(_comparison, curve.comparisons)),
+    }
 
 
 def _beside(found: Iterable[Beside]) -> list[Values]:
-    return [
-        row.published.model_dump(mode="json")
-        | {"comparable": not row.reasons, "reasons": list(row.reasons)}
-        for row in found
-    ]
+    rows = []
+    for row in found:
+        values = row.published.model_dump(mode="json")
+        values["comparable"] = not row.reasons
+        values["reasons"] = list(row.reasons)
+        rows.append(values)
+    return rows
 
 
 def _comparison(pair: Comparison) -> Values:
-    estimate = asdict(pair.estimate) if pair.estimate else {}
-    finite = {key: value if math.isfinite(value) else None for key, value in estimate.items()}
+    estimate = None
+    if pair.estimate:
+        estimate = asdict(pair.estimate)
+        for name, value in estimate.items():
+            if not math.isfinite(value):
+                estimate[name] = None
     return {
-        **_picked(pair.first, ("dataset", "protocol")),
+        "dataset": pair.first.dataset,
+        "protocol": pair.first.protocol,
         "first": pair.first.name,
         "second": pair.second.name,
-        "estimate": finite or None,
+        "estimate": estimate,
         "p_holm": pair.adjusted,
-        **_picked(pair, ("seeds", "basis", "verdict", "notes")),
+        "seeds": pair.seeds,
+        "basis": pair.basis,
+        "verdict": pair.verdict,
+        "notes": list(pair.notes),
     }

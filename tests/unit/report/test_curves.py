@@ -13,9 +13,9 @@ from rich.console import Console
 
 from subquad.experiment import dump, load_study
 from subquad.reports import document_of, print_document, read_report, write_document
+from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.charts import curve_chart
 from subquad.reports.curves import Curve, _expected_range
-from subquad.reports.published import printed_values, published_beside
 from subquad.runs import EXPERIMENT, IDENTITY, write_json, write_result
 
 ORDER = "mixer.params.order"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from subquad.reports import read_report
-from subquad.reports.published import published_beside, published_tables, source_title
+from subquad.reports.beside import published_beside
+from subquad.reports.published import published_tables, source_title
 
 UEA_BACKBONE = {
     "dim": 512, "ffn_dim": 2048, "norm": "post", "activation": "gelu", "dropout": 0.1,

@@ -10,7 +10,8 @@ import pytest
 
 from subquad.experiment import Run, dump, load_study
 from subquad.reports import read_report
-from subquad.reports.published import Beside, published_beside, published_tables
+from subquad.reports.beside import Beside, published_beside
+from subquad.reports.published import published_tables
 from subquad.runs import EXPERIMENT
 
 SAMPLES = {

@@ -12,7 +12,8 @@ import pytest
 from scipy.stats import wilcoxon
 
 from subquad.reports import read_report
-from subquad.reports.published import published_beside, published_tables
+from subquad.reports.beside import published_beside
+from subquad.reports.published import published_tables
 
 # Cells of the printed tables, counted in the papers; of figures and sections the numbers in words.
 CELLS = {

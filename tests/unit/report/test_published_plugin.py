@@ -11,12 +11,8 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.reports import document_of, read_report
-from subquad.reports.published import (
-    published_beside,
-    published_faults,
-    published_tables,
-    source_title,
-)
+from subquad.reports.beside import published_beside
+from subquad.reports.published import published_faults, published_tables, source_title
 
 TABLE = """\
 # Rows of a paper on running means.

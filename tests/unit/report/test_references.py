@@ -18,7 +18,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from subquad.reports import document_of, print_document, read_report
-from subquad.reports.report import _lower_end
+from subquad.reports.headlines import _lower_end
 from subquad.reports.stats import wilson
 
 GUESSES = {"majority": 0.17, "root_operator": 0.364}
