@@ -216,12 +216,14 @@ class Publisher:
         Args:
             rest: most seconds that the process may go on once this one has ended.
         """
-        if self.upload is None or self._process is not None or self._trouble is not None:
+        upload = self.upload
+        if upload is None or self._process is not None or self._trouble is not None:
             return
         try:
-            _note_store(self.upload)
+            # so that any process can send it, now and later
+            SyncState.of(upload.folder, upload).save(upload.folder)
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
-            self._process = _start_child(self.upload, max(rest, 1.0), self._errors)
+            self._process = _start_child(upload, max(rest, 1.0), self._errors)
         except (OSError, SubquadError) as error:
             self._trouble = f"the process that sends to MLflow did not start: {error}"
 
@@ -271,13 +273,6 @@ class Publisher:
         text = self._errors.read().decode(errors="replace").strip()
         last_line = text.rpartition("\n")[2].strip()
         return f"the process that sends ended ({code}): {last_line or 'no reason given'}"
-
-
-def _note_store(upload: Upload) -> None:
-    """Write down where a folder is sent to, so that any process can do it, now and later."""
-    state = SyncState.of(upload.folder, upload)
-    if state != SyncState.load(upload.folder):
-        state.save(upload.folder)
 
 
 def _start_child(upload: Upload, rest: float, errors: IO[bytes]) -> subprocess.Popen[str]:

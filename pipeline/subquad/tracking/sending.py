@@ -190,11 +190,9 @@ class _Sender:
             run = store.create(shown.label, state.key, shown.began)
         if run.id != state.run_id:
             state = state.anew(run.id)
-        state = replace(state, experiment_id=store.experiment_id)
-        if state != SyncState.load(folder):
-            state.save(folder)
         self.run = run
-        self._state = state
+        self._state = replace(state, experiment_id=store.experiment_id)
+        self._state.save(folder)
 
     def send(self, *, final: bool) -> bool:
         """Send what is new, at the end also artefacts and status.
@@ -238,8 +236,7 @@ class _Sender:
         if place.unreadable:
             first = place.unreadable[0]
             self.run.send(tags={"subquad.unreadable_record": f"first {first}"})
-        if place != self._state.place:
-            self._keep(place=place)
+        self._keep(place=place)
 
     def _reopen(self) -> None:
         """A run that goes on after its end was told."""

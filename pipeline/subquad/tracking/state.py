@@ -102,8 +102,9 @@ class SyncState:
         return replace(new, key=old.key)
 
     def save(self, folder: Path) -> None:
-        """Write mlflow.json whole."""
-        write_json(folder / TRACKING, asdict(self))
+        """Write mlflow.json whole, where it says something else."""
+        if self != SyncState.load(folder):
+            write_json(folder / TRACKING, asdict(self))
 
     def anew(self, run_id: str) -> SyncState:
         """The state with an MLflow run that is not known to hold anything."""

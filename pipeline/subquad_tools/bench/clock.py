@@ -152,8 +152,8 @@ def times_in_turn(
             median = float(np.median(calls))
             ratio = None
             if baseline:
-                beside = _beside(table, places[baseline], own)
-                ratios = calls / beside
+                stands = places[baseline]
+                ratios = calls / _beside(table, stands, own)
                 ratio = float(np.median(ratios))
             times[row][part] = median, ratio
     return times
@@ -163,6 +163,7 @@ def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.nda
     """For each place the mean of the baseline's blocks on either side."""
     last = np.searchsorted(stands, places, "right") - 1
     following = np.searchsorted(stands, places)
-    before = table[:, stands[last]]
-    after = table[:, stands[following]]
-    return (before + after) / 2
+    before = stands[last]
+    after = stands[following]
+    both = table[:, before] + table[:, after]
+    return both / 2

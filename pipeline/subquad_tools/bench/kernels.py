@@ -194,8 +194,7 @@ class _TimedImplementation(Warm):
 def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_OperationCall]:
     """Each operation that the mixer calls, the first of its calls with tensors of these shapes."""
     module = built_mixer(mixer, settings, length)
-    shape = settings.shape(length)
-    layer = Timed(mixer.text, module, [shape], settings)
+    layer = Timed(mixer.text, module, settings, length)
     drawn = []
     with using() as chosen:
         for _ in range(DRAWS):

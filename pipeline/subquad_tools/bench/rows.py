@@ -105,10 +105,6 @@ class SpeedSettings:
             batch = batch.get(length)
         return batch or max(1, self.tokens // length)
 
-    def shape(self, length: int) -> tuple[int, int, int]:
-        """Of a layer's input, (B, L, D)."""
-        return self.samples(length), length, self.dim
-
 
 class LeftOut:
     """What cannot be timed, and why.

@@ -52,9 +52,10 @@ class Timed(Warm):
     Args:
         name: of its row.
         module: takes the inputs, and returns a tensor or a `MixerOutput`.
-        shapes: of the inputs.
         settings: of the comparison.
-        dtype: of the inputs.
+        length: L.
+        takes_heads: the inputs are q, k and v (B, H, L, E), as projections give them, and not
+            x (B, L, D).
 
     Attributes:
         core: attention alone, without projections; None where it cannot be told apart, or is not
@@ -65,9 +66,9 @@ class Timed(Warm):
         self,
         name: str,
         module: nn.Module,
-        shapes: Sequence[Sequence[int]],
         settings: SpeedSettings,
-        dtype: torch.dtype = torch.float32,
+        length: int,
+        takes_heads: bool = False,
     ):
         device = torch_device(settings.device)
         super().__init__(name, device)
@@ -75,10 +76,19 @@ class Timed(Warm):
         self.module.train()
         self.dtype = DTYPES[settings.precision]
         self.core: Timed | None = None
+        self._length = length
         generator = torch.Generator(device)
         self._generator = generator.manual_seed(1)
+        count = 1
+        dtype = torch.float32
+        shape: tuple[int, ...] = (settings.samples(length), length, settings.dim)
+        if takes_heads:
+            count = 3
+            dtype = self.dtype
+            heads = settings.heads
+            shape = (settings.samples(length), heads, length, settings.dim // heads)
         self.inputs: list[Tensor] = []
-        for shape in shapes:
+        for _ in range(count):
             drawn = torch.empty(*shape, device=device, dtype=dtype)
             self.inputs.append(drawn)
         self.refresh()
@@ -95,12 +105,10 @@ class Timed(Warm):
         return super().warm_up()
 
     def _check_finite(self, what: str, tensors: Sequence[Tensor | None]) -> None:
-        shape = self.inputs[0].shape
-        length = shape[-2]
         for tensor in tensors:
             if tensor is not None and not tensor.isfinite().all():
                 raise PluginError(
-                    f"{self.name}: {what} at length {length} are not finite, so "
+                    f"{self.name}: {what} at length {self._length} are not finite, so "
                     "there is nothing to time"
                 )
 
@@ -202,8 +210,7 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     except RuntimeError as error:
         reason = in_one_line(error)
         raise PluginError(f"{name}: it has other weights than {mixer.text}: {reason}") from None
-    shape = settings.shape(length)
-    form = Timed(name, module, [shape], settings)
+    form = Timed(name, module, settings, length)
     form.inputs = own.inputs
     reference = own.numbers()
     found = form.numbers()
@@ -284,17 +291,12 @@ def timed_core(settings: SpeedSettings, length: int) -> Timed:
 
 
 def _core(name: str, core: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    samples = settings.samples(length)
-    heads = settings.heads
-    shape = (samples, heads, length, settings.dim // heads)
-    dtype = DTYPES[settings.precision]  # as projections give it
-    timed = Timed(name, core, [shape] * 3, settings, dtype)
+    timed = Timed(name, core, settings, length, takes_heads=True)
     return timed.warm_up()
 
 
 def _layer(name: str, module: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    shape = settings.shape(length)
-    timed = Timed(name, module, [shape], settings)
+    timed = Timed(name, module, settings, length)
     timed.warm_up()
     if settings.core and isinstance(module, AttentionMixer | _Attention):
         core = module.core

@@ -140,8 +140,10 @@ def _states(tree: Any) -> Tensor:
     """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
     three axes.
     """
-    leaves = tree_leaves(tree)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    tensors = []
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            tensors.append(leaf)
     return next(tensor for tensor in tensors if tensor.dim() == 3)
 
 
@@ -174,8 +176,9 @@ def _similarity(states: Tensor, real: Tensor) -> float:
         total = units.sum(0)
         to_all = total.square().sum()
         to_itself = units.square().sum()
+        to_others = to_all - to_itself
         pairs = count * (count - 1)
-        mean = (to_all - to_itself) / pairs
+        mean = to_others / pairs
         values.append(float(mean))
     if not values:
         return math.nan
@@ -210,10 +213,11 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
 
 
 def _effective_rank(singular_values: Tensor) -> float:
-    tiny = torch.finfo(singular_values.dtype).tiny
-    total = singular_values.sum().clamp_min(tiny)
-    shares = singular_values / total
-    entropy = torch.special.entr(shares).sum()
+    limits = torch.finfo(singular_values.dtype)
+    total = singular_values.sum()
+    shares = singular_values / total.clamp_min(limits.tiny)
+    parts = torch.special.entr(shares)
+    entropy = parts.sum()
     return float(entropy.exp())
 
 
@@ -242,7 +246,8 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
         to_all = torch.cat(rows)
         jacobian = to_all[:, places].double()
         answer = torch.einsum("wfj,ijd->wfid", waves, jacobian)
-        energy += answer.square().sum((0, 2, 3))
+        squares = answer.square()
+        energy += squares.sum((0, 2, 3))
         covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
     # Of waves in all D channels, a direction of the output gets one part in D; the identity then
     # has response 1.
@@ -258,7 +263,8 @@ def _waves(count: int) -> Tensor:
     cosines = angles.cos()
     sines = angles.sin()
     waves = torch.stack([cosines, sines])
-    return waves / math.sqrt(count)
+    norm = math.sqrt(count)
+    return waves / norm
 
 
 def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
@@ -278,8 +284,8 @@ def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: T
     with torch.enable_grad():
         result = call.module(inputs, *others, **named)
     out = as_output(result).out
-    ends = torch.zeros_like(out)
     each = torch.arange(many, device=x.device)
+    ends = torch.zeros_like(out)
     ends[each, places] = direction
     (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
     return grad

@@ -39,7 +39,8 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
     number = _varied_number(params)
     if number is None:
         return written
-    metrics = read_metrics(found["metrics"])
+    declared = found["metrics"]
+    metrics = read_metrics(declared)
     metric = metric_of(metrics, name)
     curves: dict[str, _Line] = {}
     for swap in swaps:
@@ -72,7 +73,8 @@ def _varied_number(params: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _name(params: Mapping[str, Any]) -> str:
-    return in_words(params) or "defaults"
+    words = in_words(params)
+    return words or "defaults"
 
 
 def _draw(
@@ -84,18 +86,20 @@ def _draw(
     figure = new_figure(8.4, 4.2)
     axes = figure.add_subplot()
     is_whole = True
+    count = len(lines)
     for index, (name, x, y) in enumerate(lines):
         label = as_label(name)
-        colour = shade(index, len(lines))
+        colour = shade(index, count)
         axes.plot(x, y, marker="o", markersize=3, color=colour, label=label)
-        if any(value % 1 for value in x):
-            is_whole = False
+        for value in x:
+            if value % 1:
+                is_whole = False
     locator = MaxNLocator(integer=is_whole)
     axes.xaxis.set_major_locator(locator)
     if level is not None:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label="original")
     axes.set(xlabel=as_label(xlabel), ylabel=as_label(ylabel))
     axes.grid(alpha=0.3)
-    if len(lines) <= _NAMED:
+    if count <= _NAMED:
         figure.legend(fontsize=6, loc="outside right upper")
     return save_figure(figure, path)
