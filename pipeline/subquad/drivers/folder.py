@@ -14,7 +14,7 @@ from subquad.disk import rename, temporary_beside
 from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
-from subquad.experiment.components import Resolve
+from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
     ATTEMPTS,
@@ -161,7 +161,7 @@ def changes(run: Run) -> list[str]:
 
 
 def reopen_one(
-    folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve | None = None
+    folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve = resolve_given
 ) -> Run:
     """One run, also where it is a cell of a study.
 

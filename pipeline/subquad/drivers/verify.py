@@ -15,8 +15,8 @@ from subquad.drivers.folder import changes, reopen_one
 from subquad.engine.parts import build_dataset, build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
-from subquad.experiment.axes import plain_label
 from subquad.experiment.components import resolve_unrun
+from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
 from subquad.integrity import Looked, look, look_at_trials
 from subquad.limits import check_safetensors

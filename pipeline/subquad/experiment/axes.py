@@ -5,8 +5,6 @@ An axis is a list of labelled settings. Every run takes one of each axis.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +13,14 @@ from subquad.effect import same
 from subquad.errors import UserError
 from subquad.experiment.components import Resolve, parameters
 from subquad.experiment.key_names import suggest_key
+from subquad.experiment.labels import (
+    checked_label,
+    listed,
+    plain_label,
+    plugin_label,
+    safe_label,
+    unknown_label,
+)
 from subquad.experiment.refusals import Given, shown
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import (
@@ -24,7 +30,6 @@ from subquad.experiment.settings import (
     Setting,
     dotted,
     key_path,
-    shown_key,
     single,
 )
 from subquad.plugin import DatasetPlugin
@@ -37,8 +42,9 @@ ALL = "all"
 
 SEED: KeyPath = ("train", "seed")
 MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_LABEL_WORDS = "text of letters, digits, '.', '_' and '-', beginning with a letter or digit"
+
+When = Mapping[str, tuple[str, ...]]
+"""Labels by axis key."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Case:
     settings: tuple[Setting, ...]
     place: Given
     label: str = ""
-    when: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    when: tuple[When, ...] = ()
     named_by: tuple[str, ...] = ()
 
     @property
@@ -67,15 +73,14 @@ class Case:
 
     def holds(self, combination: Combination) -> bool:
         """Whether it is for the run that has these values of the axes."""
-        return not self.when or any(_all_hold(labels, combination) for labels in self.when)
+        for labels in self.when:
+            if all(combination[key].label in wanted for key, wanted in labels.items()):
+                return True
+        return not self.when
 
 
 Combination = Mapping[str, Case]
 """One value of each axis, by its key."""
-
-
-def _all_hold(labels: Mapping[str, tuple[str, ...]], combination: Combination) -> bool:
-    return all(combination[key].label in wanted for key, wanted in labels.items())
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,16 @@ class Axis:
 
     @property
     def is_component(self) -> bool:
-        return self.path[:1] == self.path and self.key in COMPONENTS
+        return len(self.path) == 1 and self.path[0] in COMPONENTS
+
+    @property
+    def form(self) -> str:
+        """What a value is where it is written without a mapping: a key of one."""
+        if self.is_component:
+            return "name"
+        if self.path:
+            return "value"
+        return "label"
 
     @property
     def known(self) -> tuple[Case, ...]:
@@ -117,19 +131,23 @@ class Axis:
         """Labels of the values that a `when` means: the one with this label, else those with this
         plain value.
         """
-        named = [value.label for value in self.known if value.label == given]
-        if named or self.is_component or not self.path:
-            return named
+        labels = [value.label for value in self.known]
+        if given in labels:
+            return [given]
+        if self.form != "value":
+            return []
         return [value.label for value in self.known if same(value.settings[0].value, given)]
 
     def owns(self, path: KeyPath) -> bool:
         """Whether setting `path` would make this axis' labels say something untrue."""
-        if self.is_component:
-            named = {name for value in self.values for name in value.named_by}
-            is_named = path[:-1] == (*self.path, "params") and path[-1] in named
-            return is_named or path in (self.path, (*self.path, "name"))
-        shared = min(len(path), len(self.path))
-        return shared > 0 and path[:shared] == self.path[:shared]
+        if not self.is_component:
+            shared = min(len(path), len(self.path))
+            return shared > 0 and path[:shared] == self.path[:shared]
+        if path in (self.path, (*self.path, "name")):
+            return True
+        if path[:-1] != (*self.path, "params"):
+            return False
+        return any(path[-1] in value.named_by for value in self.values)
 
 
 def axis_path(key: str) -> KeyPath:
@@ -148,65 +166,75 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
     Raises:
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
     """
-    matrix.expect(isinstance(matrix.value, dict) and matrix.value != {}, MATRIX_WORDS)
+    matrix.expect_mapping(MATRIX_WORDS)
     axes = {axis_path(axis.key): axis for axis in before}
     anew: set[KeyPath] = set()
-    for key in matrix.value:
-        given = matrix.at(key)
+    for key, given in matrix.items():
         path = axis_path(key)
-        axis = _axis(axes.get(path) or _new_axis(key, given), given, resolve)
+        known = axes.get(path) or _new_axis(key, given)
+        axis = _axis(known, given, resolve)
         for place, other in axes.items():
-            is_same = place == path and path not in anew
-            if not is_same and (axis.owns(other.path) or other.owns(axis.path)):
+            if place == path and path not in anew:
+                continue
+            if axis.owns(other.path) or other.owns(axis.path):
                 raise given.wrong(f"sets the same as the axis {other.key}; keep one of them")
         axes[path] = axis
         anew.add(path)
-    return tuple(sorted(axes.values(), key=lambda axis: axis.path == SEED))
+    seeds_last = sorted(axes.values(), key=lambda axis: axis.path == SEED)
+    return tuple(seeds_last)
+
+
+def _cannot_be_set(path: KeyPath) -> bool:
+    """Whether it is no key, or one that all runs have alike."""
+    return "" in path or path[0] in ("name", "format", *STUDY_KEYS)
 
 
 def _new_axis(key: str, place: Given) -> Axis:
     path = axis_path(key)
-    if "" in path or path[0] in ("name", "format", *STUDY_KEYS):
+    if _cannot_be_set(path):
         message = "cannot be an axis; axes are components, seed, or settings such as train.lr"
         raise place.wrong(message)
-    values = place.value if isinstance(place.value, list) else []
-    sets = any(isinstance(value, dict) and "set" in value for value in values)
-    return Axis(key, () if sets and path[0] not in Experiment.model_fields else path)
+    if path[0] not in Experiment.model_fields and isinstance(place.value, list):
+        for value in place.value:
+            if isinstance(value, dict) and "set" in value:
+                return Axis(key, ())
+    return Axis(key, path)
 
 
 def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
     """The axis with the values that are given at a place."""
-    known = {value.label: value for value in axis.known}
-    if place.value == ALL and known:
+    if place.value == ALL and axis.known:
         return replace(axis, values=axis.known, former=())
     if not isinstance(place.value, list) or not place.value:
-        example = "0, 1" if place.value in (None, [], {}) else shown(place.value).strip("'")
+        example = "0, 1"
+        if place.value not in (None, [], {}):
+            example = shown(place.value).strip("'")
         place.expect(False, f"a list of values, as in [{example}]")
     values: dict[str, Case] = {}
+    places: dict[str, KeyPath] = {}
     for entry in place.entries():
-        value = known.get(entry.value) if isinstance(entry.value, str) else None
-        if value is None and known and not axis.path and not isinstance(entry.value, dict):
-            raise entry.wrong(unknown_label(entry.value, known))
-        value = value or _value(axis, entry, resolve)
-        twin = next((label for label in values if label.lower() == value.label.lower()), None)
-        if twin is not None:
-            first = dotted((*place.path, list(values).index(twin)))
-            message = f"has the label {value.label!r}, as {first} has"
+        value = _known_value(axis, entry)
+        if value is None:
+            value = _value(axis, entry, resolve)
+        first = places.setdefault(value.label.lower(), entry.path)
+        if first != entry.path:
+            message = f"has the label {value.label!r}, as {dotted(first)} has"
             raise entry.wrong(f"{message}; give one of them another label")
         values[value.label] = value
-    former = tuple(value for label, value in known.items() if label not in values)
-    return Axis(axis.key, axis.path, tuple(values.values()), former)
+    former = [value for value in axis.known if value.label not in values]
+    return replace(axis, values=tuple(values.values()), former=tuple(former))
 
 
-def unknown_label(label: Any, known: Iterable[str]) -> str:
-    """What is said of a label that no value of an axis has."""
-    labels = list(known)
-    hint = did_you_mean(str(label), labels) or f"; there is {listed(labels)}"
-    return f"no value of the axis has the label {shown(label)}{hint}"
-
-
-def listed(labels: Sequence[str]) -> str:
-    return ", ".join(map(shown_key, labels[:10]))
+def _known_value(axis: Axis, entry: Given) -> Case | None:
+    """The value that the axis has had, where its label is given; None where it is a new one."""
+    if isinstance(entry.value, dict):
+        return None
+    known = {value.label: value for value in axis.known}
+    if isinstance(entry.value, str) and entry.value in known:
+        return known[entry.value]
+    if known and not axis.path:
+        raise entry.wrong(unknown_label(entry.value, list(known)))
+    return None
 
 
 _FORMS = {
@@ -218,18 +246,19 @@ _FORMS = {
 
 
 def _value(axis: Axis, place: Given, resolve: Resolve) -> Case:
-    form = "name" if axis.is_component else "value" if axis.path else "label"
-    given = place.value if isinstance(place.value, dict) else {form: place.value}
+    given = place.value
+    if not isinstance(given, dict):
+        given = {axis.form: given}
     label: Any = None
     named_by: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
-    if form == "name":
+    if axis.form == "name":
         component = _component(axis.key, given, place)
         label = plugin_label(component["name"])
         if axis.key == "dataset":
             label, named_by = _dataset_label(component, label, resolve)
         settings = (Setting(axis.path, component, place.origin),)
-    elif form == "value":
+    elif axis.form == "value":
         if "value" not in given:
             message = "a mapping here must have a value, as in {value: 0.1, label: high}"
             raise place.wrong(message)
@@ -237,18 +266,19 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Case:
         settings = (Setting(axis.path, given["value"], place.origin),)
     elif given.get("set", {}) != {}:
         settings = read_settings(place.at("set"))
-    place.refuse_unknown(*_FORMS[form])
-    label = given.get("label", label)
-    is_label = isinstance(label, str) and _LABEL.fullmatch(label) is not None
-    Given(label, (*place.path, "label"), place.marks).expect(is_label, _LABEL_WORDS)
-    return Case(settings, place, str(label), named_by=named_by)
+    place.refuse_unknown(*_FORMS[axis.form])
+    label = checked_label(given.get("label", label), place)
+    return Case(settings, place, label, named_by=named_by)
 
 
 def _component(kind: str, given: Mapping[str, Any], place: Given) -> dict[str, Any]:
-    place.expect(isinstance(given.get("name"), str), f"a {kind}'s name, or a mapping with its name")
+    is_named = isinstance(given.get("name"), str)
+    place.expect(is_named, f"a {kind}'s name, or a mapping with its name")
+    component = {"name": given["name"]}
     if "params" in given:
+        component["params"] = given["params"]
         place.at("params").expect(isinstance(given["params"], dict), "a mapping")
-    return {key: given[key] for key in ("name", "params") if key in given}
+    return component
 
 
 def _dataset_label(
@@ -269,38 +299,21 @@ def _dataset_label(
     assert isinstance(resolved.plugin, DatasetPlugin)
     with blamed(f"{resolved.found} cannot say its label"):
         own = resolved.plugin.label(config)
-    named_by = tuple(name for name in resolved.plugin.named_by if name in params)
-    return _safe(own) if own else default, named_by
-
-
-def plugin_label(name: str) -> str:
-    """What tables call a component that neither the user nor its plugin gave a label."""
-    return _safe(name.rpartition(":")[2])
-
-
-def plain_label(key: str, value: Any) -> str:
-    """The label of a value that is no component: `lr0.001`, `cosine`."""
-    if isinstance(value, str):
-        return _safe(value)
-    last = key.rpartition(".")[2]
-    return _safe(f"{last}-null" if value is None else f"{last}{json.dumps(value)}")
-
-
-def _safe(text: str) -> str:
-    """A label made of any text: only what every file system takes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
+    named_by = [name for name in resolved.plugin.named_by if name in params]
+    if not own:
+        return default, tuple(named_by)
+    return safe_label(own), tuple(named_by)
 
 
 def read_settings(place: Given) -> tuple[Setting, ...]:
     """What a case sets, each section (`train: {lr: 1}`) as settings of its keys."""
-    is_mapping = isinstance(place.value, dict) and place.value != {}
-    place.expect(is_mapping, "a mapping of settings, as in {train.lr: 0.1}")
+    place.expect_mapping("a mapping of settings, as in {train.lr: 0.1}")
     settings: list[Setting] = []
-    for key, value in place.value.items():
+    for key, given in place.items():
         path = key_path(key)
-        if "" in path or path[0] in ("name", "format", *STUDY_KEYS):
-            raise place.at(key).wrong("cannot be set for some runs")
-        settings.append(Setting(path, value, place.at(key).origin))
+        if _cannot_be_set(path):
+            raise given.wrong("cannot be set for some runs")
+        settings.append(Setting(path, given.value, given.origin))
     return tuple(single(settings))
 
 
@@ -311,56 +324,66 @@ def refuse_owned(settings: Iterable[Setting], axes: Sequence[Axis], *, in_file: 
         ConfigError: the first of them.
     """
     for setting in settings:
-        if axis := next((axis for axis in axes if axis.owns(setting.path)), None):
-            anew = f"give the axis, as in matrix.{axis.key}=[...]"
-            message = f"cannot be set, as {axis.key} is an axis of this study"
-            place = Given(setting.value, setting.path, {(): setting.origin})
-            raise place.wrong(f"{message}; {'leave it out here' if in_file else anew}")
+        for axis in axes:
+            if axis.owns(setting.path):
+                message = f"cannot be set, as {axis.key} is an axis of this study"
+                instead = f"give the axis, as in matrix.{axis.key}=[...]"
+                if in_file:
+                    instead = "leave it out here"
+                raise setting.wrong(f"{message}; {instead}")
 
 
-def read_when(place: Given, axes: Sequence[Axis]) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+def read_when(place: Given, axes: Sequence[Axis]) -> tuple[When, ...]:
     """The conditions of a `when`: a mapping, or a list of them; none where nothing is given."""
     if isinstance(place.value, list):
         return tuple(_condition(entry, axes) for entry in place.entries())
-    if place.value not in (None, {}):
-        return (_condition(place, axes),)
-    return ()
+    if place.value in (None, {}):
+        return ()
+    return (_condition(place, axes),)
 
 
-def _condition(place: Given, axes: Sequence[Axis]) -> dict[str, tuple[str, ...]]:
+def _condition(place: Given, axes: Sequence[Axis]) -> When:
     place.expect(isinstance(place.value, dict), "a mapping of axes to values, as in {seed: 0}")
-    labels: dict[str, tuple[str, ...]] = {}
-    for key, given in place.value.items():
-        at = place.at(key)
-        axis = next((axis for axis in axes if axis_path(axis.key) == axis_path(key)), None)
+    by_path = {axis_path(axis.key): axis for axis in axes}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, given in place.items():
+        axis = by_path.get(axis_path(key))
         if axis is None:
-            hint = suggest_key(at.path, {place.path: tuple(axis.key for axis in axes)})
-            raise at.wrong(f"no such axis{hint}")
-        wanted = given if isinstance(given, list) and not axis.meant(given) else [given]
-        if not wanted:
-            raise at.wrong("is empty and means no run; give a value")
-        labels[axis.key] = tuple(label for item in wanted for label in _meant(axis, item, at))
-    return labels
-
-
-def _meant(axis: Axis, value: Any, place: Given) -> list[str]:
-    found = axis.meant(value)
-    if not found:
-        labels = [known.label for known in axis.known]
-        hint = did_you_mean(str(value), labels)
-        raise place.wrong(f"got {shown(value)}, matches no run; there is {listed(labels)}{hint}")
+            keys = tuple(axis.key for axis in axes)
+            hint = suggest_key(given.path, {place.path: keys})
+            raise given.wrong(f"no such axis{hint}")
+        found[axis.key] = _meant(axis, given)
     return found
+
+
+def _meant(axis: Axis, given: Given) -> tuple[str, ...]:
+    """The labels that one value, or a list of values, means."""
+    wanted = [given.value]
+    if isinstance(given.value, list) and not axis.meant(given.value):
+        wanted = given.value
+    if not wanted:
+        raise given.wrong("is empty and means no run; give a value")
+    labels: list[str] = []
+    for value in wanted:
+        meant = axis.meant(value)
+        if not meant:
+            known = [value.label for value in axis.known]
+            hint = did_you_mean(str(value), known)
+            message = f"got {shown(value)}, matches no run; there is {listed(known)}"
+            raise given.wrong(f"{message}{hint}")
+        labels += meant
+    return tuple(labels)
 
 
 def with_conditions(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """The axes, the `when` of each value read: it may name axes that are given later."""
 
-    def conditioned(values: tuple[Case, ...]) -> tuple[Case, ...]:
-        return tuple(
-            replace(value, when=read_when(value.place.at("when"), axes)) for value in values
-        )
+    def conditioned(value: Case) -> Case:
+        return replace(value, when=read_when(value.place.at("when"), axes))
 
-    return tuple(
-        replace(axis, values=conditioned(axis.values), former=conditioned(axis.former))
-        for axis in axes
-    )
+    read: list[Axis] = []
+    for axis in axes:
+        values = tuple(map(conditioned, axis.values))
+        former = tuple(map(conditioned, axis.former))
+        read.append(replace(axis, values=values, former=former))
+    return tuple(read)

@@ -28,9 +28,10 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
     """
     data = dict(_deciding(experiment.model_dump(mode="json")))
     for path, sha256 in (sources or {}).items():
-        name = dotted((*path, "name"))
-        data[name] = data[name].rpartition(":")[2]
-        data[dotted((*path, "source_sha256"))] = sha256
+        place = dotted(path)
+        _, _, attribute = data[f"{place}.name"].rpartition(":")
+        data[f"{place}.name"] = attribute
+        data[f"{place}.source_sha256"] = sha256
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -39,23 +40,29 @@ def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
     plain values.
     """
-    plain = a.model_dump(mode="json") if isinstance(a, Experiment) else a
-    before = dict(_deciding(plain))
+    if isinstance(a, Experiment):
+        a = a.model_dump(mode="json")
+    before = dict(_deciding(a))
     after = dict(_deciding(b.model_dump(mode="json")))
-    shared = before.keys() & after.keys()
-    return [key for key in {**before, **after} if key not in shared or before[key] != after[key]]
+    absent = object()
+    different: list[str] = []
+    for key in before | after:
+        if before.get(key, absent) != after.get(key, absent):
+            different.append(key)
+    return different
 
 
 def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
     """The settings that decide the numbers, flat; a list of mappings is one of settings too."""
     for key, value in children(data):
         here = (*path, key)
-        if not decides_numbers(dotted(here)):
+        name = dotted(here)
+        if not decides_numbers(name):
             continue
-        holds_settings = (
-            any(isinstance(item, dict) for item in value) if isinstance(value, list) else value
-        )
-        if isinstance(value, (dict, list)) and holds_settings:
+        holds_settings = isinstance(value, dict) and bool(value)
+        if isinstance(value, list):
+            holds_settings = any(isinstance(item, dict) for item in value)
+        if holds_settings:
             yield from _deciding(value, here)
         else:
-            yield dotted(here), value
+            yield name, value

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from subquad import registry
-from subquad.errors import ConfigError, PluginError, UserError
+from subquad.errors import ConfigError, UserError
 from subquad.experiment.key_names import Known, known_keys
 from subquad.experiment.refusals import Fault, refusal, validated
-from subquad.experiment.rules import conflicts
+from subquad.experiment.rules import Part, Parts, conflicts
 from subquad.experiment.schema import Component, Experiment, MixerEntry
 from subquad.experiment.settings import (
     COMPONENTS,
+    NO_MARKS,
     STUDY_KEYS,
     KeyPath,
     Marks,
@@ -22,6 +23,7 @@ from subquad.experiment.settings import (
     dotted,
     folder_of,
     get,
+    kind_path,
     origin_of,
     path_fields,
 )
@@ -63,14 +65,13 @@ def resolve_unrun(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    named = is_named((base or Path.cwd()) / source.path)
-    if named:
+    if is_named((base or Path.cwd()) / source.path):
         return load_source(source)
     return read_only(source)
 
 
 def parse(
-    data: Mapping[str, Any], marks: Marks | None = None, *, resolve: Resolve | None = None
+    data: Mapping[str, Any], marks: Marks = NO_MARKS, *, resolve: Resolve = resolve_given
 ) -> Experiment:
     """An experiment from plain data, checked by the schema alone.
 
@@ -82,9 +83,7 @@ def parse(
     Raises:
         ConfigError: the first of what is wrong, with file, line and key.
     """
-    experiment, faults = validated(
-        Experiment, data, (), lambda: keys_of(data, marks, resolve or resolve_given)
-    )
+    experiment, faults = validated(Experiment, data, (), lambda: keys_of(data, marks, resolve))
     if experiment is None:
         raise refusal(faults, marks)
     return experiment
@@ -99,7 +98,7 @@ def parameters(plugin: Resolved, params: Mapping[str, Any]) -> Config:
     schema = plugin.plugin.config
     config, faults = validated(schema, params, (), lambda: known_keys(schema))
     if config is None:
-        raise refusal(faults, None)
+        raise refusal(faults)
     return config
 
 
@@ -111,101 +110,107 @@ def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
         ConfigError: a setting is none of a data set's parameters.
     """
     found = registry.resolve("dataset", name)
+    cwd = Path.cwd()
     params = dict[str, Any]()
-    for setting in parse_overrides(overrides, Path.cwd()):
-        if setting.path[:2] != ("dataset", "params") or len(setting.path) != 3:
-            raise ConfigError(
-                f"{setting.origin}: {name} is a data set, which has dataset.params.KEY=VALUE only"
-            )
-        params[str(setting.path[2])] = setting.value
-    is_path = path_fields(found.plugin.config)
-    given = absolute_paths(params, (), None, Path.cwd(), lambda path: path[-1] in is_path)
-    return found, parameters(found, given)
+    for setting in parse_overrides(overrides, cwd):
+        *above, key = setting.path
+        if above != ["dataset", "params"]:
+            message = f"{name} is a data set, which has dataset.params.KEY=VALUE only"
+            raise ConfigError(f"{setting.origin}: {message}")
+        params[str(key)] = setting.value
+    paths = {(name,) for name in path_fields(found.plugin.config)}
+    params = absolute_paths(params, (), NO_MARKS, cwd, paths)
+    return found, parameters(found, params)
 
 
 def components_of(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
     """The plugins that an experiment names, by their places."""
-    entries = ((("mixers", number), entry) for number, entry in enumerate(experiment.mixers))
-    return [*(((kind,), getattr(experiment, kind)) for kind in COMPONENTS), *entries]
+    components: list[tuple[KeyPath, Component]] = []
+    for kind in COMPONENTS:
+        components.append(((kind,), getattr(experiment, kind)))
+    for number, entry in enumerate(experiment.mixers):
+        components.append((("mixers", number), entry))
+    return components
 
 
-def with_components(
-    experiment: Experiment, changes: Mapping[KeyPath, Mapping[str, Any]]
-) -> Experiment:
-    """The experiment with some fields of its components changed."""
+def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, Any]]) -> Experiment:
+    """The experiment with other parameters of some components, by their places."""
     update: dict[Any, Any] = {"mixers": ()}
     for path, component in components_of(experiment):
-        made = component.model_copy(update=changes.get(path, {}))
+        if path in params:
+            component = component.model_copy(update={"params": params[path]})
         if path[0] == "mixers":
-            update["mixers"] += (made,)
+            update["mixers"] += (component,)
         else:
-            update[path[0]] = made
+            update[path[0]] = component
     return experiment.model_copy(update=update)
 
 
-def resolved(
-    path: KeyPath, name: str, marks: Marks | None, base: Path, resolve: Resolve
-) -> Resolved:
-    kind = "mixer" if path[0] == "mixers" else path[0]
+def resolved(path: KeyPath, name: str, marks: Marks, base: Path, resolve: Resolve) -> Resolved:
+    """The plugin of the component that stands at a place."""
+    kind = kind_path(path)[0]
     return resolve(kind, name, base=folder_of((*path, "name"), marks, base))
 
 
-def place_error(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
-    """Raise `error` again with the line of the setting that led to it."""
-    origin = origin_of(path, marks)
-    if not origin.source:
-        raise error
-    raise type(error)(f"{origin}: {dotted(path)}: {error}") from error
+@contextmanager
+def told_at(path: KeyPath, marks: Marks) -> Iterator[None]:
+    """Raise what is wrong with a plugin again with the line of the setting that led to it."""
+    try:
+        yield
+    except UserError as error:
+        origin = origin_of(path, marks)
+        if not origin.source or isinstance(error, ConfigError):
+            raise
+        raise type(error)(f"{origin}: {dotted(path)}: {error}") from error
 
 
-def configs_of(
+def parts_of(
     experiment: Experiment,
     plugins: Mapping[KeyPath, Resolved],
-    marks: Marks | None,
+    marks: Marks,
     base: Path,
     resolve: Resolve,
-) -> dict[KeyPath, Config]:
-    """The plugins' parameters; everything that is wrong with them or with the experiment itself
-    is one refusal.
+) -> Parts:
+    """The plugins with their parameters; everything that is wrong with these or with the experiment
+    itself is one refusal.
     """
-    found: dict[KeyPath, Config] = {}
+    parts: dict[KeyPath, Part] = {}
     faults: list[Fault] = []
+
+    def known() -> Known:
+        return keys_of(experiment.model_dump(mode="json"), marks, resolve)
+
     for place, component in components_of(experiment):
+        plugin = plugins[place]
+        schema = plugin.plugin.config
         path = (*place, "params")
-        schema = plugins[place].plugin.config
-        is_path = {(*path, name) for name in path_fields(schema)}
-        params = absolute_paths(component.params, path, marks, base, is_path.__contains__)
-        try:
-            with blamed(
-                f"{plugins[place].found} cannot check its parameters", passing=(ConfigError,)
-            ):
-                config, wrong = validated(
-                    schema,
-                    params,
-                    path,
-                    lambda: keys_of(experiment.model_dump(mode="json"), marks, resolve),
-                )
-        except PluginError as error:
-            place_error(error, path, marks)
+        paths = {(*kind_path(path), name) for name in path_fields(schema)}
+        params = absolute_paths(component.params, path, marks, base, paths)
+        label = f"{plugin.found} cannot check its parameters"
+        with told_at(path, marks), blamed(label, passing=(ConfigError,)):
+            config, wrong = validated(schema, params, path, known)
         faults += wrong
         if config is not None:
-            found[place] = config
+            parts[place] = (plugin, config)
     faults += conflicts(experiment)
     if faults:
         raise refusal(faults, marks)
-    return found
+    return parts
 
 
-def keys_of(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve) -> Known:
+def keys_of(data: Mapping[str, Any], marks: Marks, resolve: Resolve) -> Known:
     """Every key that a file with these plugins may have; plugins that cannot be found add
     nothing.
     """
     known = known_keys(Experiment)
-    entries = data.get("mixers")
     known[()] += STUDY_KEYS
-    numbers = range(len(entries)) if isinstance(entries, list) else ()
-    for path in (*((kind,) for kind in COMPONENTS), *(("mixers", number) for number in numbers)):
-        known |= known_keys(MixerEntry, path) if path[0] == "mixers" else {}
+    places: list[KeyPath] = [(kind,) for kind in COMPONENTS]
+    entries = data.get("mixers")
+    if isinstance(entries, list):
+        for number in range(len(entries)):
+            places.append(("mixers", number))
+            known |= known_keys(MixerEntry, ("mixers", number))
+    for path in places:
         name = get(data, (*path, "name"))
         with suppress(UserError):
             if isinstance(name, str):

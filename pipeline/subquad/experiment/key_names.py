@@ -65,8 +65,14 @@ def suggest_key(path: KeyPath, known: Known) -> str:
         return f"; it belongs at {places}"
     if found := nearest(key, siblings):
         return f"; did you mean {found[0]!r}?"
-    if found := _other_name(key, parent, known) or _elsewhere(key, known):
-        return f"; did you mean {found}?"
+    name = _other_name(key)
+    if name in siblings:
+        return f"; did you mean {name!r}?"
+    if places := _places(name, parent, known):
+        return f"; did you mean {places}?"
+    everywhere = set[str]().union(*known.values())
+    if found := nearest(key, everywhere):
+        return f"; did you mean {_places(found[0], (), known)}?"
     if siblings:
         return f"; there is {', '.join(siblings)}"
     return "; it takes none"
@@ -76,24 +82,13 @@ def _places(key: str, parent: KeyPath, known: Known) -> str:
     """Where exactly this key stands, below its parent if it does there; at most three places."""
     where = [path for path, keys in known.items() if key in keys]
     below = [path for path in where if path[: len(parent)] == parent]
-    return " or ".join(dotted((*path, key)) for path in (below or where)[:3])
+    places = [dotted((*path, key)) for path in below or where]
+    return " or ".join(places[:3])
 
 
-def _other_name(key: str, parent: KeyPath, known: Known) -> str:
-    """What other tools call by this name, or nearly so, is called here."""
+def _other_name(key: str) -> str:
+    """What is called by this name, or nearly so, in other tools; "" where nothing is."""
     spelled = key.lower().replace("-", "_")
-    alike = nearest(spelled, _OTHER_NAMES) if len(spelled) > 5 else []
-    name = _OTHER_NAMES.get(spelled) or next((_OTHER_NAMES[other] for other in alike), None)
-    if name is None:
-        return ""
-    if name in known.get(parent, ()):
-        return repr(name)
-    return _places(name, parent, known)
-
-
-def _elsewhere(key: str, known: Known) -> str:
-    """The nearest key anywhere, with its path."""
-    found = nearest(key, {name for keys in known.values() for name in keys})
-    if found:
-        return _places(found[0], (), known)
-    return ""
+    if spelled not in _OTHER_NAMES and len(spelled) > 5:
+        spelled = "".join(nearest(spelled, _OTHER_NAMES))
+    return _OTHER_NAMES.get(spelled, "")

@@ -16,13 +16,17 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails
 
 from subquad.addresses import without_secrets
+from subquad.effect import as_written
 from subquad.errors import ConfigError
 from subquad.experiment.key_names import Known, suggest_key
 from subquad.experiment.settings import (
+    NO_MARKS,
     KeyPath,
     Marks,
     Origin,
+    Tree,
     children,
+    flat_key,
     get,
     key_path,
     origin_of,
@@ -57,7 +61,10 @@ def allowed(model: type[BaseModel], path: KeyPath) -> str:
     """What the setting at `path` below `model` may be; "" where the schema says nothing about
     it.
     """
-    return _words(_schema_at(model, path) or {}, _json_schema(model))
+    node = _schema_at(model, path)
+    if node is None:
+        return ""
+    return _words(node, _json_schema(model))
 
 
 def _schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
@@ -65,7 +72,9 @@ def _schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
     root = _json_schema(model)
     node: Schema | None = root
     for key in path:
-        node = _step(node, key, root) if node is not None else None
+        if node is None:
+            return None
+        node = _step(node, key, root)
     return node
 
 
@@ -81,11 +90,10 @@ def _json_schema(model: type[BaseModel]) -> Schema:
 def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
     """The schema below `node` under `key`."""
     for option in _options(node, root):
-        if isinstance(key, int):
-            prefix = option.get("prefixItems", [])
-            found = prefix[key] if key < len(prefix) else option.get("items")
-        else:
+        if isinstance(key, str):
             found = option.get("properties", {}).get(key)
+        else:
+            found = dict(enumerate(option.get("prefixItems", []))).get(key, option.get("items"))
         if isinstance(found, dict):
             return found
     return None
@@ -94,51 +102,74 @@ def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
 def _options(node: Schema, root: Schema) -> list[Schema]:
     """The alternatives a schema allows, references followed."""
     if "$ref" in node:
-        return _options(root["$defs"][node["$ref"].rpartition("/")[2]], root)
-    return [leaf for option in node.get("anyOf", []) for leaf in _options(option, root)] or [node]
+        name = node["$ref"].rpartition("/")[2]
+        return _options(root["$defs"][name], root)
+    options: list[Schema] = []
+    for option in node.get("anyOf", []):
+        options += _options(option, root)
+    return options or [node]
+
+
+def _choices(option: Schema) -> list[Any]:
+    """The values that a schema lists."""
+    if "const" in option:
+        return [option["const"]]
+    return option.get("enum", [])
 
 
 def _words(node: Schema, root: Schema) -> str:
-    options = (_option_words(option, root) for option in _options(node, root))
-    return " or ".join(dict.fromkeys(words for words in options if words))
+    words: dict[str, None] = {}
+    for option in _options(node, root):
+        words[_option_words(option, root)] = None
+    return " or ".join(filter(None, words))
 
 
 def _option_words(node: Schema, root: Schema) -> str:
-    if "const" in node or "enum" in node:
-        values = [
-            value if isinstance(value, str) else json.dumps(value)
-            for value in node.get("enum", [node.get("const")])
-        ]
-        return "one of " * ("enum" in node) + ", ".join(values)
+    choices = ", ".join(map(as_written, _choices(node)))
+    if "enum" in node:
+        return f"one of {choices}"
+    if "const" in node:
+        return choices
     if node.get("title") == "Component":
         return "a plugin's name, or a mapping of name and params"
     if node.get("type") == "array":
         return _list_words(node, root)
-    words = _WORDS.get(node.get("type", ""), "")
-    return " ".join(part for part in (words, _limit_words(node)) if part)
+    kind = _WORDS.get(node.get("type", ""), "")
+    return f"{kind} {_limit_words(node)}".strip()
 
 
 def _limit_words(node: Schema) -> str:
-    bounds = [(sign, node[key]) for key, sign in _LIMITS.items() if key in node]
-    limits = [
-        f"{sign} {bound:g}" if abs(bound) < 1e6 else f"{sign} {bound}" for sign, bound in bounds
-    ]
+    limits: list[str] = []
+    for key, sign in _LIMITS.items():
+        if key in node:
+            bound = node[key]
+            if abs(bound) < 1e6:
+                limits.append(f"{sign} {bound:g}")
+            else:
+                limits.append(f"{sign} {bound}")
     if node.get("minLength") == 1:
         limits.append("that is not empty")
-    if pattern := node.get("pattern"):
-        limits.append("of " + _PATTERNS[pattern] if pattern in _PATTERNS else f"matching {pattern}")
+    pattern = node.get("pattern")
+    if pattern in _PATTERNS:
+        limits.append(f"of {_PATTERNS[pattern]}")
+    elif pattern:
+        limits.append(f"matching {pattern}")
     return " and ".join(limits)
 
 
 def _list_words(node: Schema, root: Schema) -> str:
     inside = [_words(item, root) for item in node.get("prefixItems", [])]
     if inside:
-        return f"a list of {len(inside)}: " + ", ".join(inside)
-    of = _words(node.get("items") or {}, root)
+        return f"a list of {len(inside)}: {', '.join(inside)}"
+    text = "a list of values"
     least = node.get("minItems")
-    most = node.get("maxItems")
-    size = f" {least}" if least == most and least else f" at least {least}" if least else ""
-    return f"a list of{size} values" + (f", each {of}" if of else "")
+    if least:
+        at_least = "" if least == node.get("maxItems") else "at least "
+        text = f"a list of {at_least}{least} values"
+    each = _words(node.get("items") or {}, root)
+    if each:
+        text += f", each {each}"
+    return text
 
 
 def shown(value: Any) -> str:
@@ -170,27 +201,44 @@ class Given:
 
     def at(self, key: str | int) -> Given:
         """What stands below it; None where there is nothing."""
-        return Given(dict(children(self.value)).get(key), (*self.path, key), self.marks)
+        value = get(self.value, (key,))
+        return Given(value, (*self.path, key), self.marks)
+
+    def items(self) -> list[tuple[Any, Given]]:
+        """The entries of a mapping or list, by their keys or numbers."""
+        return [(key, self.at(key)) for key, _ in children(self.value)]
 
     def entries(self) -> list[Given]:
         """The entries of a list."""
-        return [self.at(number) for number in range(len(self.value))]
+        return [entry for _, entry in self.items()]
 
     def wrong(self, message: str) -> ConfigError:
         """The refusal of this value: `file:line: key.path: message`."""
-        return problem(self.path, message, self.marks)
+        return problem(self.path, message, self.origin)
 
     def expect(self, fits: bool, words: str) -> None:
         """Refuse the value unless it fits; `words` say what it must be."""
         if not fits:
             raise self.wrong(f"got {shown(self.value)}, must be {words}")
 
+    def expect_mapping(self, words: str) -> None:
+        """Refuse the value unless it is a mapping that holds something."""
+        is_mapping = isinstance(self.value, dict)
+        self.expect(is_mapping and self.value != {}, words)
+
     def refuse_unknown(self, *known: str) -> None:
         """Refuse other keys in a mapping."""
-        for key in self.value if isinstance(self.value, dict) else ():
+        if not isinstance(self.value, dict):
+            return
+        for key, entry in self.items():
             if key not in known:
-                path = (*self.path, key)
-                raise self.at(key).wrong(f"unknown key{suggest_key(path, {self.path: known})}")
+                hint = suggest_key(entry.path, {self.path: known})
+                raise entry.wrong(f"unknown key{hint}")
+
+
+def top_of(tree: Tree) -> Given:
+    """All that a file says."""
+    return Given(tree.data, (), tree.marks)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -205,37 +253,49 @@ class Fault:
     """One thing that is wrong with a setting.
 
     Attributes:
-        rank: smaller ones are told first: an unknown key is often why another one is missing.
         path: the setting.
         message: what is wrong with it.
         about: other settings that a rule names, dotted.
+        rank: smaller ones are told first: an unknown key is often why another one is missing.
     """
 
-    rank: int
     path: KeyPath
     message: str
     about: tuple[str, ...] = ()
+    rank: int = RULE
 
-    def line(self, marks: Marks) -> Origin:
+    def origin(self, marks: Marks) -> Origin:
         """What to name: a setting that an override gave, else the one at `path`, else the first
         one that is given. A rule that names none may be about any below `path`.
         """
         if self.rank < RULE:
             return origin_of(self.path, marks)
-        inside = [key for key in marks if key[: len(self.path)] == self.path != key]
+        depth = len(self.path)
+        inside = [key for key in marks if key[:depth] == self.path != key]
         named = [key for key in map(key_path, self.about) if key in marks]
         if self.path in marks and not inside:
             named.insert(0, self.path)
-        overriding = [key for key in named or inside if marks[key].source.startswith("override ")]
-        return origin_of((*overriding, *named, self.path)[0], marks)
+        for key in named or inside:
+            origin = marks[key]
+            if origin.source.startswith("override "):
+                return origin
+        if named:
+            return marks[named[0]]
+        return origin_of(self.path, marks)
 
 
-def refusal(faults: list[Fault], marks: Marks | None) -> ConfigError:
+def refusal(faults: list[Fault], marks: Marks = NO_MARKS) -> ConfigError:
     """The error for the first of some faults; it says how many more there are."""
-    marks = marks or {}
-    first = min(faults, key=lambda fault: (fault.rank, fault.line(marks).line))
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return problem(first.path, first.message + more, {(): first.line(marks)})
+
+    def precedence(fault: Fault) -> tuple[int, int]:
+        return fault.rank, fault.origin(marks).line
+
+    first = min(faults, key=precedence)
+    message = first.message
+    others = len(faults) - 1
+    if others:
+        message += f" (and {others} more)"
+    return problem(first.path, message, first.origin(marks))
 
 
 def validated(
@@ -247,7 +307,8 @@ def validated(
     `known` is called for suggestions, only when a key is unknown.
     """
     try:
-        return model.model_validate_json(json.dumps(data, allow_nan=False)), []
+        text = json.dumps(data, allow_nan=False)
+        return model.model_validate_json(text), []
     except ValidationError as error:
         faults: dict[tuple[KeyPath, int], Fault] = {}
         for detail in error.errors(include_url=False):
@@ -256,7 +317,7 @@ def validated(
         return None, list(faults.values())
     except (TypeError, ValueError) as error:
         message = f"must hold finite numbers, text, lists and mappings only: {error}"
-        return None, [Fault(MISTYPED, path, message)]
+        return None, [Fault(path, message, rank=MISTYPED)]
 
 
 def _fault(
@@ -269,22 +330,27 @@ def _fault(
     kind = detail["type"]
     if kind == "extra_forbidden":
         key = (*path, *detail["loc"])
-        return Fault(UNKNOWN, key, f"unknown key{suggest_key(key, known())}")
+        hint = suggest_key(key, known())
+        return Fault(key, f"unknown key{hint}", rank=UNKNOWN)
     local = _inside(model, detail["loc"], data)
     key = (*path, *local)
     if kind == "missing":
-        words = allowed(model, local)
-        return Fault(MISSING, key, f"missing{f', must be {words}' if words else ''}")
+        message = "missing"
+        if words := allowed(model, local):
+            message = f"missing, must be {words}"
+        return Fault(key, message, rank=MISSING)
     if kind in ("value_error", "assertion_error"):
         error = detail.get("ctx", {}).get("error", detail["msg"])
-        return Fault(RULE, key, str(error).strip() or "not valid", fields_of(error, key))
-    return Fault(MISTYPED, key, _type_message(model, local, data))
+        message = str(error).strip() or "not valid"
+        return Fault(key, message, fields_of(error, key))
+    message = _type_message(model, local, data)
+    return Fault(key, message, rank=MISTYPED)
 
 
 def fields_of(error: Any, path: KeyPath) -> tuple[str, ...]:
     """The fields that a rule of a plugin is about, dotted; none where it does not say."""
     names = getattr(error, "names", ())
-    return tuple(".".join(map(str, (*path, name))) for name in names)
+    return tuple(flat_key((*path, name)) for name in names)
 
 
 def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
@@ -300,32 +366,30 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
 
 
 def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
-    value = without_secrets(get(data, path), str(path[-1]) if path else "")
+    *_, name = path or ("",)
+    value = without_secrets(get(data, path), str(name))
     words = allowed(model, path) or "another kind of value"
-    hint = _hint(value, words) or _nearest_choice(model, path, value)
-    return f"got {shown(value)}, must be {words}{hint}"
-
-
-def _nearest_choice(model: type[BaseModel], path: KeyPath, value: Any) -> str:
-    """Which of the words that a setting may be is meant."""
-    node = _schema_at(model, path)
-    if not isinstance(value, str) or node is None:
-        return ""
-    choices = [
-        choice
-        for option in _options(node, _json_schema(model))
-        for choice in option.get("enum", [option.get("const")])
-        if isinstance(choice, str)
-    ]
-    return did_you_mean(value, choices)
-
-
-def _hint(value: Any, words: str) -> str:
-    """What to write, where quotes are all that is wrong."""
-    if isinstance(value, str) and re.fullmatch(
-        r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null", value, re.IGNORECASE
-    ):
-        return "; leave out the quotes" if not words.startswith(("text", "one of")) else ""
+    message = f"got {shown(value)}, must be {words}"
+    if isinstance(value, str):
+        takes_words = words.startswith(("text", "one of"))
+        if _BARE.fullmatch(value) and not takes_words:
+            return f"{message}; leave out the quotes"
+        return message + _nearest_choice(model, path, value)
     if isinstance(value, (bool, int, float)) and words.startswith("text"):
-        return f'; write "{shown(value)}"'
-    return ""
+        return f'{message}; write "{shown(value)}"'
+    return message
+
+
+_BARE = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null", re.IGNORECASE)
+"""Text that without quotes is no text."""
+
+
+def _nearest_choice(model: type[BaseModel], path: KeyPath, value: str) -> str:
+    """Which of the words that a setting may be is meant."""
+    words: list[str] = []
+    node = _schema_at(model, path) or {}
+    for option in _options(node, _json_schema(model)):
+        for choice in _choices(option):
+            if isinstance(choice, str):
+                words.append(choice)
+    return did_you_mean(value, words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from subquad.experiment.refusals import RULE, Fault, fields_of
+from subquad.experiment.refusals import Fault, fields_of
 from subquad.experiment.schema import Experiment, MixerEntry, Resources, Train
 from subquad.experiment.settings import KeyPath
 from subquad.plugin import (
@@ -37,8 +37,7 @@ def conflicts(experiment: Experiment) -> Iterator[Fault]:
     yield from _batches(train, resources)
     yield from _lengths(train)
     yield from _evaluations(experiment)
-    yield from _numbers(train, resources)
-    yield from _resources(resources)
+    yield from _resources(train, resources)
 
 
 def _batches(train: Train, resources: Resources) -> Iterator[Fault]:
@@ -46,18 +45,14 @@ def _batches(train: Train, resources: Resources) -> Iterator[Fault]:
     workers = resources.most
     share = -(-size // workers)
     if size < workers:
-        message = (
-            f"got {size}, must be >= resources.workers ({workers}), as each worker needs a sample"
-        )
         yield Fault(
-            RULE,
             ("train", "batch_size"),
-            f"{message}; use train.batch_size {workers}",
+            f"got {size}, must be >= resources.workers ({workers}), as each worker needs a "
+            f"sample; use train.batch_size {workers}",
             ("resources.workers",),
         )
     elif train.micro_batch is not None and train.micro_batch > share:
         yield Fault(
-            RULE,
             ("train", "micro_batch"),
             f"got {train.micro_batch}, has no effect above one worker's share of train.batch_size "
             f"({size} over {workers}); use null or at most {share}",
@@ -79,13 +74,12 @@ def _lengths(train: Train) -> Iterator[Fault]:
             f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at "
             f"most {train.steps - 1}"
         )
-        yield Fault(RULE, ("train", "warmup_steps"), message, ("train.steps",))
+        yield Fault(("train", "warmup_steps"), message, ("train.steps",))
     for key, length in _PERIODS:
         every = getattr(train, key)
         most = getattr(train, length)
         if every is not None and most is not None and every > most:
             yield Fault(
-                RULE,
                 ("train", key),
                 f"got {every}, must be <= train.{length} ({most}); use null or at most {most}",
                 (f"train.{length}",),
@@ -97,16 +91,19 @@ def _evaluations(experiment: Experiment) -> Iterator[Fault]:
     never = train.eval_every_epochs is None and train.eval_every_steps is None
     if experiment.protocol == "paper" and never:
         yield Fault(
-            RULE,
             ("protocol",),
             "got 'paper', which takes the best of several evaluations, but "
             "train.eval_every_epochs and "
             "train.eval_every_steps are null; use train.eval_every_epochs 1",
             ("train.eval_every_epochs", "train.eval_every_steps"),
         )
-    if train.patience is not None and (why := _idle_patience(train.patience, experiment)):
-        about = [f"train.{key}" for pair in _EVALUATED for key in pair]
-        yield Fault(RULE, ("train", "patience"), f"got {train.patience}, {why}", tuple(about))
+    if train.patience is None:
+        return
+    if why := _idle_patience(train.patience, experiment):
+        about: list[str] = []
+        for every, length in _EVALUATED:
+            about += [f"train.{every}", f"train.{length}"]
+        yield Fault(("train", "patience"), f"got {train.patience}, {why}", tuple(about))
 
 
 _EVALUATED = (("eval_every_epochs", "epochs"), ("eval_every_steps", "steps"))
@@ -122,54 +119,48 @@ def _idle_patience(patience: int, experiment: Experiment) -> str:
     for every, length in _EVALUATED:
         total = getattr(experiment.train, length)
         period = getattr(experiment.train, every)
-        if (
-            total is not None
-            and period is not None
-            and patience > (number := -(-total // period)) - 2
-        ):
+        if total is None or period is None:
+            continue
+        number = -(-total // period)
+        if patience > number - 2:
             why = f"train.{length} {total}, train.{every} {period}"
             most = f" or at most {number - 2}" if number > 2 else ""
             return f"cannot stop a run of {number} evaluations early ({why}); use null{most}"
     return ""
 
 
-def _numbers(train: Train, resources: Resources) -> Iterator[Fault]:
-    if train.tf32 and resources.gpus_per_worker == 0:
-        message = "got true, has no effect with resources.gpus_per_worker 0, on the CPU"
-        yield Fault(
-            RULE,
-            ("train", "tf32"),
-            f"{message}; use false, or resources.gpus_per_worker 1",
-            ("resources.gpus_per_worker",),
-        )
-
-
-def _resources(resources: Resources) -> Iterator[Fault]:
+def _resources(train: Train, resources: Resources) -> Iterator[Fault]:
     workers = resources.most
     gpus = resources.gpus_per_worker
+    if train.tf32 and gpus == 0:
+        yield Fault(
+            ("train", "tf32"),
+            "got true, has no effect with resources.gpus_per_worker 0, on the CPU; "
+            "use false, or resources.gpus_per_worker 1",
+            ("resources.gpus_per_worker",),
+        )
     for key in ("cpus_per_worker", "gpus_per_worker"):
         amount = getattr(resources, key)
-        if amount > 1 and amount != int(amount):
+        whole = int(amount)
+        if amount > 1 and amount != whole:
             yield Fault(
-                RULE,
                 ("resources", key),
-                f"got {amount:g}, must be a whole number where it is above 1, for "
-                "each of resources.workers "
-                f"({workers}); use {int(amount)} or {int(amount) + 1}",
+                f"got {amount:g}, must be a whole number where it is above 1, for each of "
+                f"resources.workers ({workers}); use {whole} or {whole + 1}",
                 ("resources.workers",),
             )
     if 0 < gpus < 1 < workers:
         yield Fault(
-            RULE,
             ("resources", "gpus_per_worker"),
-            f"got {gpus:g}, must be whole with resources.workers {workers}, as two "
-            "workers cannot share a GPU in one "
-            "collective call; use 1, or resources.workers 1",
+            f"got {gpus:g}, must be whole with resources.workers {workers}, as two workers "
+            "cannot share a GPU in one collective call; use 1, or resources.workers 1",
             ("resources.workers",),
         )
 
 
-Parts = Mapping[KeyPath, tuple[Resolved, Config]]
+Part = tuple[Resolved, Config]
+"""A plugin and its parameters."""
+Parts = Mapping[KeyPath, Part]
 """Plugin and parameters by place: `("dataset",)`, `("task",)`, `("backbone",)`, `("mixer",)`,
 `("mixers", 0)`.
 """
@@ -187,25 +178,31 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Fault]:
     yield from _targets(dataset, task, backbone, names)
     if dataset.inputs not in backbone.inputs:
         yield Fault(
-            RULE,
             ("backbone", "name"),
             f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit "
             f"dataset {names['dataset']!r}, of {dataset.inputs!r}",
         )
-    entries: dict[KeyPath, MixerEntry] = {
-        ("mixers", number): entry for number, entry in enumerate(experiment.mixers)
-    }
-    for path in (("mixer",), *entries):
-        yield from _mixer(path, entries.get(path), parts, backbone, names["backbone"])
-        if experiment.train.activation_checkpointing and _facts(*parts[path]).stateful:
-            message = (
-                "got true, computes blocks twice, and mixer "
-                f"{parts[path][0].found.name!r} keeps state between calls"
-            )
-            yield Fault(RULE, ("train", "activation_checkpointing"), f"{message}; use false")
-    depths = [_size(parts[("backbone",)][1], key) or 0 for key in ("num_layers", "decoder_layers")]
-    yield from _entries(experiment.mixers, max(depths) or None)
+    yield from _mixer(("mixer",), "", parts)
+    yield from _doubled(experiment.train, parts[("mixer",)])
+    for number, entry in enumerate(experiment.mixers):
+        yield from _mixer(("mixers", number), entry.role or "", parts)
+        yield from _doubled(experiment.train, parts[("mixers", number)])
+    _, backbone_config = parts[("backbone",)]
+    num_layers = _size(backbone_config, "num_layers") or 0
+    decoder_layers = _size(backbone_config, "decoder_layers") or 0
+    yield from _entries(experiment.mixers, max(num_layers, decoder_layers))
     yield from _untrimmable(experiment.train, parts)
+
+
+def _doubled(train: Train, part: Part) -> Iterator[Fault]:
+    """A conflict where blocks are computed twice, and the mixer remembers the first time."""
+    resolved, config = part
+    if train.activation_checkpointing and _facts(resolved, config).stateful:
+        yield Fault(
+            ("train", "activation_checkpointing"),
+            f"got true, computes blocks twice, and mixer {resolved.found.name!r} keeps state "
+            "between calls; use false",
+        )
 
 
 def _targets(
@@ -215,14 +212,12 @@ def _targets(
     common = tuple(target for target in dataset.targets if target in task.targets)
     if not common:
         yield Fault(
-            RULE,
             ("task", "name"),
             f"got {names['task']!r}, which takes targets {_listed(task.targets)}, does not fit "
             f"dataset {names['dataset']!r}, which gives {_listed(dataset.targets)}",
         )
     elif not set(common) & set(backbone.targets):
         yield Fault(
-            RULE,
             ("backbone", "name"),
             f"got {names['backbone']!r}, which serves targets {_listed(backbone.targets)}, does "
             f"not fit task {names['task']!r} on dataset {names['dataset']!r}, of {_listed(common)}",
@@ -235,70 +230,60 @@ def _facts(resolved: Resolved, config: Config) -> Facts:
     return Facts()
 
 
-def _mixer(
-    path: KeyPath,
-    entry: MixerEntry | None,
-    parts: Parts,
-    backbone: BackbonePlugin,
-    backbone_name: str,
-) -> Iterator[Fault]:
+def _mixer(path: KeyPath, role: str, parts: Parts) -> Iterator[Fault]:
+    """What is wrong with a mixer in this backbone; the main one has no role of its own."""
     resolved, config = parts[path]
+    backbone, backbone_config = parts[("backbone",)]
+    assert isinstance(backbone.plugin, BackbonePlugin)
     facts = _facts(resolved, config)
     name = resolved.found.name
-    if backbone.causal and facts.causal == "never" and (entry is None or entry.role != "cross"):
+    if backbone.plugin.causal and facts.causal == "never" and role != "cross":
         yield Fault(
-            RULE,
             (*path, "name"),
-            f"got {name!r}, which sees later positions, does not fit backbone {backbone_name!r}, a "
-            "decoder, which must not; use a mixer that is causal (`subquad list mixers`)",
+            f"got {name!r}, which sees later positions, does not fit backbone "
+            f"{backbone.found.name!r}, a decoder, which must not; use a mixer that is causal "
+            "(`subquad list mixers`)",
         )
-    if entry and entry.role == "cross" and not facts.cross:
-        without = f"got {name!r}, which cannot let one sequence see another"
+    if role == "cross" and not facts.cross:
         yield Fault(
-            RULE, (*path, "name"), f"{without}; use one with the fact cross, or another role"
+            (*path, "name"),
+            f"got {name!r}, which cannot let one sequence see another; use one with the fact "
+            "cross, or another role",
         )
-    yield from _width(path, parts[("backbone",)][1], config)
+    yield from _width(path, backbone_config, config)
 
 
-def _entries(entries: Sequence[MixerEntry], num_layers: int | None) -> Iterator[Fault]:
-    """Entries of `mixers` that mean every site, none, one that is not there, or another's."""
-    count = num_layers or _MANY_LAYERS
-    numbers = [entry.numbers(count) for entry in entries]
+def _entries(entries: Sequence[MixerEntry], num_layers: int) -> Iterator[Fault]:
+    """Entries of `mixers` that mean every site, none, one that is not there, or another's.
+
+    `num_layers` is 0 where the backbone does not say it.
+    """
+    layers = [set(entry.numbers(num_layers or _MANY_LAYERS)) for entry in entries]
+    every = set(range(num_layers))
+    left = set(every)
     for place, entry in enumerate(entries):
         path: KeyPath = ("mixers", place)
         if entry.layers is None and entry.role is None:
+            message = "says neither layers nor role, and would stand everywhere; write it as mixer"
+            yield Fault(path, message)
+        elif not layers[place]:
+            yield Fault((*path, "layers"), "means no layer, as a range begins after its end")
+        elif num_layers and not layers[place] <= every:
             yield Fault(
-                RULE,
-                path,
-                "says neither layers nor role, and would stand everywhere; write it as mixer",
-            )
-        elif not numbers[place]:
-            yield Fault(RULE, (*path, "layers"), "means no layer, as a range begins after its end")
-        elif num_layers and not set(numbers[place]) <= set(range(num_layers)):
-            yield Fault(
-                RULE,
                 (*path, "layers"),
-                "names a layer that is not there, as the backbone has "
-                f"{num_layers}; use 0 to {num_layers - 1}, or "
-                f"-{num_layers} to -1",
+                f"names a layer that is not there, as the backbone has {num_layers}; use 0 to "
+                f"{num_layers - 1}, or -{num_layers} to -1",
             )
-        for other in range(place):
-            roles = {entry.role, entries[other].role}
-            if (len(roles) == 1 or None in roles) and set(numbers[place]) & set(numbers[other]):
-                yield Fault(
-                    RULE,
-                    path,
-                    f"means sites that mixers[{other}] means too; each may have one entry",
-                )
-    everywhere = {
-        number for entry in entries if entry.role is None for number in entry.numbers(count)
-    }
-    if num_layers and everywhere >= set(range(num_layers)):
-        yield Fault(
-            RULE,
-            ("mixer",),
-            "stands nowhere, as the entries of mixers take every layer; leave one layer to it",
-        )
+        for number, other in enumerate(entries[:place]):
+            share_roles = entry.role == other.role or None in (entry.role, other.role)
+            if share_roles and layers[place] & layers[number]:
+                message = f"means sites that mixers[{number}] means too; each may have one entry"
+                yield Fault(path, message)
+        if entry.role is None:
+            left -= layers[place]
+    if num_layers and not left:
+        message = "stands nowhere, as the entries of mixers take every layer"
+        yield Fault(("mixer",), f"{message}; leave one layer to it")
 
 
 def _width(path: KeyPath, backbone: Config, mixer: Config) -> Iterator[Fault]:
@@ -310,22 +295,19 @@ def _width(path: KeyPath, backbone: Config, mixer: Config) -> Iterator[Fault]:
     if dim % heads:
         fitting = (dim // heads) * heads or heads
         yield Fault(
-            RULE,
             ("backbone", "params", "dim"),
             f"got {dim}, must be divisible by backbone.params.num_heads ({heads}); "
             f"use {fitting} or {fitting + heads}",
             ("backbone.params.num_heads",),
         )
     elif isinstance(mixer, MixerConfig):
+        label = f"mixer {type(mixer).__module__} cannot check where it stands"
         try:
-            with blamed(
-                f"mixer {type(mixer).__module__} cannot check where it stands",
-                passing=(ValueError,),
-            ):
+            with blamed(label, passing=(ValueError,)):
                 mixer.check(Site(dim=dim, num_heads=heads))
         except ValueError as error:
             below = (*path, "params")
-            yield Fault(RULE, below, str(error), fields_of(error, below))
+            yield Fault(below, str(error), fields_of(error, below))
 
 
 def _size(config: Config, field: str) -> int | None:
@@ -353,28 +335,20 @@ def _untrimmable(train: Train, parts: Parts) -> Iterator[Fault]:
     for path, (resolved, config) in parts.items():
         if path[0] in ("mixer", "mixers") and not _facts(resolved, config).padding_invariant:
             yield Fault(
-                RULE,
                 _TRIMMING,
-                f"{start}mixer {resolved.found.name!r} with these parameters does "
-                "not claim to be padding "
-                "invariant; use 0, or a mixer that does (`subquad show mixer NAME` "
-                "lists its facts)",
+                f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be "
+                "padding invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists "
+                "its facts)",
             )
-    name = parts[("backbone",)][0].found.name
-    if (reason := _reason(parts)) is None:
-        detail = "does not say whether it minds (BackboneConfig.padding_reason)"
-        yield Fault(RULE, _TRIMMING, f"{start}backbone {name!r} {detail}; use 0")
-    elif reason:
-        yield Fault(
-            RULE,
-            _TRIMMING,
-            f"{start}backbone {name!r} depends on padding: {reason}, or train.bucket_batches 0",
-        )
-
-
-def _reason(parts: Parts) -> str | None:
     resolved, config = parts[("backbone",)]
-    if not isinstance(config, BackboneConfig):
-        return None
-    with blamed(f"{resolved.found} cannot say what padding does to it"):
-        return config.padding_reason()
+    start += f"backbone {resolved.found.name!r}"
+    reason = None
+    if isinstance(config, BackboneConfig):
+        with blamed(f"{resolved.found} cannot say what padding does to it"):
+            reason = config.padding_reason()
+    if reason is None:
+        detail = "does not say whether it minds (BackboneConfig.padding_reason)"
+        yield Fault(_TRIMMING, f"{start} {detail}; use 0")
+    elif reason:
+        message = f"{start} depends on padding: {reason}, or train.bucket_batches 0"
+        yield Fault(_TRIMMING, message)

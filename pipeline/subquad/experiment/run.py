@@ -11,23 +11,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from subquad.errors import UserError
 from subquad.experiment.canonical import digest
 from subquad.experiment.components import (
     Resolve,
     components_of,
-    configs_of,
     parse,
-    place_error,
+    parts_of,
     resolve_given,
     resolved,
-    with_components,
+    told_at,
+    with_params,
 )
 from subquad.experiment.refusals import refusal
-from subquad.experiment.rules import Parts, misfits
+from subquad.experiment.rules import Part, Parts, misfits
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
+    NO_MARKS,
     KeyPath,
     Marks,
     Origin,
@@ -78,7 +78,7 @@ class Run:
     task_config: Config
     dataset_config: Config
     label: str
-    mixers: tuple[tuple[Resolved, Config], ...] = ()
+    mixers: tuple[Part, ...] = ()
     axes: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     place: Path | None = None
@@ -103,36 +103,52 @@ class Run:
         another experiment.
         """
         found = read_result(self.folder)
-        return found if found and found.get("experiment") == self.digest else None
+        if found and found.get("experiment") == self.digest:
+            return found
+        return None
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what decides its numbers."""
-        return digest(
-            self.experiment, {path: source.sha256 for path, source in self.sources.items()}
-        )
+        hashes = {path: source.sha256 for path, source in self.sources.items()}
+        return digest(self.experiment, hashes)
 
     @property
     def plugins(self) -> tuple[Resolved, ...]:
         """Every plugin it uses."""
-        others = [resolved for resolved, _ in self.mixers]
-        return (self.mixer, self.backbone, self.task, self.dataset, *others)
+        plugins = [self.mixer, self.backbone, self.task, self.dataset]
+        for plugin, _ in self.mixers:
+            plugins.append(plugin)
+        return tuple(plugins)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Plugin and parameters by place: `("mixer",)` or `("mixers", 0)`."""
+        parts: dict[KeyPath, Part] = {}
+        for kind in COMPONENTS:
+            plugin = getattr(self, kind)
+            parts[(kind,)] = (plugin, getattr(self, f"{kind}_config"))
+        for number, part in enumerate(self.mixers):
+            parts[("mixers", number)] = part
+        return parts
 
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
-        """The text of each plugin that is given as a file, by `("mixer",)` or `("mixers", 0)`."""
-        parts: dict[KeyPath, Resolved] = {(kind,): getattr(self, kind) for kind in COMPONENTS}
-        parts |= {("mixers", number): resolved for number, (resolved, _) in enumerate(self.mixers)}
-        return {path: plugin.source for path, plugin in parts.items() if plugin.source}
+        """The text of each plugin that is given as a file, by place."""
+        sources: dict[KeyPath, SourceFile] = {}
+        for path, (plugin, _) in self.parts.items():
+            if plugin.source:
+                sources[path] = plugin.source
+        return sources
 
-    def mixer_at(self, site: Site) -> tuple[Resolved, Config]:
+    def mixer_at(self, site: Site) -> Part:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the
         main one.
         """
-        entries = zip(self.experiment.mixers, self.mixers, strict=True)
-        return next(
-            (part for entry, part in entries if entry.takes(site)), (self.mixer, self.mixer_config)
-        )
+        for entry, part in zip(self.experiment.mixers, self.mixers, strict=True):
+            if entry.takes(site):
+                return part
+        return self.mixer, self.mixer_config
 
     @property
     def goal(self) -> TaskPlugin:
@@ -145,19 +161,21 @@ class Run:
     @property
     def dataset_label(self) -> str:
         """What tables call the data set: what its plugin says, else the plugin's name."""
-        assert isinstance(self.dataset.plugin, DatasetPlugin)
-        return self.dataset.plugin.label(self.dataset_config) or self.dataset.found.name
+        plugin = self.dataset.plugin
+        assert isinstance(plugin, DatasetPlugin)
+        return plugin.label(self.dataset_config) or self.dataset.found.name
 
     def as_values(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by
         name.
         """
-        names = dict(components_of(self.experiment))
+        components = dict(components_of(self.experiment))
+        sources: dict[str, dict[str, Any]] = {}
+        for path, source in self.sources.items():
+            sources[components[path].name] = dict(vars(source))
         return {
             "experiment": self.experiment.model_dump(mode="python"),
-            "sources": {
-                names[path].name: dict(vars(source)) for path, source in self.sources.items()
-            },
+            "sources": sources,
             "plugins": [plugin_facts(plugin) for plugin in self.plugins],
             "place": None if self.place is None else str(self.place),
             **{name: getattr(self, name) for name in _CALLED},
@@ -181,19 +199,20 @@ class Run:
                 return load_source(SourceFile(**plain["sources"][name]))
             return resolve_given(kind, name, base=base)
 
-        return replace(
-            checked_run(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
-            place=None if plain["place"] is None else path_at(plain["place"]),
-            **{name: plain[name] for name in _CALLED},
-        )
+        experiment = Experiment.model_validate(plain["experiment"])
+        run = checked_run(experiment, resolve=resolve_here)
+        if plain["place"] is not None:
+            run = replace(run, place=path_at(plain["place"]))
+        called = {name: plain[name] for name in _CALLED}
+        return replace(run, **called)
 
 
 def checked_run(
     experiment: Experiment,
-    marks: Marks | None = None,
+    marks: Marks = NO_MARKS,
     *,
     base: Path | None = None,
-    resolve: Resolve | None = None,
+    resolve: Resolve = resolve_given,
 ) -> Run:
     """Resolve an experiment's plugins, check their parameters, and check that all of it fits
     together.
@@ -203,35 +222,44 @@ def checked_run(
         marks: where each setting was given, for messages and relative paths.
         base: folder that relative paths start from where marks do not say; the working directory
             where None.
-        resolve: finds plugins; `resolve_given` where None.
+        resolve: finds plugins.
 
     Raises:
         ConfigError: parameters or combinations that cannot work.
         PluginError: a plugin that cannot be used.
     """
     base = base or Path.cwd()
-    resolve = resolve or resolve_given
     data = experiment.model_dump(mode="json")
-    data = absolute_paths(data, (), marks, base, lambda _path: False)
+    data = absolute_paths(data, (), marks, base)
     experiment = Experiment.model_validate_json(json.dumps(data))
     if experiment.resources.storage is not None:
         note_storage(experiment.resources.storage)
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
-        try:
+        with told_at((*path, "name"), marks):
             plugins[path] = resolved(path, component.name, marks, base, resolve)
-        except UserError as error:
-            place_error(error, (*path, "name"), marks)
-    configs = configs_of(experiment, plugins, marks, base, resolve)
-    parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
-    is_known = all(plugin.runs for plugin in plugins.values())
-    for fault in misfits(experiment, parts) if is_known else ():
-        raise refusal([fault], marks)
-    filled = {path: {"params": config.model_dump(mode="json")} for path, config in configs.items()}
-    chosen: dict[str, Any] = {kind: plugins[(kind,)] for kind in COMPONENTS}
-    chosen |= {f"{kind}_config": configs[(kind,)] for kind in COMPONENTS}
-    mixers = tuple(part for path, part in parts.items() if path[0] == "mixers")
-    return Run(with_components(experiment, filled), **chosen, mixers=mixers, label=experiment.name)
+    parts = parts_of(experiment, plugins, marks, base, resolve)
+    if all(plugin.runs for plugin in plugins.values()):
+        for fault in misfits(experiment, parts):
+            raise refusal([fault], marks)
+    chosen: dict[str, Any] = {"mixers": ()}
+    params: dict[KeyPath, dict[str, Any]] = {}
+    for path, (plugin, config) in parts.items():
+        kind = str(path[0])
+        params[path] = config.model_dump(mode="json")
+        if kind == "mixers":
+            chosen[kind] += ((plugin, config),)
+        else:
+            chosen[kind] = plugin
+            chosen[f"{kind}_config"] = config
+    experiment = with_params(experiment, params)
+    return Run(experiment=experiment, label=experiment.name, **chosen)
+
+
+def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:
+    """The run of an experiment as plain data; see `checked_run`."""
+    experiment = parse(tree.data, tree.marks, resolve=resolve)
+    return checked_run(experiment, tree.marks, base=base, resolve=resolve)
 
 
 def laid(run: Run, settings: Sequence[Setting]) -> Run:
@@ -241,21 +269,23 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
     Raises:
         UserError: a plugin refuses them.
     """
-    entries = zip(run.experiment.mixers, run.mixers, strict=True)
-    others = {entry.name: plugin for entry, (plugin, _) in entries}
+    others: dict[str, Resolved] = {}
+    for entry, (plugin, _) in zip(run.experiment.mixers, run.mixers, strict=True):
+        others[entry.name] = plugin
 
-    def known(kind: str, name: str, **more: Any) -> Resolved:
+    def known(kind: str, name: str, **_: Any) -> Resolved:
         if kind == "mixer":
             return others.get(name, run.mixer)
         return getattr(run, kind)
 
-    tree = overlay(Tree(run.experiment.model_dump(mode="json"), {}), settings)
-    return checked_run(parse(tree.data, tree.marks, resolve=known), tree.marks, resolve=known)
+    tree = Tree(run.experiment.model_dump(mode="json"), NO_MARKS)
+    return run_of(overlay(tree, settings), None, known)
 
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:
     """Settings by dotted key, as settings."""
-    return [Setting(key_path(key), value, Origin("")) for key, value in values.items()]
+    unknown = Origin("")
+    return [Setting(key_path(key), value, unknown) for key, value in values.items()]
 
 
 def completed(run: Run, written: Run) -> Run:
@@ -266,10 +296,11 @@ def completed(run: Run, written: Run) -> Run:
         run: as its study asks for it.
         written: as its own folder has it.
     """
-    defaults = {path: component.params for path, component in components_of(written.experiment)}
-    filled = {
-        path: {"params": {**defaults.get(path, {}), **component.params}}
-        for path, component in components_of(run.experiment)
-        if path in run.sources
+    written_params = {
+        path: component.params for path, component in components_of(written.experiment)
     }
-    return replace(run, experiment=with_components(run.experiment, filled))
+    params: dict[KeyPath, dict[str, Any]] = {}
+    for path, component in components_of(run.experiment):
+        if path in run.sources:
+            params[path] = {**written_params.get(path, {}), **component.params}
+    return replace(run, experiment=with_params(run.experiment, params))

@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field, create_model, field_validator, model_vali
 
 from subquad.addresses import has_secret
 from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
-from subquad.experiment.settings import KeyPath, dotted
 from subquad.plugin import Config, Misfit, Not, Role, Site, param
 from subquad.registry.parameters import models_below
 from subquad.stores import address_fault
@@ -79,14 +78,21 @@ class MixerEntry(Component):
             return list(range(num_layers))
         found: dict[int, None] = {}
         for item in self.layers:
-            ends = [int(end) for end in str(item).split("..")]
-            first, last = (end + num_layers if end < 0 else end for end in (ends[0], ends[-1]))
+            start, _, end = str(item).partition("..")
+            first = int(start)
+            last = int(end or start)
+            if first < 0:
+                first += num_layers
+            if last < 0:
+                last += num_layers
             found |= dict.fromkeys(range(first, last + 1))
         return list(found)
 
     def takes(self, site: Site) -> bool:
         """Whether it stands at a site."""
-        return self.role in (None, site.role) and site.layer_index in self.numbers(site.num_layers)
+        if self.role not in (None, site.role):
+            return False
+        return site.layer_index in self.numbers(site.num_layers)
 
 
 class _Init(Config):
@@ -299,7 +305,8 @@ class Resources(Config):
             raise ValueError(f"the smaller number of workers comes first: got {self.workers}")
         if isinstance(self.workers, str) and self.fewest == self.most:
             raise ValueError(f"workers {self.workers} is one number: write {self.most}")
-        if fault := address_fault(self.storage or ""):
+        fault = address_fault(self.storage or "")
+        if fault:
             raise ValueError(f"resources.storage: {fault}")
         return self
 
@@ -373,16 +380,15 @@ class Experiment(Config):
 @cache
 def free_settings() -> tuple[str, ...]:
     """Dotted keys of the settings that decide no numbers, in the schema's order."""
-    return tuple(map(dotted, _free(Experiment, ())))
+    return tuple(_free(Experiment, ""))
 
 
-def _free(model: type[BaseModel], above: KeyPath) -> Iterator[KeyPath]:
+def _free(model: type[BaseModel], above: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        here = (*above, name)
         if _Free() in field.metadata:
-            yield here
+            yield above + name
         for inner in models_below(field):
-            yield from _free(inner, here)
+            yield from _free(inner, f"{above}{name}.")
 
 
 def decides_numbers(key: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import os.path
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,22 +49,33 @@ Marks = Mapping[KeyPath, Origin]
 """The origin of each key; a key that is not there came with its nearest ancestor, or is a
 default.
 """
+NO_MARKS: Marks = {}
 
 
-def origin_of(path: KeyPath, marks: Marks | None) -> Origin:
+def origin_of(path: KeyPath, marks: Marks) -> Origin:
     """The origin of a key, or of the mapping it would stand in; one without a source when
     nothing is known.
     """
     for length in range(len(path), -1, -1):
-        if marks and path[:length] in marks:
+        if path[:length] in marks:
             return marks[path[:length]]
     return _UNKNOWN
 
 
 def dotted(path: KeyPath) -> str:
     """`mixer.params.order`; an index in a list is written `[2]`, counted from 0."""
-    parts = (f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}" for key in path)
-    return "".join(parts).removeprefix(".")
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            text += f".{shown_key(key)}"
+    return text.removeprefix(".")
+
+
+def flat_key(path: KeyPath) -> str:
+    """The key as a file writes it: `mixers.0.params.order`."""
+    return ".".join(map(str, path))
 
 
 def shown_key(key: str) -> str:
@@ -89,10 +100,10 @@ def shown_target(target: str) -> str:
     return f"...{target[-197:]}"
 
 
-def problem(path: KeyPath, message: str, marks: Marks | None = None) -> ConfigError:
+def problem(path: KeyPath, message: str, origin: Origin) -> ConfigError:
     """The error for one setting: `file:line: key.path: message`."""
-    parts = [str(origin_of(path, marks)), dotted(path), message]
-    return ConfigError(": ".join(part for part in parts if part))
+    parts = (str(origin), dotted(path), message)
+    return ConfigError(": ".join(filter(None, parts)))
 
 
 def mark_all(value: Any, path: KeyPath, origin: Origin) -> dict[KeyPath, Origin]:
@@ -149,6 +160,10 @@ class Setting:
     value: Any
     origin: Origin
 
+    def wrong(self, message: str) -> ConfigError:
+        """The refusal of this setting."""
+        return problem(self.path, message, self.origin)
+
 
 def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     """The tree with one layer of settings over it; whole components first, then single keys in the
@@ -161,14 +176,20 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     marks = dict(tree.marks)
     for setting in sorted(single(layer), key=lambda setting: len(setting.path) > 1):
         marks |= _put(data, setting)
-    _settle(data, [path for setting in layer for path in _given(setting.value, setting.path)])
-    return Tree(data, {path: origin for path, origin in marks.items() if is_given(data, path)})
+    _switch_off_others(data, layer)
+    kept = {path: origin for path, origin in marks.items() if is_given(data, path)}
+    return Tree(data, kept)
 
 
 def key_path(key: str) -> KeyPath:
     """The path of a dotted key; `mixers.0.params.order` counts the entries of the list from 0."""
-    head, *rest = key.split(".")
-    return (head, *(int(part) if head == "mixers" and part.isdecimal() else part for part in rest))
+    path: KeyPath = ()
+    for part in key.split("."):
+        if path[:1] == ("mixers",) and part.isdecimal():
+            path += (int(part),)
+        else:
+            path += (part,)
+    return path
 
 
 def single(layer: Sequence[Setting]) -> list[Setting]:
@@ -185,24 +206,28 @@ def single(layer: Sequence[Setting]) -> list[Setting]:
     return settings
 
 
+_CONTAINERS = {"list": list, "mapping": dict}
+
+
 def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
     """Write a setting into `data`; the marks it brings."""
-    if len(setting.path) == 1 and setting.path[0] in COMPONENTS:
+    path = setting.path
+    if len(path) == 1 and path[0] in COMPONENTS:
         return _put_component(data, setting)
-    marks = mark_all(setting.value, setting.path, setting.origin)
+    marks = mark_all(setting.value, path, setting.origin)
     place: Any = data
-    for depth, key in enumerate(setting.path):
+    for depth, key in enumerate(path):
+        here = path[: depth + 1]
         name = "list" if isinstance(key, int) else "mapping"
-        if type(place) is not {"list": list, "mapping": dict}[name]:
-            message = f"cannot be set, as {dotted(setting.path[:depth])} is not a {name}"
-            raise problem(setting.path, message, {(): setting.origin})
+        if type(place) is not _CONTAINERS[name]:
+            raise setting.wrong(f"cannot be set, as {dotted(path[:depth])} is not a {name}")
         if isinstance(key, int) and key >= len(place):
             message = f"there is no such entry, the list has {len(place)}"
-            raise problem(setting.path[: depth + 1], message, {(): setting.origin})
-        if depth + 1 == len(setting.path):
+            raise problem(here, message, setting.origin)
+        if here == path:
             place[key] = copy.deepcopy(setting.value)
-        elif isinstance(place, dict) and key not in place:
-            marks[setting.path[: depth + 1]] = setting.origin
+        elif isinstance(key, str) and key not in place:
+            marks[here] = setting.origin
             place[key] = {}
         place = place[key]
     return marks
@@ -213,34 +238,36 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
     over them.
     """
     key = str(setting.path[0])
-    value = setting.value
-    given = {"name": value} if isinstance(value, str) else value
-    marks = mark_all(given, (key,), setting.origin)
-    before, data[key] = data.get(key), copy.deepcopy(given)
-    if (
-        isinstance(given, dict)
-        and isinstance(before, dict)
-        and given.get("name", before.get("name")) == before.get("name")
-    ):
+    given = copy.deepcopy(setting.value)
+    if isinstance(given, str):
+        given = {"name": given}
+    before = data.get(key)
+    data[key] = given
+    if isinstance(given, dict) and isinstance(before, dict):
+        name = before.get("name")
         params = before.get("params", {})
-        added = data[key].get("params", {})
-        if isinstance(params, dict) and isinstance(added, dict):
+        added = given.get("params", {})
+        is_same = given.get("name", name) == name
+        if is_same and isinstance(params, dict) and isinstance(added, dict):
             data[key] = {**before, **given, "params": {**params, **added}}
-    return marks
+    return mark_all(given, (key,), setting.origin)
 
 
-def _given(value: Any, path: KeyPath) -> list[KeyPath]:
-    """The alternatives that a value written at `path` switches on."""
-    members = [member for pair in ALTERNATIVES for member in pair if member[: len(path)] == path]
-    return [member for member in members if get(value, member[len(path) :]) is not None]
-
-
-def _settle(data: dict[str, Any], given: Sequence[KeyPath]) -> None:
+def _switch_off_others(data: dict[str, Any], layer: Sequence[Setting]) -> None:
     """Switch off the other of each pair of which exactly one was given."""
-    for first, second in ALTERNATIVES:
-        section = data.get(str(first[0]))
-        if (first in given) != (second in given) and isinstance(section, dict):
-            section[str((second if first in given else first)[-1])] = None
+    for pair in ALTERNATIVES:
+        given = [member for member in pair if any(_gives(setting, member) for setting in layer)]
+        section = data.get(pair[0][0])
+        if len(given) == 1 and isinstance(section, dict):
+            (other,) = set(pair) - set(given)
+            section[other[-1]] = None
+
+
+def _gives(setting: Setting, member: KeyPath) -> bool:
+    """Whether a setting, or what is below it, is a value of this key."""
+    depth = len(setting.path)
+    is_above = member[:depth] == setting.path
+    return is_above and get(setting.value, member[depth:]) is not None
 
 
 def get(value: Any, path: KeyPath) -> Any:
@@ -266,21 +293,15 @@ def absolute(value: str, folder: Path) -> str:
 
 def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
     """The parameters of a plugin that are declared as paths."""
-    extras = ((name, field.json_schema_extra) for name, field in config.model_fields.items())
-    return tuple(name for name, extra in extras if isinstance(extra, dict) and extra.get("path"))
+    names: list[str] = []
+    for name, field in config.model_fields.items():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and extra.get("path"):
+            names.append(name)
+    return tuple(names)
 
 
-def absolute_file(name: str, folder: Path) -> str:
-    """The name of a plugin in a file, `./file.py:Class`, with the file's path absolute; other
-    names as they are.
-    """
-    file, colon, attribute = name.rpartition(":")
-    if file.endswith(".py"):
-        return f"{absolute(file, folder)}{colon}{attribute}"
-    return name
-
-
-def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:
+def folder_of(path: KeyPath, marks: Marks, base: Path) -> Path:
     """What a relative path given at `path` is relative to; `base` where its origin has no
     folder.
     """
@@ -290,8 +311,15 @@ def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:
 _PATHS = (("init", "from"), ("resources", "storage"))
 
 
+def kind_path(path: KeyPath) -> KeyPath:
+    """The path of a component's setting, that of an entry of `mixers` as the mixer's."""
+    if path[:1] == ("mixers",):
+        return ("mixer", *path[2:])
+    return path
+
+
 def absolute_paths(
-    value: Any, path: KeyPath, marks: Marks | None, base: Path, is_path: Callable[[KeyPath], bool]
+    value: Any, path: KeyPath, marks: Marks, base: Path, params: Collection[KeyPath] = ()
 ) -> Any:
     """A value of an experiment with the paths in it absolute, against the folder of whoever gave
     them, else `base`.
@@ -301,24 +329,22 @@ def absolute_paths(
         path: where it stands.
         marks: where each setting was given.
         base: a folder.
-        is_path: whether a plugin's parameter is one.
+        params: parameters of plugins that are paths, those of all mixers as the mixer's.
     """
-    if isinstance(value, dict):
-        return {
-            key: absolute_paths(inner, (*path, key), marks, base, is_path)
-            for key, inner in value.items()
-        }
-    if isinstance(value, list) and path == ("mixers",):
-        return [
-            absolute_paths(inner, (*path, number), marks, base, is_path)
-            for number, inner in enumerate(value)
-        ]
+    is_entries = isinstance(value, list) and path == ("mixers",)
+    if isinstance(value, dict) or is_entries:
+        made: Any = value.copy()
+        for key, inner in children(value):
+            made[key] = absolute_paths(inner, (*path, key), marks, base, params)
+        return made
     if not isinstance(value, str):
         return value
-    if path in _PATHS or is_path(path):
-        return absolute(value, folder_of(path, marks, base))
-    place = (path[0], *path[2:]) if path[0] == "mixers" else path
-    is_name = place[0] in (*COMPONENTS, "mixers") and place[1:] in ((), ("name",))
-    if is_name:
-        return absolute_file(value, folder_of(path, marks, base))
+    place = kind_path(path)
+    folder = folder_of(path, marks, base)
+    if place in _PATHS or place in params:
+        return absolute(value, folder)
+    if place[0] in COMPONENTS and place[1:] in ((), ("name",)):
+        file, colon, attribute = value.rpartition(":")
+        if file.endswith(".py"):
+            return f"{absolute(file, folder)}{colon}{attribute}"
     return value

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from subquad.addresses import mask, without_value
 from subquad.errors import ConfigError
-from subquad.experiment.refusals import shown
+from subquad.experiment.refusals import Given, shown
 from subquad.experiment.settings import (
     KeyPath,
     Origin,
     Setting,
     Tree,
-    folder_of,
+    flat_key,
     key_path,
-    problem,
     shorten,
     shown_target,
 )
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 MAX_EXTENDED = 10
 Recipes = Callable[[], "Mapping[str, Recipe]"]
 """`subquad.registry.shipped`, or something with its signature."""
+_ENDINGS = (".yaml", ".yml")
 
 
 def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], str]:
@@ -45,41 +45,50 @@ def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], s
     tree, name = _read(target, cwd, recipes)
     layers = [tree]
     while "extends" in layers[0].data:
-        below = layers[0].data["extends"]
-        marks = layers[0].marks
-        if not isinstance(below, str) or not below:
-            message = f"got {shown(below)}, must be a recipe's name, or a file's, as in ./base.yaml"
-            raise problem(("extends",), message, marks)
+        below = Given(layers[0].data, (), layers[0].marks).at("extends")
+        is_name = isinstance(below.value, str) and below.value != ""
+        below.expect(is_name, "a recipe's name, or a file's, as in ./base.yaml")
         if len(layers) > MAX_EXTENDED:
-            raise problem(
-                ("extends",),
-                f"more than {MAX_EXTENDED} files, one below the other, or in a circle",
-                marks,
+            raise below.wrong(
+                f"more than {MAX_EXTENDED} files, one below the other, or in a circle"
             )
         try:
-            layers.insert(0, _read(below, folder_of(("extends",), marks, cwd), recipes)[0])
+            tree, _ = _read(below.value, below.origin.folder or cwd, recipes)
         except ConfigError as error:
-            raise problem(("extends",), str(error), marks) from error
+            raise below.wrong(str(error)) from error
+        layers.insert(0, tree)
     return layers, name
 
 
 def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
     name = shown_target(target)
-    if "/" in target or "\\" in target or target.endswith((".yaml", ".yml")):
+    if is_path(target):
         path = cwd / target
         if not _exists(path):
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
-        return _mapping(read_text(path, name), name, path.parent.absolute()), name
-    known = recipes()
-    found = known.get(target) or next(
-        (recipe for recipe in known.values() if recipe.full_name == target), None
-    )
-    if found is None:
-        hint = did_you_mean(target, known) or (f"; there is {', '.join(known)}" if known else "")
-        also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
-        raise ConfigError(f"{shown(target)}: no such recipe, and no such file{hint}{also}")
+        text = read_text(path, name)
+        return _mapping(text, name, path.parent.absolute()), name
     name = f"recipe {target}"
-    return _mapping(found.text(), name, cwd), name
+    known = recipes()
+    for short_name, recipe in known.items():
+        if target in (short_name, recipe.full_name):
+            return _mapping(recipe.text(), name, cwd), name
+    hint = did_you_mean(target, known)
+    if known and not hint:
+        hint = f"; there is {', '.join(known)}"
+    if _exists(cwd / target):
+        hint += f"; for the file write ./{target}"
+    raise ConfigError(f"{shown(target)}: no such recipe, and no such file{hint}")
+
+
+def is_path(target: str) -> bool:
+    """Whether a user means a YAML file, rather than something that a package ships."""
+    return "/" in target or "\\" in target or target.endswith(_ENDINGS)
+
+
+def stem(name: str) -> str:
+    """A file's name without its ending."""
+    return re.sub(r"\.ya?ml$", "", name)
 
 
 def _exists(path: Path) -> bool:
@@ -92,15 +101,13 @@ def _exists(path: Path) -> bool:
 def _near(target: str, path: Path, recipes: Recipes) -> str:
     """The nearest YAML file beside it, or the recipe of that name."""
     try:
-        beside = [
-            other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")
-        ]
+        beside = [other.name for other in path.parent.iterdir()]
     except (OSError, ValueError):
         beside = []
-    if found := nearest(path.name, beside):
-        return f"; did you mean {target[: len(target) - len(path.name)]}{found[0]}?"
-    stem = re.sub(r"\.ya?ml$", "", path.name)
-    found = nearest(stem, recipes())
+    found = nearest(path.name, [name for name in beside if name.endswith(_ENDINGS)])
+    if found:
+        return f"; did you mean {target.removesuffix(path.name)}{found[0]}?"
+    found = nearest(stem(path.name), recipes())
     if found:
         return f"; did you mean the recipe {found[0]}?"
     return ""
@@ -125,13 +132,13 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
     Raises:
         ConfigError: one is not `key=value`, or a key comes twice.
     """
-    settings: list[Setting] = []
+    settings: dict[KeyPath, Setting] = {}
     for text in overrides:
         setting = _parse(text, cwd)
-        if any(setting.path == other.path for other in settings):
-            raise ConfigError(f"{setting.origin}: {'.'.join(map(str, setting.path))}: given twice")
-        settings.append(setting)
-    return settings
+        if setting.path in settings:
+            raise ConfigError(f"{setting.origin}: {flat_key(setting.path)}: given twice")
+        settings[setting.path] = setting
+    return list(settings.values())
 
 
 def _parse(text: str, cwd: Path) -> Setting:
@@ -139,11 +146,11 @@ def _parse(text: str, cwd: Path) -> Setting:
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
-    head, _, rest = key.strip().partition(".")
-    # A key below `matrix` is an axis, itself written with dots.
-    path: KeyPath = (head, rest) if head == "matrix" and rest else key_path(key.strip())
+    key = key.strip()
+    path = key_path(key)
+    if key.startswith("matrix.") and key != "matrix.":
+        # A key below `matrix` is an axis, itself written with dots.
+        path = ("matrix", key.removeprefix("matrix."))
     if "" in path:
-        raise ConfigError(
-            f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4"
-        )
+        raise ConfigError(f"{name}: {key!r} is not a key, write key=value, as in train.lr=3e-4")
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))

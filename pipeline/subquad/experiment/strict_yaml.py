@@ -11,6 +11,7 @@ each of them means something else to some reader.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -43,9 +44,8 @@ def read_text(path: Path, name: str) -> str:
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise ConfigError(
-            f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{name}: cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{name}: larger than {MAX_BYTES:,} bytes, which no experiment file is")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -54,15 +54,18 @@ def read_text(path: Path, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{name}:{line}: not UTF-8 text (byte 0x{content[error.start]:02x})"
-        ) from None
+        byte = content[error.start]
+        raise ConfigError(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})") from None
 
 
 Scalar = str | int | float | bool | None
 
-_WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
-_WORDS |= {
+_WORDS: dict[str, Scalar] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
     "true": True,
     "True": True,
     "TRUE": True,
@@ -93,12 +96,13 @@ def _plain_value(text: str) -> Scalar:
     if _LEADING_ZERO.match(text):
         bare = shorten(re.sub(r"^[+]?(-?)0+(?=[0-9])", r"\1", text), 30)
         raise ValueError(f"{cut} has a leading zero: write {bare} for the number, '{cut}' for text")
-    whole = _INTEGER.fullmatch(text)
-    if math.isinf(float(text)) or (whole and (len(text) > 20 or not -(2**63) <= int(text) < 2**63)):
-        raise ValueError(f"{cut} does not fit 64 bits")
-    if whole:
+    if not _INTEGER.fullmatch(text):
+        number = float(text)
+        if not math.isinf(number):
+            return number
+    elif len(text) <= 20 and -(2**63) <= int(text) < 2**63:
         return int(text)
-    return float(text)
+    raise ValueError(f"{cut} does not fit 64 bits")
 
 
 MAX_DEPTH = 20
@@ -147,10 +151,13 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, aliases: boo
     try:
         return _parse(text, name, folder, aliases)
     except yaml.MarkedYAMLError as error:
+        reason = _reason(error)
+        place = "1:1"
         mark = error.problem_mark or error.context_mark
-        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        is_tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
-        reason = "a tab; use spaces" if is_tab else _reason(error)
+        if mark:
+            place = f"{mark.line + 1}:{mark.column + 1}"
+            if text[mark.index : mark.index + 1] == "\t":
+                reason = "a tab; use spaces"
         raise ConfigError(f"{name}:{place}: {reason}") from None
 
 
@@ -162,36 +169,44 @@ def parse_value(text: str, name: str) -> Any:
         ConfigError: it is not strict YAML.
     """
     try:
-        if text[:1] in ("[", "{", '"', "'"):
-            return _parse(text, name, None).data
+        if text.startswith(("[", "{", '"', "'")):
+            return _parse(text, name, None, aliases=False).data
         _refuse_unprintable(text)
         return _plain_value(text.strip())
-    except (yaml.MarkedYAMLError, ValueError) as error:
-        reason = _reason(error) if isinstance(error, yaml.MarkedYAMLError) else error
-        raise ConfigError(f"{name}: {reason}") from None
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"{name}: {_reason(error)}") from None
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:
     problem = error.problem or error.context or "not YAML"
-    known = {} if isinstance(error, _Refused) else _REASONS
-    return next((ours for theirs, ours in known.items() if theirs in problem), problem)
+    if isinstance(error, _Refused):
+        return problem
+    for theirs, ours in _REASONS.items():
+        if theirs in problem:
+            return ours
+    return problem
 
 
-def _parse(text: str, name: str, folder: Path | None, aliases: bool = False) -> Tree:
+def _parse(text: str, name: str, folder: Path | None, aliases: bool) -> Tree:
     _refuse_unprintable(text)
-    return _Reader(name, folder, yaml.parse(text, Loader=yaml.CSafeLoader), aliases).document()
+    stream = yaml.parse(text, Loader=yaml.CSafeLoader)
+    return _Reader(name, folder, stream, aliases).document()
 
 
 def _refuse_unprintable(text: str) -> None:
-    if found := _UNPRINTABLE.search(text):
-        start = found.start()
-        mark = yaml.Mark(
-            "", start, text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1, None, 0
-        )
-        raise _Refused(
-            problem=f"control character U+{ord(found.group()):04X}; is this a binary file?",
-            problem_mark=mark,
-        )
+    found = _UNPRINTABLE.search(text)
+    if found is None:
+        return
+    start = found.start()
+    line = text.count("\n", 0, start)
+    column = start - text.rfind("\n", 0, start) - 1
+    code = ord(found.group())
+    raise _Refused(
+        problem=f"control character U+{code:04X}; is this a binary file?",
+        problem_mark=yaml.Mark("", start, line, column, None, 0),
+    )
 
 
 def _refuse(event: events.Event, reason: str) -> _Refused:
@@ -236,13 +251,13 @@ class _Reader:
         return Tree(data, self.marks)
 
     def value(self, path: KeyPath, event: Any) -> Any:
-        if self.aliases and isinstance(event, events.AliasEvent) and event.anchor in self.anchored:
+        if isinstance(event, events.AliasEvent) and event.anchor in self.anchored:
             data, nodes = self.anchored[event.anchor]
             self.count(nodes, event)
             return data
+        before = self.nodes
         self.limit(path, event)
         self.marks.setdefault(path, self.origin(event))
-        before = self.nodes
         if isinstance(event, events.MappingStartEvent):
             data = self.mapping(path)
         elif isinstance(event, events.SequenceStartEvent):
@@ -250,7 +265,7 @@ class _Reader:
         else:
             data = _scalar(cast("events.ScalarEvent", event))  # an alias was refused above
         if event.anchor is not None:
-            self.anchored[event.anchor] = data, self.nodes - before + 1
+            self.anchored[event.anchor] = (data, self.nodes - before)
         return data
 
     def count(self, nodes: int, event: Any) -> None:
@@ -275,26 +290,31 @@ class _Reader:
 
     def mapping(self, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        while not isinstance(event := next(self.stream), events.MappingEndEvent):
+        for event in self.until(events.MappingEndEvent):
             key = self.key(path, event)
+            below = (*path, key)
+            origin = self.origin(event)
             if key in result:
-                first = self.marks[(*path, key)].line
-                second = event.start_mark.line + 1
-                raise _refuse(
-                    event, f"key {shown_key(key)} is given twice, on lines {first} and {second}"
-                )
-            self.marks[(*path, key)] = self.origin(event)
-            result[key] = self.value((*path, key), next(self.stream))
-        if self.aliases and isinstance(merged := result.get("<<"), dict):
+                lines = f"lines {self.marks[below].line} and {origin.line}"
+                raise _refuse(event, f"key {shown_key(key)} is given twice, on {lines}")
+            self.marks[below] = origin
+            result[key] = self.value(below, next(self.stream))
+        merged = result.get("<<")
+        if self.aliases and isinstance(merged, dict):
             del result["<<"]
             return {**merged, **result}
         return result
 
     def sequence(self, path: KeyPath) -> list[Any]:
         result: list[Any] = []
-        while not isinstance(event := next(self.stream), events.SequenceEndEvent):
-            result.append(self.value((*path, len(result)), event))
+        for event in self.until(events.SequenceEndEvent):
+            below = (*path, len(result))
+            result.append(self.value(below, event))
         return result
+
+    def until(self, end: type[events.Event]) -> Iterator[events.Event]:
+        """The events that begin an entry each, up to the end of the list or mapping."""
+        return itertools.takewhile(lambda event: not isinstance(event, end), self.stream)
 
     def key(self, path: KeyPath, event: Any) -> str:
         self.limit(path, event)
@@ -303,7 +323,8 @@ class _Reader:
         return event.value
 
     def origin(self, event: events.Event) -> Origin:
-        return Origin(self.name, event.start_mark.line + 1, self.folder)
+        line = event.start_mark.line + 1
+        return Origin(self.name, line, self.folder)
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -314,9 +335,8 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"'
-    )
+    style = None if _is_plain(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _is_plain(text: str) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 from subquad import registry
 from subquad.errors import UserError
 from subquad.experiment.canonical import dump
-from subquad.experiment.components import Resolve, parse, resolve_given
-from subquad.experiment.run import Run, checked_run
+from subquad.experiment.components import Resolve, resolve_given
+from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
-from subquad.experiment.sources import Recipes, parse_overrides, read_layers
+from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
@@ -55,7 +55,9 @@ class Study:
     def root(self) -> Path:
         """The folder that holds `runs/` and the tracking database."""
         runs = runs_root(self.folder)
-        return runs.parent if runs.name == "runs" else runs
+        if runs.name == "runs":
+            return runs.parent
+        return runs
 
     @property
     def match(self) -> str:
@@ -65,15 +67,22 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
+        pending: list[Run] = []
+        for run in self.runs:
+            result = run.result
+            if result is None or result.get("status") != "finished":
+                pending.append(run)
+        return pending
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
         launch = uuid.uuid4().hex
-        runs = (
-            replace(run, place=folder if self.single else folder / CELLS / run.label, launch=launch)
-            for run in self.runs
-        )
+        runs: list[Run] = []
+        for run in self.runs:
+            place = folder
+            if not self.single:
+                place = folder / CELLS / run.label
+            runs.append(replace(run, place=place, launch=launch))
         return replace(self, place=folder, runs=tuple(runs))
 
 
@@ -82,8 +91,8 @@ def load_study(
     overrides: Sequence[str] = (),
     *,
     cwd: Path | None = None,
-    resolve: Resolve | None = None,
-    recipes: Recipes | None = None,
+    resolve: Resolve = resolve_given,
+    recipes: Recipes = registry.recipes,
 ) -> Study:
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
@@ -92,22 +101,21 @@ def load_study(
             name.
         overrides: `key=value`, as on the command line.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
-        resolve: finds plugins; `components.resolve_given` where None.
-        recipes: finds recipes; `subquad.registry.shipped` where None.
+        resolve: finds plugins.
+        recipes: finds recipes.
 
     Raises:
         ConfigError: the file, an override or a combination of settings cannot be used.
         PluginError: a plugin cannot be used.
     """
     cwd = cwd or Path.cwd()
-    recipes = recipes or registry.recipes
     layers, source = read_layers(target, cwd, recipes)
     settings = parse_overrides(overrides, cwd)
-    remembered = cache(resolve or resolve_given)  # each plugin of a study is asked for once
+    remembered = cache(resolve)  # each plugin of a study is asked for once
     file = read_study(_named(layers, target), settings, remembered)
     if file.axes:
         return _study(file, source, cwd, remembered)
-    run = _checked(file.experiment_of({}), cwd, remembered)
+    run = run_of(file.experiment_of({}), cwd, remembered)
     return Study(run.label, True, (run,), dump(run.experiment), source, file)
 
 
@@ -120,11 +128,16 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
     """
     cwd = Path.cwd()
     layers, _ = read_layers(target, cwd, registry.recipes)
-    file = read_study(_named(layers, target), parse_overrides(overrides, cwd), resolve_given)
-    trees = [file.experiment_of(combination).data for combination in file.combinations]
-    names = [get(tree, ("dataset", "name")) or get(tree, ("dataset",)) for tree in trees]
+    settings = parse_overrides(overrides, cwd)
+    file = read_study(_named(layers, target), settings, resolve_given)
+    names: dict[str, None] = {}
+    for combination in file.combinations:
+        data = file.experiment_of(combination).data
+        name = get(data, ("dataset", "name")) or get(data, ("dataset",))
+        if isinstance(name, str):
+            names[name] = None
     is_axis = any(axis.path == ("dataset",) for axis in file.axes)
-    return list(dict.fromkeys(name for name in names if isinstance(name, str))), is_axis
+    return list(names), is_axis
 
 
 def load_text(text: str) -> Study:
@@ -142,18 +155,23 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     found: dict[tuple[str, ...], Run] = {}
     for combination, label in zip(file.combinations, file.labels(), strict=True):
         try:
-            run = _checked(file.experiment_of(combination), cwd, resolve)
+            run = run_of(file.experiment_of(combination), cwd, resolve)
         except UserError as error:
             raise type(error)(f"{error} (run {label})") from error
         key = _known_by(file, combination, run)
         if key in found:
             _refuse_free(file, combination, run, found[key])
             continue
-        axes = {axis.key: axis.coordinate(combination[axis.key]) for axis in file.axes}
-        labels = {key: value.label for key, value in combination.items()}
+        axes: dict[str, Any] = {}
+        labels: dict[str, str] = {}
+        for axis in file.axes:
+            value = combination[axis.key]
+            axes[axis.key] = axis.coordinate(value)
+            labels[axis.key] = value.label
         found[key] = replace(run, label=label, axes=axes, labels=labels)
     runs = tuple(found.values())
-    return Study(runs[0].experiment.name, False, runs, study_text(file, runs, cwd), source, file)
+    name = runs[0].experiment.name
+    return Study(name, False, runs, study_text(file, runs, cwd), source, file)
 
 
 def _known_by(file: StudyFile, combination: Combination, run: Run) -> tuple[str, ...]:
@@ -162,30 +180,26 @@ def _known_by(file: StudyFile, combination: Combination, run: Run) -> tuple[str,
     """
     labels = [combination[axis.key].label for axis in file.axes if axis.path]
     if len(labels) < len(file.axes):
-        return (*labels, run.digest)
+        labels.append(run.digest)
     return tuple(labels)
 
 
 def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:
     """Refuse a value that changes a run in what decides no number."""
-    if run.experiment != same.experiment:
-        values = [combination[axis.key] for axis in file.axes if not axis.path]
-        value = next((value for value in values if value.settings), values[0])
-        message = (
-            "changes nothing that decides the numbers; make it an axis of its own, or leave it out"
-        )
-        raise value.place.at("set").wrong(message)
-
-
-def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Run:
-    return checked_run(
-        parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve
-    )
+    if run.experiment == same.experiment:
+        return
+    values = [combination[axis.key] for axis in file.axes if not axis.path]
+    changing = [value for value in values if value.settings]
+    place = (changing or values)[0].place
+    message = "changes nothing that decides the numbers"
+    raise place.at("set").wrong(f"{message}; make it an axis of its own, or leave it out")
 
 
 def _named(layers: Sequence[Tree], target: str) -> list[Tree]:
     """The layers with one name: that of the last, else that of the file or recipe."""
-    stem = re.sub(r"\.ya?ml$", "", re.split(r"[/\\]", target)[-1])
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "experiment"
-    named = {"name": name, **layers[-1].data}
-    return [*layers[:-1], Tree(named, layers[-1].marks)]
+    *below, last = layers
+    *_, file = re.split(r"[/\\]", target)
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem(file))
+    name = safe.strip("._-")[:100]
+    data = {"name": name or "experiment", **last.data}
+    return [*below, Tree(data, last.marks)]

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,24 +21,21 @@ from subquad.experiment.axes import (
     Axis,
     Case,
     Combination,
-    listed,
-    plugin_label,
     read_axes,
     read_settings,
     read_when,
     refuse_owned,
-    unknown_label,
     with_conditions,
 )
 from subquad.experiment.components import Resolve
 from subquad.experiment.key_names import known_keys
-from subquad.experiment.refusals import Given, allowed, refusal, shown, validated
+from subquad.experiment.labels import listed, plugin_label, unknown_label
+from subquad.experiment.refusals import Given, allowed, refusal, validated
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
     STUDY_KEYS,
     KeyPath,
-    Marks,
     Origin,
     Setting,
     Tree,
@@ -75,16 +72,16 @@ class StudyFile:
         last: what the command line sets.
         baseline: label of the control's mixer; "" where none is named.
         match: what all mixers have alike, `PARAMETERS` or "".
-        marks: where the axes were given.
+        origin: where the axes were given.
     """
 
     base: Tree
-    axes: tuple[Axis, ...] = ()
-    cases: tuple[Case, ...] = ()
-    last: tuple[Case, ...] = ()
-    baseline: str = ""
-    match: str = ""
-    marks: Marks = field(default_factory=dict)
+    axes: tuple[Axis, ...]
+    cases: tuple[Case, ...]
+    last: tuple[Case, ...]
+    baseline: str
+    match: str
+    origin: Origin
 
     @cached_property
     def combinations(self) -> tuple[Combination, ...]:
@@ -100,18 +97,19 @@ class StudyFile:
         labels: dict[str, str] = {}
         for combination in self.combinations:
             label = "-".join(value.label for value in combination.values())
-            if len(label) > MAX_LABEL:
-                message = f"a run's label has {len(label)} characters, must be at most {MAX_LABEL}"
+            count = len(label)
+            if count > MAX_LABEL:
+                message = f"a run's label has {count} characters, must be at most {MAX_LABEL}"
                 raise self.wrong(f"{message}; give labels")
             if label.lower() in labels:
-                message = f"two runs have the label {label}; give their values other labels"
-                raise self.wrong(message)
+                message = f"two runs have the label {label}"
+                raise self.wrong(f"{message}; give their values other labels")
             labels[label.lower()] = label
         return list(labels.values())
 
     def wrong(self, message: str) -> ConfigError:
         """The refusal of the study as a whole."""
-        return problem(("matrix",), message, self.marks)
+        return problem(("matrix",), message, self.origin)
 
     def experiment_of(self, combination: Combination) -> Tree:
         """One run's experiment.
@@ -119,25 +117,33 @@ class StudyFile:
         Raises:
             ConfigError: a value would drop what the command line gives.
         """
-        chosen = [combination[axis.key] for axis in self.axes if axis.path]
-        tree = overlay(self.base, [setting for value in chosen for setting in value.settings])
-        for case in (*self.cases, *self.last):
+        layer: list[Setting] = []
+        for axis in self.axes:
+            if axis.path:
+                layer += combination[axis.key].settings
+        tree = overlay(self.base, layer)
+        for case in self.cases:
             if case.holds(combination):
                 tree = overlay(tree, case.settings)
-        given = [case for case in self.last if case.holds(combination)]
-        for value in (combination[axis.key] for axis in self.axes if not axis.path):
-            tree = overlay(tree, value.settings)
-            _refuse_dropped(tree, value, given)
+        last: list[Setting] = []
+        for case in self.last:
+            if case.holds(combination):
+                tree = overlay(tree, case.settings)
+                last += case.settings
+        for axis in self.axes:
+            if not axis.path:
+                value = combination[axis.key]
+                tree = overlay(tree, value.settings)
+                _refuse_dropped(tree, value, last)
         return tree
 
 
-def _refuse_dropped(tree: Tree, value: Case, last: Sequence[Case]) -> None:
+def _refuse_dropped(tree: Tree, value: Case, last: Sequence[Setting]) -> None:
     """Refuse a value of an axis that takes away what the command line gave."""
-    for setting in (setting for case in last for setting in case.settings):
+    for setting in last:
         if not is_given(tree.data, setting.path):
             why = f"is dropped by {value.label}, which replaces what is above it"
-            message = f"{why}; leave one of them out"
-            raise problem(setting.path, message, {(): setting.origin})
+            raise setting.wrong(f"{why}; leave one of them out")
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[Combination]:
@@ -160,39 +166,48 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     base = Tree({}, {})
     axes = tuple[Axis, ...]()
     cases: list[Given] = []
-    names: dict[str, Given] = {}
+    baseline = match = _NOTHING
     for tree in (*layers, layer):
         top = Given(tree.data, (), tree.marks)
         base = _extended(base, tree)
         if "matrix" in tree.data:
             axes = read_axes(top.at("matrix"), axes, resolve)
-        cases += _entries_of_cases(top)
-        names |= {key: top.at(key) for key in ("baseline", "match") if key in tree.data}
+        if "cases" in tree.data:
+            cases += _entries(top.at("cases"))
+        if "baseline" in tree.data:
+            baseline = top.at("baseline")
+        if "match" in tree.data:
+            match = top.at("match")
     axes = with_conditions(axes)
-    everywhere = Case(tuple(single(settings)), Given(None, (), {}))
+    last = [Case(tuple(single(settings)), _NOTHING)]
+    for setting in of_values:
+        last.append(_of_value(setting, axes))
     study = StudyFile(
         base=base,
         axes=axes,
         cases=tuple(_case(place, axes) for place in cases),
-        last=(everywhere, *(_of_value(setting, axes) for setting in of_values)),
-        baseline=_baseline(names.get("baseline"), axes, base),
-        match=_match(names.get("match"), axes),
-        marks={**layers[-1].marks, **layer.marks},
+        last=tuple(last),
+        baseline=_baseline(baseline, axes, base),
+        match=_match(match, axes),
+        origin=origin_of(("matrix",), {**layers[-1].marks, **layer.marks}),
     )
-    if axes or any(key in tree.data for tree in layers for key in STUDY_KEYS[1:]):
+    is_study = any(set(STUDY_KEYS[1:]).intersection(tree.data) for tree in layers)
+    if axes or is_study:
         _refuse(study)
     return study
+
+
+_NOTHING = Given(None, (), {})
 
 
 def _extended(below: Tree, above: Tree) -> Tree:
     """The settings of a file over those of the file that it extends; each keeps the line where
     it was given.
     """
-    layer = [
-        Setting((key,), value, origin_of((key,), above.marks))
-        for key, value in above.data.items()
-        if key not in STUDY_KEYS
-    ]
+    layer: list[Setting] = []
+    for key, given in Given(above.data, (), above.marks).items():
+        if key not in STUDY_KEYS:
+            layer.append(Setting(given.path, given.value, given.origin))
     tree = overlay(below, layer)
     own = {path: origin for path, origin in above.marks.items() if is_given(tree.data, path)}
     return Tree(tree.data, {**tree.marks, **own})
@@ -215,12 +230,14 @@ def _given_on_the_command_line(
     for setting in overrides:
         head, *rest = setting.path
         if head in ("extends", "cases"):
-            raise problem(setting.path, "can only be given in a file", {(): setting.origin})
+            raise setting.wrong("can only be given in a file")
         if head == "matrix" and rest and _OF_ONE_VALUE.fullmatch(str(rest[0])):
             of_values.append(setting)
         elif head in ("name", "format", *STUDY_KEYS):
             marks |= mark_all(setting.value, setting.path, setting.origin)
-            value = {**data.get("matrix", {}), rest[0]: setting.value} if rest else setting.value
+            value = setting.value
+            if rest:
+                value = {**data.get("matrix", {}), rest[0]: value}
             data[str(head)] = value
         else:
             settings.append(setting)
@@ -234,23 +251,24 @@ def _of_value(setting: Setting, axes: Sequence[Axis]) -> Case:
     found = _OF_ONE_VALUE.fullmatch(str(setting.path[1]))
     assert found
     kind, label, name = found.groups()
-    labels = [value.label for axis in axes if axis.key == kind for value in axis.values]
-    marks = {(): setting.origin}
+    labels: list[str] = []
+    for axis in axes:
+        if axis.key == kind:
+            labels += [value.label for value in axis.values]
     if label not in labels:
-        raise problem(("matrix", kind), unknown_label(label, labels), marks)
-    path = (kind, "params", *(name.split(".") if name else ()))
+        raise problem(("matrix", kind), unknown_label(label, labels), setting.origin)
+    path: KeyPath = (kind, "params")
+    if name:
+        path += tuple(name.split("."))
     laid = Setting(path, setting.value, setting.origin)
     refuse_owned([laid], axes, in_file=False)
-    return Case((laid,), Given(setting.value, setting.path, marks), when=({kind: (label,)},))
+    place = Given(setting.value, setting.path, {(): setting.origin})
+    return Case((laid,), place, when=({kind: (label,)},))
 
 
-def _entries_of_cases(top: Given) -> list[Given]:
-    cases = top.at("cases")
-    if "cases" not in top.value:
-        return []
-    cases.expect(
-        isinstance(cases.value, list), "a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]"
-    )
+def _entries(cases: Given) -> list[Given]:
+    is_list = isinstance(cases.value, list)
+    cases.expect(is_list, "a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]")
     if len(cases.value) > MAX_CASES:
         message = f"has {len(cases.value):,} entries, must be at most {MAX_CASES:,}"
         raise cases.wrong(message)
@@ -263,21 +281,27 @@ def _case(place: Given, axes: Sequence[Axis]) -> Case:
     return Case(read_settings(place.at("set")), place, when=read_when(place.at("when"), axes))
 
 
-def _axis(axes: Sequence[Axis], key: str) -> Axis | None:
-    return next((axis for axis in axes if axis.key == key), None)
+def _mixers(axes: Sequence[Axis]) -> Axis | None:
+    """The axis of the mixers."""
+    for axis in axes:
+        if axis.key == "mixer":
+            return axis
+    return None
 
 
-def _match(place: Given | None, axes: Sequence[Axis]) -> str:
-    if place is None or place.value is None:
+def _match(place: Given, axes: Sequence[Axis]) -> str:
+    if place.value is None:
         return ""
-    if place.value != PARAMETERS:
-        also = "; with subquad tune there is also trial.match=flops" * (place.value == "flops")
-        place.expect(False, f"{PARAMETERS} or null{also}")
-    if _axis(axes, "mixer") is None:
+    words = f"{PARAMETERS} or null"
+    if place.value == "flops":
+        words += "; with subquad tune there is also trial.match=flops"
+    place.expect(place.value == PARAMETERS, words)
+    if _mixers(axes) is None:
         raise place.wrong("needs mixers that are compared, as in matrix.mixer=[ONE, OTHER]")
-    if owner := next((axis for axis in axes if axis.owns(WIDTH)), None):
-        message = f"chooses {dotted(WIDTH)}, and {owner.key} is an axis of this study"
-        raise place.wrong(f"{message}; leave one of them out")
+    for axis in axes:
+        if axis.owns(WIDTH):
+            message = f"chooses {dotted(WIDTH)}, and {axis.key} is an axis of this study"
+            raise place.wrong(f"{message}; leave one of them out")
     for axis in axes:
         if not axis.path and any(value.settings for value in axis.values):
             message = f"would change more than a label of the axis {axis.key} says"
@@ -285,21 +309,26 @@ def _match(place: Given | None, axes: Sequence[Axis]) -> str:
     return PARAMETERS
 
 
-def _baseline(place: Given | None, axes: Sequence[Axis], base: Tree) -> str:
+def _baseline(place: Given, axes: Sequence[Axis], base: Tree) -> str:
     """The label of the control's mixer; "" where none is named, or the command line took its
     runs away.
     """
-    if place is None or place.value is None:
+    if place.value is None:
         return ""
-    axis = _axis(axes, "mixer")
+    known: list[str] = []
+    left: list[str] = []
     only = get(base.data, ("mixer", "name"))
-    known = [plugin_label(only)] if isinstance(only, str) else []
-    known = [value.label for value in axis.known] if axis else known
+    if axis := _mixers(axes):
+        known = [value.label for value in axis.known]
+        left = [value.label for value in axis.values]
+    elif isinstance(only, str):
+        known = left = [plugin_label(only)]
     there = f"there is {listed(known)}" if known else "there is none"
     hint = did_you_mean(str(place.value), known)
     place.expect(place.value in known, f"the label of a run's mixer; {there}{hint}")
-    is_left = axis is None or any(value.label == place.value for value in axis.values)
-    return place.value if is_left else ""
+    if place.value in left:
+        return place.value
+    return ""
 
 
 def _refuse(study: StudyFile) -> None:
@@ -313,26 +342,27 @@ def _refuse(study: StudyFile) -> None:
         sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
         raise study.wrong(f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}")
     refuse_owned(study.last[0].settings, study.axes, in_file=False)
-    values = [value for axis in study.axes for value in axis.known if not axis.path]
-    for case in (*values, *study.cases):
+    for axis in study.axes:
+        if not axis.path:
+            for value in axis.known:
+                refuse_owned(value.settings, study.axes, in_file=True)
+    for case in study.cases:
         refuse_owned(case.settings, study.axes, in_file=True)
+    base = Given(study.base.data, (), study.base.marks)
     for kind in COMPONENTS:
         if kind in study.base.data:
-            _refuse_malformed(kind, study.base)
+            _refuse_malformed(kind, base.at(kind))
     if not study.combinations:
         raise study.wrong("has no run: no values stand beside each other, by their own `when`")
     _refuse_idle(study)
 
 
-def _refuse_malformed(kind: str, base: Tree) -> None:
+def _refuse_malformed(kind: str, given: Given) -> None:
     """Refuse a component that is none, though an axis stands above it."""
-    value = base.data[kind]
-    if not isinstance(value, dict):
-        words = allowed(Experiment, (kind,))
-        raise problem((kind,), f"got {shown(value)}, must be {words}", base.marks)
-    _, faults = validated(Component, value, (kind,), lambda: known_keys(Experiment))
+    given.expect(isinstance(given.value, dict), allowed(Experiment, (kind,)))
+    _, faults = validated(Component, given.value, (kind,), lambda: known_keys(Experiment))
     if faults:
-        raise refusal(faults, base.marks)
+        raise refusal(faults, given.marks)
 
 
 def _refuse_idle(study: StudyFile) -> None:
@@ -343,7 +373,6 @@ def _refuse_idle(study: StudyFile) -> None:
         waiting = [case for case in waiting if not case.holds(combination)]
         if not waiting:
             return
-    for case in waiting:
-        raise case.place.at("when").wrong(
-            "matches no run, as values are for other runs by their own when"
-        )
+    if waiting:
+        message = "matches no run, as values are for other runs by their own when"
+        raise waiting[0].place.at("when").wrong(message)

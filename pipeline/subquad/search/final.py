@@ -12,8 +12,9 @@ from subquad.disk import make_folder, rename
 from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study, load_text
-from subquad.experiment.axes import SEED, axis_path, plain_label
+from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import to_yaml
+from subquad.experiment.labels import plain_label
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import CELLS, FINAL, IDENTITY, STUDY, WINNERS, is_study, read_json, write_text
 from subquad.search.candidates import Candidate, cell_of, final_labels

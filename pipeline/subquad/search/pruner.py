@@ -149,7 +149,7 @@ def _checked(name: PrunerName, given: Values) -> Values:
     path = ("pruner",)
     settings, faults = validated(schema, given, path, lambda: known_keys(schema, path))
     if settings is None:
-        raise refusal(faults, None)
+        raise refusal(faults)
     return settings.model_dump()
 
 

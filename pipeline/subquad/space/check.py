@@ -4,7 +4,6 @@ points.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.run import Run, laid
-from subquad.experiment.settings import KeyPath, Setting, dotted, key_path, problem
+from subquad.experiment.settings import Setting, dotted, flat_key, key_path, problem
 from subquad.plugin import Site
 from subquad.registry.loaded import check_site
 from subquad.space.dimension import Constraint, Dimension, is_number
@@ -49,29 +48,22 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     for dim in by_path.values():
         _check_values(dim, fields)
         _check_conditions(dim, fields)
-    dims = tuple(replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values())
     _refuse_overlap(by_path)
+    dims = [replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values()]
     parents_first(dims)  # refuses circles
-
-    def refuse(dim: Dimension, others: Sequence[Dimension]) -> None:
-        if not drop:
-            raise _wrong(dim, dim.key_path, _never(dim, others, fields))
-
-    kept, rest = without_idle(dims, constraints, fields, refuse)
-    searched = {dim.path for dim in kept}
-    constraints = tuple(
-        constraint
-        for constraint in constraints
-        if not drop or searched.intersection(constraint.keys)
-    )
+    kept, rest, idle = without_idle(dims, constraints, fields)
+    if idle and not drop:
+        raise idle[0].wrong(_never(idle[0], dims, fields))
+    searched = {dim.path: dim for dim in kept}
+    if drop:
+        constraints = [item for item in constraints if not searched.keys().isdisjoint(item.keys)]
     for constraint in constraints:
-        _check_constraint(constraint, kept, fields)
+        _check_constraint(constraint, searched, fields)
     if not kept:
-        raise NothingToSearch(
-            f"space {declared.name}: nothing of it can be searched in this experiment"
-        )
+        message = "nothing of it can be searched in this experiment"
+        raise NothingToSearch(f"space {declared.name}: {message}")
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
-    space = Space(declared.name, kept, constraints, rest, left_out)
+    space = Space(declared.name, kept, tuple(constraints), rest, left_out)
     for number in range(PROBED):
         space.draw(0, number)  # refuses constraints that leave nothing, or hardly anything
     return space
@@ -79,35 +71,32 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
 
 def _suiting(
     declared: Declared, experiment: Run, *, drop: bool
-) -> tuple[dict[str, Dimension], tuple[Constraint, ...]]:
+) -> tuple[dict[str, Dimension], list[Constraint]]:
     """The dimensions by their settings, and the constraints, for the experiment's mixer; those for
     another one are left out or refused.
     """
     found = experiment.mixer.found
     names = {None, found.name, found.full_name, experiment.experiment.mixer.name}
-    strange = next(
-        (item for item in (*declared.dims, *declared.constraints) if item.mixer not in names), None
-    )
-    if strange is not None and not drop:
-        raise ConfigError(
-            f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment "
-            f"has {found.name!r}; "
-            f"use another space, or mixer={strange.mixer}"
-        )
+    for item in (*declared.dims, *declared.constraints):
+        if item.mixer not in names and not drop:
+            raise ConfigError(
+                f"{item.origin}: is for mixer {item.mixer!r}, and the experiment has "
+                f"{found.name!r}; use another space, or mixer={item.mixer}"
+            )
     dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
-    return dims, tuple(item for item in declared.constraints if item.mixer in names)
+    return dims, [item for item in declared.constraints if item.mixer in names]
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
     if reason := fields.never_searched(dim.key_path):
-        raise _wrong(dim, dim.key_path, f"cannot be searched: {reason}")
-    if fault := fields.fault(dim.key_path):
-        raise _wrong(dim, fault.path, fault.message)
+        raise dim.wrong(f"cannot be searched: {reason}")
+    if fault := fields.unknown(dim.key_path):
+        raise dim.wrong(fault.message, fault.path)
     if isinstance(dim.distribution, FloatDistribution):
         _check_fraction(dim, dim.distribution, fields)
     for value in _probes(dim):
         if fault := fields.fault(dim.key_path, value):
-            raise _wrong(dim, fault.path, fault.message)
+            raise dim.wrong(fault.message, fault.path)
 
 
 def _check_fraction(dim: Dimension, values: FloatDistribution, fields: Fields) -> None:
@@ -115,13 +104,11 @@ def _check_fraction(dim: Dimension, values: FloatDistribution, fields: Fields) -
     ends.
     """
     inside = values.low + (values.high - values.low) * 0.3819660113
-    if fields.fault(dim.key_path, inside) and not any(
-        fields.fault(dim.key_path, int(end)) for end in (values.low, values.high)
-    ):
+    whole_ends = [int(values.low), int(values.high)]
+    takes_whole = not any(fields.fault(dim.key_path, end) for end in whole_ends)
+    if takes_whole and fields.fault(dim.key_path, inside):
         words = fields.words(dim.key_path) or "no fractions"
-        raise _wrong(
-            dim, dim.key_path, f"{dim.kind} draws fractions, must be {words}; use int or choice"
-        )
+        raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
 
 
 def _probes(dim: Dimension) -> Sequence[Any]:
@@ -138,91 +125,93 @@ def _check_conditions(dim: Dimension, fields: Fields) -> None:
     for condition in dim.when:
         path = key_path(condition.key)
         if path == dim.key_path:
-            raise _wrong(dim, path, "when names the setting itself")
-        for fault in (
-            fields.fault(path),
-            *(fields.fault(path, value) for value in condition.values),
-        ):
-            if fault:
-                raise _wrong(dim, (*dim.key_path, "when", *fault.path), fault.message)
+            raise dim.wrong("when names the setting itself")
+        for value in (fields.value(path), *condition.values):
+            if fault := fields.fault(path, value):
+                raise dim.wrong(fault.message, (*dim.key_path, "when", *fault.path))
 
 
 def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) -> Effect:
     """When a dimension's setting has an effect, by its field; without what holds at every point
     anyway.
     """
-
-    def always_holds(condition: Condition) -> bool:
-        other = by_path.get(condition.key)
-        if other is None:
-            return condition.holds(fields.value(key_path(condition.key)))
-        if condition.but:
-            tried = not any(map(other.can_be, condition.values))
-        else:
-            options = other.options
-            tried = (
-                options is not None
-                and len(options) <= len(condition.values)
-                and all(map(condition.holds, options))
-            )
-        return tried and condition.holds(fields.default(other.key_path))
-
-    left = [
-        tuple(itertools.filterfalse(always_holds, conditions))
-        for conditions in fields.effect(dim.key_path)
-    ]
-    if () in left:
-        return ALWAYS
+    left: list[tuple[Condition, ...]] = []
+    for conditions in fields.effect(dim.key_path):
+        open_ones = [
+            condition
+            for condition in conditions
+            if not _always_holds(condition, by_path.get(condition.key), fields)
+        ]
+        if not open_ones:
+            return ALWAYS
+        left.append(tuple(open_ones))
     return tuple(left)
+
+
+def _always_holds(condition: Condition, other: Dimension | None, fields: Fields) -> bool:
+    """Whether a condition holds at every point; `other` is the dimension that it is about."""
+    path = key_path(condition.key)
+    if other is None:
+        return condition.holds(fields.value(path))
+    if not condition.holds(fields.default(path)):
+        return False
+    if condition.but:
+        return not any(map(other.can_be, condition.values))
+    options = other.options
+    if options is None or len(options) > len(condition.values):
+        return False
+    return all(map(condition.holds, options))
 
 
 def _refuse_overlap(by_path: Mapping[str, Dimension]) -> None:
     for dim in by_path.values():
         for length in range(1, len(dim.key_path)):
-            if outer := by_path.get(".".join(map(str, dim.key_path[:length]))):
-                raise _wrong(
-                    dim,
-                    dim.key_path,
-                    f"is part of {outer.path}, which is searched too; leave one out",
-                )
+            outer = by_path.get(flat_key(dim.key_path[:length]))
+            if outer is not None:
+                message = f"is part of {outer.path}, which is searched too"
+                raise dim.wrong(f"{message}; leave one out")
 
 
 def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
     """Why a dimension is never searched."""
     by_path = {other.path: other for other in dims}
-    for condition in (*dim.when, *(dim.effect[0] if len(dim.effect) == 1 else ())):
+    needed = list(dim.when)
+    if len(dim.effect) == 1:
+        needed += dim.effect[0]
+    for condition in needed:
         other = by_path.get(condition.key)
-        if other is None and not condition.holds(value := fields.value(key_path(condition.key))):
-            return (
-                f"is never searched: needs {condition}, and the experiment has {shown(value)}; "
-                f"set {condition.key} there, or leave this one out"
-            )
-        if other is not None and not condition.but and not any(map(other.can_be, condition.values)):
+        if other is None:
+            value = fields.value(key_path(condition.key))
+            if not condition.holds(value):
+                why = f"needs {condition}, and the experiment has {shown(value)}"
+                instead = f"set {condition.key} there, or leave this one out"
+                return f"is never searched: {why}; {instead}"
+        elif not condition.but and not any(map(other.can_be, condition.values)):
             return f"is never searched: needs {condition}, which {other.origin} does not try"
     return "is never searched: its conditions, and those of what they name, cannot hold together"
 
 
-def _check_constraint(constraint: Constraint, dims: Sequence[Dimension], fields: Fields) -> None:
-    by_path = {dim.path: dim for dim in dims}
-    if not any(key in by_path for key in constraint.keys):
-        raise _bad(constraint, f"none of {', '.join(constraint.keys)} is searched; leave it out")
+def _check_constraint(
+    constraint: Constraint, searched: Mapping[str, Dimension], fields: Fields
+) -> None:
+    if searched.keys().isdisjoint(constraint.keys):
+        keys = ", ".join(constraint.keys)
+        raise _bad(constraint, f"none of {keys} is searched; leave it out")
     for key in constraint.keys:
-        if fault := fields.fault(key_path(key)):
+        path = key_path(key)
+        if fault := fields.unknown(path):
             raise _bad(constraint, f"{dotted(fault.path)}: {fault.message}")
-        met = [fields.value(key_path(key))]
-        if dim := by_path.get(key):
-            met = [value for value in getattr(dim.distribution, "choices", ()) if value is not None]
+        met = [fields.value(path)]
+        if key in searched:
+            choices = getattr(searched[key].distribution, "choices", ())
+            met = [value for value in choices if value is not None]
         for value in met:
             if not is_number(value):
                 raise _bad(constraint, f"{key} is {shown(value)}, must be a number")
 
 
-def _wrong(dim: Dimension, path: KeyPath, message: str) -> ConfigError:
-    return problem(path, message, {(): dim.origin})
-
-
 def _bad(constraint: Constraint, message: str) -> ConfigError:
-    return problem(("constraints", constraint.relation), message, {(): constraint.origin})
+    return problem(("constraints", constraint.relation), message, constraint.origin)
 
 
 def run_at(experiment: Run, settings: Sequence[Setting], max_len: int = 0) -> Run:
@@ -240,8 +229,9 @@ def run_at(experiment: Run, settings: Sequence[Setting], max_len: int = 0) -> Ru
     run = laid(experiment, settings)
     dim = getattr(run.backbone_config, "dim", None)
     heads = getattr(run.backbone_config, "num_heads", None)
+    if not isinstance(heads, int):
+        heads = 1
     if isinstance(dim, int):  # else the backbone does not say its width
-        heads = heads if isinstance(heads, int) else 1
         site = Site(dim=dim, num_heads=heads, max_len=max_len)
         check_site(run.mixer, run.mixer_config, site)
     return run
@@ -255,4 +245,5 @@ def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:
     """
     if not data.get("dims"):
         return Space(name)
-    return check_space(parse_space(to_yaml(data), name, source="search.yaml"), experiment)
+    declared = parse_space(to_yaml(data), name, source="search.yaml")
+    return check_space(declared, experiment)

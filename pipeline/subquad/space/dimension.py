@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from subquad.effect import ALWAYS, Condition, Effect, same
-from subquad.experiment.settings import KeyPath, Origin, key_path
+from subquad.errors import ConfigError
+from subquad.experiment.settings import KeyPath, Origin, key_path, problem
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
@@ -47,10 +48,12 @@ class Dimension:
     def is_searched(self, value: Callable[[str], Any]) -> bool:
         """Whether it is searched, given what other settings have."""
 
-        def hold(conditions: tuple[Condition, ...]) -> bool:
-            return all(condition.holds(value(condition.key)) for condition in conditions)
+        def holds(condition: Condition) -> bool:
+            return condition.holds(value(condition.key))
 
-        return hold(self.when) and any(map(hold, self.effect))
+        if not all(map(holds, self.when)):
+            return False
+        return any(all(map(holds, conditions)) for conditions in self.effect)
 
     @property
     def key_path(self) -> KeyPath:
@@ -59,9 +62,11 @@ class Dimension:
     @property
     def kind(self) -> str:
         """What a space file calls it: choice, int, uniform or loguniform."""
-        if isinstance(self.distribution, FloatDistribution):
-            return "loguniform" if self.distribution.log else "uniform"
-        return "int" if isinstance(self.distribution, IntDistribution) else "choice"
+        if isinstance(self.distribution, CategoricalDistribution):
+            return "choice"
+        if isinstance(self.distribution, IntDistribution):
+            return "int"
+        return "loguniform" if self.distribution.log else "uniform"
 
     @property
     def options(self) -> Sequence[Any] | None:
@@ -80,21 +85,30 @@ class Dimension:
             return any(same(value, option) for option in values.choices)
         if not is_number(value) or not values.low <= value <= values.high:
             return False
-        return isinstance(values, FloatDistribution) or (value - values.low) % values.step == 0
+        if isinstance(values, FloatDistribution):
+            return True
+        return (value - values.low) % values.step == 0
+
+    def wrong(self, message: str, path: KeyPath | None = None) -> ConfigError:
+        """The refusal of this dimension, or of what stands at another path below it."""
+        return problem(path or self.key_path, message, self.origin)
 
     def as_data(self) -> dict[str, Any]:
         """As a space file has it."""
         values = self.distribution
-        when = {condition.key: list(condition.values) for condition in self.when}
+        data: dict[str, Any] = {}
         if isinstance(values, CategoricalDistribution):
-            data: dict[str, Any] = {"choice": list(values.choices)}
+            data["choice"] = list(values.choices)
         else:
-            data = {self.kind: [values.low, values.high]}
+            data[self.kind] = [values.low, values.high]
         if isinstance(values, IntDistribution):
-            data |= ({"step": values.step} if values.step != 1 else {}) | (
-                {"log": True} if values.log else {}
-            )
-        return data | ({"when": when} if when else {})
+            if values.step != 1:
+                data["step"] = values.step
+            if values.log:
+                data["log"] = True
+        if self.when:
+            data["when"] = {condition.key: list(condition.values) for condition in self.when}
+        return data
 
 
 def is_number(value: Any) -> bool:
@@ -127,22 +141,20 @@ class Constraint:
 
     def __str__(self) -> str:
         """As it would stand in a file, and where it does."""
-        keys = ", ".join(self.keys)
-        text = (
-            f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}"
-            if self.values
-            else f"[{keys}]"
-        )
-        return f"{self.relation}: {text}" + (f" at {self.origin}" if self.origin.line else "")
+        text = f"[{', '.join(self.keys)}]"
+        if self.values:
+            values = ", ".join(map(str, self.values))
+            text = f"{{keys: {text}, values: [{values}]}}"
+        if self.origin.line:
+            text += f" at {self.origin}"
+        return f"{self.relation}: {text}"
 
     def as_data(self) -> dict[str, Any]:
         """As a space file has it."""
         keys = list(self.keys)
-        return {
-            self.relation: {"keys": keys, "values": list(self.values)}
-            if self.relation == "sum_not_in"
-            else keys
-        }
+        if self.relation == "sum_not_in":
+            return {self.relation: {"keys": keys, "values": list(self.values)}}
+        return {self.relation: keys}
 
     def holds(self, numbers: Sequence[float]) -> bool:
         """Whether numbers, one for each key, keep it."""
@@ -150,7 +162,8 @@ class Constraint:
         if self.relation == "divides":
             return first != 0 and math.fmod(second, first) == 0
         if self.relation == "sum_not_in":
-            return not any(
-                math.isclose(first + second, value, abs_tol=1e-9) for value in self.values
-            )
-        return first < second or (self.relation == "less_equal" and first == second)
+            total = first + second
+            return not any(math.isclose(total, value, abs_tol=1e-9) for value in self.values)
+        if self.relation == "less_equal":
+            return first <= second
+        return first < second

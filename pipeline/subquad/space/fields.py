@@ -5,7 +5,7 @@ those never searched.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from subquad.experiment.settings import (
     SECTIONS,
     KeyPath,
     dotted,
+    flat_key,
     get,
     is_given,
     key_path,
@@ -32,8 +33,6 @@ from subquad.plugin import Config
 from subquad.registry.faults import blamed
 from subquad.space.dimension import Constraint, Dimension
 from subquad.space.space import ever_active
-
-_MISSING = object()
 
 _NOT_LEARNT = {
     "format": "it says how the file is read",
@@ -59,45 +58,53 @@ class Fields:
     def default(self, path: KeyPath) -> Any:
         """A setting's default as a plain value; the experiment's value where one must be given."""
         holder = self._holder(path)
-        if holder is None or holder.model_fields[str(path[-1])].is_required():
+        if holder is None:
             return self.value(path)
-        return to_jsonable_python(default_of(holder.model_fields[str(path[-1])]))
+        field = holder.model_fields[str(path[-1])]
+        if field.is_required():
+            return self.value(path)
+        return to_jsonable_python(default_of(field))
 
     def effect(self, path: KeyPath) -> Effect:
         """When a setting has an effect, with dotted keys."""
         holder = self._holder(path)
         if holder is None:
             return ALWAYS
-        beside = "".join(f"{key}." for key in path[:-1])
+        alternatives: list[tuple[Condition, ...]] = []
+        for conditions in effect_of(holder, str(path[-1])):
+            alternative: list[Condition] = []
+            for condition in conditions:
+                key = flat_key((*path[:-1], condition.key))
+                values = tuple(to_jsonable_python(condition.values))
+                alternative.append(replace(condition, key=key, values=values))
+            alternatives.append(tuple(alternative))
+        return tuple(alternatives)
 
-        def dotted(condition: Condition) -> Condition:
-            values = tuple(to_jsonable_python(condition.values))
-            return replace(condition, key=beside + condition.key, values=values)
+    def unknown(self, path: KeyPath) -> Fault | None:
+        """What is wrong where there is no such setting; None where there is one."""
+        return self.fault(path, self.value(path))
 
-        return tuple(
-            tuple(map(dotted, conditions)) for conditions in effect_of(holder, str(path[-1]))
-        )
-
-    def fault(self, path: KeyPath, value: Any = _MISSING) -> Fault | None:
-        """What is wrong with a setting by itself, whatever the others are; None where nothing is.
-
-        Args:
-            path: the setting.
-            value: the experiment's own where left out, so that only an unknown setting is a fault.
+    def fault(self, path: KeyPath, value: Any) -> Fault | None:
+        """What is wrong with a setting that has a value, whatever the others are; None where
+        nothing is.
         """
         if path[0] == "mixers" and len(path) > 1 and not is_given(self.data, path[:2]):
             count = len(self.data["mixers"])
-            return Fault(MISSING, path[:2], f"there is no such entry, the list has {count}")
-        model, at, data = self._schema(path)
-        changed = copy.deepcopy(dict(data))
-        _put(changed, path[len(at) :], self.value(path) if value is _MISSING else value)
-        with blamed(f"{'.'.join(map(str, at)) or 'the experiment'}: cannot be checked"):
+            message = f"there is no such entry, the list has {count}"
+            return Fault(path[:2], message, rank=MISSING)
+        model, at = self._schema(path)
+        changed = copy.deepcopy(self.value(at))
+        _put(changed, path[len(at) :], value)
+        with blamed(f"{flat_key(at) or 'the experiment'}: cannot be checked"):
             _, faults = validated(model, changed, at, lambda: self._known)
-        return next((fault for fault in faults if _is_about(fault, path, at)), None)
+        for fault in faults:
+            if _is_about(fault, path, at):
+                return fault
+        return None
 
     def words(self, path: KeyPath) -> str:
         """What a setting may be."""
-        model, at, _ = self._schema(path)
+        model, at = self._schema(path)
         return allowed(model, path[len(at) :])
 
     def never_searched(self, path: KeyPath) -> str | None:
@@ -121,87 +128,95 @@ class Fields:
             return "plugins are compared, not searched; list them in the study's matrix"
         if below == ("role",):
             return "it says which sites there are"
-        component = self._component(path)
-        if component and below[:1] == ("params",) and _is_place(kind, last, component[1]):
+        is_parameter = below[:1] == ("params",)
+        if is_parameter and self._is_place(path):
             return "it says where files are"
         return None
 
-    def _component(self, path: KeyPath) -> tuple[KeyPath, Config] | None:
-        """The component that a setting is of: where it stands, and its parameters."""
-        if path[0] in COMPONENTS:
-            return path[:1], getattr(self.experiment, f"{path[0]}_config")
-        if path[0] == "mixers" and len(path) > 1 and is_given(self.data, path[:2]):
-            return path[:2], self.experiment.mixers[int(path[1])][1]
+    def _is_place(self, path: KeyPath) -> bool:
+        """Whether a plugin's parameter says where files are."""
+        if path[0] == "dataset" and path[-1] == "path":
+            return True
+        config = self._config(path)
+        return config is not None and path[-1] in path_fields(type(config))
+
+    def _config(self, path: KeyPath) -> Config | None:
+        """The parameters of the component that a setting is of."""
+        for place, (_, config) in self.experiment.parts.items():
+            if path[: len(place)] == place:
+                return config
         return None
 
-    def _schema(self, path: KeyPath) -> tuple[type[BaseModel], KeyPath, Mapping[str, Any]]:
-        """The schema that a setting belongs to, where that stands in the experiment, and its
-        data.
-        """
-        if component := self._component(path):
-            place, config = component
+    def _schema(self, path: KeyPath) -> tuple[type[BaseModel], KeyPath]:
+        """The schema that a setting belongs to, and where that stands in the experiment."""
+        for place, (_, config) in self.experiment.parts.items():
             params = (*place, "params")
             if path[: len(params)] == params != path:
-                return type(config), params, get(self.data, params)
-        return Experiment, (), self.data
+                return type(config), params
+        return Experiment, ()
 
     def _holder(self, path: KeyPath) -> type[BaseModel] | None:
         """The schema that a setting is a field of; None where it is no field."""
-        model, at, _ = self._schema(path)
+        model, at = self._schema(path)
         for key in path[len(at) : -1]:
-            inner = (
-                model.model_fields[str(key)].annotation if str(key) in model.model_fields else None
-            )
+            field = model.model_fields.get(str(key))
+            inner = None if field is None else field.annotation
             if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
                 return None
             model = inner
-        return model if str(path[-1]) in model.model_fields else None
+        if str(path[-1]) in model.model_fields:
+            return model
+        return None
 
     @cached_property
     def _known(self) -> Known:
         known = known_keys(Experiment)
-        places = [(kind,) for kind in COMPONENTS]
-        places += [("mixers", number) for number in range(len(self.experiment.mixers))]
-        for place, config in filter(None, map(self._component, places)):
+        for place, (_, config) in self.experiment.parts.items():
             known |= known_keys(type(config), (*place, "params"))
         return known
 
 
 def without_idle(
-    dims: Sequence[Dimension],
-    constraints: Sequence[Constraint],
-    fields: Fields,
-    idle: Callable[[Dimension, Sequence[Dimension]], None] = lambda _dim, _others: None,
-) -> tuple[tuple[Dimension, ...], dict[str, Any]]:
-    """The dimensions that are searched at some point, and what settings have where a point does
-    not say.
-
-    One that is left out may make another one impossible. `idle` is called with each, and those
-    beside it.
+    dims: Sequence[Dimension], constraints: Sequence[Constraint], fields: Fields
+) -> tuple[tuple[Dimension, ...], dict[str, Any], list[Dimension]]:
+    """The dimensions that are searched at some point, what settings have where a point does not
+    say, and the dimensions that are left out: one may make another one impossible.
     """
-    named = [condition.key for dim in dims for condition in dim.conditions]
-    named += [key for constraint in constraints for key in constraint.keys]
-    rest = {key: fields.value(key_path(key)) for key in named}
-    rest |= {dim.path: fields.default(dim.key_path) for dim in dims if dim.conditions}
+    rest: dict[str, Any] = {}
+    for dim in dims:
+        for condition in dim.conditions:
+            rest[condition.key] = fields.value(key_path(condition.key))
+    for constraint in constraints:
+        for key in constraint.keys:
+            rest[key] = fields.value(key_path(key))
+    for dim in dims:
+        if dim.conditions:
+            rest[dim.path] = fields.default(dim.key_path)
     kept = tuple(dims)
-    while never := next((dim for dim in kept if not ever_active(dim, kept, rest)), None):
-        idle(never, kept)
+    idle: list[Dimension] = []
+    while never := _never_active(kept, rest):
+        idle.append(never)
         kept = tuple(dim for dim in kept if dim is not never)
         rest[never.path] = fields.value(never.key_path)
-    return kept, rest
+    return kept, rest, idle
+
+
+def _never_active(dims: Sequence[Dimension], rest: Mapping[str, Any]) -> Dimension | None:
+    """The first dimension that is searched at no point."""
+    for dim in dims:
+        if not ever_active(dim, dims, rest):
+            return dim
+    return None
 
 
 def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
     """Whether a fault is one of this setting, and not of how it fits the others, which another
     point may mend.
     """
-    inside = fault.path[: len(path)] == path
-    around = len(fault.path) > len(at) and path[: len(fault.path)] == fault.path
-    return inside or (around and fault.rank < RULE)
-
-
-def _is_place(kind: str, name: str, config: Config) -> bool:
-    return (kind, name) == ("dataset", "path") or name in path_fields(type(config))
+    depth = len(fault.path)
+    is_inside = fault.path[: len(path)] == path
+    is_around = depth > len(at) and path[:depth] == fault.path
+    return is_inside or (is_around and fault.rank < RULE)
 
 
 def _put(data: Any, path: KeyPath, value: Any) -> None:

@@ -8,10 +8,9 @@ spaces become one.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from pydantic_core import to_jsonable_python
 
 from subquad.effect import Condition, same
 from subquad.errors import ConfigError
-from subquad.experiment.refusals import Given, shown
+from subquad.experiment.refusals import Given, shown, top_of
 from subquad.experiment.run import Run
-from subquad.experiment.settings import Origin, key_path, problem, shown_target
+from subquad.experiment.settings import KeyPath, Origin, key_path, shown_target
+from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
 from subquad.space.dimension import RELATIONS, Constraint, Dimension, Distribution, is_number
@@ -65,33 +65,30 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
         ConfigError: a name is missing or twice, a file is missing or wrong, or two spaces conflict.
         PluginError: no such space is installed, or several are.
     """
-    parts = names.split("+")
-    if not all(part.strip() for part in parts):
+    parts = [part.strip() for part in names.split("+")]
+    if "" in parts:
         raise ConfigError(f"space {names!r}: a name is missing; write them as in auto+optimizer")
     cwd = cwd or Path.cwd()
-    if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
-        raise ConfigError(
-            f"space {shown_target(names)}: + joins spaces; give the file a name without it"
-        )
-    return merge_spaces([_one(part.strip(), experiment, cwd) for part in parts])
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
+    if len(parts) > 1 and is_path(names) and (cwd / names).exists():
+        shown_names = shown_target(names)
+        raise ConfigError(f"space {shown_names}: + joins spaces; give the file a name without it")
+    spaces: list[Declared] = []
+    for part in parts:
+        spaces.append(_one(part, experiment, cwd))
+    return merge_spaces(spaces)
 
 
 def _one(name: str, experiment: Run, cwd: Path) -> Declared:
     if name == AUTO:
         return auto_space(experiment)
-    if _is_path(name):
-        path = cwd / name
-        shown = shown_target(name)
-        stem = re.sub(r"\.ya?ml$", "", path.name)
-        declared = parse_space(
-            read_text(path, shown), stem, source=shown, folder=path.parent.absolute()
-        )
-        return replace(declared, source=str(path.resolve()))
-    return parse_space(recipe(name, "space").text(), name)
+    if not is_path(name):
+        return parse_space(recipe(name, "space").text(), name)
+    path = cwd / name
+    folder = path.parent.absolute()
+    source = shown_target(name)
+    text = read_text(path, source)
+    declared = parse_space(text, stem(path.name), source=source, folder=folder)
+    return replace(declared, source=str(path.resolve()))
 
 
 def merge_spaces(spaces: Sequence[Declared]) -> Declared:
@@ -100,30 +97,33 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
     Raises:
         ConfigError: two of them say different things about one setting, or one is given twice.
     """
-    ordered = sorted(spaces, key=lambda space: (space.name, space.source))
+    ordered = sorted(spaces, key=_place_of)
     for first, second in combinations(ordered, 2):
-        if (first.name, first.source) == (second.name, second.source):
+        if _place_of(first) == _place_of(second):
             raise ConfigError(f"space {first.name}: given twice; leave one out")
         _refuse_conflict(first, second)
-    return Declared(
-        "+".join(space.name for space in spaces),
-        tuple(dict.fromkeys(dim for space in ordered for dim in space.dims)),
-        tuple(dict.fromkeys(constraint for space in ordered for constraint in space.constraints)),
-    )
+    name = "+".join(space.name for space in spaces)
+    dims: dict[Dimension, None] = {}
+    constraints: dict[Constraint, None] = {}
+    for space in ordered:
+        dims |= dict.fromkeys(space.dims)
+        constraints |= dict.fromkeys(space.constraints)
+    return Declared(name, tuple(dims), tuple(constraints))
+
+
+def _place_of(space: Declared) -> tuple[str, str]:
+    return space.name, space.source
 
 
 def _refuse_conflict(first: Declared, second: Declared) -> None:
-    for dim in first.dims:
-        for other in second.dims:
-            meet = dim.path == other.path and (
-                dim.mixer == other.mixer or None in (dim.mixer, other.mixer)
-            )
-            if meet and replace(dim, mixer=None) != replace(other, mixer=None):
-                message = (
-                    f"says something else than {dim.origin} about it; leave it out of "
-                    "one of the spaces"
-                )
-                raise problem(other.key_path, message, {(): other.origin})
+    for dim, other in product(first.dims, second.dims):
+        if dim.path != other.path:
+            continue
+        meet = None in (dim.mixer, other.mixer) or dim.mixer == other.mixer
+        is_same = replace(dim, mixer=other.mixer) == other
+        if meet and not is_same:
+            message = f"says something else than {dim.origin} about it"
+            raise other.wrong(f"{message}; leave it out of one of the spaces")
 
 
 def auto_space(experiment: Run) -> Declared:
@@ -136,8 +136,8 @@ def auto_space(experiment: Run) -> Declared:
         ConfigError: a field's range holds nothing, or has no logarithm.
     """
     fields = Fields(experiment)
-    dims = [dim for kind in ("mixer", "backbone") for dim in _of_fields(kind, experiment, fields)]
-    kept, _ = without_idle(dims, (), fields)
+    dims = [*_of_fields("mixer", experiment, fields), *_of_fields("backbone", experiment, fields)]
+    kept, _, _ = without_idle(dims, (), fields)
     return Declared(AUTO, kept)
 
 
@@ -148,13 +148,15 @@ def is_auto(dim: Dimension) -> bool:
 
 def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension]:
     """What the fields of a plugin say, read as a file would be."""
-    name = getattr(experiment, kind).found.name
-    marks = {(): Origin(f"{_AUTO_ORIGIN}{kind} {name})")}
-    for row in describe_config(type(getattr(experiment, f"{kind}_config"))):
+    plugin, config = experiment.parts[(kind,)]
+    name = plugin.found.name
+    origin = Origin(f"{_AUTO_ORIGIN}{kind} {name})")
+    for row in describe_config(type(config)):
         if row.search is not None:
-            path = (kind, "params", *row.name.split("."))
-            given = Given(_as_in_a_file(row, row.search), path, marks)
-            dim = _dimension(".".join(path), given, name)
+            key = f"{kind}.params.{row.name}"
+            path = key_path(key)
+            values = _as_in_a_file(row, row.search)
+            dim = _dimension(key, Given(values, path, {(): origin}), name)
             yield replace(dim, effect=fields.effect(path))
 
 
@@ -182,8 +184,7 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
         ConfigError: the first of what is wrong with it, with line and key.
     """
     source = source or f"space {name}"
-    document = parse_yaml(text, source, folder)
-    top = Given(document.data, (), document.marks)
+    top = top_of(parse_yaml(text, source, folder))
     if top.value is None:
         raise ConfigError(f"{source}: is empty; it must say dims")
     top.expect(isinstance(top.value, dict), "a mapping with dims")
@@ -193,23 +194,31 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
         is_name = isinstance(mixer, str) and mixer != ""
         top.at("mixer").expect(is_name, "the name of the mixer that it is for")
     dims = tuple(_dimensions(top.at("dims"), mixer))
-    constraints = Given(top.value.get("constraints", []), ("constraints",), document.marks)
-    constraints.expect(isinstance(constraints.value, list), "a list, as in [{less: [a, b]}]")
-    return Declared(name, dims, tuple(_constraint(entry, mixer) for entry in constraints.entries()))
+    constraints: list[Constraint] = []
+    if "constraints" in top.value:
+        given = top.at("constraints")
+        is_list = isinstance(given.value, list)
+        given.expect(is_list, "a list, as in [{less: [a, b]}]")
+        for entry in given.entries():
+            constraints.append(_constraint(entry, mixer))
+    return Declared(name, dims, tuple(constraints))
 
 
 def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
-    is_mapping = isinstance(dims.value, dict) and dims.value != {}
-    dims.expect(is_mapping, "a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
-    if len(dims.value) > MAX_DIMS:
-        raise dims.wrong(f"has {len(dims.value)} settings, must be at most {MAX_DIMS}")
-    marks = {  # messages call a dimension by the setting itself
-        (*key_path(str(path[1])), *path[2:]): origin
-        for path, origin in dims.marks.items()
-        if path[:1] == dims.path != path
-    }
+    dims.expect_mapping("a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
+    count = len(dims.value)
+    if count > MAX_DIMS:
+        raise dims.wrong(f"has {count} settings, must be at most {MAX_DIMS}")
+    marks: dict[KeyPath, Origin] = {}
+    for path, origin in dims.marks.items():
+        if path[:1] == dims.path != path:
+            _, key, *below = path
+            setting = key_path(str(key))
+            marks[(*setting, *below)] = origin
     for key, value in dims.value.items():
-        yield _dimension(key, Given(value, key_path(key), marks), mixer)
+        # messages call a dimension by the setting itself
+        given = Given(value, key_path(key), marks)
+        yield _dimension(key, given, mixer)
 
 
 def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
@@ -221,11 +230,23 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     if len(kinds) != 1:
         has = " and ".join(kinds) or "none"
         raise given.wrong(f"must have one of {', '.join(_KINDS)}, has {has}")
-    when = _conditions(given.at("when")) if "when" in given.value else ()
-    names = [key, *(condition.key for condition in when)]
-    is_mixers = any(name.startswith("mixer.") for name in names)
+    when: tuple[Condition, ...] = ()
+    if "when" in given.value:
+        when = _conditions(given.at("when"))
+    names = [key]
+    for condition in when:
+        names.append(condition.key)
     values = _distribution(kinds[0], given)
-    return Dimension(key, values, when, mixer if is_mixers else None, given.origin)
+    for_mixer = _for_mixer(names, mixer)
+    return Dimension(key, values, when, for_mixer, given.origin)
+
+
+def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
+    """The mixer of a file, where one of these settings is a mixer's."""
+    for key in keys:
+        if key.startswith("mixer."):
+            return mixer
+    return None
 
 
 _WITHOUT_EFFECT = {
@@ -240,44 +261,63 @@ _WITHOUT_EFFECT = {
 def _distribution(kind: str, given: Given) -> Distribution:
     for word, instead in _WITHOUT_EFFECT[kind].items():
         if word in given.value:
-            raise given.at(word).wrong(f"has no effect with {kind}; leave it out{instead}")
+            message = f"has no effect with {kind}; leave it out{instead}"
+            raise given.at(word).wrong(message)
+    values = given.at(kind)
     if kind == "choice":
-        return CategoricalDistribution(_plain_values(given.at(kind)))
-    low, high = _ends(kind, given.at(kind))
-    log = given.value.get("log", kind == "loguniform")
-    given.at("log").expect(isinstance(log, bool), "true or false")
+        return CategoricalDistribution(_plain_values(values))
+    low, high = _ends(kind, values)
+    log = kind == "loguniform"
+    if "log" in given.value:
+        log = given.value["log"]
+        given.at("log").expect(isinstance(log, bool), "true or false")
     if log and low <= 0:
-        instead = "log: false" if kind == "int" else "uniform, or a choice with 0 in it"
-        message = f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}"
-        raise given.at(kind).wrong(message)
+        instead = "uniform, or a choice with 0 in it"
+        if kind == "int":
+            instead = "log: false"
+        message = f"starts at {low:g}, which has no logarithm"
+        raise values.wrong(f"{message}; begin above 0, or use {instead}")
     if kind != "int":
         return FloatDistribution(low, high, log=log)
-    step = _step(given.at("step"), low, high, log) if "step" in given.value else 1
+    step = 1
+    if "step" in given.value:
+        step = _step(given.at("step"), low, high, log)
     return IntDistribution(low, high, log=log, step=step)
 
 
 def _plain_values(given: Given) -> tuple[Any, ...]:
     """A list of different plain values."""
-    values = given.value
-    given.expect(isinstance(values, list) and values != [], "a list of values, as in [1, 2]")
-    if len(values) > MAX_VALUES:
-        raise given.wrong(f"has {len(values):,} values, must be at most {MAX_VALUES:,}")
-    for number, entry in enumerate(given.entries()):
-        entry.expect(not isinstance(entry.value, (dict, list)), "a plain value")
-        if any(same(entry.value, before) for before in values[:number]):
+    is_list = isinstance(given.value, list) and given.value != []
+    given.expect(is_list, "a list of values, as in [1, 2]")
+    count = len(given.value)
+    if count > MAX_VALUES:
+        raise given.wrong(f"has {count:,} values, must be at most {MAX_VALUES:,}")
+    values: list[Any] = []
+    for entry in given.entries():
+        is_plain = not isinstance(entry.value, (dict, list))
+        entry.expect(is_plain, "a plain value")
+        if any(same(entry.value, value) for value in values):
             raise entry.wrong(f"{shown(entry.value)} is given twice")
+        values.append(entry.value)
     return tuple(values)
 
 
 def _ends(kind: str, given: Given) -> tuple[Any, Any]:
+    is_int = kind == "int"
     is_pair = isinstance(given.value, list) and len(given.value) == 2
-    example = "[2, 10]" if kind == "int" else "[1e-4, 1e-2]"
+    example = "[2, 10]" if is_int else "[1e-4, 1e-2]"
     given.expect(is_pair, f"the smallest and the largest value, as in {example}")
     for entry in given.entries():
-        fits = is_number(entry.value) and (kind != "int" or isinstance(entry.value, int))
-        entry.expect(fits, "a whole number" if kind == "int" else "a number")
-    low, high = given.value if kind == "int" else map(float, given.value)
-    first, last = map(shown, given.value)
+        if is_int:
+            entry.expect(type(entry.value) is int, "a whole number")
+        else:
+            entry.expect(is_number(entry.value), "a number")
+    low, high = given.value
+    first = shown(low)
+    last = shown(high)
+    if not is_int:
+        low = float(low)
+        high = float(high)
     if low > high:
         raise given.wrong(f"[{first}, {last}] holds nothing; write [{last}, {first}]")
     if low == high:
@@ -289,26 +329,30 @@ def _ends(kind: str, given: Given) -> tuple[Any, Any]:
 
 def _step(given: Given, low: int, high: int, log: bool) -> int:
     step = given.value
-    given.expect(type(step) is int and step >= 1, "a whole number >= 1")
+    is_step = type(step) is int and step >= 1
+    given.expect(is_step, "a whole number >= 1")
     if log and step != 1:
         raise given.wrong("has no effect on a log scale; leave it or log out")
-    if (high - low) % step:
-        last = high - (high - low) % step
-        fitting = f"end at {last} or {last + step}" if last > low else f"end at {last + step}"
-        raise given.wrong(f"steps of {step} from {low} never reach {high}; {fitting}")
+    beyond = (high - low) % step
+    if beyond:
+        last = high - beyond
+        following = last + step
+        fitting = f"end at {following}"
+        if last > low:
+            fitting = f"end at {last} or {following}"
+        message = f"steps of {step} from {low} never reach {high}"
+        raise given.wrong(f"{message}; {fitting}")
     return step
 
 
 def _conditions(given: Given) -> tuple[Condition, ...]:
-    is_mapping = isinstance(given.value, dict) and given.value != {}
-    given.expect(is_mapping, "a mapping of settings to values, as in {train.optimizer: sgd}")
-    found: list[Condition] = []
-    for key, value in given.value.items():
-        at = given.at(key)
-        if not isinstance(value, list):
-            at = Given([value], at.path, at.marks)
-        found.append(Condition(key, _plain_values(at)))
-    return tuple(found)
+    given.expect_mapping("a mapping of settings to values, as in {train.optimizer: sgd}")
+    conditions: list[Condition] = []
+    for key, values in given.items():
+        if not isinstance(values.value, list):
+            values = Given([values.value], values.path, values.marks)
+        conditions.append(Condition(key, _plain_values(values)))
+    return tuple(conditions)
 
 
 def _constraint(given: Given, mixer: str | None) -> Constraint:
@@ -316,18 +360,28 @@ def _constraint(given: Given, mixer: str | None) -> Constraint:
     given.expect(is_one, f"a mapping with one of {', '.join(RELATIONS)}")
     given.refuse_unknown(*RELATIONS)
     (relation,) = given.value
-    at = given.at(relation)
-    values = ()
+    place = given.at(relation)
+    keys = place
+    sums: tuple[Any, ...] = ()
     if relation == "sum_not_in":
-        is_sum = isinstance(at.value, dict) and set(at.value) == {"keys", "values"}
-        at.expect(is_sum, "a mapping such as {keys: [a, b], values: [-2, -3]}")
-        values = _plain_values(at.at("values"))
-        for entry in at.at("values").entries():
+        is_sum = isinstance(place.value, dict) and place.value.keys() == {"keys", "values"}
+        place.expect(is_sum, "a mapping such as {keys: [a, b], values: [-2, -3]}")
+        keys = place.at("keys")
+        values = place.at("values")
+        sums = _plain_values(values)
+        for entry in values.entries():
             entry.expect(is_number(entry.value), "a number")
-        at = at.at("keys")
-    is_pair = isinstance(at.value, list) and len(at.value) == 2 and at.value[0] != at.value[1]
-    is_pair = is_pair and all(isinstance(key, str) and key for key in at.value)
-    at.expect(is_pair, "two different settings, as in [a, b]")
-    for_mixer = mixer if any(key.startswith("mixer.") for key in at.value) else None
-    origin = given.at(relation).origin
-    return Constraint(relation, tuple(at.value), values, for_mixer, origin)
+    names = _two_settings(keys)
+    for_mixer = _for_mixer(names, mixer)
+    return Constraint(relation, names, sums, for_mixer, place.origin)
+
+
+def _two_settings(keys: Given) -> tuple[str, ...]:
+    names = keys.value
+    fits = isinstance(names, list) and len(names) == 2
+    if fits:
+        first, second = names
+        is_text = isinstance(first, str) and isinstance(second, str)
+        fits = is_text and "" not in names and first != second
+    keys.expect(fits, "two different settings, as in [a, b]")
+    return tuple(names)

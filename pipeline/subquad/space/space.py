@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from optuna.samplers import RandomSampler
 
 from subquad.effect import Condition
 from subquad.errors import ConfigError
-from subquad.experiment.settings import Setting, problem
+from subquad.experiment.settings import Setting
 from subquad.space.dimension import Constraint, Dimension, is_number
 
 Point = dict[str, Any]
@@ -34,7 +34,8 @@ _MAX_COMBINATIONS = 10_000
 
 def seed_of(*parts: int | str) -> int:
     """A seed of 32 bits that follows from parts such as a search's seed and a trial's number."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return int.from_bytes(digest[:4], "little")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ class Space:
     @property
     def dimensions(self) -> int:
         """How many settings are searched: those with more than one value."""
-        return sum(dim.options is None or len(dim.options) != 1 for dim in self.dims)
+        count = 0
+        for dim in self.dims:
+            if dim.options is None or len(dim.options) != 1:
+                count += 1
+        return count
 
     @property
     def is_finite(self) -> bool:
@@ -87,10 +92,13 @@ class Space:
         """Whether a point has a possible value for each dimension that is active in it, and
         nothing else.
         """
-        active = [dim for dim in self.dims if self.is_active(dim, point)]
-        return point.keys() == {dim.path for dim in active} and all(
-            dim.can_be(point[dim.path]) for dim in active
-        )
+        count = 0
+        for dim in self.dims:
+            if self.is_active(dim, point):
+                count += 1
+                if dim.path not in point or not dim.can_be(point[dim.path]):
+                    return False
+        return len(point) == count
 
     def draw(self, seed: int, number: int, given: Mapping[str, Any] | None = None) -> Point:
         """A random point, each value by Optuna's random sampler: a function of the dimensions and
@@ -110,16 +118,18 @@ class Space:
             ConfigError: the constraints leave no point; or hardly one, and there are too many to
                 list.
         """
-        given = given or {}
+        fixed = given or {}
         bound = {dim.path for dim in self._bound}
 
-        def drawn(dim: Dimension, attempt: int = 0) -> Any:
-            if dim.path in given:
-                return given[dim.path]
-            return _drawn(dim, seed_of(seed, number, dim.path, attempt if dim.path in bound else 0))
+        def drawn(dim: Dimension, attempt: int) -> Any:
+            if dim.path in fixed:
+                return fixed[dim.path]
+            if dim.path not in bound:
+                attempt = 0
+            return _drawn(dim, seed_of(seed, number, dim.path, attempt))
 
         for attempt in range(MAX_ATTEMPTS):
-            point = self.compose(lambda dim, attempt=attempt: drawn(dim, attempt))
+            point = self.compose(partial(drawn, attempt=attempt))
             if self.keeps(point):
                 return point
         if given or not self._kept:
@@ -128,31 +138,36 @@ class Space:
                 f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps "
                 f"its constraints ({names})"
             )
-        kept = self._kept[seed_of(seed, number, "kept") % len(self._kept)]
-        return self.compose(lambda dim: kept[dim.path] if dim.path in bound else drawn(dim))
+        choice = seed_of(seed, number, "kept") % len(self._kept)
+        fixed = self._kept[choice]
+        return self.compose(partial(drawn, attempt=0))
 
     @cached_property
     def _bound(self) -> tuple[Dimension, ...]:
         """The dimensions that decide whether a point keeps the constraints, in the order of
         `ordered`.
         """
-        keys = {key for constraint in self.constraints for key in constraint.keys}
+        keys = self._constrained
         for dim in reversed(self.ordered):
             if dim.path in keys:
-                keys.update(condition.key for condition in dim.conditions)
+                for condition in dim.conditions:
+                    keys.add(condition.key)
         return tuple(dim for dim in self.ordered if dim.path in keys)
+
+    @property
+    def _constrained(self) -> set[str]:
+        """The settings that constraints name."""
+        return set[str]().union(*(constraint.keys for constraint in self.constraints))
 
     @cached_property
     def _kept(self) -> list[Point]:
         """All values of these that keep the constraints; none where there are too many to look
         at.
         """
-        if (
-            any(dim.options is None for dim in self._bound)
-            or _combinations(self._bound) > MAX_COUNTED
-        ):
-            return []
-        return list(self._walk(self._bound, {}))
+        is_listed = all(dim.options is not None for dim in self._bound)
+        if is_listed and _combinations(self._bound) <= MAX_COUNTED:
+            return list(self._walk(self._bound, {}))
+        return []
 
     def compose(self, choose: Callable[[Dimension], Any]) -> Point:
         """The point of the values that are chosen for the active dimensions, asked for in the
@@ -172,9 +187,12 @@ class Space:
         return all(self._keeps(constraint, point) for constraint in self.constraints)
 
     def _keeps(self, constraint: Constraint, point: Mapping[str, Any]) -> bool:
+        if point.keys().isdisjoint(constraint.keys):
+            return True
         numbers = [self.value(key, point) for key in constraint.keys]
-        applies = any(key in point for key in constraint.keys) and all(map(is_number, numbers))
-        return not applies or constraint.holds(numbers)
+        if not all(map(is_number, numbers)):
+            return True
+        return constraint.holds(numbers)
 
     def grid(self) -> Iterator[Point]:
         """Every point, each once; the last dimension varies first.
@@ -185,12 +203,11 @@ class Space:
         continuous = [dim for dim in self.dims if dim.options is None]
         if continuous:
             first = continuous[0]
-            more = f" (and {len(continuous) - 1} more)" if len(continuous) > 1 else ""
-            raise ConfigError(
-                f"{first.origin}: {first.path}: {first.kind} has no grid{more}; "
-                "use choice or int, "
-                "or another kind of search"
-            )
+            message = f"{first.origin}: {first.path}: {first.kind} has no grid"
+            others = len(continuous) - 1
+            if others:
+                message += f" (and {others} more)"
+            raise ConfigError(f"{message}; use choice or int, or another kind of search")
         return map(self._in_order, self._walk(self.ordered, {}))
 
     def _walk(self, dims: tuple[Dimension, ...], point: Point) -> Iterator[Point]:
@@ -198,12 +215,13 @@ class Space:
             if self.keeps(point):
                 yield point
             return
-        first, *others = dims
+        first = dims[0]
+        others = dims[1:]
         if not self.is_active(first, point):
-            yield from self._walk(tuple(others), point)
+            yield from self._walk(others, point)
             return
         for option in first.options or ():
-            yield from self._walk(tuple(others), {**point, first.path: option})
+            yield from self._walk(others, {**point, first.path: option})
 
     def size(self) -> int | None:
         """The number of points of the grid; None where a dimension is continuous, or there are
@@ -211,32 +229,39 @@ class Space:
         """
         if not self.is_finite:
             return None
-        linked = tuple(dim for dim in self.ordered if self._is_linked(dim))
+        named = self._constrained
+        for dim in self.dims:
+            for condition in dim.conditions:
+                named.add(condition.key)
+        linked: list[Dimension] = []
+        free: list[Dimension] = []
+        for dim in self.ordered:
+            if dim.conditions or dim.path in named:
+                linked.append(dim)
+            else:
+                free.append(dim)
         if _combinations(linked) > MAX_COUNTED:
             return None
-        return _combinations([dim for dim in self.dims if dim not in linked]) * sum(
-            1 for _ in self._walk(linked, {})
-        )
-
-    def _is_linked(self, dim: Dimension) -> bool:
-        """Whether its values decide about others, or others about it."""
-        named = {condition.key for other in self.dims for condition in other.conditions}
-        bound = {key for constraint in self.constraints for key in constraint.keys}
-        return bool(dim.conditions) or dim.path in named | bound
+        count = sum(1 for _ in self._walk(tuple(linked), {}))
+        return count * _combinations(free)
 
     def settings(self, point: Mapping[str, Any]) -> list[Setting]:
         """What to lay over the experiment for a point; dimensions that are not in it go back to
         their defaults.
         """
-        return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
+        settings: list[Setting] = []
+        for dim in self.dims:
+            value = self.value(dim.path, point)
+            settings.append(Setting(dim.key_path, value, dim.origin))
+        return settings
 
     def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""
-        constraints = [constraint.as_data() for constraint in self.constraints]
         dims = {dim.path: dim.as_data() for dim in self.dims}
-        if constraints:
-            return {"dims": dims, "constraints": constraints}
-        return {"dims": dims}
+        data: dict[str, Any] = {"dims": dims}
+        if self.constraints:
+            data["constraints"] = [constraint.as_data() for constraint in self.constraints]
+        return data
 
 
 def _drawn(dim: Dimension, seed: int) -> Any:
@@ -269,11 +294,13 @@ def _after_parents(
 ) -> dict[str, Dimension]:
     """Put a dimension into `done` after all that its conditions, and theirs, name."""
     if dim.path in above:
-        circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
-        raise problem(dim.key_path, f"when goes in a circle ({circle})", {(): dim.origin})
+        start = above.index(dim.path)
+        circle = " -> ".join((*above[start:], dim.path))
+        raise dim.wrong(f"when goes in a circle ({circle})")
     for condition in dim.conditions:
-        if condition.key in by_path and condition.key not in done:
-            _after_parents(by_path[condition.key], by_path, done, (*above, dim.path))
+        parent = by_path.get(condition.key)
+        if parent is not None and parent.path not in done:
+            _after_parents(parent, by_path, done, (*above, dim.path))
     done.setdefault(dim.path, dim)
     return done
 
@@ -286,9 +313,11 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
         dims: all, without circles.
         rest: what settings have where no dimension gives them a value.
     """
-    *chain, _ = _after_parents(dim, {parent.path: parent for parent in dims}, {}).values()
+    by_path = {parent.path: parent for parent in dims}
+    *chain, _ = _after_parents(dim, by_path, {}).values()
     lists = [_telling(parent, dims) for parent in chain]
-    if prod(map(len, lists)) > _MAX_COMBINATIONS:
+    count = prod(map(len, lists))
+    if count > _MAX_COMBINATIONS:
         return True
     return any(_active(dim, chain, values, rest) for values in product(*lists))
 
@@ -299,27 +328,24 @@ def _active(
     """Whether `dim` is searched where its ancestors, as far as they are searched themselves,
     take these values.
     """
-    point: dict[str, Any] = {}
-
-    def value_of(key: str) -> Any:
-        if key in point:
-            return point[key]
-        return rest.get(key)
-
+    found = dict(rest)
     for parent, value in zip(chain, values, strict=True):
-        if parent.is_searched(value_of):
-            point[parent.path] = value
-    return dim.is_searched(value_of)
+        if parent.is_searched(found.get):
+            found[parent.path] = value
+    return dim.is_searched(found.get)
 
 
 def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
     """Values that conditions tell apart: those they name and it can have, and one more if there
     is any.
     """
-    conditions = [
-        condition for other in dims for condition in other.conditions if condition.key == dim.path
-    ]
-    named = [value for condition in conditions for value in condition.values]
+    named: list[Any] = []
+    for other in dims:
+        for condition in other.conditions:
+            if condition.key == dim.path:
+                named += condition.values
+    telling = [value for value in named if dim.can_be(value)]
     is_named = Condition(dim.path, tuple(named)).holds
-    others = [] if dim.kind == "choice" and all(map(is_named, dim.options or ())) else [object()]
-    return [*(value for value in named if dim.can_be(value)), *others]
+    if dim.kind != "choice" or not all(map(is_named, dim.options or ())):
+        telling.append(object())
+    return telling

@@ -1,0 +1,60 @@
+"""Labels: what a study, its folders and tables call a value of an axis."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from subquad.experiment.refusals import Given, shown
+from subquad.experiment.settings import shown_key
+from subquad.suggest import did_you_mean
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LABEL_WORDS = "text of letters, digits, '.', '_' and '-', beginning with a letter or digit"
+
+
+def safe_label(text: str) -> str:
+    """A label made of any text: only what every file system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
+
+
+def plugin_label(name: str) -> str:
+    """What tables call a component that neither the user nor its plugin gave a label."""
+    return safe_label(name.rpartition(":")[2])
+
+
+def plain_label(key: str, value: Any) -> str:
+    """The label of a value that is no component: `lr0.001`, `cosine`."""
+    if isinstance(value, str):
+        return safe_label(value)
+    name = key.rpartition(".")[2]
+    if value is None:
+        return safe_label(f"{name}-null")
+    return safe_label(f"{name}{json.dumps(value)}")
+
+
+def checked_label(label: Any, place: Given) -> str:
+    """The label of the value that is given at a place.
+
+    Raises:
+        ConfigError: it cannot be one.
+    """
+    is_label = isinstance(label, str) and _LABEL.fullmatch(label) is not None
+    given = Given(label, (*place.path, "label"), place.marks)
+    given.expect(is_label, _LABEL_WORDS)
+    return label
+
+
+def unknown_label(label: Any, known: Sequence[str]) -> str:
+    """What is said of a label that no value of an axis has."""
+    hint = did_you_mean(str(label), known)
+    if not hint:
+        hint = f"; there is {listed(known)}"
+    return f"no value of the axis has the label {shown(label)}{hint}"
+
+
+def listed(labels: Sequence[str]) -> str:
+    """The first labels, as messages show them."""
+    return ", ".join(map(shown_key, labels[:10]))
