@@ -10,30 +10,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from subquad.effect import same
-from subquad.errors import UserError
-from subquad.experiment.components import Resolve, parameters
+from subquad.experiment.components import Resolve
 from subquad.experiment.key_names import suggest_key
 from subquad.experiment.labels import (
     checked_label,
+    dataset_label,
     listed,
     plain_label,
     plugin_label,
-    safe_label,
     unknown_label,
 )
 from subquad.experiment.refusals import Given, shown
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import (
-    COMPONENTS,
+    COMPONENT_PATHS,
     STUDY_KEYS,
     KeyPath,
     Setting,
+    children,
     dotted,
     key_path,
     single,
 )
-from subquad.plugin import DatasetPlugin
-from subquad.registry.faults import blamed
 from subquad.runs import flatten
 from subquad.suggest import did_you_mean
 
@@ -69,7 +67,8 @@ class Case:
     @property
     def sets(self) -> dict[str, Any]:
         """What it sets, flat: `{"mixer.params.order": 3}`."""
-        return flatten({dotted(setting.path): setting.value for setting in self.settings})
+        values = {dotted(setting.path): setting.value for setting in self.settings}
+        return flatten(values)
 
     def holds(self, combination: Combination) -> bool:
         """Whether it is for the run that has these values of the axes."""
@@ -102,7 +101,7 @@ class Axis:
 
     @property
     def is_component(self) -> bool:
-        return len(self.path) == 1 and self.path[0] in COMPONENTS
+        return self.path in COMPONENT_PATHS
 
     @property
     def form(self) -> str:
@@ -142,10 +141,13 @@ class Axis:
         """Whether setting `path` would make this axis' labels say something untrue."""
         if not self.is_component:
             shared = min(len(path), len(self.path))
-            return shared > 0 and path[:shared] == self.path[:shared]
-        if path in (self.path, (*self.path, "name")):
+            is_same = path[:shared] == self.path[:shared]
+            return shared > 0 and is_same
+        name = (*self.path, "name")
+        params = (*self.path, "params")
+        if path in (self.path, name):
             return True
-        if path[:-1] != (*self.path, "params"):
+        if path[:-1] != params:
             return False
         return any(path[-1] in value.named_by for value in self.values)
 
@@ -166,7 +168,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
     Raises:
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
     """
-    matrix.expect_mapping(MATRIX_WORDS)
+    matrix.expect_filled(dict, MATRIX_WORDS)
     axes = {axis_path(axis.key): axis for axis in before}
     anew: set[KeyPath] = set()
     for key, given in matrix.items():
@@ -177,16 +179,21 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
             if place == path and path not in anew:
                 continue
             if axis.owns(other.path) or other.owns(axis.path):
-                raise given.wrong(f"sets the same as the axis {other.key}; keep one of them")
+                message = f"sets the same as the axis {other.key}"
+                raise given.wrong(f"{message}; keep one of them")
         axes[path] = axis
         anew.add(path)
-    seeds_last = sorted(axes.values(), key=lambda axis: axis.path == SEED)
-    return tuple(seeds_last)
+    if SEED in axes:
+        axes[SEED] = axes.pop(SEED)
+    return tuple(axes.values())
+
+
+_OF_THE_STUDY = ("name", "format", *STUDY_KEYS)
 
 
 def _cannot_be_set(path: KeyPath) -> bool:
     """Whether it is no key, or one that all runs have alike."""
-    return "" in path or path[0] in ("name", "format", *STUDY_KEYS)
+    return "" in path or path[0] in _OF_THE_STUDY
 
 
 def _new_axis(key: str, place: Given) -> Axis:
@@ -194,8 +201,8 @@ def _new_axis(key: str, place: Given) -> Axis:
     if _cannot_be_set(path):
         message = "cannot be an axis; axes are components, seed, or settings such as train.lr"
         raise place.wrong(message)
-    if path[0] not in Experiment.model_fields and isinstance(place.value, list):
-        for value in place.value:
+    if path[0] not in Experiment.model_fields:
+        for _, value in children(place.value):
             if isinstance(value, dict) and "set" in value:
                 return Axis(key, ())
     return Axis(key, path)
@@ -203,14 +210,14 @@ def _new_axis(key: str, place: Given) -> Axis:
 
 def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
     """The axis with the values that are given at a place."""
-    if place.value == ALL and axis.known:
+    given = place.value
+    if given == ALL and axis.known:
         return replace(axis, values=axis.known, former=())
-    if not isinstance(place.value, list) or not place.value:
-        example = "0, 1"
-        if place.value not in (None, [], {}):
-            example = shown(place.value).strip("'")
-        place.expect(False, f"a list of values, as in [{example}]")
-    values: dict[str, Case] = {}
+    example = "0, 1"
+    if given not in (None, [], {}):
+        example = shown(given).strip("'")
+    place.expect_filled(list, f"a list of values, as in [{example}]")
+    values: list[Case] = []
     places: dict[str, KeyPath] = {}
     for entry in place.entries():
         value = _known_value(axis, entry)
@@ -220,9 +227,10 @@ def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
         if first != entry.path:
             message = f"has the label {value.label!r}, as {dotted(first)} has"
             raise entry.wrong(f"{message}; give one of them another label")
-        values[value.label] = value
-    former = [value for value in axis.known if value.label not in values]
-    return replace(axis, values=tuple(values.values()), former=tuple(former))
+        values.append(value)
+    labels = [value.label for value in values]
+    former = [value for value in axis.known if value.label not in labels]
+    return replace(axis, values=tuple(values), former=tuple(former))
 
 
 def _known_value(axis: Axis, entry: Given) -> Case | None:
@@ -256,14 +264,15 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Case:
         component = _component(axis.key, given, place)
         label = plugin_label(component["name"])
         if axis.key == "dataset":
-            label, named_by = _dataset_label(component, label, resolve)
+            label, named_by = dataset_label(component, label, resolve)
         settings = (Setting(axis.path, component, place.origin),)
     elif axis.form == "value":
         if "value" not in given:
             message = "a mapping here must have a value, as in {value: 0.1, label: high}"
             raise place.wrong(message)
-        label = plain_label(axis.key, given["value"])
-        settings = (Setting(axis.path, given["value"], place.origin),)
+        value = given["value"]
+        label = plain_label(axis.key, value)
+        settings = (Setting(axis.path, value, place.origin),)
     elif given.get("set", {}) != {}:
         settings = read_settings(place.at("set"))
     place.refuse_unknown(*_FORMS[axis.form])
@@ -276,38 +285,15 @@ def _component(kind: str, given: Mapping[str, Any], place: Given) -> dict[str, A
     place.expect(is_named, f"a {kind}'s name, or a mapping with its name")
     component = {"name": given["name"]}
     if "params" in given:
-        component["params"] = given["params"]
-        place.at("params").expect(isinstance(given["params"], dict), "a mapping")
+        params = place.at("params")
+        params.expect_type(dict, "a mapping")
+        component["params"] = params.value
     return component
-
-
-def _dataset_label(
-    component: Mapping[str, Any], default: str, resolve: Resolve
-) -> tuple[str, tuple[str, ...]]:
-    """What tables call a data set that the user gave no label, and the parameters given that this
-    is made of.
-
-    One whose parameters cannot be used is refused later, when a run of it is checked.
-    """
-    params = component.get("params", {})
-    try:
-        resolved = resolve("dataset", component["name"])
-        with blamed(f"{resolved.found} cannot check its parameters", passing=(UserError,)):
-            config = parameters(resolved, params)
-    except UserError:
-        return default, ()
-    assert isinstance(resolved.plugin, DatasetPlugin)
-    with blamed(f"{resolved.found} cannot say its label"):
-        own = resolved.plugin.label(config)
-    named_by = [name for name in resolved.plugin.named_by if name in params]
-    if not own:
-        return default, tuple(named_by)
-    return safe_label(own), tuple(named_by)
 
 
 def read_settings(place: Given) -> tuple[Setting, ...]:
     """What a case sets, each section (`train: {lr: 1}`) as settings of its keys."""
-    place.expect_mapping("a mapping of settings, as in {train.lr: 0.1}")
+    place.expect_filled(dict, "a mapping of settings, as in {train.lr: 0.1}")
     settings: list[Setting] = []
     for key, given in place.items():
         path = key_path(key)
@@ -343,15 +329,16 @@ def read_when(place: Given, axes: Sequence[Axis]) -> tuple[When, ...]:
 
 
 def _condition(place: Given, axes: Sequence[Axis]) -> When:
-    place.expect(isinstance(place.value, dict), "a mapping of axes to values, as in {seed: 0}")
+    place.expect_type(dict, "a mapping of axes to values, as in {seed: 0}")
     by_path = {axis_path(axis.key): axis for axis in axes}
     found: dict[str, tuple[str, ...]] = {}
     for key, given in place.items():
-        axis = by_path.get(axis_path(key))
-        if axis is None:
+        path = axis_path(key)
+        if path not in by_path:
             keys = tuple(axis.key for axis in axes)
             hint = suggest_key(given.path, {place.path: keys})
             raise given.wrong(f"no such axis{hint}")
+        axis = by_path[path]
         found[axis.key] = _meant(axis, given)
     return found
 
@@ -379,7 +366,8 @@ def with_conditions(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """The axes, the `when` of each value read: it may name axes that are given later."""
 
     def conditioned(value: Case) -> Case:
-        return replace(value, when=read_when(value.place.at("when"), axes))
+        place = value.place.at("when")
+        return replace(value, when=read_when(place, axes))
 
     read: list[Axis] = []
     for axis in axes:

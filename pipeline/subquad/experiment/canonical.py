@@ -26,11 +26,11 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
         sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or
             `("mixers", 0)`; it then stands for the file's path.
     """
-    data = dict(_deciding(experiment.model_dump(mode="json")))
+    data = _settings(experiment)
     for path, sha256 in (sources or {}).items():
         place = dotted(path)
-        _, _, attribute = data[f"{place}.name"].rpartition(":")
-        data[f"{place}.name"] = attribute
+        name = data[f"{place}.name"]
+        data[f"{place}.name"] = name.rpartition(":")[2]
         data[f"{place}.source_sha256"] = sha256
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -40,16 +40,21 @@ def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
     plain values.
     """
-    if isinstance(a, Experiment):
-        a = a.model_dump(mode="json")
-    before = dict(_deciding(a))
-    after = dict(_deciding(b.model_dump(mode="json")))
+    before = _settings(a)
+    after = _settings(b)
     absent = object()
     different: list[str] = []
     for key in before | after:
         if before.get(key, absent) != after.get(key, absent):
             different.append(key)
     return different
+
+
+def _settings(experiment: Experiment | Mapping[str, Any]) -> dict[str, Any]:
+    """All that decide the numbers, flat."""
+    if isinstance(experiment, Experiment):
+        experiment = experiment.model_dump(mode="json")
+    return dict(_deciding(experiment))
 
 
 def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:

@@ -49,7 +49,8 @@ def resolve_given(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    refuse_strange_file(str(source.found), (base or Path.cwd()) / source.path, source.sha256)
+    path = (base or Path.cwd()) / source.path
+    refuse_strange_file(str(source.found), path, source.sha256)
     return load_source(source)
 
 
@@ -65,7 +66,8 @@ def resolve_unrun(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    if is_named((base or Path.cwd()) / source.path):
+    path = (base or Path.cwd()) / source.path
+    if is_named(path):
         return load_source(source)
     return read_only(source)
 
@@ -138,7 +140,8 @@ def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, An
     update: dict[Any, Any] = {"mixers": ()}
     for path, component in components_of(experiment):
         if path in params:
-            component = component.model_copy(update={"params": params[path]})
+            changed = {"params": params[path]}
+            component = component.model_copy(update=changed)
         if path[0] == "mixers":
             update["mixers"] += (component,)
         else:
@@ -149,7 +152,8 @@ def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, An
 def resolved(path: KeyPath, name: str, marks: Marks, base: Path, resolve: Resolve) -> Resolved:
     """The plugin of the component that stands at a place."""
     kind = kind_path(path)[0]
-    return resolve(kind, name, base=folder_of((*path, "name"), marks, base))
+    folder = folder_of((*path, "name"), marks, base)
+    return resolve(kind, name, base=folder)
 
 
 @contextmanager
@@ -208,12 +212,14 @@ def keys_of(data: Mapping[str, Any], marks: Marks, resolve: Resolve) -> Known:
     entries = data.get("mixers")
     if isinstance(entries, list):
         for number in range(len(entries)):
-            places.append(("mixers", number))
-            known |= known_keys(MixerEntry, ("mixers", number))
+            path = ("mixers", number)
+            known |= known_keys(MixerEntry, path)
+            places.append(path)
     for path in places:
         name = get(data, (*path, "name"))
+        params = (*path, "params")
         with suppress(UserError):
             if isinstance(name, str):
-                plugin = resolved(path, name, marks, Path.cwd(), resolve).plugin
-                known |= known_keys(plugin.config, (*path, "params"))
+                found = resolved(path, name, marks, Path.cwd(), resolve)
+                known |= known_keys(found.plugin.config, params)
     return known

@@ -110,7 +110,9 @@ class Run:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what decides its numbers."""
-        hashes = {path: source.sha256 for path, source in self.sources.items()}
+        hashes: dict[KeyPath, str] = {}
+        for path, source in self.sources.items():
+            hashes[path] = source.sha256
         return digest(self.experiment, hashes)
 
     @property
@@ -127,7 +129,8 @@ class Run:
         parts: dict[KeyPath, Part] = {}
         for kind in COMPONENTS:
             plugin = getattr(self, kind)
-            parts[(kind,)] = (plugin, getattr(self, f"{kind}_config"))
+            config = getattr(self, f"{kind}_config")
+            parts[(kind,)] = (plugin, config)
         for number, part in enumerate(self.mixers):
             parts[("mixers", number)] = part
         return parts
@@ -163,7 +166,8 @@ class Run:
         """What tables call the data set: what its plugin says, else the plugin's name."""
         plugin = self.dataset.plugin
         assert isinstance(plugin, DatasetPlugin)
-        return plugin.label(self.dataset_config) or self.dataset.found.name
+        label = plugin.label(self.dataset_config)
+        return label or self.dataset.found.name
 
     def as_values(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by
@@ -231,12 +235,14 @@ def checked_run(
     base = base or Path.cwd()
     data = experiment.model_dump(mode="json")
     data = absolute_paths(data, (), marks, base)
-    experiment = Experiment.model_validate_json(json.dumps(data))
+    text = json.dumps(data)
+    experiment = Experiment.model_validate_json(text)
     if experiment.resources.storage is not None:
         note_storage(experiment.resources.storage)
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
-        with told_at((*path, "name"), marks):
+        place = (*path, "name")
+        with told_at(place, marks):
             plugins[path] = resolved(path, component.name, marks, base, resolve)
     parts = parts_of(experiment, plugins, marks, base, resolve)
     if all(plugin.runs for plugin in plugins.values()):
@@ -278,14 +284,17 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
             return others.get(name, run.mixer)
         return getattr(run, kind)
 
-    tree = Tree(run.experiment.model_dump(mode="json"), NO_MARKS)
-    return run_of(overlay(tree, settings), None, known)
+    data = run.experiment.model_dump(mode="json")
+    tree = overlay(Tree(data, NO_MARKS), settings)
+    return run_of(tree, None, known)
 
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:
     """Settings by dotted key, as settings."""
-    unknown = Origin("")
-    return [Setting(key_path(key), value, unknown) for key, value in values.items()]
+    settings: list[Setting] = []
+    for key, value in values.items():
+        settings.append(Setting(key_path(key), value, Origin("")))
+    return settings
 
 
 def completed(run: Run, written: Run) -> Run:
@@ -296,11 +305,11 @@ def completed(run: Run, written: Run) -> Run:
         run: as its study asks for it.
         written: as its own folder has it.
     """
-    written_params = {
-        path: component.params for path, component in components_of(written.experiment)
-    }
+    known = dict(components_of(written.experiment))
     params: dict[KeyPath, dict[str, Any]] = {}
     for path, component in components_of(run.experiment):
         if path in run.sources:
-            params[path] = {**written_params.get(path, {}), **component.params}
+            params[path] = component.params
+            if path in known:
+                params[path] = {**known[path].params, **component.params}
     return replace(run, experiment=with_params(run.experiment, params))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 
 from subquad.addresses import has_secret
-from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
+from subquad.experiment.allowed import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Misfit, Not, Role, Site, param
 from subquad.registry.parameters import models_below
 from subquad.stores import address_fault

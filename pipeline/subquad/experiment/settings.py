@@ -126,6 +126,7 @@ def children(value: Any) -> list[tuple[str | int, Any]]:
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
 STUDY_KEYS = ("extends", "matrix", "cases", "baseline", "match")
 SECTIONS = ("train", "resources", "tracking")
+COMPONENT_PATHS = [(kind,) for kind in COMPONENTS]
 _SECTION_PATHS = [(section,) for section in SECTIONS]
 ALTERNATIVES = (
     (("train", "epochs"), ("train", "steps")),
@@ -174,10 +175,15 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     """
     data = copy.deepcopy(tree.data)
     marks = dict(tree.marks)
-    for setting in sorted(single(layer), key=lambda setting: len(setting.path) > 1):
+    settings = single(layer)
+    settings.sort(key=lambda setting: len(setting.path) > 1)
+    for setting in settings:
         marks |= _put(data, setting)
     _switch_off_others(data, layer)
-    kept = {path: origin for path, origin in marks.items() if is_given(data, path)}
+    kept: dict[KeyPath, Origin] = {}
+    for path, origin in marks.items():
+        if is_given(data, path):
+            kept[path] = origin
     return Tree(data, kept)
 
 
@@ -200,7 +206,8 @@ def single(layer: Sequence[Setting]) -> list[Setting]:
     for setting in layer:
         if setting.path in _SECTION_PATHS and isinstance(setting.value, dict):
             for key, value in setting.value.items():
-                settings.append(Setting((*setting.path, key), value, setting.origin))
+                path = (*setting.path, key)
+                settings.append(Setting(path, value, setting.origin))
         else:
             settings.append(setting)
     return settings
@@ -212,7 +219,7 @@ _CONTAINERS = {"list": list, "mapping": dict}
 def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
     """Write a setting into `data`; the marks it brings."""
     path = setting.path
-    if len(path) == 1 and path[0] in COMPONENTS:
+    if path in COMPONENT_PATHS:
         return _put_component(data, setting)
     marks = mark_all(setting.value, path, setting.origin)
     place: Any = data
@@ -220,7 +227,8 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
         here = path[: depth + 1]
         name = "list" if isinstance(key, int) else "mapping"
         if type(place) is not _CONTAINERS[name]:
-            raise setting.wrong(f"cannot be set, as {dotted(path[:depth])} is not a {name}")
+            above = dotted(path[:depth])
+            raise setting.wrong(f"cannot be set, as {above} is not a {name}")
         if isinstance(key, int) and key >= len(place):
             message = f"there is no such entry, the list has {len(place)}"
             raise problem(here, message, setting.origin)
@@ -255,19 +263,23 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
 
 def _switch_off_others(data: dict[str, Any], layer: Sequence[Setting]) -> None:
     """Switch off the other of each pair of which exactly one was given."""
-    for pair in ALTERNATIVES:
-        given = [member for member in pair if any(_gives(setting, member) for setting in layer)]
-        section = data.get(pair[0][0])
-        if len(given) == 1 and isinstance(section, dict):
-            (other,) = set(pair) - set(given)
-            section[other[-1]] = None
+    for first, second in ALTERNATIVES:
+        has_first = _gives(layer, first)
+        has_second = _gives(layer, second)
+        name, key = second if has_first else first
+        section = data.get(name)
+        if has_first != has_second and isinstance(section, dict):
+            section[key] = None
 
 
-def _gives(setting: Setting, member: KeyPath) -> bool:
-    """Whether a setting, or what is below it, is a value of this key."""
-    depth = len(setting.path)
-    is_above = member[:depth] == setting.path
-    return is_above and get(setting.value, member[depth:]) is not None
+def _gives(layer: Sequence[Setting], path: KeyPath) -> bool:
+    """Whether a layer has a value for this key."""
+    for setting in layer:
+        depth = len(setting.path)
+        value = get(setting.value, path[depth:])
+        if path[:depth] == setting.path and value is not None:
+            return True
+    return False
 
 
 def get(value: Any, path: KeyPath) -> Any:
@@ -279,7 +291,10 @@ def get(value: Any, path: KeyPath) -> Any:
 
 def is_given(data: Any, path: KeyPath) -> bool:
     """Whether there is a value at `path`, be it null."""
-    return not path or path[-1] in dict(children(get(data, path[:-1])))
+    if not path:
+        return True
+    *above, key = path
+    return key in dict(children(get(data, tuple(above))))
 
 
 def absolute(value: str, folder: Path) -> str:
@@ -288,7 +303,9 @@ def absolute(value: str, folder: Path) -> str:
     """
     if not value or "://" in value or value.startswith("timm:"):
         return value
-    return os.path.normpath(os.path.join(os.path.abspath(folder), os.path.expanduser(value)))
+    folder = folder.absolute()
+    path = folder / os.path.expanduser(value)
+    return os.path.normpath(path)
 
 
 def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
@@ -335,7 +352,8 @@ def absolute_paths(
     if isinstance(value, dict) or is_entries:
         made: Any = value.copy()
         for key, inner in children(value):
-            made[key] = absolute_paths(inner, (*path, key), marks, base, params)
+            below = (*path, key)
+            made[key] = absolute_paths(inner, below, marks, base, params)
         return made
     if not isinstance(value, str):
         return value
@@ -343,7 +361,8 @@ def absolute_paths(
     folder = folder_of(path, marks, base)
     if place in _PATHS or place in params:
         return absolute(value, folder)
-    if place[0] in COMPONENTS and place[1:] in ((), ("name",)):
+    is_name = place[1:] in ((), ("name",))
+    if is_name and place[0] in COMPONENTS:
         file, colon, attribute = value.rpartition(":")
         if file.endswith(".py"):
             return f"{absolute(file, folder)}{colon}{attribute}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from subquad.addresses import mask, without_value
 from subquad.errors import ConfigError
-from subquad.experiment.refusals import Given, shown
+from subquad.experiment.refusals import shown, top_of
 from subquad.experiment.settings import (
     KeyPath,
     Origin,
@@ -45,15 +45,15 @@ def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], s
     tree, name = _read(target, cwd, recipes)
     layers = [tree]
     while "extends" in layers[0].data:
-        below = Given(layers[0].data, (), layers[0].marks).at("extends")
-        is_name = isinstance(below.value, str) and below.value != ""
-        below.expect(is_name, "a recipe's name, or a file's, as in ./base.yaml")
+        below = top_of(layers[0]).at("extends")
+        below.expect_filled(str, "a recipe's name, or a file's, as in ./base.yaml")
         if len(layers) > MAX_EXTENDED:
             raise below.wrong(
                 f"more than {MAX_EXTENDED} files, one below the other, or in a circle"
             )
         try:
-            tree, _ = _read(below.value, below.origin.folder or cwd, recipes)
+            folder = below.origin.folder or cwd
+            tree, _ = _read(below.value, folder, recipes)
         except ConfigError as error:
             raise below.wrong(str(error)) from error
         layers.insert(0, tree)
@@ -67,12 +67,14 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         if not _exists(path):
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
         text = read_text(path, name)
-        return _mapping(text, name, path.parent.absolute()), name
+        folder = path.parent.absolute()
+        return _mapping(text, name, folder), name
     name = f"recipe {target}"
     known = recipes()
     for short_name, recipe in known.items():
         if target in (short_name, recipe.full_name):
-            return _mapping(recipe.text(), name, cwd), name
+            text = recipe.text()
+            return _mapping(text, name, cwd), name
     hint = did_you_mean(target, known)
     if known and not hint:
         hint = f"; there is {', '.join(known)}"
@@ -83,7 +85,9 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
 
 def is_path(target: str) -> bool:
     """Whether a user means a YAML file, rather than something that a package ships."""
-    return "/" in target or "\\" in target or target.endswith(_ENDINGS)
+    if target.endswith(_ENDINGS):
+        return True
+    return "/" in target or "\\" in target
 
 
 def stem(name: str) -> str:
@@ -104,7 +108,8 @@ def _near(target: str, path: Path, recipes: Recipes) -> str:
         beside = [other.name for other in path.parent.iterdir()]
     except (OSError, ValueError):
         beside = []
-    found = nearest(path.name, [name for name in beside if name.endswith(_ENDINGS)])
+    files = [name for name in beside if name.endswith(_ENDINGS)]
+    found = nearest(path.name, files)
     if found:
         return f"; did you mean {target.removesuffix(path.name)}{found[0]}?"
     found = nearest(stem(path.name), recipes())
@@ -136,13 +141,15 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
     for text in overrides:
         setting = _parse(text, cwd)
         if setting.path in settings:
-            raise ConfigError(f"{setting.origin}: {flat_key(setting.path)}: given twice")
+            key = flat_key(setting.path)
+            raise ConfigError(f"{setting.origin}: {key}: given twice")
         settings[setting.path] = setting
     return list(settings.values())
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    name = f"override {shorten(mask(without_value(text)), 80)!r}"
+    masked = mask(without_value(text))
+    name = f"override {shorten(masked, 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")

@@ -11,7 +11,6 @@ each of them means something else to some reader.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -54,8 +53,8 @@ def read_text(path: Path, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        raise ConfigError(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})") from None
+        reason = f"not UTF-8 text (byte 0x{content[error.start]:02x})"
+        raise ConfigError(f"{name}:{line}: {reason}") from None
 
 
 Scalar = str | int | float | bool | None
@@ -94,8 +93,9 @@ def _plain_value(text: str) -> Scalar:
         return text
     cut = shorten(text, 30)
     if _LEADING_ZERO.match(text):
-        bare = shorten(re.sub(r"^[+]?(-?)0+(?=[0-9])", r"\1", text), 30)
-        raise ValueError(f"{cut} has a leading zero: write {bare} for the number, '{cut}' for text")
+        bare = re.sub(r"^[+]?(-?)0+(?=[0-9])", r"\1", text)
+        instead = f"write {shorten(bare, 30)} for the number, '{cut}' for text"
+        raise ValueError(f"{cut} has a leading zero: {instead}")
     if not _INTEGER.fullmatch(text):
         number = float(text)
         if not math.isinf(number):
@@ -295,8 +295,9 @@ class _Reader:
             below = (*path, key)
             origin = self.origin(event)
             if key in result:
-                lines = f"lines {self.marks[below].line} and {origin.line}"
-                raise _refuse(event, f"key {shown_key(key)} is given twice, on {lines}")
+                first = self.marks[below].line
+                message = f"key {shown_key(key)} is given twice"
+                raise _refuse(event, f"{message}, on lines {first} and {origin.line}")
             self.marks[below] = origin
             result[key] = self.value(below, next(self.stream))
         merged = result.get("<<")
@@ -314,7 +315,10 @@ class _Reader:
 
     def until(self, end: type[events.Event]) -> Iterator[events.Event]:
         """The events that begin an entry each, up to the end of the list or mapping."""
-        return itertools.takewhile(lambda event: not isinstance(event, end), self.stream)
+        for event in self.stream:
+            if isinstance(event, end):
+                return
+            yield event
 
     def key(self, path: KeyPath, event: Any) -> str:
         self.limit(path, event)

@@ -18,7 +18,7 @@ from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
-from subquad.experiment.study_file import Combination, StudyFile, read_study
+from subquad.experiment.study_file import Case, Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
 
@@ -116,7 +116,8 @@ def load_study(
     if file.axes:
         return _study(file, source, cwd, remembered)
     run = run_of(file.experiment_of({}), cwd, remembered)
-    return Study(run.label, True, (run,), dump(run.experiment), source, file)
+    text = dump(run.experiment)
+    return Study(run.label, True, (run,), text, source, file)
 
 
 def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bool]:
@@ -155,40 +156,38 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     found: dict[tuple[str, ...], Run] = {}
     for combination, label in zip(file.combinations, file.labels(), strict=True):
         try:
-            run = run_of(file.experiment_of(combination), cwd, resolve)
+            tree = file.experiment_of(combination)
+            run = run_of(tree, cwd, resolve)
         except UserError as error:
             raise type(error)(f"{error} (run {label})") from error
-        key = _known_by(file, combination, run)
-        if key in found:
-            _refuse_free(file, combination, run, found[key])
-            continue
+        # Two runs that have this alike are one, and the first is trained.
+        key: list[str] = []
         axes: dict[str, Any] = {}
         labels: dict[str, str] = {}
         for axis in file.axes:
             value = combination[axis.key]
             axes[axis.key] = axis.coordinate(value)
             labels[axis.key] = value.label
-        found[key] = replace(run, label=label, axes=axes, labels=labels)
+            key.append(value.label if axis.path else run.digest)
+        same = found.get(tuple(key))
+        if same:
+            _refuse_free(file, combination, run, same)
+            continue
+        found[tuple(key)] = replace(run, label=label, axes=axes, labels=labels)
     runs = tuple(found.values())
     name = runs[0].experiment.name
-    return Study(name, False, runs, study_text(file, runs, cwd), source, file)
-
-
-def _known_by(file: StudyFile, combination: Combination, run: Run) -> tuple[str, ...]:
-    """Two runs that have this alike are one, and the first is trained: all labels, and with a
-    value that says what it sets, what this makes of the run.
-    """
-    labels = [combination[axis.key].label for axis in file.axes if axis.path]
-    if len(labels) < len(file.axes):
-        labels.append(run.digest)
-    return tuple(labels)
+    text = study_text(file, runs, cwd)
+    return Study(name, False, runs, text, source, file)
 
 
 def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:
     """Refuse a value that changes a run in what decides no number."""
     if run.experiment == same.experiment:
         return
-    values = [combination[axis.key] for axis in file.axes if not axis.path]
+    values: list[Case] = []
+    for axis in file.axes:
+        if not axis.path:
+            values.append(combination[axis.key])
     changing = [value for value in values if value.settings]
     place = (changing or values)[0].place
     message = "changes nothing that decides the numbers"

@@ -11,11 +11,12 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from subquad.errors import ConfigError
+from subquad.experiment.allowed import allowed
 from subquad.experiment.axes import (
     MATRIX_WORDS,
     Axis,
@@ -28,9 +29,9 @@ from subquad.experiment.axes import (
     with_conditions,
 )
 from subquad.experiment.components import Resolve
-from subquad.experiment.key_names import known_keys
+from subquad.experiment.key_names import Known, known_keys
 from subquad.experiment.labels import listed, plugin_label, unknown_label
-from subquad.experiment.refusals import Given, allowed, refusal, validated
+from subquad.experiment.refusals import Given, refusal, top_of, validated
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -134,16 +135,11 @@ class StudyFile:
             if not axis.path:
                 value = combination[axis.key]
                 tree = overlay(tree, value.settings)
-                _refuse_dropped(tree, value, last)
+                for setting in last:
+                    if not is_given(tree.data, setting.path):
+                        why = f"is dropped by {value.label}, which replaces what is above it"
+                        raise setting.wrong(f"{why}; leave one of them out")
         return tree
-
-
-def _refuse_dropped(tree: Tree, value: Case, last: Sequence[Setting]) -> None:
-    """Refuse a value of an axis that takes away what the command line gave."""
-    for setting in last:
-        if not is_given(tree.data, setting.path):
-            why = f"is dropped by {value.label}, which replaces what is above it"
-            raise setting.wrong(f"{why}; leave one of them out")
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[Combination]:
@@ -168,7 +164,7 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     cases: list[Given] = []
     baseline = match = _NOTHING
     for tree in (*layers, layer):
-        top = Given(tree.data, (), tree.marks)
+        top = top_of(tree)
         base = _extended(base, tree)
         if "matrix" in tree.data:
             axes = read_axes(top.at("matrix"), axes, resolve)
@@ -191,8 +187,8 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
         match=_match(match, axes),
         origin=origin_of(("matrix",), {**layers[-1].marks, **layer.marks}),
     )
-    is_study = any(set(STUDY_KEYS[1:]).intersection(tree.data) for tree in layers)
-    if axes or is_study:
+    given = set[str]().union(*(tree.data for tree in layers))
+    if axes or given.intersection(STUDY_KEYS[1:]):
         _refuse(study)
     return study
 
@@ -205,12 +201,16 @@ def _extended(below: Tree, above: Tree) -> Tree:
     it was given.
     """
     layer: list[Setting] = []
-    for key, given in Given(above.data, (), above.marks).items():
+    for key, given in top_of(above).items():
         if key not in STUDY_KEYS:
-            layer.append(Setting(given.path, given.value, given.origin))
+            setting = Setting(given.path, given.value, given.origin)
+            layer.append(setting)
     tree = overlay(below, layer)
-    own = {path: origin for path, origin in above.marks.items() if is_given(tree.data, path)}
-    return Tree(tree.data, {**tree.marks, **own})
+    marks = dict(tree.marks)
+    for path, origin in above.marks.items():
+        if is_given(tree.data, path):
+            marks[path] = origin
+    return Tree(tree.data, marks)
 
 
 _OF_ONE_VALUE = re.compile(rf"({'|'.join(COMPONENTS)})\.(.+)\.params(?:\.(.+))?")
@@ -267,18 +267,19 @@ def _of_value(setting: Setting, axes: Sequence[Axis]) -> Case:
 
 
 def _entries(cases: Given) -> list[Given]:
-    is_list = isinstance(cases.value, list)
-    cases.expect(is_list, "a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]")
-    if len(cases.value) > MAX_CASES:
-        message = f"has {len(cases.value):,} entries, must be at most {MAX_CASES:,}"
-        raise cases.wrong(message)
+    cases.expect_type(list, "a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]")
+    count = len(cases.value)
+    if count > MAX_CASES:
+        raise cases.wrong(f"has {count:,} entries, must be at most {MAX_CASES:,}")
     return cases.entries()
 
 
 def _case(place: Given, axes: Sequence[Axis]) -> Case:
-    place.expect(isinstance(place.value, dict), "a mapping with when and set")
+    place.expect_type(dict, "a mapping with when and set")
     place.refuse_unknown("when", "set")
-    return Case(read_settings(place.at("set")), place, when=read_when(place.at("when"), axes))
+    settings = read_settings(place.at("set"))
+    when = read_when(place.at("when"), axes)
+    return Case(settings, place, when=when)
 
 
 def _mixers(axes: Sequence[Axis]) -> Axis | None:
@@ -303,7 +304,8 @@ def _match(place: Given, axes: Sequence[Axis]) -> str:
             message = f"chooses {dotted(WIDTH)}, and {axis.key} is an axis of this study"
             raise place.wrong(f"{message}; leave one of them out")
     for axis in axes:
-        if not axis.path and any(value.settings for value in axis.values):
+        changes = any(value.settings for value in axis.values)
+        if changes and not axis.path:
             message = f"would change more than a label of the axis {axis.key} says"
             raise place.wrong(f"{message}; leave one of them out")
     return PARAMETERS
@@ -339,35 +341,39 @@ def _refuse(study: StudyFile) -> None:
         raise study.wrong(f"missing, must be {MATRIX_WORDS}")
     count = math.prod(len(axis.values) for axis in study.axes)
     if count > MAX_RUNS:
-        sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
+        factors: list[str] = []
+        for axis in study.axes:
+            factors.append(f"{len(axis.values)} {axis.key}")
+        sizes = " x ".join(factors)
         raise study.wrong(f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}")
     refuse_owned(study.last[0].settings, study.axes, in_file=False)
+    cases: list[Case] = []
     for axis in study.axes:
         if not axis.path:
-            for value in axis.known:
-                refuse_owned(value.settings, study.axes, in_file=True)
-    for case in study.cases:
+            cases += axis.known
+    for case in (*cases, *study.cases):
         refuse_owned(case.settings, study.axes, in_file=True)
-    base = Given(study.base.data, (), study.base.marks)
+    base = top_of(study.base)
+    # a component is one also where an axis stands above it
     for kind in COMPONENTS:
         if kind in study.base.data:
-            _refuse_malformed(kind, base.at(kind))
+            component = base.at(kind)
+            component.expect_type(dict, allowed(Experiment, component.path))
+            _, faults = validated(Component, component.value, component.path, _known)
+            if faults:
+                raise refusal(faults, component.marks)
     if not study.combinations:
         raise study.wrong("has no run: no values stand beside each other, by their own `when`")
     _refuse_idle(study)
 
 
-def _refuse_malformed(kind: str, given: Given) -> None:
-    """Refuse a component that is none, though an axis stands above it."""
-    given.expect(isinstance(given.value, dict), allowed(Experiment, (kind,)))
-    _, faults = validated(Component, given.value, (kind,), lambda: known_keys(Experiment))
-    if faults:
-        raise refusal(faults, given.marks)
+def _known() -> Known:
+    return known_keys(Experiment)
 
 
 def _refuse_idle(study: StudyFile) -> None:
     """Refuse cases that are for no run, also with the values that the command line took away."""
-    known = [Axis(axis.key, axis.path, axis.known) for axis in study.axes]
+    known = [replace(axis, values=axis.known) for axis in study.axes]
     waiting = [case for case in study.cases if case.when]
     for combination in _combinations(known):
         waiting = [case for case in waiting if not case.holds(combination)]

@@ -45,7 +45,9 @@ def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
     """
     writer = _Writer(study, runs, cwd)
     data = writer.base()
-    data["matrix"] = {axis.key: writer.values(axis) for axis in study.axes}
+    data["matrix"] = {}
+    for axis in study.axes:
+        data["matrix"][axis.key] = writer.values(axis)
     if cases := writer.cases():
         data["cases"] = cases
     if study.baseline:
@@ -53,15 +55,9 @@ def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
     if study.match:
         data["match"] = study.match
     text = to_yaml(data)
-    _refuse_unreadable(text, study)
-    return text
-
-
-def _refuse_unreadable(text: str, study: StudyFile) -> None:
-    """A study that could not be resumed must not start."""
     if len(text) < _SURELY_READABLE:
-        return
-    try:
+        return text
+    try:  # a study that could not be resumed must not start
         parse_yaml(text, "study.yaml")
         readable = len(text.encode()) <= MAX_BYTES
     except ConfigError:
@@ -69,6 +65,7 @@ def _refuse_unreadable(text: str, study: StudyFile) -> None:
     if not readable:
         size = f"with every default written out has {len(text):,} characters"
         raise study.wrong(f"{size}, more than can be read back; use less")
+    return text
 
 
 class _Writer:
@@ -106,7 +103,11 @@ class _Writer:
     def values(self, axis: Axis) -> list[Any]:
         """The values that a run has."""
         trained = {combination[axis.key].label for combination in self.study.combinations}
-        return [self.axis_value(axis, value) for value in axis.values if value.label in trained]
+        values: list[Any] = []
+        for value in axis.values:
+            if value.label in trained:
+                values.append(self.axis_value(axis, value))
+        return values
 
     def axis_value(self, axis: Axis, value: Case) -> Any:
         when = self.when(value)
@@ -116,21 +117,23 @@ class _Writer:
         setting = value.settings[0]
         if axis.is_component:
             tree = overlay(self.study.base, [setting])
-            return self.component(tree, axis.key) | label | when
+            component = self.component(tree, axis.key)
+            return component | label | when
         plain = self.plain(setting)
-        is_its_label = value.label == plain_label(axis.key, plain)
-        if is_its_label and not value.when and not isinstance(plain, dict):
+        needs_mapping = isinstance(plain, dict) or value.when
+        if value.label == plain_label(axis.key, plain) and not needs_mapping:
             return plain
         return {"value": plain} | label | when
 
     def component(self, tree: Tree, kind: str) -> dict[str, Any]:
         """A component with its plugin's defaults."""
         data = self.value((kind,), tree.data[kind], tree.marks)
+        name = data["name"]
         params = data.get("params", {})
-        config = self.configs.get((kind, data["name"]))
+        config = self.configs.get((kind, name))
         if config:
             params = _filled(params, config)
-        return {"name": data["name"], "params": params}
+        return {"name": name, "params": params}
 
     def cases(self) -> list[dict[str, Any]]:
         """The cases that are for a run, and the command line's."""
@@ -144,16 +147,22 @@ class _Writer:
         return cases
 
     def sets(self, case: Case) -> dict[str, Any]:
-        return {flat_key(setting.path): self.plain(setting) for setting in case.settings}
+        sets: dict[str, Any] = {}
+        for setting in case.settings:
+            sets[flat_key(setting.path)] = self.plain(setting)
+        return sets
 
     def when(self, case: Case) -> dict[str, Any]:
         """A `when` by labels, those that the command line took away left out."""
-        left = {axis.key: {value.label for value in axis.values} for axis in self.study.axes}
+        left: dict[str, list[str]] = {}
+        for axis in self.study.axes:
+            left[axis.key] = [value.label for value in axis.values]
         possible: list[dict[str, list[str]]] = []
         for when in case.when:
             condition: dict[str, list[str]] = {}
             for key, labels in when.items():
-                condition[key] = [label for label in labels if label in left[key]]
+                known = left[key]
+                condition[key] = [label for label in labels if label in known]
             if all(condition.values()):
                 possible.append(condition)
         if not possible:
@@ -179,8 +188,11 @@ def _filled(given: dict[str, Any], config: type[BaseModel]) -> dict[str, Any]:
             defaults[name] = default_of(field)
     model = config.model_construct(**defaults)
     data = model.model_dump(mode="json", include=set(defaults)) | given
-    known = {name: data.pop(name) for name in config.model_fields if name in data}
-    return known | data
+    in_order: dict[str, Any] = {}
+    for name in (*config.model_fields, *given):
+        if name in data:
+            in_order[name] = data[name]
+    return in_order
 
 
 _SECTIONS: dict[str, type[BaseModel]] = {

@@ -49,21 +49,26 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
         _check_values(dim, fields)
         _check_conditions(dim, fields)
     _refuse_overlap(by_path)
-    dims = [replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values()]
+    dims: list[Dimension] = []
+    for dim in by_path.values():
+        effect = _effect(dim, by_path, fields)
+        dims.append(replace(dim, effect=effect))
     parents_first(dims)  # refuses circles
     kept, rest, idle = without_idle(dims, constraints, fields)
     if idle and not drop:
         raise idle[0].wrong(_never(idle[0], dims, fields))
     searched = {dim.path: dim for dim in kept}
-    if drop:
-        constraints = [item for item in constraints if not searched.keys().isdisjoint(item.keys)]
+    kept_constraints: list[Constraint] = []
     for constraint in constraints:
-        _check_constraint(constraint, searched, fields)
+        is_idle = searched.keys().isdisjoint(constraint.keys)
+        if not (drop and is_idle):
+            _check_constraint(constraint, searched, fields)
+            kept_constraints.append(constraint)
     if not kept:
         message = "nothing of it can be searched in this experiment"
         raise NothingToSearch(f"space {declared.name}: {message}")
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
-    space = Space(declared.name, kept, tuple(constraints), rest, left_out)
+    space = Space(declared.name, kept, tuple(kept_constraints), rest, left_out)
     for number in range(PROBED):
         space.draw(0, number)  # refuses constraints that leave nothing, or hardly anything
     return space
@@ -79,36 +84,35 @@ def _suiting(
     names = {None, found.name, found.full_name, experiment.experiment.mixer.name}
     for item in (*declared.dims, *declared.constraints):
         if item.mixer not in names and not drop:
-            raise ConfigError(
-                f"{item.origin}: is for mixer {item.mixer!r}, and the experiment has "
-                f"{found.name!r}; use another space, or mixer={item.mixer}"
-            )
-    dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
-    return dims, [item for item in declared.constraints if item.mixer in names]
+            why = f"is for mixer {item.mixer!r}, and the experiment has {found.name!r}"
+            instead = f"use another space, or mixer={item.mixer}"
+            raise ConfigError(f"{item.origin}: {why}; {instead}")
+    dims: dict[str, Dimension] = {}
+    for dim in declared.dims:
+        if dim.mixer in names:
+            dims[dim.path] = dim
+    constraints = [item for item in declared.constraints if item.mixer in names]
+    return dims, constraints
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
-    if reason := fields.never_searched(dim.key_path):
+    path = dim.key_path
+    if reason := fields.never_searched(path):
         raise dim.wrong(f"cannot be searched: {reason}")
-    if fault := fields.unknown(dim.key_path):
+    if fault := fields.unknown(path):
         raise dim.wrong(fault.message, fault.path)
-    if isinstance(dim.distribution, FloatDistribution):
-        _check_fraction(dim, dim.distribution, fields)
+    values = dim.distribution
+    if isinstance(values, FloatDistribution):
+        # for a setting of whole numbers it is refused for what it is, not for its ends
+        width = values.high - values.low
+        takes_fractions = fields.fault(path, values.low + width * 0.3819660113) is None
+        takes_ends = not any(fields.fault(path, int(end)) for end in (values.low, values.high))
+        if takes_ends and not takes_fractions:
+            words = fields.words(path) or "no fractions"
+            raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
     for value in _probes(dim):
-        if fault := fields.fault(dim.key_path, value):
+        if fault := fields.fault(path, value):
             raise dim.wrong(fault.message, fault.path)
-
-
-def _check_fraction(dim: Dimension, values: FloatDistribution, fields: Fields) -> None:
-    """A range of fractions for a setting of whole numbers is refused for what it is, not for its
-    ends.
-    """
-    inside = values.low + (values.high - values.low) * 0.3819660113
-    whole_ends = [int(values.low), int(values.high)]
-    takes_whole = not any(fields.fault(dim.key_path, end) for end in whole_ends)
-    if takes_whole and fields.fault(dim.key_path, inside):
-        words = fields.words(dim.key_path) or "no fractions"
-        raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
 
 
 def _probes(dim: Dimension) -> Sequence[Any]:
@@ -127,8 +131,10 @@ def _check_conditions(dim: Dimension, fields: Fields) -> None:
         if path == dim.key_path:
             raise dim.wrong("when names the setting itself")
         for value in (fields.value(path), *condition.values):
-            if fault := fields.fault(path, value):
-                raise dim.wrong(fault.message, (*dim.key_path, "when", *fault.path))
+            fault = fields.fault(path, value)
+            if fault:
+                place = (*dim.key_path, "when", *fault.path)
+                raise dim.wrong(fault.message, place)
 
 
 def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) -> Effect:
@@ -166,9 +172,9 @@ def _always_holds(condition: Condition, other: Dimension | None, fields: Fields)
 def _refuse_overlap(by_path: Mapping[str, Dimension]) -> None:
     for dim in by_path.values():
         for length in range(1, len(dim.key_path)):
-            outer = by_path.get(flat_key(dim.key_path[:length]))
-            if outer is not None:
-                message = f"is part of {outer.path}, which is searched too"
+            above = flat_key(dim.key_path[:length])
+            if above in by_path:
+                message = f"is part of {above}, which is searched too"
                 raise dim.wrong(f"{message}; leave one out")
 
 
@@ -187,7 +193,8 @@ def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
                 instead = f"set {condition.key} there, or leave this one out"
                 return f"is never searched: {why}; {instead}"
         elif not condition.but and not any(map(other.can_be, condition.values)):
-            return f"is never searched: needs {condition}, which {other.origin} does not try"
+            why = f"needs {condition}, which {other.origin} does not try"
+            return f"is never searched: {why}"
     return "is never searched: its conditions, and those of what they name, cannot hold together"
 
 
@@ -200,13 +207,14 @@ def _check_constraint(
     for key in constraint.keys:
         path = key_path(key)
         if fault := fields.unknown(path):
-            raise _bad(constraint, f"{dotted(fault.path)}: {fault.message}")
-        met = [fields.value(path)]
+            place = dotted(fault.path)
+            raise _bad(constraint, f"{place}: {fault.message}")
+        met: Sequence[Any] = [fields.value(path)]
         if key in searched:
-            choices = getattr(searched[key].distribution, "choices", ())
-            met = [value for value in choices if value is not None]
+            met = getattr(searched[key].distribution, "choices", ())
         for value in met:
-            if not is_number(value):
+            is_off = value is None and key in searched
+            if not is_off and not is_number(value):
                 raise _bad(constraint, f"{key} is {shown(value)}, must be a number")
 
 

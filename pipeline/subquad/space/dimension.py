@@ -43,7 +43,8 @@ class Dimension:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """All that decide whether it is searched."""
-        return tuple(dict.fromkeys(chain(self.when, *self.effect)))
+        everything = chain(self.when, *self.effect)
+        return tuple(dict.fromkeys(everything))
 
     def is_searched(self, value: Callable[[str], Any]) -> bool:
         """Whether it is searched, given what other settings have."""
@@ -83,10 +84,9 @@ class Dimension:
         values = self.distribution
         if isinstance(values, CategoricalDistribution):
             return any(same(value, option) for option in values.choices)
-        if not is_number(value) or not values.low <= value <= values.high:
-            return False
-        if isinstance(values, FloatDistribution):
-            return True
+        is_inside = is_number(value) and values.low <= value <= values.high
+        if not is_inside or isinstance(values, FloatDistribution):
+            return is_inside
         return (value - values.low) % values.step == 0
 
     def wrong(self, message: str, path: KeyPath | None = None) -> ConfigError:
@@ -162,8 +162,10 @@ class Constraint:
         if self.relation == "divides":
             return first != 0 and math.fmod(second, first) == 0
         if self.relation == "sum_not_in":
-            total = first + second
-            return not any(math.isclose(total, value, abs_tol=1e-9) for value in self.values)
+            for value in self.values:
+                if math.isclose(first + second, value, abs_tol=1e-9):
+                    return False
+            return True
         if self.relation == "less_equal":
             return first <= second
         return first < second

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from subquad.effect import ALWAYS, Condition, Effect, default_of, effect_of
+from subquad.experiment.allowed import allowed
 from subquad.experiment.key_names import Known, known_keys
-from subquad.experiment.refusals import MISSING, RULE, Fault, allowed, validated
+from subquad.experiment.refusals import MISSING, RULE, Fault, validated
 from subquad.experiment.run import Run
 from subquad.experiment.schema import Experiment, decides_numbers
 from subquad.experiment.settings import (
@@ -29,7 +30,6 @@ from subquad.experiment.settings import (
     key_path,
     path_fields,
 )
-from subquad.plugin import Config
 from subquad.registry.faults import blamed
 from subquad.space.dimension import Constraint, Dimension
 from subquad.space.space import ever_active
@@ -88,14 +88,16 @@ class Fields:
         """What is wrong with a setting that has a value, whatever the others are; None where
         nothing is.
         """
-        if path[0] == "mixers" and len(path) > 1 and not is_given(self.data, path[:2]):
+        entry = path[:2]
+        if path[0] == "mixers" and not is_given(self.data, entry):
             count = len(self.data["mixers"])
             message = f"there is no such entry, the list has {count}"
-            return Fault(path[:2], message, rank=MISSING)
+            return Fault(entry, message, rank=MISSING)
         model, at = self._schema(path)
         changed = copy.deepcopy(self.value(at))
         _put(changed, path[len(at) :], value)
-        with blamed(f"{flat_key(at) or 'the experiment'}: cannot be checked"):
+        checked = flat_key(at) or "the experiment"
+        with blamed(f"{checked}: cannot be checked"):
             _, faults = validated(model, changed, at, lambda: self._known)
         for fault in faults:
             if _is_about(fault, path, at):
@@ -135,17 +137,13 @@ class Fields:
 
     def _is_place(self, path: KeyPath) -> bool:
         """Whether a plugin's parameter says where files are."""
-        if path[0] == "dataset" and path[-1] == "path":
+        name = path[-1]
+        if path[0] == "dataset" and name == "path":
             return True
-        config = self._config(path)
-        return config is not None and path[-1] in path_fields(type(config))
-
-    def _config(self, path: KeyPath) -> Config | None:
-        """The parameters of the component that a setting is of."""
         for place, (_, config) in self.experiment.parts.items():
             if path[: len(place)] == place:
-                return config
-        return None
+                return name in path_fields(type(config))
+        return False
 
     def _schema(self, path: KeyPath) -> tuple[type[BaseModel], KeyPath]:
         """The schema that a setting belongs to, and where that stands in the experiment."""
@@ -213,16 +211,21 @@ def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
     """Whether a fault is one of this setting, and not of how it fits the others, which another
     point may mend.
     """
+    depth = len(path)
+    if fault.path[:depth] == path:
+        return True
+    if fault.rank == RULE:
+        return False
     depth = len(fault.path)
-    is_inside = fault.path[: len(path)] == path
-    is_around = depth > len(at) and path[:depth] == fault.path
-    return is_inside or (is_around and fault.rank < RULE)
+    return depth > len(at) and path[:depth] == fault.path
 
 
 def _put(data: Any, path: KeyPath, value: Any) -> None:
     """Lay a value below mappings, and entries of lists that there are."""
-    for key in path[:-1]:
-        if isinstance(data, dict) and not isinstance(data.get(key), (dict, list)):
+    *above, last = path
+    for key in above:
+        holds_settings = isinstance(get(data, (key,)), (dict, list))
+        if isinstance(data, dict) and not holds_settings:
             data[key] = {}
         data = data[key]
-    data[path[-1]] = value
+    data[last] = value

@@ -119,9 +119,9 @@ def _refuse_conflict(first: Declared, second: Declared) -> None:
     for dim, other in product(first.dims, second.dims):
         if dim.path != other.path:
             continue
-        meet = None in (dim.mixer, other.mixer) or dim.mixer == other.mixer
-        is_same = replace(dim, mixer=other.mixer) == other
-        if meet and not is_same:
+        if dim.mixer != other.mixer and None not in (dim.mixer, other.mixer):
+            continue  # for two mixers
+        if replace(dim, mixer=other.mixer) != other:
             message = f"says something else than {dim.origin} about it"
             raise other.wrong(f"{message}; leave it out of one of the spaces")
 
@@ -136,7 +136,8 @@ def auto_space(experiment: Run) -> Declared:
         ConfigError: a field's range holds nothing, or has no logarithm.
     """
     fields = Fields(experiment)
-    dims = [*_of_fields("mixer", experiment, fields), *_of_fields("backbone", experiment, fields)]
+    dims = list(_of_fields("mixer", experiment, fields))
+    dims += _of_fields("backbone", experiment, fields)
     kept, _, _ = without_idle(dims, (), fields)
     return Declared(AUTO, kept)
 
@@ -187,25 +188,24 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     top = top_of(parse_yaml(text, source, folder))
     if top.value is None:
         raise ConfigError(f"{source}: is empty; it must say dims")
-    top.expect(isinstance(top.value, dict), "a mapping with dims")
+    top.expect_type(dict, "a mapping with dims")
     top.refuse_unknown(*_KEYS)
-    mixer = top.value.get("mixer")
+    mixer = top.at("mixer")
     if "mixer" in top.value:
-        is_name = isinstance(mixer, str) and mixer != ""
-        top.at("mixer").expect(is_name, "the name of the mixer that it is for")
-    dims = tuple(_dimensions(top.at("dims"), mixer))
+        mixer.expect_filled(str, "the name of the mixer that it is for")
+    dims = tuple(_dimensions(top.at("dims"), mixer.value))
     constraints: list[Constraint] = []
     if "constraints" in top.value:
         given = top.at("constraints")
-        is_list = isinstance(given.value, list)
-        given.expect(is_list, "a list, as in [{less: [a, b]}]")
+        given.expect_type(list, "a list, as in [{less: [a, b]}]")
         for entry in given.entries():
-            constraints.append(_constraint(entry, mixer))
+            constraint = _constraint(entry, mixer.value)
+            constraints.append(constraint)
     return Declared(name, dims, tuple(constraints))
 
 
 def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
-    dims.expect_mapping("a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
+    dims.expect_filled(dict, "a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
     count = len(dims.value)
     if count > MAX_DIMS:
         raise dims.wrong(f"has {count} settings, must be at most {MAX_DIMS}")
@@ -217,19 +217,20 @@ def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
             marks[(*setting, *below)] = origin
     for key, value in dims.value.items():
         # messages call a dimension by the setting itself
-        given = Given(value, key_path(key), marks)
-        yield _dimension(key, given, mixer)
+        path = key_path(key)
+        yield _dimension(key, Given(value, path, marks), mixer)
 
 
 def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     if "" in given.path:
         raise given.wrong("is not a key; write one as in train.lr")
-    given.expect(isinstance(given.value, dict), "a mapping such as {choice: [1, 2]}")
+    given.expect_type(dict, "a mapping such as {choice: [1, 2]}")
     given.refuse_unknown(*_KINDS, *_OPTIONS)
     kinds = [kind for kind in _KINDS if kind in given.value]
     if len(kinds) != 1:
         has = " and ".join(kinds) or "none"
-        raise given.wrong(f"must have one of {', '.join(_KINDS)}, has {has}")
+        known = ", ".join(_KINDS)
+        raise given.wrong(f"must have one of {known}, has {has}")
     when: tuple[Condition, ...] = ()
     if "when" in given.value:
         when = _conditions(given.at("when"))
@@ -287,8 +288,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
 
 def _plain_values(given: Given) -> tuple[Any, ...]:
     """A list of different plain values."""
-    is_list = isinstance(given.value, list) and given.value != []
-    given.expect(is_list, "a list of values, as in [1, 2]")
+    given.expect_filled(list, "a list of values, as in [1, 2]")
     count = len(given.value)
     if count > MAX_VALUES:
         raise given.wrong(f"has {count:,} values, must be at most {MAX_VALUES:,}")
@@ -318,12 +318,13 @@ def _ends(kind: str, given: Given) -> tuple[Any, Any]:
     if not is_int:
         low = float(low)
         high = float(high)
+    ends = f"[{first}, {last}]"
     if low > high:
-        raise given.wrong(f"[{first}, {last}] holds nothing; write [{last}, {first}]")
+        raise given.wrong(f"{ends} holds nothing; write [{last}, {first}]")
     if low == high:
-        raise given.wrong(f"[{first}, {last}] is one value; set it in the experiment")
+        raise given.wrong(f"{ends} is one value; set it in the experiment")
     if math.isinf(high - low):
-        raise given.wrong(f"[{first}, {last}] is wider than a number can be; take smaller ends")
+        raise given.wrong(f"{ends} is wider than a number can be; take smaller ends")
     return low, high
 
 
@@ -346,7 +347,7 @@ def _step(given: Given, low: int, high: int, log: bool) -> int:
 
 
 def _conditions(given: Given) -> tuple[Condition, ...]:
-    given.expect_mapping("a mapping of settings to values, as in {train.optimizer: sgd}")
+    given.expect_filled(dict, "a mapping of settings to values, as in {train.optimizer: sgd}")
     conditions: list[Condition] = []
     for key, values in given.items():
         if not isinstance(values.value, list):
@@ -356,16 +357,18 @@ def _conditions(given: Given) -> tuple[Condition, ...]:
 
 
 def _constraint(given: Given, mixer: str | None) -> Constraint:
-    is_one = isinstance(given.value, dict) and len(given.value) == 1
-    given.expect(is_one, f"a mapping with one of {', '.join(RELATIONS)}")
+    words = f"a mapping with one of {', '.join(RELATIONS)}"
+    given.expect_type(dict, words)
+    given.expect(len(given.value) == 1, words)
     given.refuse_unknown(*RELATIONS)
     (relation,) = given.value
     place = given.at(relation)
     keys = place
     sums: tuple[Any, ...] = ()
     if relation == "sum_not_in":
-        is_sum = isinstance(place.value, dict) and place.value.keys() == {"keys", "values"}
-        place.expect(is_sum, "a mapping such as {keys: [a, b], values: [-2, -3]}")
+        words = "a mapping such as {keys: [a, b], values: [-2, -3]}"
+        place.expect_type(dict, words)
+        place.expect(place.value.keys() == {"keys", "values"}, words)
         keys = place.at("keys")
         values = place.at("values")
         sums = _plain_values(values)

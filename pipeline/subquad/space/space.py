@@ -126,7 +126,9 @@ class Space:
                 return fixed[dim.path]
             if dim.path not in bound:
                 attempt = 0
-            return _drawn(dim, seed_of(seed, number, dim.path, attempt))
+            sampler = RandomSampler(seed=seed_of(seed, number, dim.path, attempt))
+            nothing: Any = None  # the sampler looks at the distribution alone
+            return sampler.sample_independent(nothing, nothing, dim.path, dim.distribution)
 
         for attempt in range(MAX_ATTEMPTS):
             point = self.compose(partial(drawn, attempt=attempt))
@@ -264,11 +266,6 @@ class Space:
         return data
 
 
-def _drawn(dim: Dimension, seed: int) -> Any:
-    nothing: Any = None  # the sampler looks at the distribution alone
-    return RandomSampler(seed=seed).sample_independent(nothing, nothing, dim.path, dim.distribution)
-
-
 def _combinations(dims: Sequence[Dimension]) -> int:
     return prod(len(dim.options or ()) for dim in dims)
 
@@ -319,20 +316,14 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
     count = prod(map(len, lists))
     if count > _MAX_COMBINATIONS:
         return True
-    return any(_active(dim, chain, values, rest) for values in product(*lists))
-
-
-def _active(
-    dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], rest: Mapping[str, Any]
-) -> bool:
-    """Whether `dim` is searched where its ancestors, as far as they are searched themselves,
-    take these values.
-    """
-    found = dict(rest)
-    for parent, value in zip(chain, values, strict=True):
-        if parent.is_searched(found.get):
-            found[parent.path] = value
-    return dim.is_searched(found.get)
+    for values in product(*lists):
+        point = dict(rest)
+        for parent, value in zip(chain, values, strict=True):
+            if parent.is_searched(point.get):
+                point[parent.path] = value
+        if dim.is_searched(point.get):
+            return True
+    return False
 
 
 def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:

@@ -10,9 +10,9 @@ import pytest
 
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.experiment import load_study
+from subquad.experiment.allowed import schema_at
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.key_names import known_keys
-from subquad.experiment.refusals import _schema_at
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
@@ -146,7 +146,7 @@ def plausible(rng, text):
 
 def typed_value(rng, path, before):
     schema = (
-        _schema_at(Experiment, path) or _schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
+        schema_at(Experiment, path) or schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
     )
     option = rng.choice(schema.get("anyOf", [schema]))
     numbers = {
