@@ -193,7 +193,9 @@ _OF_THE_STUDY = ("name", "format", *STUDY_KEYS)
 
 def _cannot_be_set(path: KeyPath) -> bool:
     """Whether it is no key, or one that all runs have alike."""
-    return "" in path or path[0] in _OF_THE_STUDY
+    if "" in path:
+        return True
+    return path[0] in _OF_THE_STUDY
 
 
 def _new_axis(key: str, place: Given) -> Axis:
@@ -223,13 +225,17 @@ def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
         value = _known_value(axis, entry)
         if value is None:
             value = _value(axis, entry, resolve)
+        # folders of some file systems do not tell capitals apart
         first = places.setdefault(value.label.lower(), entry.path)
         if first != entry.path:
             message = f"has the label {value.label!r}, as {dotted(first)} has"
             raise entry.wrong(f"{message}; give one of them another label")
         values.append(value)
     labels = [value.label for value in values]
-    former = [value for value in axis.known if value.label not in labels]
+    former: list[Case] = []
+    for value in axis.known:
+        if value.label not in labels:
+            former.append(value)
     return replace(axis, values=tuple(values), former=tuple(former))
 
 

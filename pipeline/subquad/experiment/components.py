@@ -168,7 +168,7 @@ def told_at(path: KeyPath, marks: Marks) -> Iterator[None]:
         raise type(error)(f"{origin}: {dotted(path)}: {error}") from error
 
 
-def parts_of(
+def checked_parts(
     experiment: Experiment,
     plugins: Mapping[KeyPath, Resolved],
     marks: Marks,

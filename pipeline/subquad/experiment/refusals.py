@@ -60,14 +60,16 @@ class Given:
 
     def at(self, key: str | int) -> Given:
         """What stands below it; None where there is nothing."""
+        path = (*self.path, key)
         value = get(self.value, (key,))
-        return Given(value, (*self.path, key), self.marks)
+        return Given(value, path, self.marks)
 
     def items(self) -> list[tuple[Any, Given]]:
         """The entries of a mapping or list, by their keys or numbers."""
         found: list[tuple[Any, Given]] = []
         for key, value in children(self.value):
-            entry = Given(value, (*self.path, key), self.marks)
+            path = (*self.path, key)
+            entry = Given(value, path, self.marks)
             found.append((key, entry))
         return found
 
@@ -91,8 +93,8 @@ class Given:
 
     def expect_filled(self, kind: type, words: str) -> None:
         """Refuse the value unless it is of a type and not empty."""
-        fits = isinstance(self.value, kind) and len(self.value) > 0
-        self.expect(fits, words)
+        self.expect_type(kind, words)
+        self.expect(len(self.value) > 0, words)
 
     def refuse_unknown(self, *known: str) -> None:
         """Refuse other keys in a mapping."""
@@ -140,9 +142,13 @@ class Fault:
             return origin_of(self.path, marks)
         depth = len(self.path)
         inside = [key for key in marks if key[:depth] == self.path != key]
-        named = [key for key in map(key_path, self.about) if key in marks]
+        named: list[KeyPath] = []
         if self.path in marks and not inside:
-            named.insert(0, self.path)
+            named.append(self.path)
+        for name in self.about:
+            key = key_path(name)
+            if key in marks:
+                named.append(key)
         for key in named or inside:
             origin = marks[key]
             if origin.source.startswith("override "):
@@ -181,7 +187,9 @@ def validated(
         faults: dict[tuple[KeyPath, int], Fault] = {}
         for detail in error.errors(include_url=False):
             fault = _fault(model, data, path, detail, known)
-            faults.setdefault((fault.path, fault.rank), fault)
+            # each member of a union says what it finds wrong with one value
+            same = (fault.path, fault.rank)
+            faults.setdefault(same, fault)
         return None, list(faults.values())
     except (TypeError, ValueError) as error:
         message = f"must hold finite numbers, text, lists and mappings only: {error}"
@@ -196,11 +204,12 @@ def _fault(
     known: Callable[[], Known],
 ) -> Fault:
     kind = detail["type"]
+    place = detail["loc"]
     if kind == "extra_forbidden":
-        key = (*path, *detail["loc"])
+        key = (*path, *place)
         hint = suggest_key(key, known())
         return Fault(key, f"unknown key{hint}", rank=UNKNOWN)
-    local = _inside(model, detail["loc"], data)
+    local = _inside(model, place, data)
     key = (*path, *local)
     if kind == "missing":
         message = "missing"
@@ -247,8 +256,10 @@ def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
         takes_words = words.startswith(("text", "one of"))
         if _BARE.fullmatch(value) and not takes_words:
             return f"{message}; leave out the quotes"
-        return message + nearest_choice(model, path, value)
-    if isinstance(value, (bool, int, float)) and words.startswith("text"):
+        hint = nearest_choice(model, path, value)
+        return f"{message}{hint}"
+    is_plain = isinstance(value, (bool, int, float))
+    if is_plain and words.startswith("text"):
         return f'{message}; write "{shown(value)}"'
     return message
 

@@ -14,9 +14,9 @@ from typing import Any
 from subquad.experiment.canonical import digest
 from subquad.experiment.components import (
     Resolve,
+    checked_parts,
     components_of,
     parse,
-    parts_of,
     resolve_given,
     resolved,
     told_at,
@@ -176,7 +176,8 @@ class Run:
         components = dict(components_of(self.experiment))
         sources: dict[str, dict[str, Any]] = {}
         for path, source in self.sources.items():
-            sources[components[path].name] = dict(vars(source))
+            name = components[path].name
+            sources[name] = dict(vars(source))
         return {
             "experiment": self.experiment.model_dump(mode="python"),
             "sources": sources,
@@ -200,15 +201,17 @@ class Run:
 
         def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
             if name in plain["sources"]:
-                return load_source(SourceFile(**plain["sources"][name]))
+                source = SourceFile(**plain["sources"][name])
+                return load_source(source)
             return resolve_given(kind, name, base=base)
 
         experiment = Experiment.model_validate(plain["experiment"])
         run = checked_run(experiment, resolve=resolve_here)
-        if plain["place"] is not None:
-            run = replace(run, place=path_at(plain["place"]))
-        called = {name: plain[name] for name in _CALLED}
-        return replace(run, **called)
+        changes = {name: plain[name] for name in _CALLED}
+        place = plain["place"]
+        if place is not None:
+            changes["place"] = path_at(place)
+        return replace(run, **changes)
 
 
 def checked_run(
@@ -237,15 +240,18 @@ def checked_run(
     data = absolute_paths(data, (), marks, base)
     text = json.dumps(data)
     experiment = Experiment.model_validate_json(text)
-    if experiment.resources.storage is not None:
-        note_storage(experiment.resources.storage)
+    storage = experiment.resources.storage
+    if storage is not None:
+        note_storage(storage)
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
         place = (*path, "name")
         with told_at(place, marks):
             plugins[path] = resolved(path, component.name, marks, base, resolve)
-    parts = parts_of(experiment, plugins, marks, base, resolve)
-    if all(plugin.runs for plugin in plugins.values()):
+    parts = checked_parts(experiment, plugins, marks, base, resolve)
+    # A plugin whose file does not run says nothing about what fits it.
+    is_known = all(plugin.runs for plugin in plugins.values())
+    if is_known:
         for fault in misfits(experiment, parts):
             raise refusal([fault], marks)
     chosen: dict[str, Any] = {"mixers": ()}
@@ -293,7 +299,8 @@ def by_key(values: Mapping[str, Any]) -> list[Setting]:
     """Settings by dotted key, as settings."""
     settings: list[Setting] = []
     for key, value in values.items():
-        settings.append(Setting(key_path(key), value, Origin("")))
+        setting = Setting(key_path(key), value, Origin(""))
+        settings.append(setting)
     return settings
 
 
@@ -309,7 +316,8 @@ def completed(run: Run, written: Run) -> Run:
     params: dict[KeyPath, dict[str, Any]] = {}
     for path, component in components_of(run.experiment):
         if path in run.sources:
-            params[path] = component.params
+            given = component.params
             if path in known:
-                params[path] = {**known[path].params, **component.params}
+                given = {**known[path].params, **given}
+            params[path] = given
     return replace(run, experiment=with_params(run.experiment, params))

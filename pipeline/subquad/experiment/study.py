@@ -137,8 +137,8 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
         name = get(data, ("dataset", "name")) or get(data, ("dataset",))
         if isinstance(name, str):
             names[name] = None
-    is_axis = any(axis.path == ("dataset",) for axis in file.axes)
-    return list(names), is_axis
+    axes = [axis.key for axis in file.axes]
+    return list(names), "dataset" in axes
 
 
 def load_text(text: str) -> Study:
@@ -148,7 +148,7 @@ def load_text(text: str) -> Study:
         ConfigError: it does not load.
         PluginError: a plugin cannot be used.
     """
-    stored: Any = SimpleNamespace(name="text", distribution="text", text=lambda: text)
+    stored: Any = SimpleNamespace(full_name="text", text=lambda: text)
     return load_study("text", recipes=lambda: {"text": stored})
 
 

@@ -67,8 +67,8 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     if not kept:
         message = "nothing of it can be searched in this experiment"
         raise NothingToSearch(f"space {declared.name}: {message}")
-    left_out = tuple(dim for dim in declared.dims if dim not in kept)
-    space = Space(declared.name, kept, tuple(kept_constraints), rest, left_out)
+    left_out = [dim for dim in declared.dims if dim not in kept]
+    space = Space(declared.name, kept, tuple(kept_constraints), rest, tuple(left_out))
     for number in range(PROBED):
         space.draw(0, number)  # refuses constraints that leave nothing, or hardly anything
     return space
@@ -104,10 +104,11 @@ def _check_values(dim: Dimension, fields: Fields) -> None:
     values = dim.distribution
     if isinstance(values, FloatDistribution):
         # for a setting of whole numbers it is refused for what it is, not for its ends
-        width = values.high - values.low
-        takes_fractions = fields.fault(path, values.low + width * 0.3819660113) is None
-        takes_ends = not any(fields.fault(path, int(end)) for end in (values.low, values.high))
-        if takes_ends and not takes_fractions:
+        inside = values.low + (values.high - values.low) * 0.3819660113
+        takes_fractions = fields.fault(path, inside) is None
+        first = fields.fault(path, int(values.low))
+        last = fields.fault(path, int(values.high))
+        if not (takes_fractions or first or last):
             words = fields.words(path) or "no fractions"
             raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
     for value in _probes(dim):
@@ -143,14 +144,14 @@ def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) ->
     """
     left: list[tuple[Condition, ...]] = []
     for conditions in fields.effect(dim.key_path):
-        open_ones = [
-            condition
-            for condition in conditions
-            if not _always_holds(condition, by_path.get(condition.key), fields)
-        ]
-        if not open_ones:
+        alternative: list[Condition] = []
+        for condition in conditions:
+            other = by_path.get(condition.key)
+            if not _always_holds(condition, other, fields):
+                alternative.append(condition)
+        if not alternative:
             return ALWAYS
-        left.append(tuple(open_ones))
+        left.append(tuple(alternative))
     return tuple(left)
 
 
@@ -192,9 +193,11 @@ def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
                 why = f"needs {condition}, and the experiment has {shown(value)}"
                 instead = f"set {condition.key} there, or leave this one out"
                 return f"is never searched: {why}; {instead}"
-        elif not condition.but and not any(map(other.can_be, condition.values)):
-            why = f"needs {condition}, which {other.origin} does not try"
-            return f"is never searched: {why}"
+        elif not condition.but:
+            is_tried = any(map(other.can_be, condition.values))
+            if not is_tried:
+                why = f"needs {condition}, which {other.origin} does not try"
+                return f"is never searched: {why}"
     return "is never searched: its conditions, and those of what they name, cannot hold together"
 
 
@@ -213,8 +216,9 @@ def _check_constraint(
         if key in searched:
             met = getattr(searched[key].distribution, "choices", ())
         for value in met:
-            is_off = value is None and key in searched
-            if not is_off and not is_number(value):
+            if value is None and key in searched:
+                continue  # it is off there, and the constraint does not apply
+            if not is_number(value):
                 raise _bad(constraint, f"{key} is {shown(value)}, must be a number")
 
 

@@ -180,23 +180,25 @@ def without_idle(
     """The dimensions that are searched at some point, what settings have where a point does not
     say, and the dimensions that are left out: one may make another one impossible.
     """
-    rest: dict[str, Any] = {}
+    named: list[str] = []
     for dim in dims:
-        for condition in dim.conditions:
-            rest[condition.key] = fields.value(key_path(condition.key))
+        named += [condition.key for condition in dim.conditions]
     for constraint in constraints:
-        for key in constraint.keys:
-            rest[key] = fields.value(key_path(key))
+        named += constraint.keys
+    rest: dict[str, Any] = {}
+    for key in named:
+        path = key_path(key)
+        rest[key] = fields.value(path)
     for dim in dims:
         if dim.conditions:
             rest[dim.path] = fields.default(dim.key_path)
-    kept = tuple(dims)
+    kept = list(dims)
     idle: list[Dimension] = []
     while never := _never_active(kept, rest):
         idle.append(never)
-        kept = tuple(dim for dim in kept if dim is not never)
+        kept.remove(never)
         rest[never.path] = fields.value(never.key_path)
-    return kept, rest, idle
+    return tuple(kept), rest, idle
 
 
 def _never_active(dims: Sequence[Dimension], rest: Mapping[str, Any]) -> Dimension | None:

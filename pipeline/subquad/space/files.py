@@ -82,7 +82,8 @@ def _one(name: str, experiment: Run, cwd: Path) -> Declared:
     if name == AUTO:
         return auto_space(experiment)
     if not is_path(name):
-        return parse_space(recipe(name, "space").text(), name)
+        shipped = recipe(name, "space")
+        return parse_space(shipped.text(), name)
     path = cwd / name
     folder = path.parent.absolute()
     source = shown_target(name)
@@ -119,8 +120,9 @@ def _refuse_conflict(first: Declared, second: Declared) -> None:
     for dim, other in product(first.dims, second.dims):
         if dim.path != other.path:
             continue
-        if dim.mixer != other.mixer and None not in (dim.mixer, other.mixer):
-            continue  # for two mixers
+        mixers = {dim.mixer, other.mixer} - {None}
+        if len(mixers) > 1:
+            continue
         if replace(dim, mixer=other.mixer) != other:
             message = f"says something else than {dim.origin} about it"
             raise other.wrong(f"{message}; leave it out of one of the spaces")
@@ -157,7 +159,8 @@ def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension
             key = f"{kind}.params.{row.name}"
             path = key_path(key)
             values = _as_in_a_file(row, row.search)
-            dim = _dimension(key, Given(values, path, {(): origin}), name)
+            given = Given(values, path, {(): origin})
+            dim = _dimension(key, given, name)
             yield replace(dim, effect=fields.effect(path))
 
 
@@ -168,7 +171,8 @@ def _as_in_a_file(row: ParameterRow, search: Mapping[str, Any]) -> dict[str, Any
     high = search["high"]
     log = search["log"]
     if row.type.startswith("int"):
-        return {"int": [math.ceil(low), math.floor(high)], "log": log}
+        ends = [math.ceil(low), math.floor(high)]
+        return {"int": ends, "log": log}
     return {"loguniform" if log else "uniform": [low, high]}
 
 
@@ -218,7 +222,8 @@ def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
     for key, value in dims.value.items():
         # messages call a dimension by the setting itself
         path = key_path(key)
-        yield _dimension(key, Given(value, path, marks), mixer)
+        given = Given(value, path, marks)
+        yield _dimension(key, given, mixer)
 
 
 def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
@@ -270,8 +275,8 @@ def _distribution(kind: str, given: Given) -> Distribution:
     low, high = _ends(kind, values)
     log = kind == "loguniform"
     if "log" in given.value:
+        given.at("log").expect_type(bool, "true or false")
         log = given.value["log"]
-        given.at("log").expect(isinstance(log, bool), "true or false")
     if log and low <= 0:
         instead = "uniform, or a choice with 0 in it"
         if kind == "int":
@@ -294,19 +299,21 @@ def _plain_values(given: Given) -> tuple[Any, ...]:
         raise given.wrong(f"has {count:,} values, must be at most {MAX_VALUES:,}")
     values: list[Any] = []
     for entry in given.entries():
-        is_plain = not isinstance(entry.value, (dict, list))
+        value = entry.value
+        is_plain = not isinstance(value, (dict, list))
         entry.expect(is_plain, "a plain value")
-        if any(same(entry.value, value) for value in values):
-            raise entry.wrong(f"{shown(entry.value)} is given twice")
-        values.append(entry.value)
+        if any(same(value, before) for before in values):
+            raise entry.wrong(f"{shown(value)} is given twice")
+        values.append(value)
     return tuple(values)
 
 
 def _ends(kind: str, given: Given) -> tuple[Any, Any]:
     is_int = kind == "int"
-    is_pair = isinstance(given.value, list) and len(given.value) == 2
     example = "[2, 10]" if is_int else "[1e-4, 1e-2]"
-    given.expect(is_pair, f"the smallest and the largest value, as in {example}")
+    words = f"the smallest and the largest value, as in {example}"
+    given.expect_type(list, words)
+    given.expect(len(given.value) == 2, words)
     for entry in given.entries():
         if is_int:
             entry.expect(type(entry.value) is int, "a whole number")
@@ -330,8 +337,9 @@ def _ends(kind: str, given: Given) -> tuple[Any, Any]:
 
 def _step(given: Given, low: int, high: int, log: bool) -> int:
     step = given.value
-    is_step = type(step) is int and step >= 1
-    given.expect(is_step, "a whole number >= 1")
+    words = "a whole number >= 1"
+    given.expect(type(step) is int, words)
+    given.expect(step >= 1, words)
     if log and step != 1:
         raise given.wrong("has no effect on a log scale; leave it or log out")
     beyond = (high - low) % step
@@ -349,10 +357,11 @@ def _step(given: Given, low: int, high: int, log: bool) -> int:
 def _conditions(given: Given) -> tuple[Condition, ...]:
     given.expect_filled(dict, "a mapping of settings to values, as in {train.optimizer: sgd}")
     conditions: list[Condition] = []
-    for key, values in given.items():
-        if not isinstance(values.value, list):
-            values = Given([values.value], values.path, values.marks)
-        conditions.append(Condition(key, _plain_values(values)))
+    for key, at in given.items():
+        if not isinstance(at.value, list):
+            at = Given([at.value], at.path, at.marks)
+        values = _plain_values(at)
+        conditions.append(Condition(key, values))
     return tuple(conditions)
 
 
@@ -380,11 +389,11 @@ def _constraint(given: Given, mixer: str | None) -> Constraint:
 
 
 def _two_settings(keys: Given) -> tuple[str, ...]:
-    names = keys.value
-    fits = isinstance(names, list) and len(names) == 2
-    if fits:
-        first, second = names
-        is_text = isinstance(first, str) and isinstance(second, str)
-        fits = is_text and "" not in names and first != second
-    keys.expect(fits, "two different settings, as in [a, b]")
-    return tuple(names)
+    words = "two different settings, as in [a, b]"
+    keys.expect_type(list, words)
+    for key in keys.value:
+        keys.expect(isinstance(key, str) and key != "", words)
+    names = tuple(keys.value)
+    keys.expect(len(names) == 2, words)
+    keys.expect(names[0] != names[1], words)
+    return names
