@@ -38,7 +38,6 @@ _SMALL = 64
 or head.
 """
 
-
 _FEW = 2
 """Samples that a step is counted with, and once more with one sample more; some layers need more
 than one.
@@ -63,7 +62,7 @@ class Count:
     moved: int = 0
     operations: int = 0
     moved_by: Counter[str] = field(default_factory=Counter)
-    largest: dict[str, int] = field(default_factory=dict)
+    largest: Counter[str] = field(default_factory=Counter)
     unknown: tuple[str, ...] = ()
     has_entered: bool = False
 
@@ -73,15 +72,12 @@ class Count:
         return max(self.largest.values(), default=0)
 
     def __add__(self, other: Count) -> Count:
-        names = {**self.largest, **other.largest}
         return Count(
             flops=self.flops + other.flops,
             moved=self.moved + other.moved,
             moved_by=self.moved_by + other.moved_by,
             operations=self.operations + other.operations,
-            largest={
-                name: max(self.largest.get(name, 0), other.largest.get(name, 0)) for name in names
-            },
+            largest=Counter(self.largest) | Counter(other.largest),
             unknown=tuple(sorted({*self.unknown, *other.unknown})),
             has_entered=self.has_entered or other.has_entered,
         )
@@ -93,8 +89,8 @@ class Count:
         """Add one operation that ran."""
         rule, changed = _known(func)
         name = func._schema.name
-        tensors = tensors_in([args, out])
-        if any(tensor.layout != torch.strided for tensor in tensors) and not _is_free(rule):
+        is_sparse = any(tensor.layout != torch.strided for tensor in tensors_in([args, out]))
+        if is_sparse and not _is_free(rule):
             rule = sparse_rule(name)
             name = f"{name} of COO tensors"
         if rule is None:
@@ -102,17 +98,15 @@ class Count:
         elif _is_free(rule):
             return
         else:
-            self.flops += rule.flops(args, out)
-            written = [
-                tensor for place in changed for tensor in tensors_in(args[place : place + 1])
-            ]
+            written = tensors_in([args[place] for place in changed if place < len(args)])
             moved = _moved(rule, written, args, kwargs, out)
+            self.flops += rule.flops(args, out)
             self.moved += moved
             self.moved_by[name] += moved
         self.operations += 1
-        self.largest[name] = max(
-            [self.largest.get(name, 0), *(part.numel() for part in _parts(out))]
-        )
+        for tensor in tensors_in(out):
+            for part in stored(tensor):
+                self.largest[name] = max(self.largest[name], part.numel())
 
 
 @contextmanager
@@ -142,8 +136,11 @@ def count_pass(
     if not backward:
         return forward
     weights = getattr(mixer, "loss_weights", {})
-    losses = [loss for name, loss in out.losses.items() if weights.get(name, 0.0)]
-    ends = [end for end in (out.out, *losses) if end.requires_grad]
+    ends = [out.out]
+    for name, loss in out.losses.items():
+        if weights.get(name):
+            ends.append(loss)
+    ends = [end for end in ends if end.requires_grad]
     ones = [torch.ones_like(end) for end in ends]
     kept = {parameter: parameter.grad for parameter in mixer.parameters()}
     mixer.zero_grad(set_to_none=True)
@@ -197,26 +194,25 @@ def step_cost(
     Raises:
         UserError: a part of the model refuses its place, as no training step could be made either.
     """
-    parameters = sum(
-        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
-    )
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    parameters = sum(weight.numel() for weight in weights)
     try:
         few = _pass(model, objective, example(min(_FEW, batch_size)))
-        more = few if batch_size <= _FEW else _pass(model, objective, example(_FEW + 1))
+        more = few
+        if batch_size > _FEW:
+            more = _pass(model, objective, example(_FEW + 1))
     except UserError:
         raise
-    except (
-        Exception
-    ) as error:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
+    except Exception as error:
+        # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Cost(parameters=parameters, uncounted=(why,))
-    if unknown := (few + more).unknown:
+    unknown = (few + more).unknown
+    if unknown:
         return Cost(parameters=parameters, uncounted=unknown)
     extra = max(batch_size - _FEW, 0)
-    flops, moved = (
-        few.flops + extra * (more.flops - few.flops),
-        few.moved + extra * (more.moved - few.moved),
-    )
+    flops = few.flops + extra * (more.flops - few.flops)
+    moved = few.moved + extra * (more.moved - few.moved)
     return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
 
 
@@ -230,11 +226,10 @@ def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) 
 @functools.cache
 def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
     """An operator's rule, and which of its arguments it changes."""
-    changed = [
-        place
-        for place, argument in enumerate(func._schema.arguments)
-        if argument.alias_info and argument.alias_info.is_write
-    ]
+    changed = []
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info and argument.alias_info.is_write:
+            changed.append(place)
     return rule_of(func), tuple(changed)
 
 
@@ -242,28 +237,26 @@ def _is_free(rule: Rule | None) -> bool:
     return rule is not None and rule.traffic == "none"
 
 
-def _parts(tree: Any) -> list[Tensor]:
-    return [part for tensor in tensors_in(tree) for part in stored(tensor)]
-
-
 def _moved(
     rule: Rule, changed: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any], out: Any
 ) -> int:
     """Bytes read and written."""
-    given = [
-        tensor
-        for tensor in tensors_in(args)
-        if not (rule.overwrites and _is_among(tensor, changed))
-    ]
+    reads = []
+    scattered = 0
+    for tensor in tensors_in(args):
+        size = _touched(tensor)
+        is_changed = any(tensor is other for other in changed)
+        if not is_changed:
+            scattered = max(scattered, size)
+        if not (is_changed and rule.overwrites):
+            reads.append(size)
     written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
-    writes, reads = sum(map(_touched, written)), [_touched(tensor) for tensor in given]
+    writes = sum(map(_touched, written))
     if rule.traffic == "gather" and reads:
         reads[0] = min(reads[0], writes)
     if rule.traffic == "scatter" and changed:
-        scattered = max(
-            (_touched(tensor) for tensor in given if not _is_among(tensor, changed)), default=0
-        )
-        writes = reads[0] = min(reads[0], scattered)
+        writes = min(reads[0], scattered)
+        reads[0] = writes
     return writes + sum(reads)
 
 
@@ -277,10 +270,6 @@ def _touched(x: Tensor) -> int:
     for size, stride in zip(x.shape, x.stride(), strict=True):
         own *= size if stride or not size else 1
     return min(own, x.untyped_storage().nbytes())
-
-
-def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
-    return any(x is other for other in others)
 
 
 class _Dispatch(TorchDispatchMode):
@@ -331,7 +320,6 @@ class _Borders(TorchFunctionMode):
     """
 
     entrances = (torch.tensor, torch.as_tensor, torch.asarray)
-
     names = ("numpy", "__array__", "__dlpack__", "tolist", "data_ptr")
 
     def __init__(self, count: Count):
@@ -340,9 +328,13 @@ class _Borders(TorchFunctionMode):
         self.exits = {getattr(Tensor, name): name for name in self.names}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func in self.exits and args[0].numel() > _SMALL:
-            self.count.note_unknown(f"Tensor.{self.exits[func]}")
-        result = func(*args, **(kwargs or {}))
+            name = self.exits[func]
+            self.count.note_unknown(f"Tensor.{name}")
+        result = func(*args, **kwargs)
         if func in self.entrances and result.numel() > _SMALL:
-            self.count.has_entered |= not tensors_in([*args, *(kwargs or {}).values()])
+            given = [*args, *kwargs.values()]
+            if not tensors_in(given):
+                self.count.has_entered = True
         return result

@@ -48,11 +48,11 @@ def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in an argument or a result, however deep in lists."""
     if isinstance(tree, Tensor):
         return [tree]
-    return (
-        [tensor for item in tree for tensor in tensors_in(item)]
-        if isinstance(tree, (list, tuple))
-        else []
-    )
+    found = []
+    if isinstance(tree, (list, tuple)):
+        for part in tree:
+            found += tensors_in(part)
+    return found
 
 
 def stored(x: Tensor) -> list[Tensor]:
@@ -64,9 +64,12 @@ def stored(x: Tensor) -> list[Tensor]:
     return [x._indices(), x._values()] if x.layout == torch.sparse_coo else []
 
 
-def _reals(tree: Any) -> int:
+def _reals(tree: Any, of_complex: int = 2) -> int:
     """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
-    return sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in tensors_in(tree))
+    count = 0
+    for tensor in tensors_in(tree):
+        count += tensor.numel() * (of_complex if tensor.is_complex() else 1)
+    return count
 
 
 def _nothing(args: Sequence[Any], out: Any) -> int:
@@ -77,33 +80,46 @@ def _per_input(factor: int) -> _Formula:
     return lambda args, out: factor * _reals(args[0])
 
 
-def _per_output(factor: int) -> _Formula:
-    return lambda args, out: factor * _reals(out)
+def _per_output(factor: int, of_complex: int = 2) -> _Formula:
+    return lambda args, out: factor * _reals(out, of_complex)
 
 
-def _fft(factor: float, real_side: Literal["in", "out"] | None) -> _Formula:
+def _fft(factor: float, *, is_real_out: bool = False) -> _Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
-        side = out if real_side == "out" else args[0]
-        length = math.prod(side.shape[axis] for axis in args[1])
-        return round(factor * side.numel() * math.log2(max(length, 1)))
+        x, axes = args[:2]
+        longer = out if is_real_out else x
+        length = math.prod(longer.shape[axis] for axis in axes)
+        depth = math.log2(max(length, 1))
+        return round(factor * longer.numel() * depth)
 
     return flops
 
 
 def _sort(args: Sequence[Any], out: Any) -> int:
     x = args[0]
-    axis = next((arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)), -1)
-    return round(x.numel() * math.log2(max(x.shape[axis] if x.ndim else 1, 1)))
+    axes = [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
+    axis = axes[0] if axes else -1
+    length = x.shape[axis] if x.ndim else 1
+    depth = math.log2(max(length, 1))
+    return round(x.numel() * depth)
 
 
 def _topk(args: Sequence[Any], out: Any) -> int:
     """n log2 k: a heap of k, as torch's partial sort; so a fixed k stays linear in n."""
-    return round(args[0].numel() * max(1.0, math.log2(max(args[1], 1))))
+    x, k = args[:2]
+    depth = math.log2(max(k, 2))
+    return round(x.numel() * depth)
 
 
 def _search(place: int) -> _Formula:
     """A binary search for each output in a sorted argument."""
-    return lambda args, out: round(_reals(out) * math.log2(1 + args[place].shape[-1]))
+
+    def flops(args: Sequence[Any], out: Any) -> int:
+        length = args[place].shape[-1]
+        depth = math.log2(1 + length)
+        return round(_reals(out) * depth)
+
+    return flops
 
 
 def _trilinear(args: Sequence[Any], out: Any) -> int:
@@ -121,7 +137,7 @@ def _cubic(factor: float) -> _Formula:
     """factor n^3 for each square matrix of the first argument; for m x n, factor m n min(m, n)."""
 
     def flops(args: Sequence[Any], out: Any) -> int:
-        matrix = tensors_in(args)[0]
+        matrix, *_ = tensors_in(args)
         return round(factor * _reals(matrix) * min(matrix.shape[-2:]))
 
     return flops
@@ -131,8 +147,10 @@ def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
     """factor n^3 for the factorisation and 2 n^2 for each right-hand side."""
 
     def flops(args: Sequence[Any], out: Any) -> int:
-        size = args[matrix].shape[-1]
-        return round(factor * _reals(args[matrix]) * size) + 2 * size * _reals(args[right])
+        factored = args[matrix]
+        size = factored.shape[-1]
+        factorisation = round(factor * _reals(factored) * size)
+        return factorisation + 2 * size * _reals(args[right])
 
     return flops
 
@@ -141,15 +159,47 @@ def _convolution_backward(args: Sequence[Any], out: Any) -> int:
     """Each product of the forward pass comes back once in either gradient; torch's formula
     forgets the groups.
     """
-    grad, x, weight, transposed, mask = args[0], args[1], args[2], args[7], args[10]
-    places = (x if transposed else grad).shape
-    once = 2 * places[0] * math.prod(places[2:]) * weight.numel()
-    return once * (mask[0] + mask[1]) + (_reals(grad) if mask[2] else 0)
+    grad, x, weight, *_ = args
+    is_transposed = args[7]
+    by_input, by_weight, by_bias = args[10]
+    samples, _, *places = (x if is_transposed else grad).shape
+    once = 2 * samples * math.prod(places) * weight.numel()
+    return once * (by_input + by_weight) + by_bias * _reals(grad)
+
+
+def _convolution(args: Sequence[Any], out: Any) -> int:
+    _, weight, *_ = args
+    samples, _, *places = out.shape
+    return 2 * samples * math.prod(places) * weight.numel()
+
+
+def _lstm(factor: int) -> _Formula:
+    """Both weights multiply every token."""
+
+    def flops(args: Sequence[Any], out: Any) -> int:
+        x, first, second, *_ = args
+        tokens = math.prod(x.shape[:-1])
+        return factor * tokens * (first.numel() + second.numel())
+
+    return flops
+
+
+def _product(args: Sequence[Any], out: Any) -> int:
+    """A vector, or a matrix and a vector: two for each number of the larger one."""
+    return 2 * max(map(_reals, tensors_in(args)))
+
+
+def _distances(args: Sequence[Any], out: Any) -> int:
+    pairs, *_ = tensors_in(out)
+    return 3 * _reals(pairs) * args[0].shape[-1]
 
 
 def _pool(args: Sequence[Any], out: Any) -> int:
-    window = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
-    return _reals(tensors_in(out)[0]) * math.prod(window)
+    window = args[1]
+    if isinstance(window, int):
+        window = [window]
+    pooled, *_ = tensors_in(out)
+    return _reals(pooled) * math.prod(window)
 
 
 _FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided
@@ -225,74 +275,50 @@ _CUBIC = {
 rows.
 """
 _FORMULAS: dict[str, _Formula] = {
-    "_fft_c2c": _fft(5, None),
-    "_fft_r2c": _fft(2.5, "in"),
-    "_fft_c2r": _fft(2.5, "out"),
+    "_fft_c2c": _fft(5),
+    "_fft_r2c": _fft(2.5),
+    "_fft_c2r": _fft(2.5, is_real_out=True),
     **dict.fromkeys(("sort", "argsort", "msort"), _sort),
     "topk": _topk,
     "_trilinear": _trilinear,
     "searchsorted": _search(0),
     "bucketize": _search(1),
-    **dict.fromkeys(
-        ("dot", "vdot", "mv", "addmv"), lambda args, out: 2 * max(map(_reals, tensors_in(args)))
-    ),
-    # Complex elementwise products are 6, real ones 1.
-    **dict.fromkeys(
-        ("mul", "div"),
-        lambda args, out: sum(x.numel() * (6 if x.is_complex() else 1) for x in tensors_in(out)),
-    ),
+    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), _product),
+    **dict.fromkeys(("mul", "div"), _per_output(1, of_complex=6)),
     **dict.fromkeys(("addcmul", "addcdiv", "addr"), _per_output(2)),
     "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
     "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
-    **dict.fromkeys(
-        ("_cdist_forward", "_cdist_backward", "_euclidean_dist"),
-        lambda args, out: 3 * _reals(tensors_in(out)[0]) * args[0].shape[-1],
-    ),
+    **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), _distances),
     "convolution_backward": _convolution_backward,
-    "mkldnn_convolution": lambda args, out: (
-        2 * out.shape[0] * math.prod(out.shape[2:]) * args[1].numel()
-    ),
-    # An LSTM layer: both weights multiply every token, and twice on the way back.
-    "mkldnn_rnn_layer": lambda args, out: (
-        2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
-    ),
-    "mkldnn_rnn_layer_backward": lambda args, out: (
-        4 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
-    ),
+    "mkldnn_convolution": _convolution,
+    "mkldnn_rnn_layer": _lstm(2),
+    "mkldnn_rnn_layer_backward": _lstm(4),
     **dict.fromkeys(
         ("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), _pool
     ),
-    **{name: _cubic(factor) for factor, names in _CUBIC.items() for name in names.split()},
     "linalg_lstsq": _solve(4),
     "_linalg_solve_ex": _solve(2 / 3),
     **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), _solve(0, right=2)),
     **dict.fromkeys(("cholesky_solve", "triangular_solve"), _solve(0, matrix=1, right=0)),
     "linalg_solve_triangular": _solve(0),
 }
-
-
-def _rules() -> dict[str, Rule]:
-    rules = {name: Rule(_nothing, "none") for name in _FREE.split()}
-    rules |= {name: Rule(_nothing) for name in _MOVES.split()}
-    rules |= {name: Rule(_nothing, overwrites=True) for name in _OVERWRITES.split()}
-    rules |= {name: Rule(_nothing, "gather") for name in _GATHERS.split()}
-    rules |= {name: Rule(_nothing, "scatter") for name in _SCATTERS.split()}
-    rules |= {
-        name: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter")
-        for name in _ADDS.split()
-    }
-    rules |= {name: Rule(_per_output(1), overwrites=True) for name in _RANDOM.split()}
-    rules |= {name: Rule(_per_input(1)) for name in _REDUCTIONS.split()}
-    rules |= {name: Rule(_per_output(1)) for name in _ELEMENTWISE.split()}
-    rules |= {
-        name: Rule(_per_input(factor))
-        for factor, names in _PER_INPUT.items()
-        for name in names.split()
-    }
-    return rules | {name: Rule(formula) for name, formula in _FORMULAS.items()}
-
-
-_RULES = _rules()
+_GROUPS = {
+    _FREE: Rule(_nothing, "none"),
+    _MOVES: Rule(_nothing),
+    _OVERWRITES: Rule(_nothing, overwrites=True),
+    _GATHERS: Rule(_nothing, "gather"),
+    _SCATTERS: Rule(_nothing, "scatter"),
+    _ADDS: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter"),
+    _RANDOM: Rule(_per_output(1), overwrites=True),
+    _REDUCTIONS: Rule(_per_input(1)),
+    _ELEMENTWISE: Rule(_per_output(1)),
+    **{names: Rule(_per_input(factor)) for factor, names in _PER_INPUT.items()},
+    **{names: Rule(_cubic(factor)) for factor, names in _CUBIC.items()},
+}
+_RULES = {
+    **{name: rule for names, rule in _GROUPS.items() for name in names.split()},
+    **{name: Rule(formula) for name, formula in _FORMULAS.items()},
+}
 
 
 def sparse_rule(name: str) -> Rule | None:
@@ -304,21 +330,18 @@ def _sparse_product(args: Sequence[Any], out: Any) -> int:
     """Each value of the sparse factor multiplies a row or a column of the dense one."""
     *_, left, right = tensors_in(args)
     if left.layout == torch.strided:
-        return 2 * stored(right)[-1].numel() * left.shape[0]
-    return 2 * stored(left)[-1].numel() * right.shape[-1]
+        sparse = right
+        vectors = left.shape[0]
+    else:
+        sparse = left
+        vectors = right.shape[-1]
+    *_, values = stored(sparse)
+    return 2 * values.numel() * vectors
 
 
+_BUILDS = "_sparse_coo_tensor_with_dims_and_tensors _coalesce _coalesced clone _to_copy"
 _SPARSE = {
-    **dict.fromkeys(
-        (
-            "_sparse_coo_tensor_with_dims_and_tensors",
-            "_coalesce",
-            "_coalesced",
-            "clone",
-            "_to_copy",
-        ),
-        Rule(_nothing),
-    ),
+    **dict.fromkeys(_BUILDS.split(), Rule(_nothing)),
     **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),
 }
 
@@ -329,16 +352,15 @@ def rule_of(func: Any) -> Rule | None:
     A formula that a library registered for its own operators (`register_flop_formula`) counts too.
     """
     namespace, _, name = func._schema.name.partition("::")
-    if namespace != "aten":
-        return (
-            Rule(_nothing, "none")
-            if namespace in ("profiler", "prim")
-            else _registered(func.overloadpacket)
-        )
-    base = name.removesuffix("_") if func._schema.is_mutable and name not in _RULES else name
-    if func.is_view or torch.Tag.inplace_view in func.tags:
+    is_view = func.is_view or torch.Tag.inplace_view in func.tags
+    if namespace in ("profiler", "prim") or (namespace == "aten" and is_view):
         return Rule(_nothing, "none")
-    return _RULES.get(base) or _registered(getattr(torch.ops.aten, base, None)) or _by_tag(base)
+    if namespace != "aten":
+        return _registered(func.overloadpacket)
+    if func._schema.is_mutable and name not in _RULES:
+        name = name.removesuffix("_")
+    packet = getattr(torch.ops.aten, name, None)
+    return _RULES.get(name) or _registered(packet) or _by_tag(name, packet)
 
 
 def _registered(packet: Any) -> Rule | None:
@@ -346,16 +368,13 @@ def _registered(packet: Any) -> Rule | None:
     return None if formula is None else Rule(lambda args, out: formula(*args, out_val=out))
 
 
-def _by_tag(name: str) -> Rule | None:
+def _by_tag(name: str, packet: Any) -> Rule | None:
     """In-place and `out=` forms are not tagged throughout, so any form speaks for all."""
-    packet = getattr(torch.ops.aten, name, None)
-    tags = (
-        {tag.name for overload in packet.overloads() for tag in getattr(packet, overload).tags}
-        if packet
-        else set()
-    )
-    if "pointwise" in tags or name.startswith("_foreach_"):
+    tags = set()
+    for overload in packet.overloads() if packet else ():
+        tags.update(getattr(packet, overload).tags)
+    if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
         return Rule(lambda args, out: _reals(out) or _reals(args[0]))
-    if "reduction" in tags:
+    if torch.Tag.reduction in tags:
         return Rule(_per_input(1))
-    return Rule(_nothing) if "view_copy" in tags else None
+    return Rule(_nothing) if torch.Tag.view_copy in tags else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import MixerOutput, TokenMixer, as_output
-from subquad.testing.meter import looked
+from subquad.testing.meter import looked, word
 
 MODES = {"evaluation": False, "training": True}
 """Most properties have to hold in both."""
@@ -29,7 +28,8 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     """
     place = torch.arange(length)
     start = torch.tensor(lead or [0] * len(real))[:, None]
-    return (place >= start) & (place < start + torch.tensor(real)[:, None])
+    end = start + torch.tensor(real)[:, None]
+    return (place >= start) & (place < end)
 
 
 def call(
@@ -51,26 +51,25 @@ def call(
     torch.manual_seed(seed)
     looked().note(
         length=x.shape[1],
-        format="bf16 autocast" if autocast else str(x.dtype).removeprefix("torch."),
-        mode=_mode(mixer),
+        format="bf16 autocast" if autocast else word(x.dtype),
+        # what `afresh` makes is made in training only
+        mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
     still = contextlib.nullcontext() if dropout else _NoDropout()
     with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
         return as_output(mixer(x, keep=keep))
 
 
-def _mode(mixer: Callable[..., Any]) -> str:
-    """Of a mixer, perhaps with arguments; what `afresh` makes is made in training only."""
-    module = mixer.func if isinstance(mixer, partial) else mixer
-    return "training" if getattr(module, "training", True) else "evaluation"
-
-
 def afresh(mixer: nn.Module) -> Callable[..., Any]:
     """The mixer for one call, which leaves its buffers as they are in training, too."""
-    if not mixer.training:
-        return mixer
     kept = {name: buffer.clone() for name, buffer in mixer.named_buffers()}
-    return (lambda x, **masks: functional_call(mixer, kept, (x,), masks)) if kept else mixer
+    if not mixer.training or not kept:
+        return mixer
+
+    def called(x: Tensor, *, keep: Tensor | None) -> Any:
+        return functional_call(mixer, kept, (x,), {"keep": keep})
+
+    return called
 
 
 def outputs(
@@ -90,8 +89,9 @@ class Watching(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        floats = [tensor.dtype for tensor in tensors_of(result) if tensor.is_floating_point()]
-        self.has_less_than_double |= any(dtype != torch.float64 for dtype in floats)
+        for tensor in tensors_of(result):
+            if tensor.is_floating_point() and tensor.dtype != torch.float64:
+                self.has_less_than_double = True
         return result
 
 
@@ -99,7 +99,8 @@ class _NoDropout(TorchFunctionMode):
     """Inside, torch's dropout does nothing."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         if "dropout" in name and args:
             return args[0]
         if name == "scaled_dot_product_attention":
@@ -149,6 +150,17 @@ def normal(shape: Sequence[int], seed: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
+def beginning(x: Tensor, length: int) -> Tensor:
+    """The first tokens alone."""
+    return x[:, :length].contiguous()
+
+
+def changed(x: Tensor, where: Tensor, size: float = 3.0) -> Tensor:
+    """Tokens (B, L, D) with others, so much larger, where a mask (B, L) says so."""
+    other = size * normal(x.shape, 3).to(x)
+    return torch.where(where[..., None], other, x)
+
+
 def weighted(x: Tensor) -> Tensor:
     """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
     return x * normal(x.shape, 11).to(x)
@@ -160,8 +172,10 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    losses = ((1 + i) * loss.sum() for i, loss in enumerate(result.losses.values()))
-    return sum(losses, weighted(result.out)[chosen].sum())
+    result_sum = weighted(result.out)[chosen].sum()
+    for i, loss in enumerate(result.losses.values(), 1):
+        result_sum = result_sum + i * loss.sum()
+    return result_sum
 
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
@@ -182,10 +196,46 @@ def values_and_gradients(
     x = x.clone().requires_grad_()
     result = call(mixer, x, keep, seed=seed)
     values = {"output": result.out.detach()}
-    values |= {f"loss {name!r}": loss.detach() for name, loss in result.losses.items()}
-    found = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    named = {f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in found.items()}
-    return values, named
+    for name, loss in result.losses.items():
+        values[f"loss {name!r}"] = loss.detach()
+    grads = {}
+    for name, grad in gradients(total(result), {"tokens": x, **trainable(mixer)}).items():
+        grads[f"gradient by {name.removeprefix('_orig_mod.')}"] = grad
+    return values, grads
+
+
+def slope(
+    function: Callable[[], float],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    step: float,
+) -> float:
+    """The derivative along a direction by a step ahead and one behind; the inputs come back to
+    where they were.
+    """
+    before = [tensor.detach().clone() for tensor in inputs]
+    values = []
+    for signed in (step, -step):
+        with torch.no_grad():
+            for tensor, direction in zip(inputs, directions, strict=True):
+                tensor += signed * direction
+        values.append(function())
+        with torch.no_grad():
+            for tensor, known in zip(inputs, before, strict=True):
+                tensor.copy_(known)
+    ahead, behind = values
+    return (ahead - behind) / (2 * step)
+
+
+@torch.no_grad()
+def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
+    """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
+    out, cache = mixer.prefill(beginning(x, start))
+    outs = [out]
+    for token in x[:, start:].unbind(1):
+        out, cache = mixer.step(token.contiguous(), cache)
+        outs.append(out[:, None])
+    return torch.cat(outs, 1)
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -199,6 +249,15 @@ def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name: torch.zeros_like(inputs[name]) if found is None else found
         for name, found in backward(value, inputs).items()
     }
+
+
+def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Tensor) -> Tensor:
+    """Gradient in training by tokens of a weighted sum of the outputs that are watched, (B, L)
+    bool.
+    """
+    x = x.detach().clone().requires_grad_()
+    out = call(afresh(mixer.train()), x, keep).out
+    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
 
 
 def backward(

@@ -21,6 +21,7 @@ from subquad.errors import SubquadError, escaped
 from subquad.testing.meter import (
     ROUNDING,
     CheckFailed,
+    Comparison,
     Comparisons,
     Finding,
     Meter,
@@ -117,8 +118,15 @@ def compares(
             known = allowed(subject) if callable(allowed) else allowed
             advice = _ROUNDS if allowed is leak_of else ""
             meter = Meter(subject.at_least(known), of, advice)
+            note = None
+
+            def noted() -> Iterator[Comparison]:
+                nonlocal note
+                note = yield from pairs(subject)
+
             try:
-                note = _compare_all(meter, pairs(subject))
+                for comparison in noted():
+                    meter.compare(*comparison)
             except (Exception, TooSlow):
                 meter.finding()  # what was found before counts
                 raise
@@ -127,15 +135,6 @@ def compares(
         return shows(property, excluded=excluded)(run)
 
     return make
-
-
-def _compare_all(meter: Meter, comparisons: Comparisons) -> Finding | str | None:
-    while True:
-        try:
-            comparison = next(comparisons)
-        except StopIteration as end:
-            return end.value
-        meter.compare(*comparison)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,18 +211,22 @@ class CheckCase:
     def outcome(self) -> CheckOutcome:
         """Run the check; nothing a mixer raises gets through but Ctrl-C."""
         start = time.perf_counter()
-        finding, trace, again = Finding(), "", ""
+        finding = Finding()
         status: Status = "passed"
+        trace = ""
+        repeats = False
         with looking() as calls:
             try:
                 finding = self._finding()
             except (NotApplicable, NotProven, CheckFailed) as verdict:
                 status = _VERDICTS[type(verdict)]
                 finding = Finding(str(verdict))
-                again = self.again if type(verdict) in (NotProven, CheckFailed) else ""
+                repeats = type(verdict) in (NotProven, CheckFailed)
             except (Exception, SystemExit) as error:
-                status, trace, again = "failed", traceback.format_exc(), self.again
+                status = "failed"
                 finding = Finding(f"{named_cause(error)}{calls.words}")
+                trace = traceback.format_exc()
+                repeats = True
         return CheckOutcome(
             subject=str(self.subject),
             check=self.check.name,
@@ -233,7 +236,7 @@ class CheckCase:
             figures=finding.figures,
             looked={name: sorted(values) for name, values in calls.observed.items()},
             traceback=trace,
-            again=again,
+            again=self.again if repeats else "",
         )
 
     def _finding(self) -> Finding:
@@ -253,7 +256,8 @@ class CheckCase:
             except tuple(_VERDICTS):
                 raise
             except (Exception, SystemExit) as error:
-                if self.check.name == FIRST or not (obstacle := self.subject.obstacle):
+                obstacle = "" if self.check.name == FIRST else self.subject.obstacle
+                if not obstacle:
                     raise
                 raise NotTested(f", because {obstacle}") from error
 
@@ -300,8 +304,10 @@ def _quiet() -> Iterator[None]:
     Tensors are small, so that more threads cost more than they save, and one thread adds in one
     order.
     """
-    torch_log, threads = logging.getLogger("torch"), torch.get_num_threads()
-    level, dtype = torch_log.level, torch.get_default_dtype()
+    torch_log = logging.getLogger("torch")
+    level = torch_log.level
+    threads = torch.get_num_threads()
+    dtype = torch.get_default_dtype()
     with (
         warnings.catch_warnings(),
         torch.random.fork_rng(devices=[]),

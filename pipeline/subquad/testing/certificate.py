@@ -79,11 +79,12 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """`agf: 46 passed, 3 excluded, 0 failed`."""
-        counts = {status: self.count(status) for status in _COUNTED}
-        if not counts["not proven"]:
-            del counts["not proven"]
-        parts = [f"{count} {status}" for status, count in counts.items()]
-        return f"{self.name}: {', '.join(parts)}"
+        counts = []
+        for status in _COUNTED:
+            count = self.count(status)
+            if count or status != "not proven":
+                counts.append(f"{count} {status}")
+        return f"{self.name}: {', '.join(counts)}"
 
     def _repr_markdown_(self) -> str:
         return certificates_markdown([self])
@@ -111,7 +112,8 @@ class Certificate:
         first = self.subjects[0]
         words = [f"more than {max(covered['length']):,} tokens, but for growth"]
         for name, known in _PLACES.items():
-            if missing := [value for value in known if value not in covered[name]]:
+            missing = [value for value in known if value not in covered[name]]
+            if missing:
                 words.append(f"{name} {' and '.join(missing)}")
         if covered["skipped"]:
             words.append("training where two lengths are compared, as it draws random numbers")
@@ -136,23 +138,25 @@ class Certificate:
 
         The second is "" for what passed, is excluded, or has to wait for something else.
         """
-        ways = defaultdict[tuple[str, str], list[str]](list)
+        alike = defaultdict[tuple[str, str], list[CheckOutcome]](list)
         for outcome in self.outcomes:
             if outcome.status == status:
-                ways[outcome.check, outcome.detail].append(outcome.subject)
-        by_name = {str(subject): subject for subject in self.subjects}
-        repeated = {(outcome.subject, outcome.check) for outcome in self.outcomes if outcome.again}
-        names = defaultdict[tuple[tuple[str, ...], str], list[str]](list)
-        for (check, detail), subjects in ways.items():
+                alike[outcome.check, outcome.detail].append(outcome)
+        together = defaultdict[tuple[str, str], list[CheckOutcome]](list)
+        for outcomes in alike.values():
+            first = outcomes[0]
             # one cause is told once, whichever ways it keeps from being tested
-            waits = status == "not proven" and (subjects[0], check) not in repeated
-            names[() if waits else tuple(subjects), detail].append(check)
+            waits = status == "not proven" and not first.again
+            where = ""
+            if not waits and len(outcomes) < len(self.subjects):
+                where = f" ({'; '.join(outcome.subject for outcome in outcomes)})"
+            together[where, first.detail].append(first)
+        by_name = {str(subject): subject for subject in self.subjects}
         notes = []
-        for (subjects, detail), checks in names.items():
-            where = f" ({'; '.join(subjects)})" if 0 < len(subjects) < len(by_name) else ""
-            again = ""
-            if subjects and (subjects[0], checks[0]) in repeated:
-                again = by_name[subjects[0]].again(checks)
+        for (where, detail), outcomes in together.items():
+            checks = [outcome.check for outcome in outcomes]
+            first = outcomes[0]
+            again = by_name[first.subject].again(checks) if first.again else ""
             notes.append((f"{', '.join(checks)}{where}: {detail}", again))
         return notes
 

@@ -42,13 +42,11 @@ class Claims:
     @property
     def code(self) -> str:
         """The facts as they stand in a class."""
-        plain = Facts()
-        arguments = [
-            f"{field.name}={getattr(self.facts, field.name)!r}"
-            for field in fields(Facts)
-            if getattr(self.facts, field.name) != getattr(plain, field.name)
-            or field.name == "complexity"
-        ]
+        arguments = []
+        for field in fields(Facts):
+            value = getattr(self.facts, field.name)
+            if value != field.default or field.name == "complexity":
+                arguments.append(f"{field.name}={value!r}")
         return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
 
 
@@ -105,8 +103,9 @@ def found_claims(subject: CheckSubject) -> Claims:
             continue
         facts = claimed
         reasons.pop(name, None)
-        leaks = [outcome.figures["worst"] for outcome in outcomes if outcome.check in LEAKING]
-        leak = max([leak, *leaks])
+        for outcome in outcomes:
+            if outcome.check in LEAKING:
+                leak = max(leak, outcome.figures["worst"])
         if name == "permutation_equivariant":
             break
     try:
@@ -122,14 +121,15 @@ def _outcomes(subject: CheckSubject, facts: Facts, names: Sequence[str]) -> list
     """
     plugin = replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
     resolved = replace(subject.resolved, plugin=plugin)
+    checks = [check for check in CHECKS if check.name in names]
     made = []
     for causal in _ways(facts, names):
         built = replace(subject, resolved=resolved, facts=facts, causal=causal)
-        for check in CHECKS:
-            if check.name in names:
-                made.append(CheckCase(check, built).outcome())
-                if made[-1].status != "passed":
-                    return made
+        for check in checks:
+            outcome = CheckCase(check, built).outcome()
+            made.append(outcome)
+            if outcome.status != "passed":
+                return made
     return made
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from subquad.registry import Resolved
@@ -32,15 +32,17 @@ def code_digest(resolved: Resolved) -> str:
 def _with_imports(module: str) -> set[Path]:
     """Files of a module and of all that it imports from its own package and from this one."""
     packages = {name.partition(".")[0] for name in (module, _CHECKS)}
-    files, waiting = set[Path](), [module]
-    known = set(waiting)
+    files = set[Path]()
+    waiting = [module]
+    known = {module}
     while waiting:
         name = waiting.pop()
-        if file := _file(name):
+        file = _file(name)
+        if file:
             files.add(file)
-            own = {found for found in _imports(name, file) if found.split(".")[0] in packages}
-            waiting += own - known
-            known |= own
+            imported = _imports(name, file) - known
+            waiting += [found for found in imported if found.partition(".")[0] in packages]
+            known |= imported
     return files
 
 
@@ -49,17 +51,13 @@ def _file(module: str) -> Path | None:
     """Where a module of an imported package stands; None where it is no module in Python."""
     top, *parts = module.split(".")
     spec = find_spec(top)
-    if spec is None:
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    folders = [Path(folder, *parts) for folder in spec.submodule_search_locations or ()]
-    places = [place for folder in folders for place in (folder / "__init__.py", _sibling(folder))]
-    if not parts and spec.origin:
-        places.append(Path(spec.origin))
-    return next((place for place in places if place.is_file()), None)
-
-
-def _sibling(folder: Path) -> Path:
-    return folder.parent / f"{folder.name}.py"
+    return Path(spec.origin)
 
 
 @cache
@@ -67,19 +65,16 @@ def _imports(module: str, file: Path) -> frozenset[str]:
     """Names that may be modules: those of import statements wherever they stand, and the packages
     around each.
     """
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    imported = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = resolve_name("." * node.level + (node.module or ""), package)
+            imported += [f"{start}.{alias.name}" for alias in node.names]
     names = set[str]()
-    for name in _imported(module, file):
+    for name in imported:
         parts = name.split(".")
         names |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
     return frozenset(names)
-
-
-def _imported(module: str, file: Path) -> Iterator[str]:
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: package.count(".") + 2 - node.level] if node.level else []
-            start = ".".join([*above, *filter(None, [node.module])])
-            yield from (start, *(f"{start}.{alias.name}" for alias in node.names))

@@ -73,6 +73,11 @@ def exceeds(growth: str, limit: str) -> bool:
     return ORDER.index(growth) > ORDER.index(limit)
 
 
+def larger(first: Fit, second: Fit) -> str:
+    """The higher class of two."""
+    return max(str(first.growth), str(second.growth), key=ORDER.index)
+
+
 def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     """The class of exact counts, >= 0, at five rising lengths or more; nothing at all
     counts as L.
@@ -81,10 +86,15 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
         return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.maximum(np.asarray(counts, dtype=float), 1.0)
     models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
-    half = len(lengths) // 2
-    exponent = float(np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1)[0])
-    growth = _smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None)
     residuals = {name: distance for name, (distance, _) in models.items()}
+    half = len(lengths) // 2
+    longer = np.log(lengths[half:])
+    larger_counts = np.log(y[half:])
+    slope, _ = np.polyfit(longer, larger_counts, 1)
+    exponent = float(slope)
+    growth = _smallest(models) or _mixed(lengths, y)
+    if growth is None and exponent > 2:
+        growth = MORE
     nearer = residuals["L log L"] * BETTER_THAN_L < residuals["L"]
     has_slight = growth == "L" and residuals["L"] > EXACT and nearer
     return Fit(growth, residuals, exponent, has_slight)
@@ -96,11 +106,19 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
     None of those is a slight L log L, which all higher classes mimic.
     """
     for place, name in enumerate(CLASSES):
-        own, much = models[name][0], BETTER if place else BETTER_THAN_L
-        rival = min(CLASSES[place + 1 :], key=lambda other: models[other][0], default="")
-        distance, share = models.get(rival, (math.inf, 1.0))
-        slight = rival == "L log L" and share <= SLIGHT
-        if own <= EXACT or (own <= NEAR and (slight or distance * much > own)):
+        own, _ = models[name]
+        if own <= EXACT:
+            return name
+        if own > NEAR:
+            continue
+        higher = {other: models[other] for other in CLASSES[place + 1 :]}
+        if not higher:
+            return name
+        rival = min(higher, key=lambda other: higher[other][0])
+        distance, share = higher[rival]
+        much = BETTER if place else BETTER_THAN_L
+        is_slight = rival == "L log L" and share <= SLIGHT
+        if is_slight or distance * much > own:
             return name
     return None
 
@@ -109,10 +127,11 @@ def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
     """The smallest class that fits with the terms of all classes below it: L^2 beside L log L,
     say.
     """
-    fits = (
-        _nearest(lengths, y, CLASSES[:count])[0] <= NEAR for count in range(1, len(CLASSES) + 1)
-    )
-    return next((name for name, near in zip(CLASSES, fits, strict=True) if near), None)
+    for count, name in enumerate(CLASSES, 1):
+        distance, _ = _nearest(lengths, y, CLASSES[:count])
+        if distance <= NEAR:
+            return name
+    return None
 
 
 def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tuple[float, float]:
@@ -122,8 +141,14 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     Returns:
         its largest relative distance from a count, and its last term's share of the last count.
     """
-    terms = [lambda _: 1.0, *(TERMS[name] for name in dict.fromkeys(names))]
-    matrix = np.array([[term(length) for term in terms] for length in lengths]) / y[:, None]
+    ones = np.ones(len(y))
+    columns = [ones / y]
+    for name in dict.fromkeys(names):
+        term = TERMS[name]
+        columns.append([term(length) for length in lengths] / y)
+    matrix = np.stack(columns, 1)
     matrix /= matrix.max(0)
-    parts = matrix * nnls(matrix, np.ones(len(y)))[0]
-    return float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1])
+    weights, _ = nnls(matrix, ones)
+    parts = matrix * weights
+    distances = np.abs(parts.sum(1) - 1)
+    return float(distances.max()), float(parts[-1, -1])

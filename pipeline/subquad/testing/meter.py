@@ -45,9 +45,10 @@ class ObservedCalls:
         if "length" not in self.last:
             return ""
         length = self.last["length"]
-        tokens = f"{length} token{'' if length == 1 else 's'}"
-        role = f"role {self.last.get('role', 'self')}"
-        return f" ({self.last['format']}, {tokens}, {self.last['mode']}, {role})"
+        plural = "" if length == 1 else "s"
+        role = self.last.get("role", "self")
+        number_format = self.last["format"]
+        return f" ({number_format}, {length} token{plural}, {self.last['mode']}, role {role})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -128,7 +129,8 @@ class Meter:
         self.of = of
         self.advice = advice
         self.worst = 0.0
-        self.compared = self.failed = 0
+        self.compared = 0
+        self.failed = 0
         self.largest: CheckFailed | None = None
 
     def compare(
@@ -145,16 +147,18 @@ class Meter:
         Raises:
             CheckFailed: another shape or dtype.
         """
-        expected = torch.zeros_like(got) if expected is None else expected
-        if got.shape != expected.shape or got.dtype != expected.dtype:
+        if expected is None:
+            expected = torch.zeros_like(got)
+        if kind(got) != kind(expected):
             raise CheckFailed(f"{what}: {kind(got)} instead of {kind(expected)}")
-        apart = _difference(got, expected, (got, expected) if scale is None else (scale,))
+        apart = _difference(got, expected, scale)
         self.compared += 1
         if apart > self.allowed:
             self.failed += 1
             if self.largest is None or apart > self.worst:
-                place = _not_finite(got, expected, scale) if apart == math.inf else ""
-                reason = place or f"differs by {apart:.1e} of {self.of}"
+                reason = f"differs by {apart:.1e} of {self.of}"
+                if apart == math.inf:
+                    reason = _not_finite(got, expected, scale) or reason
                 self.largest = CheckFailed(f"{what}: {reason}, allowed {self.limit}")
         self.worst = max(self.worst, apart)
 
@@ -165,19 +169,22 @@ class Meter:
             CheckFailed: it is more than allowed.
         """
         if self.largest:
-            parts = [str(self.largest)]
+            message = str(self.largest)
             if self.failed > 1:
-                among = f"the largest of {self.failed} differences in {self.compared} comparisons"
-                parts.append(among)
+                among = f"{self.failed} differences in {self.compared} comparisons"
+                message += f"; the largest of {among}"
             if self.advice and self.worst <= ROUNDING:
-                parts.append(self.advice)
-            self.largest.args = ("; ".join(parts),)
+                message += f"; {self.advice}"
+            self.largest.args = (message,)
             raise self.largest
         further = note if isinstance(note, Finding) else Finding(note or "")
-        words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
-        summary = words if self.worst else "equal bit for bit"
+        words = "equal bit for bit"
+        if self.worst:
+            words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
+        if further.words:
+            words += f"; {further.words}"
         figures = {"worst": self.worst, "allowed": self.allowed, **further.figures}
-        return Finding("; ".join(filter(None, (summary, further.words))), figures)
+        return Finding(words, figures)
 
 
 def _not_finite(*tensors: Tensor | None) -> str:
@@ -190,12 +197,15 @@ def _not_finite(*tensors: Tensor | None) -> str:
 
 def _wrong_numbers(x: Tensor) -> str:
     """How many numbers are not finite, and the first one's place."""
-    wrong = ~x.isfinite()
-    first = wrong.nonzero()[0].tolist()
+    places = (~x.isfinite()).nonzero().tolist()
+    words = f"NaN or infinity in {len(places)} of {x.numel()} numbers"
     names = ("sample", "token", "number") if x.dim() == 3 else ("row", "column")
-    place = ", ".join(f"{name} {index}" for name, index in zip(names, first, strict=False))
-    where = f", the first at {place}" if place else ""
-    return f"NaN or infinity in {int(wrong.sum())} of {x.numel()} numbers{where}"
+    first = []
+    for name, index in zip(names, places[0], strict=False):
+        first.append(f"{name} {index}")
+    if first:
+        words += f", the first at {', '.join(first)}"
+    return words
 
 
 def each(
@@ -221,19 +231,25 @@ def _size(tensor: Tensor) -> Tensor:
     return tensor.detach().abs().max() if tensor.numel() else tensor.new_zeros(())
 
 
-def _difference(got: Tensor, expected: Tensor, scale: tuple[Tensor, ...]) -> float:
+def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
     """The largest difference over the largest magnitude; infinite where one is not finite and
     they are not equal.
     """
     if torch.equal(got, expected):
         return 0.0
-    gap = (_size(got - expected) / max(map(_size, scale))).item()
+    magnitude = max(_size(got), _size(expected)) if scale is None else _size(scale)
+    gap = (_size(got - expected) / magnitude).item()
     return gap if gap < math.inf else math.inf
 
 
 def kind(x: Tensor) -> str:
     """Shape and dtype in words."""
-    return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+    return f"{tuple(x.shape)} {word(x.dtype)}"
+
+
+def word(dtype: torch.dtype) -> str:
+    """A number format, as `float32`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def finite(what: str, *values: Tensor | None) -> None:

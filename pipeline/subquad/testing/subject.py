@@ -6,6 +6,7 @@ Shape letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from subquad.testing.calls import (
     call,
     normal,
     padded,
+    slope,
     values_and_gradients,
     weighted,
 )
@@ -91,28 +93,23 @@ class CheckSubject:
         """Whether some of a float64 call is computed in float32 or less, and shows: slopes along
         two steps are apart, as such rounding makes them. A mask of float32 shows nowhere.
         """
-        mixer, (x, keep) = self.build(dtype=torch.float64), self.pair(_LOOKED_AT, torch.float64)
+        mixer = self.build(dtype=torch.float64)
+        x, keep = self.pair(_LOOKED_AT, torch.float64)
         with looking(), torch.no_grad():
             with Watching() as watching:
                 call(mixer, x, keep)
             if not watching.has_less_than_double:
                 return False
             weights = [weight for weight in mixer.parameters() if weight.is_floating_point()]
-            tensors = [x, *weights]
-            steps = [normal(tensor.shape, seed).to(tensor) for seed, tensor in enumerate(tensors)]
+            inputs = [x, *weights]
+            steps = [normal(tensor.shape, seed).to(tensor) for seed, tensor in enumerate(inputs)]
 
-            def moved(size: float) -> Tensor:
-                for tensor, step in zip(tensors, steps, strict=True):
-                    tensor += size * step
-                return weighted(call(mixer, x, keep).out).sum()
+            def summed() -> float:
+                return weighted(call(mixer, x, keep).out).sum().item()
 
-            slopes = []
-            for size in (1e-6, 1e-5):
-                ahead = moved(size)
-                behind = moved(-2 * size)
-                moved(size)
-                slopes.append((ahead - behind) / (2 * size))
-            return not torch.isclose(*slopes, rtol=1e-4, atol=1e-6)
+            near = slope(summed, inputs, steps, 1e-6)
+            far = slope(summed, inputs, steps, 1e-5)
+            return not math.isclose(near, far, rel_tol=1e-4, abs_tol=1e-6)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -123,7 +120,8 @@ class CheckSubject:
         """What every other check builds on: a call in evaluation, and one in training with its
         gradients; whatever the mixer raises goes through.
         """
-        mixer, (x, keep) = self.build(dtype=dtype), self.pair(_LOOKED_AT, dtype)
+        mixer = self.build(dtype=dtype)
+        x, keep = self.pair(_LOOKED_AT, dtype)
         with torch.no_grad():
             call(mixer, x, keep)
         values_and_gradients(mixer.train(), x, keep)
@@ -132,11 +130,11 @@ class CheckSubject:
     def obstacle(self) -> str:
         """Why it cannot be called in float64; "" where it can."""
         refusal = self._refusal_in(torch.float64)
-        if refusal and not self._refusal_in(torch.float32):
-            return (
-                f"it runs in float32 and not in float64, in which properties are tested: {refusal}"
-            )
-        return refusal and f"its first call fails: {refusal}"
+        if not refusal:
+            return ""
+        if self._refusal_in(torch.float32):
+            return f"its first call fails: {refusal}"
+        return f"it runs in float32 and not in float64, in which properties are tested: {refusal}"
 
     def _refusal_in(self, dtype: torch.dtype) -> str:
         try:
@@ -151,8 +149,9 @@ class CheckSubject:
         """Whether it gives the next layer something, without which a later layer cannot be called
         alone.
         """
+        x, _ = self.pair(_LOOKED_AT)
         with torch.no_grad():
-            return call(self.build(), self.pair(_LOOKED_AT)[0]).carry is not None
+            return call(self.build(), x).carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""
@@ -193,13 +192,11 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = replace(self, stacked=False)
-            size = {"max_len": max_len, "dtype": dtype, **site}
-            number = len(LAYERS)
-            layers = (
-                single.build(seed=i, layer_index=i, num_layers=number, **size)
-                for i in range(number)
-            )
-            return _Stack(*layers).eval()
+            place = {"max_len": max_len, "dtype": dtype, "num_layers": len(LAYERS), **site}
+            layers = {
+                name: single.build(seed=i, layer_index=i, **place) for i, name in enumerate(LAYERS)
+            }
+            return _Stack(layers).eval()
         looked().note(role=site.get("role", "self"))
         place = self.site(max_len=max_len, seed=self._drawn(seed), num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -238,9 +235,12 @@ class CheckSubject:
         if not self.resolved.source and not found.distribution:
             params = f", {given}" if given else ""
             return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
-        words = [found.name, *(f"{key}={json.dumps(value)}" for key, value in given.items())]
+        words = [found.name]
+        for key, value in given.items():
+            words.append(f"{key}={json.dumps(value)}")
         for name in ("dim", "num_heads", "compiler", "device"):
-            if (value := getattr(self, name)) != getattr(CheckSubject, name):
+            value = getattr(self, name)
+            if value != getattr(CheckSubject, name):
                 words += [f"--{name.removeprefix('num_')}", str(value)]
         for check in checks:
             words += ["--only", check]
@@ -251,7 +251,8 @@ class CheckSubject:
         of one is padding.
         """
         length = self.at_most(length)
-        return self.tokens(2, length, dtype=dtype), padded(length, (length, (length + 1) // 2))
+        half = (length + 1) // 2
+        return self.tokens(2, length, dtype=dtype), padded(length, (length, half))
 
     def lengths(self, *lengths: int) -> list[int]:
         """Of these, each at most what the mixer takes, and once."""
@@ -283,28 +284,30 @@ LAYERS = ("first", "second", "third")
 class _Stack(TokenMixer):
     """Layers, the last of which adds no residual."""
 
-    def __init__(self, *layers: TokenMixer):
+    def __init__(self, layers: dict[str, TokenMixer]):
         super().__init__()
-        self.layers = nn.ModuleDict(dict(zip(LAYERS, layers, strict=True)))
-        self.loss_weights = {
-            f"{layer} {name}": weight
-            for layer in LAYERS
-            for name, weight in layers[0].loss_weights.items()
-        }
+        self.layers = nn.ModuleDict(layers)
+        self.loss_weights = {}
+        for layer, mixer in layers.items():
+            for name, weight in mixer.loss_weights.items():
+                self.loss_weights[f"{layer} {name}"] = weight
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
-        result, losses = MixerOutput(torch.zeros_like(x), carry=carry), {}
+        result = MixerOutput(torch.zeros_like(x), carry=carry)
+        losses = {}
         for name, layer in self.layers.items():
             x = x + result.out
             result = as_output(layer(x, keep=keep, carry=result.carry))
-            losses |= {f"{name} {key}": loss for key, loss in result.losses.items()}
+            for key, loss in result.losses.items():
+                losses[f"{name} {key}"] = loss
         return MixerOutput(result.out, losses)
 
 
 def named_cause(error: BaseException) -> str:
     """What a mixer raised, in one line; an error of subquad says itself where it comes from."""
-    named = f"{type(error).__name__}: {error}"
-    return named if isinstance(error, SubquadError) else cause(error)
+    if isinstance(error, SubquadError):
+        return f"{type(error).__name__}: {error}"
+    return cause(error)
 
 
 def check_subjects(
@@ -329,10 +332,11 @@ def check_subjects(
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
-        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name}
-        for causal in (False, True):
-            if facts.causal != ("never" if causal else "always"):
-                yield CheckSubject(**own, causal=causal, **options)
+        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
+        if facts.causal != "always":
+            yield CheckSubject(**own, causal=False)
+        if facts.causal != "never":
+            yield CheckSubject(**own, causal=True)
 
 
 def _resolved(target: Target) -> Resolved:
@@ -343,8 +347,8 @@ def _resolved(target: Target) -> Resolved:
     if isinstance(target, str):
         return resolve("mixer", target)
     build = target if isinstance(target, type) else target.build
-    home, _, name = (
-        build.partition(":") if isinstance(build, str) else (build.__module__, "", build.__name__)
-    )
-    found = Found("mixer", name, "", "not installed", f"{home}:{name}")
+    if not isinstance(build, str):
+        build = f"{build.__module__}:{build.__name__}"
+    _, _, name = build.partition(":")
+    found = Found("mixer", name, "", "not installed", build)
     return Resolved(check_plugin(found, target), found)

@@ -20,13 +20,15 @@ def chosen_checks(
     Raises:
         ConfigError: a name in `only` or `exclude` is no check, or an exclusion has no reason.
     """
-    wanted, reasons = list(only or ()), exclude or {}
     names = [check.name for check in CHECKS]
+    wanted = list(only or ())
+    reasons = exclude or {}
     for name in (*wanted, *reasons):
         if name not in names:
             known = f"checks: {', '.join(names)}"
             raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; {known}")
-        if not reasons.get(name, name).strip():
+    for name, reason in reasons.items():
+        if not reason.strip():
             example = f"{name}='why it does not apply'"
             raise ConfigError(f"exclude {name}: give a reason, as in {example}")
     return tuple(check for check in CHECKS if check.name in (wanted or names))
@@ -63,7 +65,8 @@ def check_mixer(
         PluginError: there is no such mixer, or it breaks the contract.
         ConfigError: parameters or names of checks are wrong.
     """
-    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
+    checks = chosen_checks(only, exclude)
+    reasons = dict(exclude or {})
     return [
         CheckCase(check, subject, reasons, seconds)
         for subject in check_subjects(target, params, **options)

@@ -67,9 +67,12 @@ class CheckWorkers:
         futures = [self._submit(target, arguments, way, done) for way in ways]
         for way, future in zip(ways, futures, strict=True):
             found = self._result(future)
-            if not found:  # all ways under way are lost with one: whose fault it was shows alone
+            if found is None:
+                # all ways under way are lost with one: whose fault it was shows alone
                 found = self._result(self._submit(target, arguments, way, done))
-            yield from found or map(_died, cases[way])
+            if found is None:
+                found = [_died(case) for case in cases[way]]
+            yield from found
 
     def _result(self, future: Future[list[CheckOutcome]] | None) -> list[CheckOutcome] | None:
         """None where its process died."""
@@ -112,8 +115,10 @@ def _check_way(
 
 
 def _died(case: CheckCase) -> CheckOutcome:
-    detail = "the process that checked it died: a crash in native code, or not enough memory"
-    subject, check = str(case.subject), case.check.name
     return CheckOutcome(
-        subject=subject, check=check, status="failed", detail=detail, again=case.again
+        subject=str(case.subject),
+        check=case.check.name,
+        status="failed",
+        detail="the process that checked it died: a crash in native code, or not enough memory",
+        again=case.again,
     )

@@ -7,6 +7,7 @@ from subquad.testing.checks import (
     decoding,
     gradients,
     influence,
+    padding,
     precision,
     samples,
     shapes,
@@ -18,6 +19,7 @@ from subquad.testing.checks import (
 _THEMES = (
     shapes,
     influence,
+    padding,
     samples,
     gradients,
     compiled,

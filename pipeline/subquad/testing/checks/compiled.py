@@ -31,7 +31,8 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     torch's compiler takes gradients of a buffer that the same call changes from what it was changed
     to.
     """
-    mixer, (x, keep) = subject.build(), subject.pair(13)
+    mixer = subject.build()
+    x, keep = subject.pair(13)
     mixer.train("training" in settled_modes(mixer, x) and not subject.facts.stateful)
     expected = values_and_gradients(copy.deepcopy(mixer), x, keep)
     with _Tracing(subject) as tracing:
@@ -39,7 +40,9 @@ def _compiled(subject: CheckSubject) -> Comparisons:
         try:
             got = values_and_gradients(compiled, x, keep)
         except Exception as error:
-            raise NotApplicable(f"{_NOT_TESTED}: {_first_lines(error)}") from error
+            # without torch's advice on how to see more
+            message = " ".join(str(error).split("\n\nSet TORCH")[0].split())
+            raise NotApplicable(f"{_NOT_TESTED}: {type(error).__name__}: {message}") from error
     for mine, wanted in zip(got, expected, strict=True):
         yield from each(mine, wanted, f" compiled by {subject.compiler}")
     called = _count_calls(mixer, x, keep)
@@ -48,12 +51,6 @@ def _compiled(subject: CheckSubject) -> Comparisons:
 
 
 _NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"
-
-
-def _first_lines(error: Exception) -> str:
-    """What torch says, without its advice on how to see more."""
-    message = str(error).split("\n\nSet TORCH")[0]
-    return f"{type(error).__name__}: {' '.join(message.split())}"
 
 
 def _share(tracing: _Tracing, called: int) -> str:
@@ -80,9 +77,14 @@ class _Tracing:
         from torch._dynamo.backends.registry import lookup_backend
 
         self.__name__ = subject.compiler  # as torch calls it in its messages
-        self.compile, self.known = lookup_backend(subject.compiler), utils
-        self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
-        self.operations = self.graphs = self.breaks = self.fallbacks = 0
+        self.compile = lookup_backend(subject.compiler)
+        self.known = utils
+        forward = inspect.unwrap(build_class(subject.resolved).forward)
+        self.own = forward.__code__.co_filename
+        self.operations = 0
+        self.graphs = 0
+        self.breaks = 0
+        self.fallbacks = 0
         self.failure = ""
 
     def __enter__(self) -> _Tracing:
@@ -92,17 +94,19 @@ class _Tracing:
         return self
 
     def __exit__(self, *error: object) -> None:
-        counters, metrics = self.known.counters, self.known.get_compilation_metrics()
+        metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
             self.failure = str(metrics[0].fail_reason).split("\n")[0]
-        self.breaks = sum(counters["graph_break"].values())
-        self.fallbacks = counters["frames"]["total"] - counters["frames"]["ok"]
+        self.breaks = self.known.counters["graph_break"].total()
+        frames = self.known.counters["frames"]
+        self.fallbacks = frames["total"] - frames["ok"]
         torch._dynamo.reset()
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        parts = [part for part in graph.modules() if isinstance(part, GraphModule)]
-        nodes = [node for part in parts for node in part.graph.nodes]
-        calls = [node for node in nodes if node.op.startswith("call_")]
+        calls = []
+        for part in graph.modules():
+            if isinstance(part, GraphModule):
+                calls += [node for node in part.graph.nodes if node.op.startswith("call_")]
         self.graphs += 1
         if len(calls) > 1:  # one alone is as it was
             self.operations += sum(self.own in (node.stack_trace or self.own) for node in calls)
@@ -110,9 +114,11 @@ class _Tracing:
 
     def __str__(self) -> str:
         counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
-        return ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items()
-        )
+        words = []
+        for name, count in counts.items():
+            plural = "" if count == 1 else "s"
+            words.append(f"{count} {name}{plural}")
+        return ", ".join(words)
 
 
 class _Calls(TorchFunctionMode):
@@ -128,12 +134,11 @@ class _Calls(TorchFunctionMode):
 
 def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:
     """Of torch, in the mixer's own code."""
-    calls, own = _Calls(), mixer.core if isinstance(mixer, AttentionMixer) else mixer
-    hooks = (
-        own.register_forward_pre_hook(lambda *_: calls.__enter__() and None),
-        own.register_forward_hook(lambda *_: calls.__exit__(None, None, None)),
-    )
+    calls = _Calls()
+    own = mixer.core if isinstance(mixer, AttentionMixer) else mixer
+    before = own.register_forward_pre_hook(lambda *_: calls.__enter__() and None)
+    behind = own.register_forward_hook(lambda *_: calls.__exit__(None, None, None))
     outputs(mixer, x, keep)
-    for hook in hooks:
-        hook.remove()
+    before.remove()
+    behind.remove()
     return calls.count

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import torch
@@ -23,7 +24,7 @@ from subquad.cost import Count, count_pass
 from subquad.errors import SubquadError
 from subquad.plugin import Complexity
 from subquad.testing.cases import shows
-from subquad.testing.fits import ORDER, TERMS, Fit, exceeds, fit_growth
+from subquad.testing.fits import TERMS, Fit, exceeds, fit_growth, larger
 from subquad.testing.meter import CheckFailed, Finding, NotProven
 from subquad.testing.subject import CheckSubject
 
@@ -68,13 +69,15 @@ class _Growth:
         """What "flops" or "moved" bytes grow like: over all lengths, or else over the longest
         five.
         """
-        counts = [getattr(count, name) for count in self.counts]
+        counts = self.numbers(name)
         found = fit_growth(self.lengths, counts)
-        return (
-            found
-            if found.growth
-            else fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
-        )
+        if found.growth:
+            return found
+        return fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
+
+    def numbers(self, name: str) -> list[int]:
+        """Of "flops" or "moved" bytes at each length."""
+        return [getattr(count, name) for count in self.counts]
 
     @property
     def squares(self) -> dict[str, int]:
@@ -82,21 +85,21 @@ class _Growth:
         length; largest first.
         """
         before, last, end = (count.largest for count in self.counts[-3:])
-        found = {
-            name: size
-            for name, size in end.items()
-            if size
-            and size >= SQUARE * last.get(name, size)
-            and last[name] >= SQUARE * before.get(name, size)
-        }
-        return dict(sorted(found.items(), key=lambda entry: -entry[1]))
+        found = Counter[str]()
+        for name, size in end.items():
+            middle = last.get(name, size)
+            first = before.get(name, size)
+            if size and size >= SQUARE * middle >= SQUARE**2 * first:
+                found[name] = size
+        return dict(found.most_common())
 
     def is_steeper(self, declared: str) -> bool:
         """Whether work outside of torch takes more time than is declared."""
         if not any(count.has_entered for count in self.counts):
             return False
-        before, _, last = (TERMS[declared](length) for length in self.lengths[-3:])
-        return self.seconds[-1] > STEEPER * self.seconds[-3] * last / before
+        term = TERMS[declared]
+        expected = term(self.lengths[-1]) / term(self.lengths[-3])
+        return self.seconds[-1] > STEEPER * expected * self.seconds[-3]
 
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
@@ -129,20 +132,17 @@ class _Growth:
                 "torch.utils.flop_counter.register_flop_formula"
             )
         if not found.growth:
-            distances = ", ".join(
-                f"{key} {100 * distance:.1f} %" for key, distance in found.residuals.items()
-            )
+            words = [f"{key} {100 * distance:.1f} %" for key, distance in found.residuals.items()]
             raise NotProven(
-                f"{what} fit no class: exponent {found.exponent:.2f}, distances {distances}"
+                f"{what} fit no class: exponent {found.exponent:.2f}, distances {', '.join(words)}"
             )
+        distances = {key: float(f"{distance:.3g}") for key, distance in found.residuals.items()}
         return found, {
             "class": found.growth,
             "exponent": round(found.exponent, 3),
-            "distances": {
-                key: float(f"{distance:.3g}") for key, distance in found.residuals.items()
-            },
+            "distances": distances,
             "lengths": list(self.lengths),
-            "counts": [getattr(count, name) for count in self.counts],
+            "counts": self.numbers(name),
             "cpu_seconds": list(self.seconds),
         }
 
@@ -154,21 +154,17 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     Raises:
         NotProven: it takes too few lengths.
     """
-    shorter, ladder = (
-        [length for length in lengths if subject.at_most(length) == length]
-        for lengths in (SHORTER, LADDER)
-    )
-    counted = dict[int, tuple[Count, float]]()
+    takes = [length for length in (*SHORTER, *LADDER) if subject.at_most(length) == length]
+    ladder = [length for length in takes if length not in SHORTER]
 
-    def count(length: int) -> Count:
-        if length not in counted:
-            start = time.process_time()
-            found = _count_at(subject, length)
-            counted[length] = found, round(time.process_time() - start, 4)
-        return counted[length][0]
+    @cache
+    def count(length: int) -> tuple[Count, float]:
+        start = time.process_time()
+        found = _count_at(subject, length)
+        return found, round(time.process_time() - start, 4)
 
-    if len(ladder) < MIN_LENGTHS or _is_step_by_step(count(ladder[0])):
-        ladder = shorter + ladder  # short lengths tell less
+    if len(ladder) < MIN_LENGTHS or _is_step_by_step(count(ladder[0])[0]):
+        ladder = takes  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
         known = ", ".join(map(str, (*SHORTER, *LADDER)[:MIN_LENGTHS]))
         raise NotProven(
@@ -176,12 +172,14 @@ def _growth_of(subject: CheckSubject) -> _Growth:
             f"at ({known}, ...), and {MIN_LENGTHS} are needed"
         )
     counts: list[Count] = []
+    seconds: list[float] = []
     for length in ladder:
         if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, _declared(subject)):
             break
-        counts.append(count(length))
+        found, needed = count(length)
+        counts.append(found)
+        seconds.append(needed)
     lengths = ladder[: len(counts)]
-    seconds = [counted[length][1] for length in lengths]
     return _Growth(tuple(lengths[-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:]))
 
 
@@ -202,10 +200,10 @@ def growth_of(subject: CheckSubject) -> Complexity:
     growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
     flops, _ = growth.held_against("FLOPs", "flops", "L^2")
     moved, _ = growth.held_against("bytes", "moved", "L^2")
-    larger = max(str(flops.growth), str(moved.growth), key=ORDER.index)
-    if larger != "L^2" and growth.squares:
+    declared = larger(flops, moved)
+    if declared != "L^2" and growth.squares:
         raise CheckFailed(f"tensors of {', '.join(growth.squares)} grow like L^2, the rest less")
-    return cast(Complexity, larger)
+    return cast(Complexity, declared)
 
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
@@ -213,8 +211,11 @@ def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     before, last = counts[-2:]
     found = fit_growth(ladder[: len(counts)], [count.flops for count in counts]).growth
     patience = PATIENCE if found and exceeds(found, declared) else 1.0
-    foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
-    return any(foretold[name] > patience * limit for name, limit in LIMITS.items())
+    for name, limit in LIMITS.items():
+        foretold = getattr(last, name) ** 2 / max(getattr(before, name), 1)
+        if foretold > patience * limit:
+            return True
+    return False
 
 
 def _count_at(subject: CheckSubject, length: int) -> Count:
@@ -248,7 +249,8 @@ def _not_claimed(subject: CheckSubject) -> str:
 
 @shows("operations grow with the length as declared, no slower, no faster", excluded=_not_claimed)
 def _complexity_flops(subject: CheckSubject) -> Finding:
-    growth, declared = _growth_of(subject), _declared(subject)
+    growth = _growth_of(subject)
+    declared = _declared(subject)
     flops, figures = growth.held_against("FLOPs", "flops", declared)
     moved = growth.fit("moved")
     if declared == "L log L" and flops.has_slight:
@@ -258,21 +260,23 @@ def _complexity_flops(subject: CheckSubject) -> Finding:
         return Finding(f"{flops}, declared {declared}", figures)
     if moved.growth == declared:
         return Finding(f"{flops}; bytes reach the declared {declared}", figures)
-    larger = max(str(flops.growth), str(moved.growth), key=ORDER.index)
     raise CheckFailed(
-        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare {larger}"
+        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare "
+        f"{larger(flops, moved)}"
     )
 
 
 @shows("bytes moved and single tensors grow no faster than declared", excluded=_not_claimed)
 def _complexity_bytes(subject: CheckSubject) -> Finding:
-    growth, declared = _growth_of(subject), _declared(subject)
+    growth = _growth_of(subject)
+    declared = _declared(subject)
     if declared != "L^2" and growth.squares:
         name, size = next(iter(growth.squares.items()))
+        before = growth.counts[-2].largest[name]
+        *_, shorter, longest = growth.lengths
         raise CheckFailed(
             f"declared {declared}, but the largest tensor that {name} makes grows "
-            f"like L^2: {size:,} numbers at length "
-            f"{growth.lengths[-1]}, {growth.counts[-2].largest[name]:,} at {growth.lengths[-2]}"
+            f"like L^2: {size:,} numbers at length {longest}, {before:,} at {shorter}"
         )
     moved, figures = growth.held_against("bytes", "moved", declared)
     _count_at_prime(subject, growth)
@@ -285,11 +289,13 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     Raises:
         CheckFailed: a length without divisors costs far more than the next power of two.
     """
-    length, even = growth.lengths[-3], growth.counts[-3]
+    length = growth.lengths[-3]
+    even = growth.counts[-3]
     prime = next(odd for odd in range(length - 1, 2, -2) if _is_prime(odd))
     found = _count_at(subject, prime)
-    for what, name in {"FLOPs": "flops", "bytes": "moved"}.items():
-        times = getattr(found, name) / max(getattr(even, name), 1)
+    flops = found.flops / max(even.flops, 1)
+    moved = found.moved / max(even.moved, 1)
+    for what, times in {"FLOPs": flops, "bytes": moved}.items():
         if times > INCONVENIENT:
             raise CheckFailed(
                 f"{what} at {prime:,} tokens, a prime number, are {times:.1f} times those at "

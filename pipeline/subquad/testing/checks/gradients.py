@@ -21,11 +21,12 @@ from subquad.testing.calls import (
     backward,
     call,
     settled_modes,
+    slope,
     trainable,
     values_and_gradients,
 )
 from subquad.testing.cases import compares, shows
-from subquad.testing.meter import CheckFailed, Comparisons, Finding
+from subquad.testing.meter import CheckFailed, Comparisons, Finding, each
 from subquad.testing.subject import FAR, CheckSubject
 
 SHORT = 5
@@ -82,13 +83,16 @@ def measured_gradients(subject: CheckSubject) -> Finding:
     Raises:
         CheckFailed: a gradient is not that of finite differences.
     """
-    accuracy, rough = accuracy_of(subject), []
-    for mixer, tokens, keep in _places(subject):
-        inputs = {"the tokens": tokens.clone().requires_grad_(), **trainable(mixer)}
-        for mode in settled_modes(mixer, tokens):
-            where = f"{tokens.shape[1]} tokens in {mode}"
-            values = partial(_values, mixer, inputs["the tokens"], keep)
-            together = tokens.shape[1] > SHORT
+    accuracy = accuracy_of(subject)
+    rough = []
+    for mixer, x, keep in _places(subject):
+        length = x.shape[1]
+        tokens = x.clone().requires_grad_()
+        inputs = {"the tokens": tokens, **trainable(mixer)}
+        values = partial(_values, mixer, tokens, keep)
+        for mode in settled_modes(mixer, x):
+            where = f"{length} tokens in {mode}"
+            together = length > SHORT
             if not compare_gradients(values, inputs, accuracy, where, together=together):
                 rough.append(where)
     tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
@@ -114,8 +118,9 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
 def _values(mixer: TokenMixer, tokens: Tensor, keep: Tensor | None) -> dict[str, Tensor]:
     """Outputs at real tokens and extra losses; in evaluation those that have a gradient."""
     result = call(afresh(mixer), tokens, keep)
-    losses = {f"extra loss {name!r}": loss for name, loss in result.losses.items()}
-    found = {"outputs": result.out if keep is None else result.out[keep], **losses}
+    found = {"outputs": result.out if keep is None else result.out[keep]}
+    for name, loss in result.losses.items():
+        found[f"extra loss {name!r}"] = loss
     return {name: value for name, value in found.items() if mixer.training or value.requires_grad}
 
 
@@ -140,6 +145,7 @@ def compare_gradients(
         CheckFailed: a derivative is not that of finite differences.
     """
     drawn = torch.Generator().manual_seed(0)
+    alone = [{by: tensor} for by, tensor in inputs.items()]
     given = values()
     weights = {name: _random_like(value, drawn) for name, value in given.items()}
     found = {name: backward(value, inputs, weights[name]) for name, value in given.items()}
@@ -147,16 +153,17 @@ def compare_gradients(
     for name, grads in found.items():
         summed = partial(_summed, values, name, weights[name])
         verdicts_by = partial(_verdicts, summed, grads, accuracy)
-        for group in [inputs] if together else _alone(inputs):
+        for group in [inputs] if together else alone:
             verdicts = verdicts_by(group, drawn)
             judged &= _agree(verdicts)
             if not _are_wrong(verdicts):
                 continue
             by = "all inputs"
-            for alone in _alone(inputs):
-                apart = verdicts_by(alone, drawn)
+            for single in alone:
+                apart = verdicts_by(single, drawn)
                 if _are_wrong(apart):
-                    by, verdicts = next(iter(alone)), apart
+                    verdicts = apart
+                    (by,) = single
                     break
             fault = next(verdict for verdict in verdicts if verdict.kind == "other")
             raise CheckFailed(
@@ -165,10 +172,6 @@ def compare_gradients(
                 f"{accuracy.absolute:g} absolute"
             )
     return judged
-
-
-def _alone(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    return [{by: tensor} for by, tensor in inputs.items()]
 
 
 def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
@@ -207,42 +210,41 @@ def _verdicts(
     inputs: Mapping[str, Tensor],
     drawn: torch.Generator,
 ) -> list[_Verdict]:
-    """Along several directions, until one agrees."""
+    """Along several directions, until one agrees.
+
+    The part of a direction by each input has the length 1, or less where more would hide the
+    others. It is half the gradient's own: across it a random one may see nothing.
+    """
     found: list[_Verdict] = []
     while len(found) < DIRECTIONS and not _agree(found):
-        found.append(_verdict(function, grads, accuracy, inputs, drawn))
+        directions = []
+        got = 0.0
+        for by, tensor in inputs.items():
+            direction = _unit(_random_like(tensor, drawn))
+            own = 0.0
+            grad = grads[by]
+            if grad is not None:
+                direction = _unit(direction + _unit(grad))
+                own = (grad * direction).sum().item()
+            shrunk = max(1.0, own)
+            directions.append(direction / shrunk)
+            got += own / shrunk
+        along = partial(slope, function, list(inputs.values()), directions)
+        found.append(_verdict(along, got, accuracy))
     return found
 
 
-def _verdict(
-    function: Callable[[], float],
-    grads: Mapping[str, Tensor | None],
-    accuracy: Accuracy,
-    inputs: Mapping[str, Tensor],
-    drawn: torch.Generator,
-) -> _Verdict:
-    """Along a direction whose part by each input has the length 1, or less where more would hide
-    the others. It is half the gradient's own: across it a random one may see nothing.
-    """
-    directions, got = {}, 0.0
-    for by, tensor in inputs.items():
-        direction = _unit(_random_like(tensor, drawn))
-        slope = 0.0
-        if (grad := grads[by]) is not None:
-            direction = _unit(direction + _unit(grad))
-            slope = (grad * direction).sum().item()
-        shrunk = max(1.0, slope)
-        directions[by] = direction / shrunk
-        got += slope / shrunk
-    measured = []
+def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) -> _Verdict:
+    """Of a derivative, held against those by steps of several sizes."""
+    slopes = []
     for step in accuracy.steps:
-        ahead, behind = (_moved(function, inputs, directions, signed) for signed in (step, -step))
-        measured.append((ahead - behind) / (2 * step))
-        if accuracy.near(got, measured[-1]):
-            return _Verdict("equal", got, measured[-1])
+        measured = along(step)
+        if accuracy.near(got, measured):
+            return _Verdict("equal", got, measured)
+        slopes.append(measured)
     # a step below float32's rounding moves nothing
-    moving = [slope for slope in measured if slope] or measured
-    settled = any(accuracy.near(slope, after) for slope, after in pairwise(moving))
+    moving = [measured for measured in slopes if measured] or slopes
+    settled = any(accuracy.near(first, second) for first, second in pairwise(moving))
     return _Verdict("other" if settled else "rough", got, moving[0])
 
 
@@ -251,33 +253,17 @@ def _unit(tensor: Tensor) -> Tensor:
     return tensor / tensor.norm().clamp_min(torch.finfo(tensor.dtype).tiny)
 
 
-def _moved(
-    function: Callable[[], float],
-    inputs: Mapping[str, Tensor],
-    directions: Mapping[str, Tensor],
-    step: float,
-) -> float:
-    """The function's value where its inputs are moved, which come back to where they were."""
-    before = {by: tensor.detach().clone() for by, tensor in inputs.items()}
-    with torch.no_grad():
-        for by, tensor in inputs.items():
-            tensor += step * directions[by]
-    value = function()
-    with torch.no_grad():
-        for by, tensor in inputs.items():
-            tensor.copy_(before[by])
-    return value
-
-
 @compares("calls in evaluation are equal and draw nothing random", 0.0)
 def _determinism_eval(subject: CheckSubject) -> Comparisons:
     """Two calls in evaluation, from different states of the random generator, which they leave
     as it was.
     """
     for length in subject.lengths(LENGTH, FAR):
-        mixer, (x, keep) = subject.build_for(length), subject.pair(length)
+        mixer = subject.build_for(length)
+        x, keep = subject.pair(length)
         with torch.no_grad():
-            first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+            first = call(mixer, x, keep).out
+            second = call(mixer, x, keep, seed=1).out
             yield "output of a second call in evaluation", second, first
             before = torch.get_rng_state()
             mixer(x, keep=keep)
@@ -290,11 +276,12 @@ def _determinism_train(subject: CheckSubject) -> Comparisons:
     """Mixers built alike, in training mode with equal seeds: outputs, extra losses and
     gradients, several times.
     """
-    for length, times in {subject.at_most(LENGTH): 4, subject.at_most(FAR): 2}.items():
+    for length, others in {subject.at_most(LENGTH): 3, subject.at_most(FAR): 1}.items():
         x, keep = subject.pair(length)
-        built = [subject.build_for(length).train() for _ in range(times)]
-        first, *others = (values_and_gradients(mixer, x, keep, seed=4) for mixer in built)
-        for other in others:
+        mixer = subject.build_for(length).train()
+        first = values_and_gradients(mixer, x, keep, seed=4)
+        for _ in range(others):
+            mixer = subject.build_for(length).train()
+            other = values_and_gradients(mixer, x, keep, seed=4)
             for mine, wanted in zip(other, first, strict=True):
-                for name, value in wanted.items():
-                    yield f"{name} of another mixer with equal seeds", mine[name], value
+                yield from each(mine, wanted, " of another mixer with equal seeds")

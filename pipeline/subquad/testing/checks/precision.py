@@ -25,6 +25,7 @@ from subquad.nn.kernels import OPERATIONS, REFERENCE, using, with_covered
 from subquad.testing.calls import (
     afresh,
     call,
+    decoded,
     draws,
     gradients,
     padded,
@@ -41,6 +42,7 @@ from subquad.testing.meter import (
     NotTested,
     each,
     finite,
+    word,
 )
 from subquad.testing.subject import CheckSubject
 
@@ -74,7 +76,8 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     with loud tokens.
     """
     mixer, x, keep = _float32_case(subject)
-    results, loud = (_real_results(mixer, size * x, keep, autocast=True) for size in (1, LOUD))
+    results = _real_results(mixer, x, keep, autocast=True)
+    loud = _real_results(mixer, LOUD * x, keep, autocast=True)
     dtype = results["output"].dtype
     if dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
@@ -88,40 +91,37 @@ def _compare_drift(
 ) -> Finding:
     """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
     mixer, x, keep = case
-    name = f"{_word(dtype)}{by}"
+    name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
     exact = copy.deepcopy(mixer).double()
     reference = _real_results(exact, x.double(), keep)
     drift = {key: _distance(results[key], value) for key, value in reference.items()}
+    own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
     sensitivity = dict.fromkeys(reference, 0.0)
-    allowed = _allowed(dtype, sensitivity)
+    allowed = dict.fromkeys(reference, own)
+    beyond = list(reference)
     for seed in range(ROUNDINGS):
         rounded = _rounded_mixer(exact, dtype, seed)
         moved = _real_results(rounded, _rounded(x, dtype, seed), keep)
         for key, value in moved.items():
             sensitivity[key] = max(sensitivity[key], _distance(value, reference[key]))
-        allowed = _allowed(dtype, sensitivity)
-        if all(drift[key] <= allowed[key] for key in drift):
+            allowed[key] = own + TIMES_SENSITIVITY * sensitivity[key]
+        beyond = [key for key in drift if not drift[key] <= allowed[key]]
+        if not beyond:
             break
-    if beyond := [key for key in drift if not drift[key] <= allowed[key]]:
+    if beyond:
         key = max(beyond, key=lambda key: drift[key] / allowed[key])
         raise CheckFailed(
             f"{key} in {name} drifts from float64 by {drift[key]:.1e} (rms), allowed "
             f"{allowed[key]:.1e}: rounded inputs alone move it by {sensitivity[key]:.1e}"
         )
     parts = [f"{key} {drift[key]:.1e}, allowed {allowed[key]:.1e}" for key in drift]
-    known = {"drift": drift, "sensitivity": sensitivity, "allowed": allowed}
-    figures = {f"{key}_{what}": values[key] for key in drift for what, values in known.items()}
+    figures = {}
+    for key in drift:
+        figures[f"{key}_drift"] = drift[key]
+        figures[f"{key}_sensitivity"] = sensitivity[key]
+        figures[f"{key}_allowed"] = allowed[key]
     return Finding("; ".join(parts), figures)
-
-
-def _allowed(dtype: torch.dtype, sensitivity: Mapping[str, float]) -> dict[str, float]:
-    own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
-    return {key: own + TIMES_SENSITIVITY * moved for key, moved in sensitivity.items()}
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _distance(got: Tensor, expected: Tensor) -> float:
@@ -139,11 +139,13 @@ def _float32_case(subject: CheckSubject) -> _Case:
     length = subject.at_most(LONG)
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(2, length, dtype=torch.float32) + OFFSET
-    if draws(mixer, x[:, :LENGTH]):
+    keep = padded(length, (length, max(1, length - 37)))
+    few = x[:, :LENGTH]
+    if draws(mixer, few):
         reason = "it draws random numbers in evaluation (determinism-eval), others in each format"
         raise NotTested(f", because {reason}")
-    mixer.train("training" in settled_modes(mixer, x[:, :LENGTH]))
-    return mixer, x, padded(length, (length, max(1, length - 37)))
+    mixer.train("training" in settled_modes(mixer, few))
+    return mixer, x, keep
 
 
 def _real_results(
@@ -166,7 +168,6 @@ def _real_results(
     return found
 
 
-@torch.no_grad()
 def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     """Outputs of the last tokens, each by a step; of half of them where there are few."""
     start = x.shape[1] - min(DECODED_STEPS, x.shape[1] // 2)
@@ -174,12 +175,7 @@ def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     mixer.eval()
     try:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
-            first, cache = mixer.prefill(x[:, :start].contiguous())
-            outs = [first[:, -1]]
-            for token in x[:, start:].unbind(1):
-                out, cache = mixer.step(token, cache)
-                outs.append(out)
-        return torch.stack(outs, 1)
+            return decoded(mixer, x, start)[:, start - 1 :]
     finally:
         mixer.train(is_training)
 
@@ -195,12 +191,13 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     """Numbers rounded to a format, in float64; with a seed they are first moved by up to half a
     rounding. float32 ones, which have that precision, are moved alone.
     """
-    if dtype != torch.float32 and not seed:
+    is_single = dtype == torch.float32
+    if not is_single and not seed:
         return x.to(dtype).double()
     generator = torch.Generator().manual_seed(2 + seed)
     noise = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
     moved = x.double() * (1 + noise * torch.finfo(dtype).eps)
-    return moved if dtype == torch.float32 else moved.to(dtype).double()
+    return moved if is_single else moved.to(dtype).double()
 
 
 def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
@@ -209,13 +206,14 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
 
     On another device than the CPU the mixer as it is, too.
     """
-    kind, on_cpu = torch.device(subject.device).type, subject.device == "cpu"
+    device = torch.device(subject.device).type
+    on_cpu = subject.device == "cpu"
     with using() as used:
         call(subject.build(), *subject.pair(LENGTH))
     choices = {} if on_cpu else {f"the mixer on {subject.device}": {}}
     for name in with_covered(used):
         for implementation in OPERATIONS[name].implementations:
-            runs = kind in (implementation.devices or (kind,))
+            runs = not implementation.devices or device in implementation.devices
             if runs and not (on_cpu and implementation.name == REFERENCE):
                 choices[f"{name} {implementation.name}"] = {name: implementation.name}
     return choices
@@ -235,18 +233,16 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     """
     parts = []
     for label, forced in _choices(subject).items():
-        ran = set[str]()
+        ran = {"float64": False}
         for length in subject.lengths(*KERNEL_LENGTHS):
             for real in {length, (length + 1) // 2}:
-                for comparison in _agree(subject, forced, label, length, real):
-                    yield comparison
-                    ran.add("float64")
+                comparisons = list(_agree(subject, forced, label, length, real))
+                yield from comparisons
+                ran["float64"] |= bool(comparisons)
         for dtype in (torch.float32, torch.bfloat16):
-            if _stays_near(subject, forced, label, dtype):
-                ran.add(_word(dtype))
-        words = [word for word in ("float64", "float32", "bfloat16") if word in ran]
-        none = "takes no tensors of these lengths and formats"
-        parts.append(f"{label}: {', '.join(words) or none}")
+            ran[word(dtype)] = _stays_near(subject, forced, label, dtype)
+        formats = ", ".join(name for name, has_run in ran.items() if has_run)
+        parts.append(f"{label}: {formats or 'takes no tensors of these lengths and formats'}")
     return "; ".join(parts)
 
 
@@ -256,8 +252,8 @@ def _agree(
     """In float64, of outputs, losses and all gradients; none where the implementation takes no
     such tensors.
     """
-    mixer, x = subject.build(max_len=max(KERNEL_LENGTHS)), subject.tokens(2, length)
-    case = mixer, x, padded(length, (length, real))
+    mixer = subject.build(max_len=max(KERNEL_LENGTHS))
+    case = mixer, subject.tokens(2, length), padded(length, (length, real))
     with using(REFERENCE):
         expected = values_and_gradients(*case)
     try:

@@ -16,6 +16,7 @@ from subquad.registry.faults import cause
 from subquad.testing.calls import (
     afresh,
     call,
+    changed,
     gradients,
     modes,
     outputs,
@@ -25,13 +26,13 @@ from subquad.testing.calls import (
     weighted,
 )
 from subquad.testing.cases import compares, leak_of, shows
-from subquad.testing.checks import influence
+from subquad.testing.checks import influence, padding
 from subquad.testing.checks.gradients import measured_gradients
 from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import CheckFailed, Comparisons, Finding, finite
 from subquad.testing.subject import FAR, CheckSubject
 
-LENGTH = influence.LENGTH
+LENGTH = padding.LENGTH
 MANY = 33
 """Samples of a large batch."""
 
@@ -63,25 +64,27 @@ def _losses(subject: CheckSubject) -> Finding:
     every name is returned.
     """
     length = subject.at_most(LENGTH)
-    mixer, x = subject.build().train(), subject.tokens(3, length).requires_grad_()
+    mixer = subject.build().train()
+    x = subject.tokens(3, length).requires_grad_()
     weights = mixer.loss_weights
+    inputs = {"tokens": x, **trainable(mixer)}
     for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
         losses = call(mixer, x, keep).losses
-        if odd := sorted(set(losses) ^ set(weights)):
+        odd = sorted(set(losses) ^ set(weights))
+        if odd:
             raise CheckFailed(
                 f"losses {sorted(losses)} and loss_weights {sorted(weights)} differ in {odd}"
             )
         for name, value in losses.items():
-            _check_loss(f"loss {name!r}", value, {"tokens": x, **trainable(mixer)})
+            label = f"loss {name!r}"
+            shape = tuple(value.shape)
+            if shape not in ((3,), ()):
+                raise CheckFailed(f"{label} has the shape {shape}, expected (B,) = (3,) or ()")
+            finite(label, value)
+            grads = gradients(value.sum(), inputs)
+            if not any(grad.any() for grad in grads.values()):
+                raise CheckFailed(f"{label} has no gradient by tokens or weights")
     return Finding(", ".join(f"{name} x {weight:g}" for name, weight in weights.items()))
-
-
-def _check_loss(label: str, value: Tensor, inputs: dict[str, Tensor]) -> None:
-    if value.shape not in ((3,), ()):
-        raise CheckFailed(f"{label} has the shape {tuple(value.shape)}, expected (B,) = (3,) or ()")
-    finite(label, value)
-    if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
-        raise CheckFailed(f"{label} has no gradient by tokens or weights")
 
 
 @compares(
@@ -104,8 +107,11 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep in _batches(subject):
         tokens = x.clone().requires_grad_()
         result = call(mixer.train(), tokens, keep)
-        losses = sum(loss[1] for loss in result.losses.values() if loss.dim())
-        grad = gradients(weighted(result.out[1]).sum() + losses, {"tokens": tokens})["tokens"]
+        value = weighted(result.out[1]).sum()
+        for loss in result.losses.values():
+            if loss.dim():
+                value = value + loss[1]
+        grad = gradients(value, {"tokens": tokens})["tokens"]
         for other in (0, 2):
             label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
             yield label, grad[other], None, grad
@@ -114,14 +120,18 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
 @compares("a sample gives the same alone and in a batch")
 def _batch_size(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep in _batches(subject):
+        samples = range(0, len(x), len(x) // 3)
+        far = x.shape[1] >= FAR
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, keep, dropout=False)
-            for own in range(0, len(x) if x.shape[1] < FAR else 1, len(x) // 3):
-                got = outputs(mixer, x[own : own + 1], keep[own : own + 1], dropout=False)[0]
+            for own in samples[:1] if far else samples:
+                alone = slice(own, own + 1)
+                got = outputs(mixer, x[alone], keep[alone], dropout=False)
                 label = f"output of a sample alone against in a batch in {mode}"
-                yield label, got, expected[own]
-            if x.shape[1] < FAR:
-                got, expected = (outputs(mixer, tokens, dropout=False) for tokens in (x[:1], x))
+                yield label, got[0], expected[own]
+            if not far:
+                expected = outputs(mixer, x, dropout=False)
+                got = outputs(mixer, x[:1], dropout=False)
                 label = f"output of a batch without a mask in {mode}, sample alone"
                 yield label, got, expected[:1]
 
@@ -132,7 +142,7 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
     """
     for length in subject.lengths(1, 17, 33, FAR):
         count = 3 if length != 17 else MANY
-        real = [max(1, tokens) for tokens in (length, length // 2, length - 5)]
+        real = [length, max(1, length // 2), max(1, length - 5)]
         if length == 33:
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
@@ -155,12 +165,14 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
     another mask.
     """
     for mixer, x, keep in _batches(subject):
-        own = torch.arange(len(x))[:, None] % 2 == 0
-        tokens = torch.where(own[..., None], x, 5 * x.flip(1) + 1)
-        mask = torch.where(own, keep, ~keep.flip(1) | keep)
+        other = torch.arange(len(x))[:, None] % 2 == 1
+        tokens = changed(x, other, 5)
+        mask = keep | (other & ~keep.flip(1))
         for mode in modes(mixer):
             with torch.no_grad():
-                yield mode, call(afresh(mixer), x, keep), call(afresh(mixer), tokens, mask)
+                first = call(afresh(mixer), x, keep)
+                second = call(afresh(mixer), tokens, mask)
+            yield mode, first, second
 
 
 def _no_carry(subject: CheckSubject) -> str:
@@ -169,18 +181,24 @@ def _no_carry(subject: CheckSubject) -> str:
 
 @shows("three layers with their carry keep the properties of one", excluded=_no_carry)
 def _carry(subject: CheckSubject) -> Finding:
-    stack, length = replace(subject, stacked=True), subject.at_most(LENGTH)
-    mask = influence.padding_masks(length)["right"]
-    for what, keep in {"": None, " with padding": mask}.items():
-        passes(f"three layers{what}", stack.build(), stack.tokens(3, length), keep)
+    stack = replace(subject, stacked=True)
+    length = subject.at_most(LENGTH)
+    x = stack.tokens(3, length)
+    passes("three layers", stack.build(), x, None)
+    keep = padding.padding_masks(length)["right"]
+    passes("three layers with padding", stack.build(), x, keep)
     _call_without_carry(subject)
     properties = {
         "samples apart": [_batch_outputs],
         "causal": [influence.causal_outputs, influence.causal_gradients],
-        "padding invariant": [influence.padding_content, influence.padding_amount],
+        "padding invariant": [padding.padding_content, padding.padding_amount],
     }
-    kept = {name: checks for name, checks in properties.items() if not checks[0].excluded(stack)}
-    found = [check.run(stack) for checks in kept.values() for check in checks]
+    kept = []
+    found = []
+    for name, checks in properties.items():
+        if not checks[0].excluded(stack):
+            kept.append(name)
+            found += [check.run(stack) for check in checks]
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
@@ -192,14 +210,14 @@ def _call_without_carry(subject: CheckSubject) -> None:
     Raises:
         CheckFailed: it does neither.
     """
+    what = "a second layer without a carry"
+    x, keep = subject.pair(LENGTH)
     try:
-        passes(
-            "a second layer without a carry", subject.build(layer_index=1), *subject.pair(LENGTH)
-        )
+        passes(what, subject.build(layer_index=1), x, keep)
     except CheckFailed:
         raise
     except SubquadError:
         return
     except Exception as error:
         advice = "go on without it, or raise a PluginError that says what is missing"
-        raise CheckFailed(f"a second layer without a carry: {cause(error)}; {advice}") from error
+        raise CheckFailed(f"{what}: {cause(error)}; {advice}") from error

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.errors import ConfigError, PluginError
-from subquad.nn import MixerOutput, TokenMixer
+from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
     afresh,
@@ -40,6 +40,7 @@ from subquad.testing.meter import (
     each,
     finite,
     kind,
+    word,
 )
 from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
@@ -66,12 +67,15 @@ def passes(
         tokens = x.clone().requires_grad_(mixer.training)
         with torch.set_grad_enabled(mixer.training):
             result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        given, wanted = tuple(result.out.shape), tuple(x.shape)
+        where = f"{what} in {mode}"
+        given = tuple(result.out.shape)
+        wanted = tuple(x.shape)
         if given != wanted:
-            raise CheckFailed(f"{what} in {mode}: output {given}, expected {wanted}")
-        finite(f"{what} in {mode}: output and losses", result.out, *result.losses.values())
+            raise CheckFailed(f"{where}: output {given}, expected {wanted}")
+        finite(f"{where}: output and losses", result.out, *result.losses.values())
         if mixer.training:
-            grads = gradients(total(result), {"tokens": tokens, **trainable(mixer)})
+            inputs = {"tokens": tokens, **trainable(mixer)}
+            grads = gradients(total(result), inputs)
             finite(f"{what}: gradients", *grads.values())
 
 
@@ -81,21 +85,22 @@ def _shapes(subject: CheckSubject) -> Finding:
     subject.first_call()
     tokens, mask = subject.pair(LENGTH)
     for dtype in (torch.float64, torch.float32):
-        mixer, x = subject.build(dtype=dtype), tokens.to(dtype)
+        mixer = subject.build(dtype=dtype)
+        x = tokens.to(dtype)
         for mode in modes(mixer):
+            name = f"output for {word(dtype)} in {mode}"
             for keep in (None, mask):
                 out = outputs(mixer, x, keep)
-                name = f"output for {str(dtype).removeprefix('torch.')} in {mode}"
-                if out.shape != x.shape or out.dtype != dtype:
-                    given = f"{tuple(out.shape)} {out.dtype}"
-                    raise CheckFailed(f"{name}: {given}, expected {tuple(x.shape)} {dtype}")
+                if kind(out) != kind(x):
+                    raise CheckFailed(f"{name}: {kind(out)}, expected {kind(x)}")
                 finite(name, out)
     return Finding(f"{tuple(tokens.shape)} in float64 and float32")
 
 
 @compares("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Comparisons:
-    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
+    mixer = subject.build()
+    x, keep = subject.pair(LENGTH)
     for mode in modes(mixer):
         got = outputs(mixer, x, torch.ones_like(keep))
         yield f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x)
@@ -103,14 +108,16 @@ def _mask_of_ones(subject: CheckSubject) -> Comparisons:
 
 @shows("inputs are not changed in place")
 def _inputs_kept(subject: CheckSubject) -> Finding:
-    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
-    before = x.clone(), keep.clone()
+    mixer = subject.build()
+    x, keep = subject.pair(LENGTH)
+    expected_x, expected_keep = subject.pair(LENGTH)
     for _ in modes(mixer):
         call(mixer, x, keep)
         outputs(mixer, x, keep)
-    for name, now, then in zip(("x", "keep"), (x, keep), before, strict=True):
-        if not torch.equal(now, then):
-            raise CheckFailed(f"the call changed {name} in place")
+    if not torch.equal(x, expected_x):
+        raise CheckFailed("the call changed x in place")
+    if not torch.equal(keep, expected_keep):
+        raise CheckFailed("the call changed keep in place")
     return Finding("x and keep as they were")
 
 
@@ -122,17 +129,18 @@ def _strides(subject: CheckSubject) -> Comparisons:
     """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few
     roundings.
     """
-    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
+    mixer = subject.build()
+    x, keep = subject.pair(LENGTH)
+    transposed = keep.T.contiguous().T
+    expanded = keep[:1].expand(2, -1)
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
         expected = still(x, keep)
         for name, view in _layouts(x).items():
             yield f"output for {name} tokens in {mode}", still(view, keep), expected
-        transposed = still(x, keep.T.contiguous().T)
-        yield f"output for a transposed mask in {mode}", transposed, expected
-        same = keep[:1].expand(2, -1)
-        label = f"output for an expanded mask in {mode}"
-        yield label, still(x, same), still(x, same.contiguous())
+        yield f"output for a transposed mask in {mode}", still(x, transposed), expected
+        expected = still(x, expanded.contiguous())
+        yield f"output for an expanded mask in {mode}", still(x, expanded), expected
     mixer.train()
     grad = weighted(torch.ones_like(x))
     reference = _backward(mixer, x, keep, grad)
@@ -161,14 +169,17 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[
 def _lengths(subject: CheckSubject) -> Finding:
     tried = subject.lengths(*LENGTHS)
     longest = tried[-1]
-    short, long = subject.build(), subject.build_for(longest)
+    short = subject.build()
+    long = subject.build_for(longest)
     for length in tried:
-        mixer, (x, mask) = short if length <= MAX_LEN else long, subject.pair(length)
-        for keep in (None, mask)[length == FAR :]:
-            passes(f"length {length}", mixer, x, keep)
+        mixer = short if length <= MAX_LEN else long
+        x, keep = subject.pair(length)
+        if length != FAR:
+            passes(f"length {length}", mixer, x, None)
+        passes(f"length {length}", mixer, x, keep)
     single = subject.build(max_len=longest, dtype=torch.float32)
-    x, mask = subject.pair(longest, torch.float32)
-    passes(f"length {longest} in float32", single, x, mask)
+    x, keep = subject.pair(longest, torch.float32)
+    passes(f"length {longest} in float32", single, x, keep)
     return Finding(f"lengths {', '.join(map(str, tried))}")
 
 
@@ -179,7 +190,8 @@ def _max_length(subject: CheckSubject) -> Finding:
     """
     claimed = subject.facts.max_length
     most = claimed if isinstance(claimed, int) else MAX_LEN
-    mixer, length = subject.build(max_len=most), min(most, FAR)
+    mixer = subject.build(max_len=most)
+    length = min(most, FAR)
     passes(f"built for {most}, length {length}", mixer, subject.tokens(2, length), None)
     if claimed is None:
         return _takes_more(mixer, subject.tokens(2, 3 * most + 1))
@@ -195,7 +207,8 @@ def _max_length(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"claimed bound to {most} positions, but {more} were taken without a PluginError"
         )
-    if not {str(most), str(more)} <= set(re.findall(r"\d+", message)) or "\n" in message:
+    numbers = re.findall(r"\d+", message)
+    if str(most) not in numbers or str(more) not in numbers or "\n" in message:
         raise CheckFailed(
             f"the refusal of {more} positions must name {more} and {most} in one line: {message}"
         )
@@ -221,19 +234,25 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     """A sample without a real token: all finite, the other samples as they were; also a batch of
     nothing else.
     """
-    length, what = subject.at_most(LENGTH), "a sample without real tokens"
-    fewer, keep = (padded(length, (length, n, (length + 1) // 2)) for n in (0, length - 1))
-    mixer, x = subject.build(), subject.tokens(3, length)
+    length = subject.at_most(LENGTH)
+    half = (length + 1) // 2
+    keep = padded(length, (length, length - 1, half))
+    fewer = padded(length, (length, 0, half))
+    mixer = subject.build()
     single = subject.build(dtype=torch.float32)
+    x = subject.tokens(3, length)
+    what = "a sample without real tokens"
     for built, tokens in ((single, x.float()), (mixer, x)):
         passes(what, built, tokens, fewer)
         passes("a batch without real tokens", built, tokens, torch.zeros_like(keep))
     if _autocasts(subject):
         passes(f"{what} under bf16 autocast", single, x.float(), fewer, autocast=True)
-    expected, got = outputs(mixer, x, keep), outputs(mixer, x, fewer)
+    expected = outputs(mixer, x, keep)
+    got = outputs(mixer, x, fewer)
     for own in (0, 2):
+        real = keep[own]
         label = f"output of sample {own} at real tokens beside a sample without any"
-        yield label, got[own][keep[own]], expected[own][keep[own]]
+        yield label, got[own][real], expected[own][real]
     return "finite outputs, losses and gradients"
 
 
@@ -241,14 +260,16 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
 def _flat_tokens(subject: CheckSubject) -> Finding:
     """Nothing to scale or to tell apart: norms and spreads are 0."""
     x, keep = subject.pair(LENGTH)
-    mixer, single = subject.build(), subject.build(dtype=torch.float32)
+    mixer = subject.build()
+    single = subject.build(dtype=torch.float32)
     autocasts = _autocasts(subject)
-    for what, flat in {"zero": torch.zeros_like(x), "equal": x[:, :1].expand_as(x)}.items():
+    batches = {"zero tokens": torch.zeros_like(x), "equal tokens": x[:, :1].expand_as(x)}
+    for what, flat in batches.items():
         for mask in (None, keep):
-            passes(f"{what} tokens", mixer, flat, mask)
-            passes(f"{what} tokens", single, flat.float(), mask)
+            passes(what, mixer, flat, mask)
+            passes(what, single, flat.float(), mask)
         if autocasts:
-            passes(f"{what} tokens", single, flat.float(), keep, autocast=True)
+            passes(what, single, flat.float(), keep, autocast=True)
     return Finding("also in float32 and bf16" if autocasts else "also in float32")
 
 
@@ -269,22 +290,28 @@ def _autocasts(subject: CheckSubject) -> bool:
 @shows("tensors it makes are on its tokens' device")
 def _devices(subject: CheckSubject) -> Finding:
     """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
-    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
+    mixer = subject.build()
+    x, keep = subject.pair(LENGTH)
     outputs(mixer, x, keep)  # what cannot be called anywhere is told by another check
-    mixer, x, keep, found = mixer.to("meta"), x.to("meta"), keep.to("meta"), []
+    mixer = mixer.to("meta")
+    x = x.to("meta")
+    keep = keep.to("meta")
+    found: list[Any] = []
     try:
         with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
             for _ in modes(mixer):
-                found += [call(mixer, x, mask) for mask in (None, keep)]
+                for mask in (None, keep):
+                    result = call(mixer, x, mask)
+                    found += [result.out, result.losses, result.carry]
             if mixer.caches:
-                found.append(MixerOutput(*mixer.prefill(x, keep=keep)))
-                found.append(MixerOutput(*mixer.step(x[:, 0], found[-1].losses)))
+                found += mixer.prefill(x, keep=keep)
+                found += mixer.step(x[:, 0], found[-1])
     except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
         reason = "torch's meta device has no numbers to go on with"
         raise NotApplicable(f"{reason}: {cause(error)}") from None
-    for leaf in tensors_of([tuple(result) for result in found]):
-        if not leaf.is_meta:
-            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {leaf.device}")
+    for tensor in tensors_of(found):
+        if not tensor.is_meta:
+            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {tensor.device}")
     return Finding("both modes, with and without a mask")
 
 
@@ -311,16 +338,18 @@ class _Elsewhere(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, func.overloadpacket.__name__
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
         tensors = tensors_of((args, kwargs))
-        first = next((tensor for tensor in tensors if tensor.is_meta), None)
-        if first is None:
+        meta = [tensor for tensor in tensors if tensor.is_meta]
+        if not meta:
             return func(*args, **kwargs)
+        dtype = meta[0].dtype
         device = torch.device(kwargs.get("device") or "meta")
         if name == "_local_scalar_dense":
-            return torch.ones((), dtype=first.dtype).item()
+            return torch.ones((), dtype=dtype).item()
         if name == "_to_copy" and device.type != "meta":
-            return torch.zeros(first.shape, dtype=kwargs.get("dtype") or first.dtype, device=device)
+            return torch.zeros(meta[0].shape, dtype=kwargs.get("dtype") or dtype, device=device)
         if name not in _ALSO_OF_CPU:
             for tensor in tensors:
                 if not tensor.is_meta and tensor.dim():
@@ -331,7 +360,8 @@ class _Elsewhere(TorchDispatchMode):
 
 @shows("works with a class token in front")
 def _class_token(subject: CheckSubject) -> Finding:
-    mixer, (x, keep) = _built(subject, num_prefix_tokens=1), subject.pair(LENGTH + 1)
+    mixer = _built(subject, num_prefix_tokens=1)
+    x, keep = subject.pair(LENGTH + 1)
     passes("class token in front", mixer, x, None)
     passes("class token in front, padded", mixer, x, keep)
     return Finding(f"1 + {x.shape[1] - 1} tokens")
@@ -339,7 +369,8 @@ def _class_token(subject: CheckSubject) -> Finding:
 
 @shows("works on a grid of image patches with a class token")
 def _image_grid(subject: CheckSubject) -> Finding:
-    if (most := subject.at_most(MAX_LEN)) < MAX_LEN:
+    most = subject.at_most(MAX_LEN)
+    if most < MAX_LEN:
         raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
     mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
     passes("image patches", mixer, subject.tokens(2, MAX_LEN), None)

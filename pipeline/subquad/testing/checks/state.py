@@ -5,8 +5,9 @@ calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
@@ -16,6 +17,7 @@ from subquad.nn import TokenMixer
 from subquad.testing.calls import (
     MODES,
     backward,
+    beginning,
     call,
     modes,
     outputs,
@@ -43,7 +45,8 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
     """Through safetensors, strictly, into a mixer built with another seed, which has been called:
     equal outputs, bit for bit.
     """
-    mixer, other = subject.build(), subject.build(seed=1)
+    mixer = subject.build()
+    other = subject.build(seed=1)
     x, _ = subject.pair(LENGTH)
     for _ in modes(other):
         outputs(other, x)
@@ -61,26 +64,29 @@ def _state_registered(subject: CheckSubject) -> Finding:
     tables that calls make of nothing but shapes; and no call makes a parameter or a buffer.
     """
     mixer = subject.build()
-    built, unmoved = set(mixer.state_dict()), _plain_tensors(mixer)
+    built = mixer.state_dict()
+    unmoved = _plain_tensors(mixer)
     _use(mixer, subject)
     sizes = _sizes(mixer)
     _use(mixer, subject)
     for name, size in _sizes(mixer).items():
         if size > sizes.get(name, size):
             raise CheckFailed(f"{name} grows with each call: {sizes[name]}, then {size}")
-    if made := sorted(set(mixer.state_dict()) - built):
+    if made := sorted(set(mixer.state_dict()) - set(built)):
         reason = "optimisers, DDP and checkpoints need it when built"
         raise CheckFailed(f"the first call makes {', '.join(made)}: {reason}")
-    kept, other = _plain_tensors(mixer), subject.build(seed=1)
+    other = subject.build(seed=1)
     _use(other, subject, seed=5)
     same = _plain_tensors(other)
-    for where, tensors in kept.items():
-        if where in unmoved or not _are_equal(tensors, same.get(where, [])):
-            raise CheckFailed(f"{where} holds a tensor that is neither a parameter nor a buffer")
+    kept = _plain_tensors(mixer)
+    for name, tensors in kept.items():
+        if name in unmoved or not _are_equal(tensors, same.get(name, [])):
+            raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
         _check_moves(subject, ", ".join(kept))
-    parameters, buffers = list(mixer.parameters()), list(mixer.buffers())
-    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
+    parameters = len(list(mixer.parameters()))
+    buffers = len(list(mixer.buffers()))
+    return Finding(f"{parameters} parameters, {buffers} buffers")
 
 
 def _use(
@@ -89,34 +95,44 @@ def _use(
     """What it returns in both modes and in decoding."""
     length = subject.at_most(LENGTH)
     x = subject.tokens(2, length, seed=seed, dtype=dtype)
-    keep = subject.pair(length)[1]
-    found = [call(mixer, x, keep).out.detach() for _ in modes(mixer)]
+    _, keep = subject.pair(length)
+    found = list(_in_each_mode(mixer, x, keep).values())
     if mixer.caches:
-        out, cache = mixer.prefill(x[:, :1])
-        found += [out.detach(), mixer.step(x[:, 0], cache)[0].detach()]
+        out, cache = mixer.prefill(beginning(x, 1))
+        after, _ = mixer.step(x[:, 0], cache)
+        found += [out.detach(), after.detach()]
     return found
+
+
+def _attributes(mixer: TokenMixer) -> Iterator[tuple[str, Any]]:
+    """What its modules hold as plain attributes, by place."""
+    for name, module in mixer.named_modules():
+        for key, value in vars(module).items():
+            if key not in _REGISTERED:
+                yield f"{name}.{key}" if name else key, value
 
 
 def _plain_tensors(mixer: TokenMixer) -> dict[str, list[Tensor]]:
     """Tensors that are neither parameters nor buffers, by the attribute that holds them."""
-    kept = {id(tensor) for tensor in (*mixer.parameters(), *mixer.buffers())}
-    found = {}
-    for name, module in mixer.named_modules():
-        for key, value in vars(module).items():
-            others = [tensor for tensor in tensors_of(value) if id(tensor) not in kept]
-            if key not in _REGISTERED and others:
-                found[f"{name}.{key}" if name else key] = others
+    registered = {id(tensor) for tensor in (*mixer.parameters(), *mixer.buffers())}
+    found = defaultdict(list)
+    for name, value in _attributes(mixer):
+        for tensor in tensors_of(value):
+            if id(tensor) not in registered:
+                found[name].append(tensor)
     return found
 
 
 def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     """Whether they hold the same numbers, and none belongs to a graph."""
-    return len(tensors) == len(others) and all(
-        not tensor.requires_grad
-        and tensor.layout == other.layout
-        and torch.equal(tensor.to_dense(), other.to_dense())
-        for tensor, other in zip(tensors, others, strict=True)
-    )
+    if len(tensors) != len(others):
+        return False
+    for tensor, other in zip(tensors, others, strict=True):
+        if tensor.requires_grad or tensor.layout != other.layout:
+            return False
+        if not torch.equal(tensor.to_dense(), other.to_dense()):
+            return False
+    return True
 
 
 def _check_moves(subject: CheckSubject, kept: str) -> None:
@@ -126,23 +142,25 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
         CheckFailed: it does not compute there what a new mixer does.
     """
     for before, after in (DOUBLE, SINGLE), (SINGLE, DOUBLE):
-        mixer, other = subject.build(dtype=before), subject.build(dtype=after)
+        mixer = subject.build(dtype=before)
+        other = subject.build(dtype=after)
         _use(mixer, subject, dtype=before)
         other.load_state_dict(mixer.state_dict())
         expected = _use(other, subject, dtype=after)
+        moved = _use(mixer.to(after), subject, dtype=after)
         close = MOVED[after]
-        for got, wanted in zip(_use(mixer.to(after), subject, dtype=after), expected, strict=True):
-            if got.dtype != after or not torch.allclose(got, wanted, rtol=close, atol=close):
+        for got, wanted in zip(moved, expected, strict=True):
+            is_near = got.dtype == after and torch.allclose(got, wanted, rtol=close, atol=close)
+            if not is_near:
                 raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 
 def _sizes(mixer: TokenMixer) -> dict[str, int]:
     """Numbers in each buffer, and elements of each list, dict and the like."""
     sizes = {name: buffer.numel() for name, buffer in mixer.named_buffers()}
-    for name, module in mixer.named_modules():
-        kept = {key: value for key, value in vars(module).items() if key not in _REGISTERED}
-        held = {key: len(value) for key, value in kept.items() if isinstance(value, Collection)}
-        sizes |= {f"{name}.{key}" if name else key: size for key, size in held.items()}
+    for name, value in _attributes(mixer):
+        if isinstance(value, Collection):
+            sizes[name] = len(value)
     return sizes
 
 
@@ -153,27 +171,47 @@ def _sizes(mixer: TokenMixer) -> dict[str, int]:
 )
 def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
+    reason = "in a forward pass, but stateful is not claimed"
+    for mode in MODES:
+        yield from _after_others(subject.build(), subject, mode, MODES, reason)
+
+
+def _after_others(
+    mixer: TokenMixer, subject: CheckSubject, mode: str, compared: Iterable[str], reason: str
+) -> Iterator[Comparison]:
+    """Other batches, called in a mode, change no buffer and no later result.
+
+    Args:
+        compared: modes in which results are compared.
+        reason: what is wrong with a changed buffer.
+    """
     x, keep = subject.pair(LENGTH)
-    for mode, training in MODES.items():
-        mixer = subject.build()
-        before = _state(mixer)
-        first = _in_each_mode(mixer, x, keep)
-        _call_between(mixer.train(training), subject)
-        for name in _changed(mixer, before):
-            raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
-        for later_mode, again in _in_each_mode(mixer, x, keep).items():
-            yield f"output in {later_mode} after other batches in {mode}", again, first[later_mode]
+    before = _state(mixer)
+    first = _in_each_mode(mixer, x, keep, compared)
+    _call_between(mixer.train(MODES[mode]), subject)
+    for name in _changed(mixer, before):
+        raise CheckFailed(f"{name} changed {reason}")
+    for later, again in _in_each_mode(mixer, x, keep, compared).items():
+        yield f"output in {later} after other batches in {mode}", again, first[later]
 
 
-def _in_each_mode(mixer: TokenMixer, x: Tensor, keep: Tensor) -> dict[str, Tensor]:
-    return {mode: call(mixer, x, keep).out.detach() for mode in modes(mixer)}
+def _in_each_mode(
+    mixer: TokenMixer, x: Tensor, keep: Tensor | None, compared: Iterable[str] = MODES
+) -> dict[str, Tensor]:
+    """Outputs by the mode; it ends in evaluation."""
+    found = {}
+    for mode in compared:
+        found[mode] = call(mixer.train(MODES[mode]), x, keep).out.detach()
+    mixer.eval()
+    return found
 
 
 def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
     """Calls with other batches of several lengths, and many where the mixer counts its calls."""
     counted = _numbers(mixer)
-    for seed, length in enumerate(map(subject.at_most, BETWEEN), 7):
-        call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
+    for seed, longest in enumerate(BETWEEN, 7):
+        x = subject.tokens(3, subject.at_most(longest), seed=seed)
+        call(mixer, 2 * x + 1)
     if _numbers(mixer) != counted:
         few = subject.tokens(1, subject.at_most(2))
         with torch.no_grad():
@@ -183,12 +221,7 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
 
 def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
     """Plain numbers that its modules keep."""
-    return {
-        f"{name}.{key}": value
-        for name, module in mixer.named_modules()
-        for key, value in vars(module).items()
-        if isinstance(value, int | float)
-    }
+    return {name: value for name, value in _attributes(mixer) if isinstance(value, int | float)}
 
 
 @compares(
@@ -200,33 +233,27 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     """What calls in training leave behind is in buffers: a mixer that loads them goes on alike
     in both modes. Calls in evaluation leave nothing, before training and after it.
     """
-    mixer, other = subject.build(), subject.build(seed=1)
-    x = subject.tokens(2, subject.at_most(LENGTH))
-    yield from _evaluated(mixer, subject, "before training")
+    mixer = subject.build()
+    other = subject.build(seed=1)
+    length = subject.at_most(LENGTH)
+    mode = "evaluation"
+    reason = "in a call in evaluation, before training"
+    yield from _after_others(mixer, subject, mode, [mode], reason)
     before = _state(mixer.train())
     for seed in range(3):
-        call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
+        x = subject.tokens(2, length, seed=seed)
+        call(mixer, 2 * x + 1)
     changed = _changed(mixer, before)
     if not changed:
         raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
     _transfer(mixer, other)
-    for mode in ("evaluation", "training"):
-        pair = [call(kept.train(mode == "training"), x).out.detach() for kept in (other, mixer)]
-        yield f"output in {mode} after loading the state", *pair
-    yield from _evaluated(mixer, subject, "after training")
+    x = subject.tokens(2, length)
+    expected = _in_each_mode(mixer, x, None)
+    for mode, got in _in_each_mode(other, x, None).items():
+        yield f"output in {mode} after loading the state", got, expected[mode]
+    reason = "in a call in evaluation, after training"
+    yield from _after_others(mixer, subject, "evaluation", ["evaluation"], reason)
     return f"state in {', '.join(changed)}"
-
-
-def _evaluated(mixer: TokenMixer, subject: CheckSubject, when: str) -> Iterator[Comparison]:
-    """In evaluation, other batches change no buffer and no later result."""
-    x, keep = subject.pair(LENGTH)
-    before = _state(mixer.eval())
-    first = call(mixer, x, keep).out.detach()
-    _call_between(mixer, subject)
-    for name in _changed(mixer, before):
-        raise CheckFailed(f"{name} changed in a call in evaluation, {when}")
-    again = call(mixer, x, keep).out.detach()
-    yield f"output in evaluation after other batches, {when}", again, first
 
 
 def _state(mixer: TokenMixer) -> dict[str, Tensor]:
@@ -235,9 +262,10 @@ def _state(mixer: TokenMixer) -> dict[str, Tensor]:
 
 def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
     """Names in the state that are new, or whose tensor is another one."""
-    now = mixer.state_dict().items()
     return [
-        name for name, value in now if name not in before or not torch.equal(value, before[name])
+        name
+        for name, value in mixer.state_dict().items()
+        if name not in before or not torch.equal(value, before[name])
     ]
 
 
@@ -248,8 +276,10 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
     state = mixer.state_dict(keep_vars=True)
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(value), name) for name, value in state.items()}
-    saved = load(save({name: state[name].detach().contiguous() for name in first.values()}))
-    found = other.load_state_dict({name: saved[names[name]] for name in state}, strict=False)
+    once = {name: state[name].detach().contiguous() for name in first.values()}
+    saved = load(save(once))
+    restored = {name: saved[source] for name, source in names.items()}
+    found = other.load_state_dict(restored, strict=False)
     if found.missing_keys or found.unexpected_keys:
         raise CheckFailed(
             f"the state dict depends on the seed or on past calls: missing {found.missing_keys}, "
@@ -263,49 +293,49 @@ def _parameters_used(subject: CheckSubject) -> Finding:
     """In a last layer alone, and in layers with their carry, every trainable weight has a
     gradient.
     """
-    places, zero, count = defaultdict[str, list[str]](list), {}, 0
+    last = _training_gradients(subject.build(num_layers=1), subject)
+    grads = {("a last layer", name): grad for name, grad in last.items()}
     stack = replace(subject, stacked=True).build()
-    for network in (subject.build(num_layers=1), stack):
-        grads = _training_gradients(network.train(), subject)
-        count += len(grads)
-        for name, grad in grads.items():
-            layer, _, own = name.removeprefix("layers.").partition(".")
-            if network is not stack:
-                layer, own = "", name
-            if grad is None:
-                places[own].append(_LAYERS[layer])
-            elif not grad.any():
-                zero[own] = None
-    if places:
-        unused = [
-            name if len(where) == len(_LAYERS) else f"{name} (in {' and '.join(where)})"
-            for name, where in places.items()
-        ]
-        raise CheckFailed(f"no gradient for {', '.join(unused)}")
+    for name, grad in _training_gradients(stack, subject).items():
+        layer, _, own = name.removeprefix("layers.").partition(".")
+        grads[f"the {layer} of {len(LAYERS)}", own] = grad
+    unused = defaultdict[str, list[str]](list)
+    zero = {}
+    for (layer, name), grad in grads.items():
+        if grad is None:
+            unused[name].append(layer)
+        elif not grad.any():
+            zero[name] = None
+    layers = 1 + len(LAYERS)
+    if unused:
+        words = []
+        for name, where in unused.items():
+            place = "" if len(where) == layers else f" (in {' and '.join(where)})"
+            words.append(f"{name}{place}")
+        raise CheckFailed(f"no gradient for {', '.join(words)}")
     note = f", zero for {', '.join(zero)}" if zero else ""
-    return Finding(f"{count // len(_LAYERS)} weights{note}", {"zero": list(zero)})
-
-
-_LAYERS = {"": "a last layer", **{name: f"the {name} of {len(LAYERS)}" for name in LAYERS}}
+    return Finding(f"{len(grads) // layers} weights{note}", {"zero": list(zero)})
 
 
 def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
     """Gradient of each trainable weight, of all that training would add up; None where there is
     none. So many tokens fill the chunks and buckets of most.
     """
-    tokens, keep = subject.pair(MAX_LEN)
+    x, keep = subject.pair(MAX_LEN)
     # as those of every layer in a network: a reentrant checkpoint needs that
-    named, result = trainable(network), call(network, tokens.requires_grad_(), keep)
-    weights = network.loss_weights
-    losses = [loss.sum() for name, loss in result.losses.items() if weights.get(name)]
-    total = sum(losses, weighted(result.out).sum())
-    return backward(total, named)
+    result = call(network.train(), x.requires_grad_(), keep)
+    value = weighted(result.out).sum()
+    for name, loss in result.losses.items():
+        if network.loss_weights.get(name):
+            value = value + loss.sum()
+    return backward(value, trainable(network))
 
 
 @shows("rules for the optimiser name parameters that exist")
 def _parameter_rules(subject: CheckSubject) -> Finding:
     mixer = subject.build()
-    given, known = mixer.parameter_rules(), dict(mixer.named_parameters())
+    given = mixer.parameter_rules()
+    known = dict(mixer.named_parameters())
     for name in given:
         if name not in known:
             raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")

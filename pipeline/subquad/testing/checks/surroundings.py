@@ -82,10 +82,11 @@ def _process_kept(subject: CheckSubject) -> Finding:
     finally:
         for name, switch in _SWITCHES.items():
             switch.write(found[name])
-    for step, first in states[0].items():
-        if torch.equal(first, states[1].get(step, first.new_empty(0))):
+    first, second = states
+    for step, state in first.items():
+        if step in second and torch.equal(state, second[step]):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
-    return Finding(f"{len(_READINGS)} settings, {', '.join(states[0])}")
+    return Finding(f"{len(_READINGS)} settings, {', '.join(first)}")
 
 
 def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
@@ -94,7 +95,8 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
     Raises:
         CheckFailed: a step changes another setting of the process.
     """
-    kept, states = {name: read() for name, read in _READINGS.items()}, {}
+    kept = {name: read() for name, read in _READINGS.items()}
+    states = {}
     for step in _steps(subject):
         for name, read in _READINGS.items():
             if read() != kept[name]:
@@ -118,5 +120,6 @@ def _steps(subject: CheckSubject) -> Iterator[str]:
         weighted(out).sum().backward()
         yield "a backward pass"
     if mixer.eval().caches:
-        mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
+        _, cache = mixer.prefill(x[:, :1])
+        mixer.step(x[:, 0], cache)
         yield "decoding"

@@ -11,16 +11,15 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from torch import Tensor
 
 from subquad.effect import default_of, effect_of, same
 from subquad.errors import ConfigError, SubquadError
 from subquad.experiment import parameters
-from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
-from subquad.testing.calls import call, outputs, settled_modes
+from subquad.testing.calls import call, changed, decoded, outputs, settled_modes
 from subquad.testing.cases import compares, shows
-from subquad.testing.checks.influence import padding_masks
+from subquad.testing.checks.influence import before_cuts
+from subquad.testing.checks.padding import padding_masks
 from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import (
     ROUNDING,
@@ -47,8 +46,10 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
     fields = type(subject.config).model_fields
     for name, spec in fields.items():
         kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
-        given = {} if spec.is_required() else {"its default": default_of(spec)}
-        for what, value in {**given, **_searched(spec)}.items():
+        given = _searched(spec)
+        if not spec.is_required():
+            given["its default"] = default_of(spec)
+        for what, value in given.items():
             try:
                 kind.validate_python(value, strict=True)
             except ValidationError as error:
@@ -59,11 +60,15 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
     """What a search tries, by its place there."""
-    extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
-    search: Any = extra.get("search") or {}
-    ends = {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
-    choices = enumerate(search.get("choices", ()))
-    return ends | {f"choice {i} of its search": choice for i, choice in choices}
+    extra: Any = spec.json_schema_extra
+    search = extra.get("search") or {} if isinstance(extra, dict) else {}
+    tried = {}
+    for end in ("low", "high"):
+        if end in search:
+            tried[f"{end} of its search"] = search[end]
+    for i, choice in enumerate(search.get("choices", ())):
+        tried[f"choice {i} of its search"] = choice
+    return tried
 
 
 def _is_variant(subject: CheckSubject) -> str:
@@ -80,65 +85,69 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
     """
-    broken, tried = _broken_claims(subject), 0
+    broken = _broken_claims(subject)
+    tried = 0
     for values in _other_values(subject):
-        if (changed := _built_with(subject, values)) is None:
-            continue
-        tried += 1
-        words = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-        yield from _claims(changed, words, broken)
+        other = _built_with(subject, values)
+        if other is not None:
+            tried += 1
+            words = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+            yield from _claims(other, words, broken)
     return f"{tried} values"
 
 
 @compares("other widths and heads keep the claims", excluded=_is_variant)
 def _other_sizes(subject: CheckSubject) -> Comparisons:
     """One head, and more channels and heads. What cannot be built so is left alone."""
-    broken, tried = _broken_claims(subject), []
-    for dim, heads in (
-        (subject.dim, 1),
-        (2 * subject.dim, 2 * subject.num_heads),
-        (12 * subject.num_heads, subject.num_heads),
-    ):
-        changed, words = replace(subject, dim=dim, num_heads=heads), f"width {dim}, heads {heads}"
+    broken = _broken_claims(subject)
+    tried = []
+    dim = subject.dim
+    heads = subject.num_heads
+    for width, number in ((dim, 1), (2 * dim, 2 * heads), (12 * heads, heads)):
+        other = replace(subject, dim=width, num_heads=number)
         try:
-            changed.build(dtype=torch.float64)
+            other.build(dtype=torch.float64)
         except Exception:
             continue
+        words = f"width {width}, heads {number}"
         tried.append(words)
-        yield from _claims(changed, words, broken)
+        yield from _claims(other, words, broken)
     return "; ".join(tried)
 
 
 def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     """Parameters with one of them changed, and what that needs in order to have an effect."""
+    config = type(subject.config)
     now = subject.config.model_dump(mode="json")
-    for name, spec in type(subject.config).model_fields.items():
+    for name, spec in config.model_fields.items():
         known = [now[name]]
+        needed = _needed(config, name, now)
         for value in _candidates(spec, now[name]):
-            if any(same(value, other) for other in known):
-                continue
-            known.append(value)
-            yield {**_needed(type(subject.config), name, now), name: value}
+            if not any(same(value, other) for other in known):
+                known.append(value)
+                yield {**needed, name: value}
 
 
 def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
     """Values that the annotation lists, bounds, what a search tries, and some near or between."""
-    bounds = _bounds(spec)
-    inclusive = [value for kind, value in bounds.items() if kind in (Ge, Le)]
-    for value in (*_listed(spec.annotation), *inclusive, *_searched(spec).values()):
+    bounds = []
+    values = list(_listed(spec.annotation))
+    for limit in spec.metadata:
+        name = _LIMITS.get(type(limit))
+        if name:
+            bounds.append(getattr(limit, name))
+        if isinstance(limit, (Ge, Le)):
+            values.append(bounds[-1])
+    for value in (*values, *_searched(spec).values()):
         if not isinstance(value, int) or value <= LARGE:
             yield value
     if isinstance(now, float) and len(bounds) == 2:
-        yield sum(bounds.values()) / 2
+        yield sum(bounds) / 2
     elif isinstance(now, int) and not isinstance(now, bool):
         yield from (now - 1, now + 1)
 
 
-def _bounds(spec: FieldInfo) -> dict[type, Any]:
-    """What limits a number, by the kind of limit."""
-    names = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
-    limits = [limit for limit in spec.metadata if type(limit) in names]
-    return {type(limit): getattr(limit, names[type(limit)]) for limit in limits}
+_LIMITS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
 
 
 def _listed(annotation: Any) -> Iterator[Any]:
@@ -155,7 +164,7 @@ def _listed(annotation: Any) -> Iterator[Any]:
 
 def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
     """Values of other parameters with which this one has an effect, as far as they are listed."""
-    conditions = effect_of(config, name)[0]
+    conditions, *_ = effect_of(config, name)
     return {
         condition.key: condition.values[0]
         for condition in conditions
@@ -168,13 +177,13 @@ def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubjec
     try:
         config = parameters(subject.resolved, {**subject.given, **values})
         facts = subject.resolved.plugin.facts_of(config)  # pyright: ignore
-        changed = replace(subject, config=config, facts=facts)
         if facts.causal == ("never" if subject.causal else "always"):
             return None
-        changed.build(dtype=torch.float64)
+        other = replace(subject, config=config, facts=facts)
+        other.build(dtype=torch.float64)
     except ConfigError:
         return None
-    return changed
+    return other
 
 
 def _broken_claims(subject: CheckSubject) -> set[str]:
@@ -185,11 +194,11 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
         NotApplicable: it cannot be called so.
     """
     subject.first_call()
-    broken, allowed = set(), subject.at_least(ROUNDING)
+    broken = set()
     try:
-        for label, got, expected in _compared(subject, "as given"):
-            meter = Meter(allowed)
-            meter.compare(label, got, expected)
+        for label, *tensors in _compared(subject, "as given"):
+            meter = Meter(subject.at_least(ROUNDING))
+            meter.compare(label, *tensors)
             if meter.failed:
                 broken.add(_without_numbers(label))
     except Exception as failure:
@@ -212,9 +221,9 @@ def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Com
         CheckFailed: it cannot be called.
     """
     try:
-        for label, *pair in _compared(subject, words):
+        for label, *tensors in _compared(subject, words):
             if _without_numbers(label) not in broken:
-                yield f"{label}, {words}", *pair
+                yield f"{label}, {words}", *tensors
     except SubquadError:
         raise
     except Exception as error:
@@ -225,46 +234,29 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     """Finite in both modes; deterministic in evaluation; causal, padding invariant, equivariant and
     decoding as claimed.
     """
-    mixer, length = subject.build(), subject.at_most(LENGTH)
-    keep = padding_masks(length)["both sides"]
+    mixer = subject.build()
+    length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
-    for mask in (None, keep):
-        passes(words, mixer, x, mask)
+    keep = padding_masks(length)["both sides"]
+    passes(words, mixer, x, None)
+    passes(words, mixer, x, keep)
     with torch.no_grad():
-        first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+        first = call(mixer, x, keep).out
+        second = call(mixer, x, keep, seed=1).out
     yield "a second call in evaluation", second, first
     for mode in settled_modes(mixer, x):
         if subject.facts.padding_invariant:
-            noisy = torch.where(keep[..., None], x, 3 * x.flip(1) + 1)
-            expected, got = (outputs(mixer, tokens, keep) for tokens in (x, noisy))
+            expected = outputs(mixer, x, keep)
+            got = outputs(mixer, changed(x, ~keep), keep)
             label = f"output at real tokens in {mode}, other content in the padding"
             yield label, got[keep], expected[keep]
         if subject.causal:
-            yield from _before_cuts(mixer, x[:1], mode)
+            cuts = range(1, length)
+            yield from before_cuts(mixer, x[:1].repeat(len(cuts), 1, 1), None, cuts, mode)
         elif subject.facts.permutation_equivariant:
-            expected, got = (outputs(mixer, tokens, dropout=False) for tokens in (x, x.flip(1)))
+            expected = outputs(mixer, x, dropout=False)
+            got = outputs(mixer, x.flip(1), dropout=False)
             yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
     if mixer.caches and length > 1:
-        yield from _steps(mixer, x)
-
-
-def _before_cuts(mixer: TokenMixer, x: Tensor, mode: str) -> Iterator[Comparison]:
-    length = x.shape[1]
-    cuts = torch.arange(1, length)
-    same = x.expand(len(cuts), -1, -1).contiguous()
-    later = torch.arange(length) >= cuts[:, None]
-    expected = outputs(mixer, same)
-    got = outputs(mixer, torch.where(later[..., None], 3 * same.flip(1) + 1, same))
-    label = f"output before each cut in {mode}, later tokens changed"
-    yield label, got[~later], expected[~later]
-
-
-@torch.no_grad()
-def _steps(mixer: TokenMixer, x: Tensor) -> Iterator[Comparison]:
-    expected = outputs(mixer, x)
-    start = min(START, x.shape[1] - 1)
-    out, cache = mixer.prefill(x[:, :start].contiguous())
-    yield "prefill against forward", out, expected[:, :start]
-    for i in range(start, x.shape[1]):
-        out, cache = mixer.step(x[:, i].contiguous(), cache)
-        yield f"step {i + 1} against forward", out, expected[:, i]
+        start = min(START, length - 1)
+        yield "outputs of decoding", decoded(mixer, x, start), outputs(mixer, x)

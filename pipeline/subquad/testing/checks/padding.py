@@ -1,0 +1,144 @@
+"""Padding must have no influence, where that is claimed: not what it holds, and not how much of it
+stands where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import TokenMixer
+from subquad.testing.calls import (
+    beginning,
+    changed,
+    input_gradient,
+    modes,
+    outputs,
+    padded,
+    settled_modes,
+)
+from subquad.testing.cases import compares, leak_of
+from subquad.testing.meter import ROUNDING, Comparison, Comparisons
+from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
+
+LENGTH = 21
+LOUD = 10.0
+"""Size of what stands in the padding, in standard deviations of a token."""
+
+
+def _not_claimed(subject: CheckSubject) -> str:
+    return "" if subject.facts.padding_invariant else "padding_invariant not claimed"
+
+
+@compares(
+    "outputs do not depend on what padding holds, left and right", leak_of, excluded=_not_claimed
+)
+def padding_content(subject: CheckSubject) -> Comparisons:
+    """Loud noise in the padding, at fixed shape."""
+    for mixer, x, side, keep in _padding_cases(subject):
+        other = changed(x, ~keep, LOUD)
+        for mode in modes(mixer):
+            expected = outputs(mixer, x, keep)[keep]
+            got = outputs(mixer, other, keep)[keep]
+            label = f"output at real tokens in {mode}, other content in the padding ({side})"
+            yield label, got, expected
+
+
+@compares(
+    "gradients do not depend on what padding holds, and reach none",
+    leak_of,
+    "the largest gradient",
+    excluded=_not_claimed,
+)
+def _padding_gradients(subject: CheckSubject) -> Comparisons:
+    """In training."""
+    for mixer, x, side, keep in _padding_cases(subject):
+        expected = input_gradient(mixer, x, keep, keep)
+        got = input_gradient(mixer, changed(x, ~keep, LOUD), keep, keep)
+        label = f"gradient of outputs at real tokens by padding ({side})"
+        yield label, expected[~keep], None, expected
+        label = f"gradient by real tokens, other content in the padding ({side})"
+        yield label, got[keep], expected[keep]
+
+
+@compares(
+    "outputs do not depend on how much padding stands before or after",
+    lambda subject: max(ROUNDING, subject.facts.leak),
+    excluded=_not_claimed,
+)
+def padding_amount(subject: CheckSubject) -> Comparisons:
+    """A sample alone against the same sample with padding before, after, and on both sides."""
+    most = subject.at_most(MAX_LEN)
+    small = subject.at_most(11) // 2
+    large = subject.at_most(LENGTH) - 8
+    for real in {1, max(1, small), max(1, large)}:
+        rest = most - real
+        amounts = [(0, 1), (0, 7), (1, 0), (7, 0), (5, 3), (0, rest), (rest, 0)]
+        fitting = [amount for amount in amounts if sum(amount) <= rest]
+        yield from _padded_around(subject, real, fitting, most)
+    far = subject.at_most(FAR)
+    if far > 2 * most:
+        yield from _padded_around(subject, far - 90, [(0, 60), (60, 30)], far)
+    mixer = subject.build_elsewhere(most, num_prefix_tokens=1)
+    x = subject.tokens(2, most)
+    real = (most + 1) // 2
+    keep = padded(most, [real] * 2)
+    got = outputs(mixer, x, keep)[:, :real]
+    expected = outputs(mixer, beginning(x, real))
+    label = f"output of {real} tokens with {most - real} padded after, behind a prefix token"
+    yield label, got, expected
+
+
+def _padded_around(
+    subject: CheckSubject, real: int, amounts: Sequence[tuple[int, int]], longest: int
+) -> Iterator[Comparison]:
+    """Of so many real tokens, with amounts of padding before and after."""
+    samples = 1 if longest > MAX_LEN else 2
+    mixer = subject.build(max_len=longest)
+    x = subject.tokens(samples, real)
+    if real == 1:
+        x = LOUD * x
+    for mode in settled_modes(mixer, x):
+        expected = outputs(mixer, x, dropout=False)
+        for before, after in amounts:
+            end = before + real
+            keep = padded(end + after, [real] * samples, lead=[before] * samples)
+            wide = nn.functional.pad(x, (0, 0, before, after), value=LOUD)
+            got = outputs(mixer, wide, keep, dropout=False)
+            label = f"output of {real} tokens with {before} padded before and {after} after"
+            yield f"{label} in {mode}", got[:, before:end], expected
+
+
+def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
+    """A mixer, tokens of three samples, and their mask: padding behind, in front and on both
+    sides; in a later layer, with a token in front that belongs to none, and in float32, where what
+    rounds may not leak; also far down.
+    """
+    length = subject.at_most(LENGTH)
+    x = subject.tokens(3, length)
+    masks = padding_masks(length)
+    for side, keep in masks.items():
+        yield subject.build(), x, side, keep
+    prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
+    yield prefixed, x, "right, behind a prefix token", masks["right"]
+    if not subject.facts.leak:
+        single = subject.build_elsewhere(length, dtype=torch.float32)
+        yield single, x.float(), "left, in float32 in a later layer", masks["left"]
+    far = subject.at_most(FAR)
+    if far > length:
+        mixer = subject.build(max_len=far)
+        x = subject.tokens(3, far)
+        real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]
+        lead = [0, far // 25, far // 3]
+        yield mixer, x, f"{far} tokens", padded(far, real, lead=lead)
+
+
+def padding_masks(length: int) -> dict[str, Tensor]:
+    """Three samples of different lengths, padded behind, in front, and on both sides."""
+    real = (length, max(1, 2 * length // 3), max(1, length // 4))
+    lead = [(length - tokens) // 2 for tokens in real]
+    right = padded(length, real)
+    both = padded(length, real, lead=lead)
+    return {"right": right, "left": right.flip(1), "both sides": both}
