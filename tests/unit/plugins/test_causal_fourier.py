@@ -300,30 +300,6 @@ def test_a_state_of_another_period_is_refused():
         )
 
 
-def test_settings_without_effect_are_refused():
-    given = Config(terms=10, frequencies="learned")
-    given.check(Site(dim=4))
-    given.check(Site(dim=4, max_len=2049))
-    Config(frequencies="learned").check(Site(dim=4, max_len=2048))
-    Config(terms=10, **LEARNED_CHIRP).check(Site(dim=4, max_len=16))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(
-        ValueError,
-        match="terms 10 has no effect with evaluation auto up to 2048 positions: leave it at",
-    ):
-        given.check(Site(dim=4, max_len=2048))
-
-
-def test_lengths_that_do_not_fit_are_refused():
-    with pytest.raises(
-        ValueError,
-        match="period is 8, and the longest sequence has 16 positions: set period to 0 or to 16",
-    ):
-        Config(period=8).check(Site(dim=4, max_len=16))
-    Config(period=16).check(Site(dim=4, max_len=16))
-    Config(period=8).check(Site(dim=4))
-    with pytest.raises(
-        PluginError, match="set period, as the length of the longest sequence is not known"
-    ):
-        CausalFourier(Config(), Site(dim=4))
+def test_a_longer_sequence_is_refused():
     with pytest.raises(PluginError, match="got 11 positions, and it was built for 8"):
         build(max_len=8)(drawn(3, 11, 6))

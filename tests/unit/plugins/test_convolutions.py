@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
@@ -65,31 +64,8 @@ def test_networks_are_trained_without_decay():
         assert not any(rule.weight_decay for rule in rules.values())
 
 
-def test_what_cannot_be_built_is_refused():
-    with pytest.raises(
-        ValidationError,
-        match="position_dim 4 is even: it counts the position, and pairs of features",
-    ):
-        HyenaConfig(position_dim=4)
-    with pytest.raises(
-        PluginError, match="kernels made of positions need the length of the longest sequence"
-    ):
-        Hyena(HyenaConfig(), Site(dim=4))
+def test_longer_sequences_are_refused():
     with pytest.raises(PluginError, match="got 9 positions, and kernels were made for 8"):
         Hyena(HyenaConfig(), Site(dim=4, max_len=8))(torch.zeros(1, 9, 4))
-    with pytest.raises(
-        PluginError, match="gfnet: neither a grid nor the length of the longest sequence is known"
-    ):
-        GFNet(GFNetConfig(), Site(dim=4))
     with pytest.raises(PluginError, match="gfnet: got 10 positions, and it was built for 9"):
         GFNet(GFNetConfig(), Site(dim=4, max_len=9, grid=(3, 3)))(torch.zeros(1, 10, 4))
-
-
-def test_a_grid_that_is_not_the_sequence_is_refused():
-    GFNetConfig().check(Site(dim=4, max_len=10, grid=(3, 3), num_prefix_tokens=1))
-    message = (
-        "gfnet filters the grid of 3 x 3 patches, which with 1 tokens in front are 10, "
-        "and sequences have up to 12"
-    )
-    with pytest.raises(ValueError, match=message):
-        GFNetConfig().check(Site(dim=4, max_len=12, grid=(3, 3), num_prefix_tokens=1))

@@ -14,7 +14,7 @@ import subquad
 from subquad.errors import PluginError
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
-from subquad_plugins.cur import PLUGIN, Config
+from subquad_plugins.cur import Config
 from subquad_plugins.cur.core import CUR
 
 
@@ -97,39 +97,6 @@ def test_mode_same_refuses_other_lengths():
         match="cur: mode same needs as many queries as keys, got 4 and 6; use mode different",
     ):
         core(drawn(1, 2, 4, 8), drawn(1, 2, 6, 8), drawn(1, 2, 6, 8))
-
-
-def test_places_where_it_cannot_stand_are_refused():
-    Config(num_indices=64).check(Site(dim=16, num_heads=2, max_len=64))
-    Config(num_indices=64).check(Site(dim=16, num_heads=2))
-    message = "num_indices 64 is more than the longest sequence has: use 29 or less"
-    with pytest.raises(ValueError, match=message):
-        Config(num_indices=64).check(Site(dim=16, num_heads=2, max_len=29))
-    with pytest.raises(ValueError, match="column 8 is outside a head of width 8: use 0 to 7"):
-        Config(selection="embed", column=8).check(Site(dim=16, num_heads=2))
-    with pytest.raises(
-        ValueError, match="CUR attention cannot be causal: the inverse mixes all selected rows"
-    ):
-        Config().check(Site(dim=16, num_heads=2, causal=True))
-    with pytest.raises(ValueError, match="rotary needs an even head width"):
-        Config(rotary=True).check(Site(dim=6, num_heads=2))
-
-
-@pytest.mark.parametrize(
-    ("params", "equivariant", "cross"),
-    [
-        ({}, True, False),
-        ({"mode": "different"}, True, True),
-        ({"force_class": "always"}, None, False),
-        ({"rotary": True}, None, False),
-        ({"selection": "linspace"}, None, False),
-        ({"selection": "random", "mode": "different"}, None, True),
-    ],
-)
-def test_facts(params, equivariant, cross):
-    facts = PLUGIN.facts_of(Config(**params))
-    assert (facts.permutation_equivariant, facts.cross) == (equivariant, cross)
-    assert (facts.causal, facts.padding_invariant, facts.complexity) == ("never", True, "L")
 
 
 @pytest.mark.parametrize("selection", ["abs", "random"])

@@ -124,11 +124,3 @@ def test_time_scales_are_trained_without_decay():
         "decay.bias": False,
     }
     assert not GatedDeltaNet(DeltaConfig(decay=False), Site(dim=8, num_heads=2)).parameter_rules()
-
-
-def test_an_odd_head_width_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="retnet turns pairs of channels and needs an even head width, got 6 / 2 = 3",
-    ):
-        RetNetConfig().check(Site(dim=6, num_heads=2))

@@ -253,10 +253,7 @@ def test_settings_change_what_they_name():
         module.p
         for module in build(dropout=0.3, head_dropout=0.2).modules()
         if isinstance(module, nn.Dropout)
-    ] == [
-        *[0.3] * 7,
-        0.2,
-    ]
+    ] == [*[0.3] * 7, 0.2]
 
 
 def test_position_and_embedding_starts():

@@ -152,7 +152,3 @@ def test_cosformer_refuses_longer_sequences_than_it_was_built_for():
     q = torch.zeros(1, 2, 9, 4)
     with pytest.raises(PluginError, match="cosformer: got 9 positions, and it was built for 8"):
         Cosformer(CosformerConfig(), Site(dim=8, num_heads=2, max_len=8))(q, q, q)
-    with pytest.raises(PluginError, match="cosformer: set horizon, as the length"):
-        Cosformer(CosformerConfig(), Site(dim=8))
-    with pytest.raises(ValueError, match="horizon 8 is less than the longest sequence has: 200"):
-        CosformerConfig(horizon=8).check(SITE)

@@ -6,7 +6,7 @@ import torch
 
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
-from subquad_plugins.identity import PLUGIN, Config
+from subquad_plugins.identity import Config
 from subquad_plugins.identity.mixer import Identity
 from subquad_plugins.softmax import Config as SoftmaxConfig
 from subquad_plugins.softmax.core import Softmax
@@ -37,11 +37,3 @@ def test_without_projections_the_output_is_zero():
     mixer, x = Identity(Config(projections=False), SITE), torch.randn(2, 5, 8)
     assert torch.equal(mixer(x), torch.zeros_like(x))
     assert not list(mixer.parameters())
-
-
-def test_facts():
-    assert (PLUGIN.facts.causal, PLUGIN.facts.padding_invariant, PLUGIN.facts.complexity) == (
-        "always",
-        True,
-        "L",
-    )

@@ -179,12 +179,7 @@ def test_recipes_hold_the_best_published_settings_of_agf(task):
             config.fix_identity,
             config.coeff_activation,
             config.mask_padding,
-        ) == (
-            "jacobi",
-            True,
-            "tanh",
-            True,
-        )
+        ) == ("jacobi", True, "tanh", True)
 
 
 def test_the_study_of_cur_has_its_settings():

@@ -124,11 +124,7 @@ def test_wavelets_take_no_part_and_settings_that_cannot_cross_do_not_claim_it():
         assert not PLUGIN.facts_of(Config(**params)).cross
 
 
-def test_lengths_are_needed_and_kept():
-    with pytest.raises(
-        PluginError, match=r"^mdfwa: role cross needs the lengths of both longest sequences"
-    ):
-        MDFWA(Config(), Site(dim=4, role="cross", max_len=8))
+def test_lengths_are_kept():
     with pytest.raises(
         PluginError, match=r"^mdfwa: got 22 positions to see, and it was built for 21$"
     ):

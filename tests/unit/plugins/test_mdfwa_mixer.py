@@ -80,22 +80,6 @@ def test_an_encoder_that_cannot_be_a_decoder_is_bound_by_learned_frequencies_onl
         build({"form": "hartley", "frequencies": "learned"})(drawn(3, 33, 6, seed=2))
 
 
-def test_an_unknown_length_is_refused_where_it_is_needed():
-    with pytest.raises(
-        PluginError, match="mdfwa: set period, as the length of the longest sequence is not known"
-    ):
-        MDFWA(Config(), Site(dim=4, causal=True))
-    with pytest.raises(
-        PluginError,
-        match="mdfwa: the number of learned frequencies needs the length of the longest",
-    ):
-        MDFWA(Config(frequencies="learned"), Site(dim=4))
-    assert MDFWA(Config(), Site(dim=4))(drawn(3, 50, 4, seed=2).float()).shape == (3, 50, 4)
-    assert MDFWA(Config(period=20), Site(dim=4, causal=True))(
-        drawn(3, 20, 4, seed=2).float()
-    ).shape == (3, 20, 4)
-
-
 def test_dropout_comes_before_the_norm():
     mixer = MDFWA(Config(dropout=0.5), Site(dim=16, max_len=9)).double().train()
     out = mixer(drawn(3, 9, 16, seed=2)).detach()
@@ -113,3 +97,9 @@ def test_frequencies_are_not_decayed_and_start_at_whole_numbers():
         ]
         assert dict(mixer.named_parameters())["fourier.offset"].tolist() == [0.0] * 9
     assert build({}).parameter_rules() == {}
+
+
+def test_an_unknown_length_is_enough_where_none_is_needed():
+    x = drawn(3, 50, 4, seed=2).float()
+    assert MDFWA(Config(), Site(dim=4))(x).shape == (3, 50, 4)
+    assert MDFWA(Config(period=20), Site(dim=4, causal=True))(x[:, :20]).shape == (3, 20, 4)

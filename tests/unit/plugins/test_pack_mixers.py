@@ -6,19 +6,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
 from subquad_plugins.dba import Config as DBAConfig
 from subquad_plugins.dba.mixer import DBA
-from subquad_plugins.linformer import Config as LinformerConfig
-from subquad_plugins.linformer.core import Linformer
 from subquad_plugins.luna import Config as LunaConfig
 from subquad_plugins.luna.mixer import Luna
 from subquad_plugins.numerics.landmarks import segment_means
 from subquad_plugins.numerics.tensors import head_convolution
-from subquad_plugins.nystrom import Config as NystromConfig
 from subquad_plugins.primal import Config as PrimalConfig
 from subquad_plugins.primal.mixer import Primal
 from subquad_plugins.singularformer import Config as SingularConfig
@@ -108,58 +104,6 @@ def test_losses_leave_padding_out(build, config):
     for sample in range(2):
         alone = mixer(x[sample : sample + 1, keep[sample]]).losses[name]
         torch.testing.assert_close(found[sample], alone[0], rtol=0, atol=1e-13)
-
-
-def test_refusals():
-    with pytest.raises(
-        ValueError,
-        match="primal attention cannot be causal: its directions follow from early and late",
-    ):
-        PrimalConfig().check(Site(dim=8, causal=True))
-    with pytest.raises(PluginError, match="soft: the length of the longest sequence is not known"):
-        SOFT(SOFTConfig(), Site(dim=8))
-    with pytest.raises(
-        ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"
-    ):
-        SOFTConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(ValueError, match="landmarks cannot be causal"):
-        SOFTConfig().check(Site(dim=8, causal=True))
-    with pytest.raises(ValidationError, match="conv_kernel 2 has no middle"):
-        SOFTConfig(conv_kernel=2)
-    with pytest.raises(
-        ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"
-    ):
-        LunaConfig(rank=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(
-        ValueError, match="packed tokens cannot be causal: each has read early and late tokens"
-    ):
-        DBAConfig().check(Site(dim=8, causal=True))
-    with pytest.raises(ValueError, match="inner_dim 24 is no multiple of the number of heads, 5"):
-        DBAConfig().check(Site(dim=40, num_heads=5))
-    with pytest.raises(
-        ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"
-    ):
-        LinformerConfig(rank=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(
-        ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"
-    ):
-        LinformerConfig(rank=9).check(Site(dim=8, max_len=20, context_len=8, role="cross"))
-    with pytest.raises(
-        PluginError, match="linformer: the length of the longest sequence is not known"
-    ):
-        Linformer(LinformerConfig(), Site(dim=8))
-    with pytest.raises(ValueError, match="Linformer attention cannot be causal"):
-        LinformerConfig(rank=2).check(Site(dim=8, causal=True))
-    with pytest.raises(
-        ValidationError, match="conv_kernel 4 has no middle: use an odd number, or 0 for none"
-    ):
-        NystromConfig(conv_kernel=4)
-    with pytest.raises(
-        ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"
-    ):
-        NystromConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(ValueError, match="landmarks cannot be causal"):
-        NystromConfig().check(Site(dim=8, causal=True))
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3])

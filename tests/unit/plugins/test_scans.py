@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import nn
 
 from subquad.nn.kernels import using
@@ -202,17 +201,6 @@ def test_time_scales_are_trained_without_decay():
         not rule.weight_decay and math.isclose(rule.lr_scale, 0.1) for rule in rules.values()
     )
     assert not Mamba(MambaConfig(), Site(dim=4)).parameter_rules()["log_decay"].weight_decay
-
-
-@pytest.mark.parametrize("config", [S4DConfig, S5Config, MambaConfig])
-def test_time_steps_out_of_order_are_refused(config):
-    with pytest.raises(ValidationError, match=r"dt_min 0\.1 is above dt_max 0\.01"):
-        config(dt_min=0.1, dt_max=0.01)
-
-
-def test_blocks_that_do_not_divide_the_state_are_refused():
-    with pytest.raises(ValidationError, match="state_dim 64 is not made of 3 blocks of pairs"):
-        S5Config(blocks=3)
 
 
 def test_parameters_are_real_so_that_they_are_cast_and_sharded():

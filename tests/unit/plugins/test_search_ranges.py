@@ -62,6 +62,23 @@ def test_the_default_is_among_what_a_search_tries(name):
             assert row.search["low"] <= row.default <= row.search["high"], row
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "choices"),
+    [("mdfwa", "level", [2, 3, 4, 5, 6]), ("sfpc", "order", [2, 4, 8, 16, 32, 64])],
+)
+def test_a_search_tries_what_is_accepted(name, field, choices):
+    config = resolve("mixer", name).plugin.config
+    (row,) = [row for row in describe_config(config) if row.name == field]
+    assert row.search == {"choices": choices}
+
+
+@pytest.mark.parametrize("order", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("operator", ["laplacian", "shift"])
+def test_the_papers_orders_are_accepted(operator, order):
+    config: Any = resolve("mixer", "sfpc").plugin.config
+    assert config(order=order, operator=operator).order == order
+
+
 def test_two_choices_and_a_range_are_told_apart():
     class Searched(Config):
         few: int = param(1, meaning="two choices", search=[1, 8])

@@ -9,7 +9,7 @@ from subquad.cost import counting
 from subquad.errors import PluginError
 from subquad.nn.kernels import using
 from subquad.plugin import Site
-from subquad_plugins.softmax import PLUGIN, Config
+from subquad_plugins.softmax import Config
 from subquad_plugins.softmax.core import LONG, Softmax, _by_sample, _packed, _reference
 from subquad_tools.bench.memory import added_memory
 
@@ -50,15 +50,6 @@ def test_causal_core_refuses_other_lengths():
         PluginError, match="softmax: causal attention needs as many queries as keys, got 3 and 5"
     ):
         core(causal=True)(q, k, v)
-
-
-def test_parameters_and_facts():
-    assert (PLUGIN.facts.causal, PLUGIN.facts.cross, PLUGIN.facts.complexity) == (
-        "optional",
-        True,
-        "L^2",
-    )
-    assert PLUGIN.facts.padding_invariant
 
 
 def padded_case(

@@ -33,11 +33,7 @@ def test_cur_is_tuned_for_as_long_as_printed():
     params = [cell.mixer.params for label, cell in found.items() if "cur" in label]
     assert [
         (param["num_indices"], param["selection"], param["iterations"]) for param in params
-    ] == [
-        (16, "step", 4),
-        (32, "step", 4),
-        (64, "step", 4),
-    ]
+    ] == [(16, "step", 4), (32, "step", 4), (64, "step", 4)]
 
 
 @pytest.mark.parametrize("recipe", ["deit-small-agf", "vit-b16-cur-finetune"])

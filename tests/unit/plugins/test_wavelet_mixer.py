@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from tensors import drawn
 
 from subquad.nn import as_output
@@ -35,42 +34,6 @@ def test_scales_start_alike_and_parameters_do_not_depend_on_the_length():
         for length in (0, 5)
     ]
     assert shapes[0] == shapes[1] == [(5,), (4, 4)]
-
-
-REFUSED = [
-    (
-        {"wavelet": "db40"},
-        "there is no discrete wavelet 'db40'; did you mean 'db4'\\?; there is haar",
-    ),
-    ({"wavelet": "mexh"}, "there is no discrete wavelet 'mexh'"),
-    (
-        {"scale_weights": "fixed", "mode": "zero"},
-        "mode works only where the mixer is not causal, and scale_weights fixed "
-        "with include_approx true only where",
-    ),
-    (
-        {"level": 1, "include_approx": False},
-        "level 1 with include_approx false leaves one band, and nothing to learn",
-    ),
-    (
-        {"transform": "atrous", "wavelet": "db38", "level": 6},
-        "wavelet db38 with level 6 looks back 4725 tokens where",
-    ),
-    (
-        {"mode": "smooth", "level": 5},
-        "mode smooth with level 5 is not accurate in fp32: use level 4 at most",
-    ),
-    (
-        {"mode": "antireflect", "level": 12},
-        "mode antireflect with level 12 is not accurate in fp32: use level 4",
-    ),
-]
-
-
-@pytest.mark.parametrize(("given", "message"), REFUSED)
-def test_settings_that_cannot_work_or_have_no_effect_are_refused(given, message):
-    with pytest.raises(ValidationError, match=message):
-        Config(**given)
 
 
 MISPLACED = [

@@ -93,9 +93,7 @@ def test_sfpc_loads_a_token_for_every_tap(traffic: Traffic, taps: int) -> None:
 
 @pytest.mark.parametrize(("gated", "backward"), [(False, (3, 1)), (True, (4, 3))])
 def test_fusion_reads_and_writes_each_number_once(
-    traffic: Traffic,
-    gated: bool,
-    backward: tuple[int, int],
+    traffic: Traffic, gated: bool, backward: tuple[int, int]
 ) -> None:
     branches = [drawn(2, 64, 64) for _ in range(3)]
     if not gated:
