@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
 import tempfile
@@ -258,14 +259,15 @@ class _Sender:
         self._keep(closed=end.digest)
 
     def _send_file(self, path: Path, name: str) -> None:
-        content = read_bytes(path)
         if path.suffix in _AS_TEXT:
-            content = mask(content.decode()).encode()
+            text = mask(read_bytes(path).decode())
+            self.run.client.log_text(self.run.id, text, name)
+            return
         above, _, _ = name.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch, path.name)  # MLflow would follow a link in its place
-            with opened(copy, "xb") as target:
-                target.write(content)
+            with opened(path) as source, opened(copy, "xb") as target:
+                shutil.copyfileobj(source, target)
             self.run.client.log_artifact(self.run.id, str(copy), above or None)
 
 
