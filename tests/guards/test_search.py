@@ -114,10 +114,7 @@ def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
     assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == [
         "ended with 2, made 1 searches"
     ]
-    unchecked = lambda search, settings: final.final_study(  # noqa: E731
-        search.study, search.candidates, search.settings.final_seeds, settings
-    )
-    monkeypatch.setattr(final, "_winning_study", unchecked)
+    monkeypatch.setattr(final, "_winning_study", final.final_study)
     monkeypatch.setattr(prepare, "check_final", lambda search: None)
     found = judged(PLAIN, tmp_path / "trained", monkeypatch, capsys)
     assert any("has another winner's settings" in fault for fault in found), found

@@ -18,6 +18,7 @@ from subquad.terminal import print_line, print_table, print_text
 if TYPE_CHECKING:
     from subquad.testing import Certificate, CheckOutcome
     from subquad.testing.cases import Status
+    from subquad.testing.claims import Claims
 
 MARKS: dict[Status, str] = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
@@ -36,13 +37,15 @@ class CertificateDocument:
         from subquad.testing import Certificate
 
         requested = {**settings, "only": list(settings["only"])}
-        self.head = json.dumps({"environment": Certificate.environment(), "asked": requested})
+        head = {"environment": Certificate.environment(), "asked": requested}
+        self.head = json.dumps(head).removesuffix("}") + ', "mixers": ['
         self.earlier = self._read(resume) if resume else {}
         self.broken: dict[str, str] = {}
-        self.holds, self._separator = True, "\n"
+        self.holds = True
+        self._separator = "\n"
 
     def __enter__(self) -> None:
-        click.echo(f'{self.head[:-1]}, "mixers": [', nl=False)
+        click.echo(self.head, nl=False)
 
     def add(self, mixer: Mapping[str, Any]) -> None:
         """Print a mixer."""
@@ -52,44 +55,50 @@ class CertificateDocument:
         sys.stdout.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        click.echo(
-            f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(kind is None)}}}'
-        )
+        end = json.dumps({"broken": self.broken, "complete": kind is None})
+        click.echo("\n], " + end.removeprefix("{"))
 
     def has(self, name: str) -> bool:
         """Print a mixer if the earlier document has it, of the same plugin and the same code."""
         from subquad.registry import plugin_facts, resolve
         from subquad.testing.code import code_digest
 
-        if name.rpartition(":")[2] not in {known for _, known in self.earlier}:
+        short = name.rpartition(":")[2]
+        if short not in {known for _, known in self.earlier}:
             return False
-        with contextlib.suppress(UserError):  # it is told where the mixer is checked
+        try:
             resolved = resolve("mixer", name)
             facts = plugin_facts(resolved)
             mixer = self.earlier.get((facts["distribution"], facts["name"]))
-            if mixer and (mixer["plugin"], mixer["code"]) == (facts, code_digest(resolved)):
-                self.add(mixer)
-                return True
-        return False
+            if mixer is None or mixer["plugin"] != facts:
+                return False
+            if mixer["code"] != code_digest(resolved):
+                return False
+        except UserError:  # it is told where the mixer is checked
+            return False
+        self.add(mixer)
+        return True
 
     def _read(self, file: str) -> dict[tuple[str, str], dict[str, Any]]:
         try:
-            head, *lines = Path(file).read_text(encoding="utf-8").splitlines() or [""]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"--resume {file}: {getattr(error, 'strerror', None) or 'is no text'}"
-            ) from error
-        if head != f'{self.head[:-1]}, "mixers": [':
+            text = Path(file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--resume {file}: {error.strerror or 'is no text'}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"--resume {file}: is no text") from error
+        lines = text.splitlines()
+        if lines[:1] != [self.head]:
             raise UserError(
                 f"--resume {file}: not printed by `check --all --json` with these "
                 "options and versions"
             )
-        found = {}
-        for line in lines:
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for line in lines[1:]:
             # the last one may be cut
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 mixer = json.loads(line.rstrip(","))
-                found[mixer["plugin"]["distribution"], mixer["plugin"]["name"]] = mixer
+                plugin = mixer["plugin"]
+                found[plugin["distribution"], plugin["name"]] = mixer
         return found
 
 
@@ -104,25 +113,28 @@ def show_certificate(
         document.add(certificate.as_dict())
     elif markdown != "-":
         _print(certificate)
-    for outcome in certificate.outcomes if debug else ():
+    if not debug:
+        return
+    for outcome in certificate.outcomes:
         if outcome.traceback:
-            print_text(
-                f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n",
-                err=True,
-            )
+            where = f"{certificate.name}, {outcome.subject}, {outcome.check}"
+            print_text(f"{where}\n{outcome.traceback}\n", err=True)
 
 
 def show_progress(name: str, outcome: CheckOutcome) -> None:
     """Write a line of a check that has ended, where a terminal shows it."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        ended = f"{MARKS[outcome.status]} {outcome.seconds:.1f} s"
-        print_line(f"{name}: {outcome.subject}: {outcome.check}: {ended}", err=True)
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    check = f"{name}: {outcome.subject}: {outcome.check}"
+    mark = MARKS[outcome.status]
+    print_line(f"{check}: {mark} {outcome.seconds:.1f} s", err=True)
 
 
 def _print(certificate: Certificate) -> None:
+    ways: list[str] = []
     for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
-    ways = map(str, range(1, len(certificate.subjects) + 1))
+        ways.append(str(number))
     rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
     print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
@@ -130,25 +142,37 @@ def _print(certificate: Certificate) -> None:
             print_line(f"{status}: {note}")
             if again:
                 print_line(f"    again: {again}")
-    print_line(f"not looked at: {'; '.join(certificate.unchecked)}")
+    unchecked = "; ".join(certificate.unchecked)
+    print_line(f"not looked at: {unchecked}")
     print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
-    if claims := certificate.could_claim:
-        print_line(f"{certificate.name} claims nothing yet. Claims you could make, in its class:")
-        print_line(f"    {claims.code}  # from subquad.plugin import Facts")
-        package = to_paste("new", "mixer", "NAME", "--from", certificate.name)
-        print_line(f"or as a package: {package}")
-        for fact, reason in claims.reasons.items():
-            print_line(f"not {fact}: {reason}")
+    if certificate.could_claim:
+        _print_claims(certificate.name, certificate.could_claim)
     print_line()
     sys.stdout.flush()
+
+
+def _print_claims(name: str, claims: Claims) -> None:
+    print_line(f"{name} claims nothing yet. Claims you could make, in its class:")
+    print_line(f"    {claims.code}  # from subquad.plugin import Facts")
+    package = to_paste("new", "mixer", "NAME", "--from", name)
+    print_line(f"or as a package: {package}")
+    for fact, reason in claims.reasons.items():
+        print_line(f"not {fact}: {reason}")
 
 
 def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
     """How many mixers hold."""
     for name, problem in broken.items():
         print_line(f"{name}: {problem}")
-    if (whole := len(certificates) + len(broken)) > 1:
-        failing = [done.name for done in certificates if not done.holds] + list(broken)
-        seconds = sum(done.seconds for done in certificates)
-        words = f"; not certified: {', '.join(failing)}" if failing else ""
-        print_line(f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
+    whole = len(certificates) + len(broken)
+    if whole < 2:
+        return
+    failing = [certificate.name for certificate in certificates if not certificate.holds]
+    failing += broken
+    certified = whole - len(failing)
+    seconds = sum(certificate.seconds for certificate in certificates)
+    line = f"{certified} of {whole} mixers certified in {seconds:.0f} s"
+    if failing:
+        names = ", ".join(failing)
+        line += f"; not certified: {names}"
+    print_line(line)

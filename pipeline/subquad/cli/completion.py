@@ -25,18 +25,19 @@ class _Bash(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         words, begun = super().get_completion_args()
-        joined = list[str]()
+        joined: list[str] = []
         for word in (*words, begun):
             if joined and (word == "=" or joined[-1].endswith("=")):
                 joined[-1] += word
             else:
                 joined.append(word)
-        *before, self._typed = joined
-        return before, self._typed
+        self._typed = joined.pop()
+        return joined, self._typed
 
     def format_completion(self, item: CompletionItem) -> str:
         if "=" in self._typed and item.type == "plain":
-            return f"plain,{str(item.value).partition('=')[2]}"
+            _, _, value = str(item.value).partition("=")
+            return f"plain,{value}"
         return super().format_completion(item)
 
 
@@ -56,9 +57,10 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
     paths, parts = _paths()
     key, equals, _ = incomplete.partition("=")
     if not equals:
-        return _beginning((f"{path}=" for path in paths), incomplete)
-    names = _names(key) if key in parts else ()
-    return _beginning((f"{key}={name}" for name in names), incomplete)
+        return _beginning([f"{path}=" for path in paths], incomplete)
+    if key not in parts:
+        return []
+    return _beginning([f"{key}={name}" for name in _names(key)], incomplete)
 
 
 def mixers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
@@ -75,9 +77,13 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offere
 
 def plugins(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Kinds and names of all that is installed; after a kind the names of that kind."""
-    kind = ctx.params.get("kind") if param.name != "kind" else None
-    offered = _beginning(_names(kind), incomplete)
-    return offered if kind else [*kinds(ctx, param, incomplete), *offered]
+    kind = None
+    if param.name != "kind":
+        kind = ctx.params.get("kind")
+    names = _beginning(_names(kind), incomplete)
+    if kind:
+        return names
+    return [*kinds(ctx, param, incomplete), *names]
 
 
 def spaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
@@ -85,8 +91,8 @@ def spaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offer
     from subquad.registry import recipes
 
     before = incomplete[: incomplete.rfind("+") + 1]
-    offered = _beginning((f"{before}{name}" for name in recipes("space")), incomplete)
-    return [_file(incomplete), *offered]
+    names = [f"{before}{name}" for name in recipes("space")]
+    return [_file(incomplete), *_beginning(names, incomplete)]
 
 
 def _file(incomplete: str) -> CompletionItem:
@@ -110,9 +116,11 @@ def _names(kind: str | None) -> list[str]:
     except PluginError:
         return []
     files = get_args(FileKind)
-    found = [plugin.name for plugin in find_plugins(chosen) if plugin.kind not in files]
-    shipped = [name for file in files if chosen in (None, file) for name in recipes(file)]
-    return [*dict.fromkeys((*found, *shipped))]
+    names = [plugin.name for plugin in find_plugins(chosen) if plugin.kind not in files]
+    for file in files:
+        if chosen in (None, file):
+            names += recipes(file)
+    return list(dict.fromkeys(names))
 
 
 def _paths() -> tuple[list[str], list[str]]:
@@ -122,9 +130,14 @@ def _paths() -> tuple[list[str], list[str]]:
     from subquad.experiment.settings import dotted
 
     known = known_keys(Experiment)
-    parts = [path for path, names in known.items() if names == tuple(Component.model_fields)]
-    paths = [
-        (*above, name) for above, names in known.items() if above not in parts for name in names
-    ]
-    shown = [dotted(path) for path in paths if path in parts or path not in known]
-    return shown, [dotted(path) for path in parts]
+    component = tuple(Component.model_fields)
+    parts = [path for path, names in known.items() if names == component]
+    settings: list[str] = []
+    for above, names in known.items():
+        if above in parts:
+            continue
+        for name in names:
+            path = (*above, name)
+            if path in parts or path not in known:
+                settings.append(dotted(path))
+    return settings, [dotted(path) for path in parts]

@@ -70,13 +70,13 @@ def new_command(kind: str, name: str, into: Path, origin: str | None) -> None:
     subquad new dataset waves --into ~/plugins
     subquad new mixer my-mixer --from ./my.py:MyModule
     """
-    chosen, known = (
-        kind_of(kind),
-        sorted(folder.name for folder in _TEMPLATES.iterdir() if folder.name != "every"),
-    )
+    chosen = kind_of(kind)
+    known = sorted(folder.name for folder in _TEMPLATES.iterdir())
+    known.remove("every")
     if chosen not in known:
         raise PluginError(f"KIND: got {kind!r}, must be one of {', '.join(known)}")
-    if problem := _name_problem(chosen, name):
+    problem = _name_problem(chosen, name)
+    if problem:
         raise PluginError(f"NAME: got {name!r}, {problem}")
     folder = into / name
     if folder.exists() or folder.is_symlink():
@@ -85,34 +85,45 @@ def new_command(kind: str, name: str, into: Path, origin: str | None) -> None:
         )
     written = package_files(chosen, name)
     if origin:
-        written[f"{name.replace('-', '_')}.py"] = _claiming(chosen, name, origin)
+        written[f"{_module(name)}.py"] = _claiming(chosen, name, origin)
     with tempfile.TemporaryDirectory(dir=into, prefix=".new-") as scratch:
+        package = Path(scratch, name)
         for path, text in written.items():
-            target = Path(scratch, name, path)
+            target = package / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
-        Path(scratch, name).rename(folder)
+        package.rename(folder)
     print_line(f"{folder}: {len(written)} files. Next:")
-    for line in (f"cd {folder}", *written["README.md"].split("```")[1].strip().splitlines()):
+    print_line(f"  cd {folder}")
+    _, commands, *_ = written["README.md"].split("```")
+    for line in commands.strip().splitlines():
         print_line(f"  {line}")
 
 
 def package_files(kind: Kind, name: str) -> dict[str, str]:
     """The text of each file of a new package, by its path."""
-    module, cls = name.replace("-", "_"), _class_name(name)
-    words = {"kind": kind, "name": name, "module": module, "cls": cls, "group": GROUPS[kind]}
-    words |= {"version": version("subquad"), "api": str(API_VERSION)}
+    words = {
+        "kind": kind,
+        "name": name,
+        "module": _module(name),
+        "cls": _class_name(name),
+        "group": GROUPS[kind],
+        "version": version("subquad"),
+        "api": str(API_VERSION),
+    }
     environment = Environment(
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True
     )
-    render = lambda text: environment.from_string(text).render(words)  # noqa: E731
-    return {
-        render(path.relative_to(root).as_posix().removesuffix(".j2")): render(
-            path.read_text(encoding="utf-8")
-        )
-        for root in (_TEMPLATES / "every", _TEMPLATES / kind)
-        for path in sorted(root.rglob("*.j2"))
-    }
+
+    def render(text: str) -> str:
+        return environment.from_string(text).render(words)
+
+    rendered: dict[str, str] = {}
+    for root in (_TEMPLATES / "every", _TEMPLATES / kind):
+        for template in sorted(root.rglob("*.j2")):
+            path = template.relative_to(root).as_posix().removesuffix(".j2")
+            rendered[render(path)] = render(template.read_text(encoding="utf-8"))
+    return rendered
 
 
 def _claiming(kind: Kind, name: str, origin: str) -> str:
@@ -152,6 +163,10 @@ def _claiming(kind: Kind, name: str, origin: str) -> str:
     )
 
 
+def _module(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def _class_name(name: str) -> str:
     return "".join(word.capitalize() for word in re.split("[-_]", name))
 
@@ -160,21 +175,22 @@ def _name_problem(kind: Kind, name: str) -> str:
     """Why a plugin, and its package and module, cannot be called so; "" where they can."""
     if not re.fullmatch("[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         return f"write lower case letters, digits, - and _, a letter first, such as my-{kind}"
-    owners = {found.name: found.owner for found in find_plugins(kind)}
-    if kind == "space":  # `auto` is one without a file
-        owners = {"auto": "subquad"} | {file.name: file.owner for file in yaml_files(kind)}
+    plugins = find_plugins(kind)
+    owners = {found.name: found.owner for found in plugins}
+    if kind == "space":
+        owners = {file.name: file.owner for file in yaml_files(kind)}
+        owners.setdefault("auto", "subquad")  # which has no file
     if name in owners:
         return f"a {kind} of {owners[name]}; choose another name, such as my-{name}"
-    module, cls = name.replace("-", "_"), _class_name(name)
+    module = _module(name)
+    cls = _class_name(name)
     if keyword.iskeyword(module) or keyword.iskeyword(cls):
         return f"a word of Python; choose another, such as my-{name}"
-    if next(iter(distributions(name=name)), None) or getattr(
-        importlib.util.find_spec(module), "origin", None
-    ):
+    spec = importlib.util.find_spec(module)
+    if any(distributions(name=name)) or (spec and spec.origin):
         return f"a package or module that is installed; choose another name, such as my-{name}"
-    code = "".join(
-        path.read_text(encoding="utf-8") for path in (_TEMPLATES / kind).rglob("*.py.j2")
-    )
-    if re.search(rf"(import .*|class )\b{cls}\b", code):
-        return f"a name that the new package's code needs; choose another, such as my-{name}"
+    for template in (_TEMPLATES / kind).rglob("*.py.j2"):
+        code = template.read_text(encoding="utf-8")
+        if re.search(rf"(import .*|class )\b{cls}\b", code):
+            return f"a name that the new package's code needs; choose another, such as my-{name}"
     return ""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -80,140 +79,141 @@ def runs_command(folder: Path, as_json: bool) -> None:
     """
     if not folder.is_dir():
         raise RunError(f"{folder}: no such folder")
-    above = folder / "runs" if (folder / "runs").is_dir() else folder
+    runs = folder / "runs"
+    above = runs if runs.is_dir() else folder
     hold(above)
-    lines = sorted(map(_line, _below(above)), key=lambda line: -line.age)
+    lines = [_line(place) for place in _below(above)]
+    lines.sort(key=lambda line: -line.age)
     if as_json:
         return print_json([asdict(line) for line in lines])
     if not lines:
         return print_line(f"{folder}: no runs below it")
-    cells = [
-        (
-            line.folder,
-            line.kind,
-            line.state,
-            duration(line.age),
-            f"{line.done} of {line.of}",
-            line.score,
-            f"{line.bytes / 1e6:,.1f} MB",
-        )
-        for line in lines
-    ]
-    return print_table(("folder", "what", "state", "age", "done", "best score", "size"), cells)
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        age = duration(line.age)
+        done = f"{line.done} of {line.of}"
+        size = f"{line.bytes / 1e6:,.1f} MB"
+        rows.append((line.folder, line.kind, line.state, age, done, line.score, size))
+    columns = ("folder", "what", "state", "age", "done", "best score", "size")
+    return print_table(columns, rows)
 
 
 def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
     """The folders of runs, studies and searches, none that is inside another one."""
-    if any((folder / name).is_file() for name in _KINDS):
+    if _mark_of(folder):
         yield folder
         return
     with suppress(OSError):
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            hidden = entry.name.startswith(".") or entry.name == _COPIES
-            if depth and not hidden and entry.is_dir(follow_symlinks=False):
-                yield from _below(folder / entry.name, depth - 1)
+        entries = {entry.name: entry for entry in os.scandir(folder)} if depth else {}
+        for name in sorted(entries):
+            if name.startswith(".") or name == _COPIES:
+                continue
+            if entries[name].is_dir(follow_symlinks=False):
+                yield from _below(folder / name, depth - 1)
+
+
+def _mark_of(folder: Path) -> str:
+    """The file that says what a folder is; "" where it has none."""
+    marks = [name for name in _KINDS if (folder / name).is_file()]
+    return next(iter(marks), "")
 
 
 def _line(folder: Path) -> Overview:
-    found = _Folder(folder, next(name for name in _KINDS if (folder / name).is_file()))
-    ended = Counter(result["status"] for result in found.results)
+    mark = _mark_of(folder)
+    parts = _parts(folder, mark)
+    results = _results(parts)
+    # the first file of a folder is never written again
+    started = (folder / mark).lstat().st_mtime
+    summary = read_json(folder / SUMMARY) if mark == SEARCH else None
+    if _is_locked(folder) or _is_locked(folder / FINAL):
+        state = "running"
+    elif summary is None and not 0 < len(results) == len(parts):
+        state = "stopped"
+    else:
+        failed = sum(result["status"] == "failed" for result in results)
+        state = f"{failed} failed" if failed and mark != SEARCH else "finished"
     return Overview(
         folder=str(folder),
-        kind=_KINDS[found.mark],
-        state=found.state(ended),
-        age=max(0.0, time.time() - found.started),
-        done=sum(ended.values()),
-        of=len(found.parts),
-        score=found.score,
+        kind=_KINDS[mark],
+        state=state,
+        age=max(0.0, time.time() - started),
+        done=len(results),
+        of=len(parts),
+        score=_best_trial(summary or {}) if mark == SEARCH else _best_row(results),
         bytes=_bytes(folder),
     )
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """A folder of a run, study or search; see `Overview`."""
+def _parts(folder: Path, mark: str) -> list[Path]:
+    """The runs of a study, the trials of a search, or the run itself."""
+    patterns = {SEARCH: f"{TRIALS}/*/*", STUDY: f"{CELLS}/*"}
+    if mark not in patterns:
+        return [folder]
+    return sorted(path for path in folder.glob(patterns[mark]) if path.is_dir())
 
-    folder: Path
-    mark: str
 
-    @cached_property
-    def parts(self) -> list[Path]:
-        """The runs of a study, the trials of a search, or the run itself."""
-        where = {SEARCH: f"{TRIALS}/*/*", STUDY: f"{CELLS}/*"}
-        if pattern := where.get(self.mark):
-            return sorted(path for path in self.folder.glob(pattern) if path.is_dir())
-        return [self.folder]
-
-    @cached_property
-    def results(self) -> list[dict[str, Any]]:
-        """Of the runs that have one."""
-        found = list[dict[str, Any]]()
-        for part in self.parts:
-            with suppress(RunError):  # a link
-                if result := read_result(part):
-                    found.append(result)
-        return found
-
-    @property
-    def started(self) -> float:
-        """When, in seconds of the epoch: its first file is never written again."""
-        return (self.folder / self.mark).lstat().st_mtime
-
-    def state(self, ended: Mapping[str, int]) -> str:
-        if any(map(_is_locked, (self.folder, self.folder / FINAL))):
-            return "running"
-        is_over = read_json(self.folder / SUMMARY) is not None if self.mark == SEARCH else False
-        if is_over or sum(ended.values()) == len(self.parts) > 0:
-            failed = ended.get("failed", 0)
-            return f"{failed} failed" if failed and self.mark != SEARCH else "finished"
-        return "stopped"
-
-    @property
-    def score(self) -> str:
-        if self.mark == SEARCH:
-            return _best_trial(read_json(self.folder / SUMMARY) or {})
-        tested = [result for result in self.results if result.get("test")]
-        if len({result["dataset"] for result in tested}) != 1:
-            return ""
-        return _best_row(tested)
+def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of the runs that have one."""
+    found: list[dict[str, Any]] = []
+    for run in runs:
+        with suppress(RunError):  # a link
+            result = read_result(run)
+            if result:
+                found.append(result)
+    return found
 
 
 def _best_row(results: Sequence[Mapping[str, Any]]) -> str:
-    first = results[0]
-    name = next(iter(first.get("tested") or [first["metric"]]))
+    """The best mean of a row; "" where nothing is tested, or several data sets are."""
+    tested = [result for result in results if result.get("test")]
+    datasets = {result["dataset"] for result in tested}
+    if len(datasets) != 1:
+        return ""
+    first = tested[0]
+    names = first.get("tested") or [first["metric"]]
+    name = next(iter(names))
     metric = _metric(first.get("metrics", {}), name)
     rows = defaultdict[str, list[float]](list)
-    for result in results:
-        row = str((result.get("axes") or {}).get("mixer", result["mixer"]))
-        rows[row].append(float(result["test"]["metrics"].get(name, "nan")))
+    for result in tested:
+        axes = result.get("axes") or {}
+        row = str(axes.get("mixer", result["mixer"]))
+        score = result["test"]["metrics"].get(name, "nan")
+        rows[row].append(float(score))
     means = {row: mean(scores) for row, scores in rows.items()}
-    best = (max if metric.mode == "max" else min)(means, key=lambda row: means[row])
-    return metric.text(means[best]) + (f" ({best})" if len(rows) > 1 else "")
+    return _best_of(means, dict.fromkeys(means, metric))
 
 
 def _best_trial(summary: Mapping[str, Any]) -> str:
     """The best validation score of a search."""
-    texts = {
-        candidate["label"]: (
-            _metric(candidate["metrics"], candidate["metric"]),
-            candidate["best"]["value"],
-        )
-        for candidate in summary.get("candidates", ())
-        if candidate.get("best")
-    }
-    if not texts:
+    values: dict[str, float] = {}
+    metrics: dict[str, Metric] = {}
+    for candidate in summary.get("candidates", ()):
+        if candidate.get("best"):
+            label = candidate["label"]
+            values[label] = candidate["best"]["value"]
+            metrics[label] = _metric(candidate["metrics"], candidate["metric"])
+    if not values:
         return ""
-    sign = -1.0 if next(iter(texts.values()))[0].mode == "min" else 1.0
-    best = max(texts, key=lambda label: sign * texts[label][1])
-    metric, value = texts[best]
-    return f"validation {metric.text(value)}" + (f" ({best})" if len(texts) > 1 else "")
+    return f"validation {_best_of(values, metrics)}"
+
+
+def _best_of(values: Mapping[str, float], metrics: Mapping[str, Metric]) -> str:
+    """The best value, and whose it is where there are several; as the first one's metric judges."""
+    first = next(iter(metrics.values()))
+    choose = max if first.mode == "max" else min
+    best = choose(values, key=lambda label: values[label])
+    text = metrics[best].text(values[best])
+    if len(values) == 1:
+        return text
+    return f"{text} ({best})"
 
 
 def _metric(written: Mapping[str, Any], name: str) -> Metric:
     """As the task has it; an unknown one where the file does not say."""
+    known: dict[str, Metric] = {}
     with suppress(KeyError, TypeError, ValueError):
-        return metric_of({name: Metric(**written[name])}, name)
-    return metric_of({}, name)
+        known[name] = Metric(**written[name])
+    return metric_of(known, name)
 
 
 def _is_locked(folder: Path) -> bool:

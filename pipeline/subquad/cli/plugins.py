@@ -58,26 +58,31 @@ def list_command(kind: str | None, as_json: bool) -> None:
     """
     chosen = kind_of(kind) if kind else None
     rows = [row for row in (*_plugin_rows(), *_file_rows()) if chosen in (None, row["kind"])]
-    faults = [
-        *metadata_faults(),
-        *(fault for file in _FILES if chosen in (None, file) for fault in folder_faults(file)),
-    ]
+    faults = [*metadata_faults()]
+    for file in _FILES:
+        if chosen in (None, file):
+            faults += folder_faults(file)
     if as_json:
         return print_json({"plugins": rows, "faults": faults})
-    kinds = [name for name in ("kind",) if chosen is None]
-    facts = [name for name in ("grows",) if chosen in (None, "mixer")]
-    cells = [
-        (
-            *(row[name] for name in kinds),
-            f"{row['name']}{' †' if row['note'] else ''}",
-            row["summary"] or row["target"],
-            *(row[name] for name in facts),
-            f"{row['distribution']} {row['version']}",
-        )
-        for row in rows
-    ]
-    print_table((*kinds, "name", "what it is", *facts, "from"), cells, cut="what it is")
-    for note in dict.fromkeys([_footnote(row) for row in rows if row["note"]] + faults):
+    columns = ["kind", "name", "what it is", "grows", "from"]
+    if chosen is not None:
+        columns.remove("kind")
+    if chosen not in (None, "mixer"):
+        columns.remove("grows")
+    cells: list[list[str]] = []
+    notes: list[str] = []
+    for row in rows:
+        texts = {
+            **row,
+            "what it is": row["summary"] or row["target"],
+            "from": f"{row['distribution']} {row['version']}",
+        }
+        if row["note"]:
+            texts["name"] += " †"
+            notes.append(_footnote(row))
+        cells.append([texts[column] for column in columns])
+    print_table(columns, cells, cut="what it is")
+    for note in dict.fromkeys([*notes, *faults]):
         print_line(f"† {note}")
 
 
@@ -107,11 +112,9 @@ def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[
 
 def _footnote(row: dict[str, Any]) -> str:
     note = row["note"]
-    return (
-        note
-        if " is offered by " in note
-        else f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
-    )
+    if " is offered by " in note:
+        return note
+    return f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
 
 
 @click.command("show")
@@ -141,8 +144,9 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
     if name is None:
         raise PluginError(f"which {chosen}? `{to_paste('list', chosen)}` shows what is installed")
     _show(chosen, name, as_json)
-    for other in () if as_json else others:
-        print_line(f"there is also a {other} of this name: {to_paste('show', other, name)}")
+    if not as_json:
+        for other in others:
+            print_line(f"there is also a {other} of this name: {to_paste('show', other, name)}")
     return None
 
 
@@ -161,16 +165,16 @@ def _kinds_with(name: str) -> list[str]:
     """
     if ".py:" in name:
         return ["mixer"]
-    plugins = [found for found in find_plugins() if found.kind not in (*_FILES, "command")]
-    rows: list[Found] = [*plugins, *(file for kind in _FILES for file in yaml_files(kind))]
-    if kinds := [row.kind for row in rows if name in (row.name, row.full_name)]:
+    rows = [found for found in find_plugins() if found.kind not in (*_FILES, "command")]
+    for kind in _FILES:
+        rows += yaml_files(kind)
+    kinds = [row.kind for row in rows if name in (row.name, row.full_name)]
+    if kinds:
         return list(dict.fromkeys(kinds))
-    known = sorted({row.name for row in rows} | {*get_args(Kind), "experiment"})
+    known = [row.name for row in rows]
+    hint = did_you_mean(name, [*known, *get_args(Kind), "experiment"])
     raise PluginError(
-        escaped(
-            f"nothing is called {name!r}{did_you_mean(name, known)} "
-            "(`subquad list` shows what is installed)"
-        )
+        escaped(f"nothing is called {name!r}{hint} (`subquad list` shows what is installed)")
     )
 
 
@@ -190,54 +194,64 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
             "`subquad show experiment` takes no name: it lists the keys an experiment file may hold"
         )
     rows = describe_config(Experiment)
-    free = {row.name for row in rows if not decides_numbers(row.name)}
+    free = [row.name for row in rows if not decides_numbers(row.name)]
     if as_json:
         entries = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
         return print_json({"parameters": entries})
     _print_parameters(rows)
     print_line()
-    return print_line(
-        f"These decide no numbers: {', '.join(row.name for row in rows if row.name in free)}"
-    )
+    return print_line(f"These decide no numbers: {', '.join(free)}")
 
 
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
-        owner = {
-            "distribution": file.distribution,
-            "version": file.version,
-            "path": str(file.path),
-        }
-        return print_json({"kind": kind, "name": file.name, **owner, "text": file.text()})
-    for line in (
-        f"# {kind} {file.name}, {file.owner}, {file.path}",
-        *file.text().splitlines(),
-    ):
+        return print_json(
+            {
+                "kind": kind,
+                "name": file.name,
+                "distribution": file.distribution,
+                "version": file.version,
+                "path": str(file.path),
+                "text": file.text(),
+            }
+        )
+    text = file.text()
+    print_line(f"# {kind} {file.name}, {file.owner}, {file.path}")
+    for line in text.splitlines():
         print_line(line)
 
 
 def _show_plugin(resolved: Resolved, as_json: bool) -> None:
-    plugin, facts, origin = resolved.plugin, _facts(resolved.plugin), plugin_facts(resolved)
+    plugin = resolved.plugin
+    facts = _facts(plugin)
+    origin = plugin_facts(resolved)
     parameters = describe_config(plugin.config)
     if as_json:
-        description = {"summary": plugin.summary, "paper": plugin.paper, "facts": facts}
-        return print_json(
-            {**origin, **description, "parameters": [asdict(row) for row in parameters]}
-        )
+        description = {
+            **origin,
+            "summary": plugin.summary,
+            "paper": plugin.paper,
+            "facts": facts,
+            "parameters": [asdict(row) for row in parameters],
+        }
+        return print_json(description)
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
-    owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
+    owner = f"{origin['distribution']} {origin['version']}"
+    if resolved.source:
+        owner = "this file"
     rows = [
         ("distribution", owner),
         ("plugin API", origin["api"]),
         ("sha256", origin["sha256"] or "not recorded"),
     ]
-    rows += [("paper", plugin.paper)] if plugin.paper else []
-    rows += [(key.replace("_", " "), _words(key, value)) for key, value in facts.items()]
+    if plugin.paper:
+        rows.append(("paper", plugin.paper))
+    for key, value in facts.items():
+        rows.append((key.replace("_", " "), _words(key, value)))
     for name, params in getattr(plugin, "variants", {}).items():
-        rows.append(
-            (f"variant {name}", ", ".join(f"{key}={value}" for key, value in params.items()))
-        )
+        given = [f"{key}={value}" for key, value in params.items()]
+        rows.append((f"variant {name}", ", ".join(given)))
     print_table(("", ""), rows)
     if not parameters:
         return print_line("no parameters")
@@ -273,21 +287,11 @@ def _words(key: str, value: Any) -> str:
 
 
 def _print_parameters(rows: list[ParameterRow]) -> None:
-    cells = [
-        (
-            *(
-                row.name,
-                row.symbol,
-                row.type,
-                row.range,
-                row.default_text,
-                row.search_text,
-                row.when,
-            ),
-            f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
-        )
-        for row in rows
-    ]
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        meaning = f"{row.meaning} [{row.unit}]" if row.unit else row.meaning
+        what = (row.name, row.symbol, row.type, row.range)
+        cells.append((*what, row.default_text, row.search_text, row.when, meaning))
     print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
 
 
@@ -317,21 +321,15 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     """
     chosen = kind_of(kind) if kind else None
     check_environment()
-    reports = [
-        _read(plugin)
-        for plugin in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
-    ]
+    progress = None if as_json else _progress
+    examined = examine(timeout, kind=chosen, jobs=jobs, done=progress)
+    reports = [_read(report) for report in examined]
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
-        plugins = [
-            {
-                **asdict(plugin.found),
-                "status": plugin.status,
-                "reason": plugin.reason,
-                "warnings": plugin.warnings,
-            }
-            for plugin in reports
-        ]
+        plugins: list[dict[str, Any]] = []
+        for report in reports:
+            plugin = asdict(report)
+            plugins.append(plugin.pop("found") | plugin)
         print_json({"plugins": plugins, "warnings": warnings})
     else:
         _print_health(reports, warnings)

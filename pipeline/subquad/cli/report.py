@@ -51,9 +51,10 @@ def report_command(
     chosen = parse_formats(formats)
     folders = _folders(runs)
     document = document_of_folders(folders, baseline)
-    folder = out or (folders[0] if len(folders) == 1 else Path("report"))
+    if out is None:
+        out = folders[0] if len(folders) == 1 else Path("report")
     try:
-        written = write_document(document, folder, chosen)
+        written = write_document(document, out, chosen)
     except RunError as error:
         raise RunError(f"--out: {error}") from error
     if as_json:
@@ -89,19 +90,23 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     from subquad.drivers.verify import verify
     from subquad.terminal import print_line
 
-    wrong = False
-    for finding in (found for run in _folders(runs) for found in verify(run)):
-        wrong = wrong or bool(finding.faults)
-        if as_json:
-            click.echo(json.dumps(asdict(finding)))
-        for text in () if as_json else finding.faults or (finding.words,):
-            print_line(f"{finding.name}: {'WRONG: ' if finding.faults else ''}{text}")
-    return int(wrong)
+    is_wrong = False
+    for run in _folders(runs):
+        for finding in verify(run):
+            is_wrong = is_wrong or bool(finding.faults)
+            if as_json:
+                click.echo(json.dumps(asdict(finding)))
+                continue
+            if not finding.faults:
+                print_line(f"{finding.name}: {finding.words}")
+            for fault in finding.faults:
+                print_line(f"{finding.name}: WRONG: {fault}")
+    return int(is_wrong)
 
 
 def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
     if not any("://" in run for run in runs):
         return tuple(enter(Path(run)) for run in runs)  # without importing what fetches them
-    from subquad.cli.conduct import found
+    from subquad.cli.study import found
 
     return tuple(map(found, runs))

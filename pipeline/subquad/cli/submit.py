@@ -41,8 +41,7 @@ _ADDRESS = [
         ["--address"],
         metavar="URL",
         help="The dashboard of the cluster, as in http://127.0.0.1:8265.  [default: "
-        "RAY_API_SERVER_ADDRESS, or "
-        "RAY_ADDRESS where it begins with http]",
+        "RAY_API_SERVER_ADDRESS, or RAY_ADDRESS where it begins with http]",
     ),
     click.Option(
         ["--insecure"],
@@ -137,54 +136,56 @@ def _submitted(
     **given: Any,
 ) -> int:
     """Hand a command in as a job, and follow it. Returns the job's exit code."""
-    again = _reached(address, insecure)
     root, given = _placed(root, given)
-    if not root.startswith(("/", "~")):
-        raise UserError(
-            f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}"
-        )
     with tempfile.TemporaryDirectory(prefix="subquad-job-") as scratch:
-        folder, archive = Path(scratch, "job"), Path(scratch, "job.zip")
+        folder = Path(scratch, "job")
+        archive = Path(scratch, "job.zip")
         job, words = fill_job(folder, base, plugin, given)
         files = [path.name for path in (folder / JOB).rglob("*") if path.is_file()]
-        sent = [*check_packages(folder), *files]
+        sent = ", ".join([*check_packages(folder), *files])
         jobs = _connect(address, insecure)
-        print_line(
-            f"uploads {pack(folder, archive) / 1e6:.1f} MB to {jobs.address}: {', '.join(sent)}",
-            err=as_json,
-        )
+        size = pack(folder, archive) / 1e6
+        print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
         metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
         jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
+    again = _reached(address, insecure)
     if detach:
         follow = f"follow it with: {to_paste('submit', 'logs', job, '-f', *again)}"
         click.echo(json.dumps({"job": job}) if as_json else follow)
         return 0
     info = _followed(jobs, job, again, as_json)
-    return _report_outcome(jobs, job, info, into, _place_of(given.get("run")), as_json)
+    # `runs/NAME/STAMP` of the run that the job goes on with
+    resumed = PurePosixPath(given.get("run", "")).parts[-3:]
+    return _report_outcome(jobs, job, info, into, "/".join(resumed), as_json)
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The folder on the head node, and the options with the storage that an address stands for."""
-    storage = root_of(root)[1]
+    """The folder on the head node, and the options with the storage that an address stands for.
+
+    Raises:
+        UserError: it is neither an address nor a whole path, or an address has no effect.
+    """
+    _, storage = root_of(root)
     if storage and "overrides" not in given:
         raise UserError(f"--root {root}: a run goes on where its own storage is; leave it out")
-    return (
-        (_ROOT, given | {"overrides": (*given["overrides"], *storage)})
-        if storage
-        else (root, given)
-    )
-
-
-def _place_of(resumed: str | None) -> str:
-    """`runs/NAME/STAMP` of the run that a job goes on with; "" where it begins one."""
-    return "/".join(PurePosixPath(resumed).parts[-3:]) if resumed else ""
+    if storage:
+        return _ROOT, given | {"overrides": (*given["overrides"], *storage)}
+    if not root.startswith(("/", "~")):
+        raise UserError(
+            f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}"
+        )
+    return root, given
 
 
 def _reached(address: str | None, insecure: bool) -> list[str]:
     """The options with which another command reaches the same cluster."""
-    at = ["--address", address] if address else []
-    return at + ["--insecure"] * insecure
+    options: list[str] = []
+    if address:
+        options += ["--address", address]
+    if insecure:
+        options += ["--insecure"]
+    return options
 
 
 def _followed(jobs: Jobs, job: str, again: Sequence[str], as_json: bool) -> JobDetails:
@@ -204,34 +205,35 @@ def _report_outcome(
     jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool
 ) -> int:
     """Fetch what a job has made and say what became of it. Returns the job's exit code."""
-    code, folders = _code(info), list[Path]()
+    code = _code(info)
+    status = info.status.value
+    folders: list[Path] = []
     try:
         folders = jobs.fetch(job, into, goes_on=goes_on)
     except RunError as error:
         if code == 0:
             print_line(f"subquad: {error}", err=True)
-    if info.driver_exit_code is None and info.status.value == "FAILED":
+    if info.driver_exit_code is None and status == "FAILED":
         reason = (info.message or "?").splitlines()[0]
         print_line(f"subquad: job {job} did not run: {escaped(reason)}", err=True)
     if as_json:
-        print_json(
-            {
-                "job": job,
-                "status": info.status.value,
-                "exit_code": code,
-                "fetched": [str(path) for path in folders],
-            }
-        )
-    else:
-        print_line(f"job {job}: {info.status.value}")
-        for folder in folders:
-            print_line(f"fetched {folder}")
+        fetched = [str(path) for path in folders]
+        print_json({"job": job, "status": status, "exit_code": code, "fetched": fetched})
+        return code
+    print_line(f"job {job}: {status}")
+    for folder in folders:
+        print_line(f"fetched {folder}")
     return code
 
 
 def _code(info: JobDetails) -> int:
-    ends, code = {"SUCCEEDED": 0, "STOPPED": 128 + signal.SIGTERM}, info.driver_exit_code or 1
-    return ends.get(info.status.value, code if code > 0 else 128 - code)
+    """The exit code of a job's command; of one that a signal ended as a shell has it."""
+    if info.status.value == "SUCCEEDED":
+        return 0
+    if info.status.value == "STOPPED":
+        return 128 + signal.SIGTERM
+    code = info.driver_exit_code or 1
+    return code if code > 0 else 128 - code
 
 
 def _add_command(base: click.Command, help: str, *sent: str, runs: str = "nothing") -> None:
@@ -292,30 +294,32 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
     subquad submit status --address http://127.0.0.1:8265
     """
     jobs = _connect(address, insecure)
-    rows = [_row(info) for info in ([jobs.info(job)] if job else jobs.all())]
+    chosen = [jobs.info(job)] if job else jobs.all()
+    rows = [_row(info) for info in chosen]
     if as_json:
         print_json(rows)
-    else:
-        print_table(
-            ("job", "status", "exit code", "accepted", "minutes", "command"),
-            [[*row.values()] for row in rows],
-        )
+        return
+    columns = ("job", "status", "exit code", "accepted", "minutes", "command")
+    print_table(columns, [[*row.values()] for row in rows])
 
 
 def _row(info: JobDetails) -> dict[str, Any]:
-    begun = (info.start_time or 0) / 1e3
-    ended = info.end_time / 1e3 if info.end_time else time.time()
     accepted = ""
-    with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
-        if begun:
+    minutes = ""
+    if info.start_time:
+        begun = info.start_time / 1e3
+        ended = info.end_time / 1e3 if info.end_time else time.time()
+        minutes = f"{(ended - begun) / 60:.1f}"
+        with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
             accepted = datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds")
+    metadata = info.metadata or {}
     return {
         "job": info.submission_id,
         "status": info.status.value,
         "exit_code": _code(info) if info.status.is_terminal() else "",
         "accepted": accepted,
-        "minutes": f"{(ended - begun) / 60:.1f}" if begun else "",
-        "command": (info.metadata or {}).get("command", ""),
+        "minutes": minutes,
+        "command": metadata.get("command", ""),
     }
 
 
@@ -352,11 +356,15 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     """
     jobs = _connect(address, insecure)
     info, ran = jobs.stop(job)
-    print_line(f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}")
+    before = "" if ran else "has ended before: "
+    print_line(f"job {job}: {before}{info.status.value}")
     stops = [line for line in jobs.logs(job).splitlines() if line.startswith("subquad: ")]
-    if stops:
-        print_line(stops[-1].partition("; go on with:")[0])
-    if stops and (place := _GOES_ON.search(stops[-1])):
+    if not stops:
+        return
+    reason, _, _ = stops[-1].partition("; go on with:")
+    print_line(reason)
+    place = _GOES_ON.search(stops[-1])
+    if place:
         again = to_paste("submit", "resume", place.group(1))
         print_line(f"go on with: {again} (and --root, --plugin as before)")
 

@@ -78,11 +78,11 @@ def train_command(
 
     folder, storage = root_of(root)
     if dry_run:
-        from subquad.cli.conduct import show_costs
+        from subquad.cli.study import show_costs
 
         show_costs(load_study(target, (*overrides, *storage)), as_json=as_json)
         return 0
-    from subquad.cli.conduct import run_study, writable
+    from subquad.cli.study import run_study, writable
     from subquad.drivers.folder import start
     from subquad.drivers.size import sized_there
 
@@ -137,13 +137,13 @@ def resume_command(
     subquad resume runs/quickstart-search/20260101-101500-ab12cd34 --budget 40-trials
     subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
-    from subquad.cli.conduct import found, run_study
+    from subquad.cli.study import found, run_study
     from subquad.drivers.folder import reopen
 
     executor = executor_of(local, address, jobs)
     folder = found(run, Path(root))
     if (folder / SEARCH).exists():
-        from subquad.cli.tune_text import resume_search
+        from subquad.cli.search import resume_search
 
         return resume_search(folder, budget, executor, as_json=as_json)
     if budget is not None:

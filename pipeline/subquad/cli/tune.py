@@ -105,12 +105,13 @@ def tune_command(
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
     subquad tune controls --space optimizer --pruner asha --budget 1e15flops trial.match=flops
     """
-    from subquad.cli.tune_text import start_search
+    from subquad.cli.search import start_search
     from subquad.stores import root_of
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     overrides, options = search_options(overrides, chosen)
-    executor, (folder, storage) = executor_of(local, address, jobs), root_of(root)
+    executor = executor_of(local, address, jobs)
+    folder, storage = root_of(root)
     overrides = executor.placed((*overrides, *storage))
     return start_search(
         target, overrides, options, executor, folder, dry_run=dry_run, as_json=as_json
@@ -121,8 +122,9 @@ def is_of_search(override: str) -> bool:
     """Whether a `KEY=VALUE` is a setting of the search, not of the experiment."""
     from subquad.search.settings import KEYS, PRUNER
 
-    parts = {PRUNER, *(key.partition(".")[0] for key in KEYS)}
-    return override.partition(".")[0] in parts
+    section, _, _ = override.partition(".")
+    sections = [key.partition(".")[0] for key in KEYS]
+    return section in (PRUNER, *sections)
 
 
 def search_options(
@@ -134,8 +136,10 @@ def search_options(
     from subquad.experiment.sources import parse_overrides
     from subquad.search.settings import parse_points, parse_settings
 
+    cwd = Path.cwd()
     own = [text for text in overrides if is_of_search(text)]
+    others = [text for text in overrides if text not in own]
     if "points" in given:
-        given["points"] = parse_points(given["points"], Path.cwd())
-    given |= parse_settings(parse_overrides(own, Path.cwd()))
-    return tuple(text for text in overrides if text not in own), given
+        given["points"] = parse_points(given["points"], cwd)
+    given |= parse_settings(parse_overrides(own, cwd))
+    return tuple(others), given

@@ -59,33 +59,38 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     _refuse_varied(study)
     if not study.single:
         _refuse_rules_of_seeds(study)
-    first: dict[str, Run] = {}
+    candidates: dict[str, Candidate] = {}
     for run in study.runs:
-        first.setdefault(repr(cell_of(run)), run)
-    candidates = list[Candidate]()
-    for run in first.values():
-        label = "-".join(cell_of(run).values()) or study.name
+        cell = cell_of(run)
+        if repr(cell) in candidates:
+            continue
+        label = "-".join(cell.values()) or study.name
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
         task = run.goal
         goal = Goal(task.metric, task.mode, cost, task.shown(task.metric))
-        candidates.append(Candidate(label, axes, run, goal))
-    return tuple(candidates)
+        candidates[repr(cell)] = Candidate(label, axes, run, goal)
+    return tuple(candidates.values())
 
 
 def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     """What the candidate's runs over the final seeds are called."""
-    parts = [plain_label("seed", seed) for seed in range(seeds)]
-    return ["-".join([*cell_of(candidate.run).values(), part]) for part in parts]
+    labels = []
+    for seed in range(seeds):
+        parts = [*cell_of(candidate.run).values(), plain_label("seed", seed)]
+        labels.append("-".join(parts))
+    return labels
 
 
 def _refuse_varied(study: Study) -> None:
     for axis in study.file.axes:
-        if not axis.path and any(value.settings for value in axis.values):
-            alone = next((value.label for value in axis.known if not value.settings), "LABEL")
-            raise ConfigError(
-                f"matrix.{axis.key}: what changes settings one at a time is for subquad train; a "
-                f"search takes a --space instead (matrix.{axis.key}=[{alone}] leaves the rest out)"
-            )
+        if axis.path or not any(value.settings for value in axis.values):
+            continue
+        unvaried = [value.label for value in axis.known if not value.settings]
+        alone = next(iter(unvaried), "LABEL")
+        raise ConfigError(
+            f"matrix.{axis.key}: what changes settings one at a time is for subquad train; a "
+            f"search takes a --space instead (matrix.{axis.key}=[{alone}] leaves the rest out)"
+        )
 
 
 def _refuse_protocols(study: Study) -> None:
@@ -104,14 +109,17 @@ def _refuse_protocols(study: Study) -> None:
 
 def _refuse_rules_of_seeds(study: Study) -> None:
     """The final study has other seeds, for which such a rule says nothing."""
-    file = study.file
-    of_seeds = [value for axis in file.axes if axis.path == SEED for value in axis.values]
-    rules = [case for case in file.cases if _names_seeds(case)]
-    rules += [value for axis in file.axes for value in axis.values if _names_seeds(value)]
-    for case in (*rules, *(value for value in of_seeds if value.when)):
-        message = "names seeds, and a search trains its winners with seeds of its own"
-        raise case.place.at("when").wrong(f"{message}; leave it out")
+    for case in study.file.cases:
+        _refuse_seeds_named(case)
+    for axis in study.file.axes:
+        for value in axis.values:
+            _refuse_seeds_named(value, whole=axis.path == SEED)
 
 
-def _names_seeds(case: Case) -> bool:
-    return any(axis_path(key) == SEED for condition in case.when for key in condition)
+def _refuse_seeds_named(case: Case, *, whole: bool = False) -> None:
+    """Refuse a condition on seeds; with `whole` any one, as it decides about seeds."""
+    for condition in case.when:
+        paths = map(axis_path, condition)
+        if whole or SEED in paths:
+            message = "names seeds, and a search trains its winners with seeds of its own"
+            raise case.place.at("when").wrong(f"{message}; leave it out")

@@ -20,11 +20,11 @@ from subquad.runs import CELLS, FINAL, IDENTITY, STUDY, WINNERS, is_study, read_
 from subquad.search.candidates import Candidate, cell_of, final_labels
 from subquad.search.folder import earlier_finals
 from subquad.search.search import Search
-from subquad.search.trial import Trial, Values
+from subquad.search.trial import Values
 from subquad.storage import remove_tree
 
-Winners = Mapping[str, Trial]
-"""The best trial of each candidate that has one, by label."""
+Winners = Mapping[str, Values]
+"""Settings of the best trial of each candidate that has one, by label."""
 
 
 def check_final(search: Search) -> None:
@@ -43,11 +43,15 @@ def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
     Raises:
         RunError: a run of it would not be that of its candidate's winner.
     """
-    settings = _settings(winners)
-    study = _winning_study(search, settings)
+    study = _winning_study(search, winners)
+    seeds = {"seed": list(range(search.settings.final_seeds))}
     for candidate in search.candidates:
-        if candidate.label in settings:
-            _write_best(folder, candidate, settings[candidate.label], search.settings.final_seeds)
+        if candidate.label not in winners:
+            continue
+        best = candidate.laid(winners[candidate.label])
+        experiment = best.experiment.model_dump(mode="json")
+        path = folder / WINNERS / f"{candidate.label}.yaml"  # which `subquad train` runs as it is
+        write_text(path, to_yaml(experiment | {"matrix": seeds}))
     place = folder / FINAL
     if not is_study(place):
         write_text(folder / f"{FINAL}.yaml", study.text)
@@ -60,22 +64,21 @@ def _take_back(study: Study, search: Path) -> None:
     """Move runs of earlier final studies that are the same experiments here: what was tested is
     not tested again.
     """
-    earlier = [final / CELLS for final in earlier_finals(search)]
+    finals = earlier_finals(search)
     for run in study.runs:
         if run.folder.exists():
             continue
-        same = [
-            cells / run.label for cells in earlier if _digest_in(cells / run.label) == run.digest
-        ]
+        same = None
+        for final in finals:
+            earlier = final / CELLS / run.label
+            identity = read_json(earlier / IDENTITY) or {}
+            if identity.get("digest") == run.digest:
+                same = earlier
         if same:
             make_folder(run.folder.parent, exist_ok=True)
-            rename(same[-1], run.folder)
+            rename(same, run.folder)
         elif run.files.kept != run.folder:  # in storage, where an earlier winner's may lie
             remove_tree(run.files.checkpoints)
-
-
-def _digest_in(run: Path) -> str:
-    return (read_json(run / IDENTITY) or {}).get("digest", "")
 
 
 def same_winners(search: Search, folder: Path, winners: Winners) -> None:
@@ -85,54 +88,52 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    before = _digests(load_study(str(folder / FINAL / STUDY)))
-    now = _digests(_winning_study(search, _settings(winners))) if winners else {}
-    changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
-    if changed is not None:
-        raise RunError(
-            f"{folder}: its final study began with other winners than the trials "
-            f"now have (run {changed} differs); "
-            "put the trials back as they were, or start a new search"
-        )
+    begun = load_study(str(folder / FINAL / STUDY))
+    before = {run.label: run.digest for run in begun.runs}
+    now: dict[str, str] = {}
+    if winners:
+        study = _winning_study(search, winners)
+        now = {run.label: run.digest for run in study.runs}
+    for label in before | now:
+        if before.get(label) != now.get(label):
+            raise RunError(
+                f"{folder}: its final study began with other winners than the trials "
+                f"now have (run {label} differs); "
+                "put the trials back as they were, or start a new search"
+            )
 
 
-def _digests(study: Study) -> dict[str, str]:
-    """What decides the numbers of each run of a study, by label."""
-    return {run.label: run.digest for run in study.runs}
-
-
-def final_study(
-    study: Study,
-    candidates: Sequence[Candidate],
-    seeds: int,
-    settings: Mapping[str, Values],
-) -> Study:
-    """A study's candidates over the final seeds: one case more for each, whose settings lie over
-    those of the axes.
-
-    Args:
-        settings: of each candidate's winner, by the candidate's label; a candidate without is left
-            out.
+def final_study(search: Search, winners: Winners) -> Study:
+    """The study's candidates over the final seeds: one case more for each, whose settings lie over
+    those of the axes. A candidate without a winner is left out.
 
     Raises:
         UserError: it does not load.
     """
+    study = search.study
     data = parse_yaml(study.text, study.source).data
     cases = list(data.get("cases", []))
-    kept = [candidate for candidate in candidates if candidate.label in settings]
-    for candidate in kept:
-        cell, laid = cell_of(candidate.run), settings[candidate.label]
-        if laid:
-            cases.append(({"when": cell} if cell else {}) | {"set": dict(laid)})
-    matrix = {
-        key: values for key, values in data.get("matrix", {}).items() if axis_path(key) != SEED
-    }
-    if matrix and len(kept) < len(candidates):
-        key = next(iter(matrix))
-        cells = [cell_of(candidate.run) for candidate in kept]
-        matrix[key] = list(_for_cells(key, matrix[key], cells))
-    data["matrix"] = matrix | {"seed": list(range(seeds))}
-    return load_text(to_yaml(data | ({"cases": cases} if cases else {})))
+    kept = [candidate for candidate in search.candidates if candidate.label in winners]
+    cells = [cell_of(candidate.run) for candidate in kept]
+    for candidate, cell in zip(kept, cells, strict=True):
+        case: Values = {}
+        if cell:
+            case["when"] = cell
+        case["set"] = dict(winners[candidate.label])
+        if case["set"]:
+            cases.append(case)
+    matrix: dict[str, Any] = {}
+    for key, values in data.get("matrix", {}).items():
+        if axis_path(key) == SEED:
+            continue
+        if not matrix and len(kept) < len(search.candidates):
+            values = list(_for_cells(key, values, cells))
+        matrix[key] = values
+    matrix["seed"] = list(range(search.settings.final_seeds))
+    data["matrix"] = matrix
+    if cases:
+        data["cases"] = cases
+    return load_text(to_yaml(data))
 
 
 def _for_cells(
@@ -140,46 +141,36 @@ def _for_cells(
 ) -> Iterator[Values]:
     """The values of an axis, each for the candidates with these cells alone."""
     for value in values:
-        given = value if isinstance(value, dict) else {"value": value}
-        label = given.get("label", plain_label(key, value))
-        others = [
-            {other: wanted for other, wanted in cell.items() if other != key}
-            for cell in cells
-            if cell[key] == label
-        ]
-        if others:
-            yield given | {"label": label} | ({"when": others} if others != [{}] else {})
+        case = dict(value) if isinstance(value, dict) else {"value": value}
+        label = case.setdefault("label", plain_label(key, value))
+        others: list[dict[str, str]] = []
+        for cell in cells:
+            if cell[key] == label:
+                others.append({axis: wanted for axis, wanted in cell.items() if axis != key})
+        if not others:
+            continue
+        if others != [{}]:
+            case["when"] = others
+        yield case
 
 
-def _settings(winners: Winners) -> dict[str, Values]:
-    return {label: trial.settings for label, trial in winners.items()}
-
-
-def _winning_study(search: Search, settings: Mapping[str, Values]) -> Study:
+def _winning_study(search: Search, winners: Winners) -> Study:
     """The final study, each run of which is known to be that of its own candidate's winner.
 
     Raises:
         RunError: one is not.
     """
-    study = final_study(search.study, search.candidates, search.settings.final_seeds, settings)
-    seeds = search.settings.final_seeds
-    candidates = {
-        label: option for option in search.candidates for label in final_labels(option, seeds)
-    }
+    study = final_study(search, winners)
+    candidates: dict[str, Candidate] = {}
+    for candidate in search.candidates:
+        labels = final_labels(candidate, search.settings.final_seeds)
+        candidates |= dict.fromkeys(labels, candidate)
     for run in study.runs:
         candidate = candidates[run.label]
-        winner = candidate.laid(
-            {**settings[candidate.label], "train.seed": run.experiment.train.seed}
-        )
+        seed = {"train.seed": run.experiment.train.seed}
+        winner = candidate.laid({**winners[candidate.label], **seed})
         if run.digest != winner.digest:
             raise RunError(
                 f"run {run.label} of the final study is not the winner of {candidate.label}"
             )
     return study
-
-
-def _write_best(folder: Path, candidate: Candidate, settings: Values, seeds: int) -> None:
-    """Write the winner as a study over the final seeds that `subquad train` runs as is."""
-    data = candidate.laid(settings).experiment.model_dump(mode="json")
-    path = folder / WINNERS / f"{candidate.label}.yaml"
-    write_text(path, to_yaml(data | {"matrix": {"seed": list(range(seeds))}}))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 from subquad.cost import Cost
 from subquad.drivers.size import width_for
@@ -13,7 +14,7 @@ from subquad.errors import ConfigError, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
 from subquad.search.candidates import Candidate
-from subquad.search.settings import MatchBy
+from subquad.search.settings import MatchBy, keyed
 from subquad.search.timing import SearchCosts
 from subquad.search.trial import Values
 from subquad.space import Point
@@ -48,12 +49,16 @@ class Fitted:
 
     @property
     def flops_per_step(self) -> int | None:
-        return self.cost.flops_per_step if self.cost else None
+        if self.cost is None:
+            return None
+        return self.cost.flops_per_step
 
     @property
     def flops(self) -> float | None:
         """Of the whole trial; None where they cannot be counted."""
-        return float(self.steps * self.flops_per_step) if self.flops_per_step else None
+        if not self.flops_per_step:
+            return None
+        return float(self.steps * self.flops_per_step)
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,7 @@ class Fitter:
             UserError: plugin or data refuse it, it cannot be matched, or not be charged to the
                 budget.
         """
-        settings = candidate.space.settings(point)
-        fitted = self.matched(
-            candidate, {".".join(map(str, setting.path)): setting.value for setting in settings}
-        )
+        fitted = self.matched(candidate, keyed(candidate.space.settings(point)))
         if self.counted and not fitted.flops_per_step:
             raise ConfigError(
                 f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs"
@@ -98,8 +100,8 @@ class Fitter:
         Raises:
             UserError: plugin or data refuse it, or it cannot be matched.
         """
-        if candidate.label in self.sizes:
-            target = self.sizes[candidate.label]
+        target = self.sizes.get(candidate.label)
+        if target is not None:
             values |= width_for(
                 target, lambda width: candidate.laid({**values, **width}), self.costs
             )
@@ -110,23 +112,22 @@ class Fitter:
     def fitted(self, candidate: Candidate, values: Values) -> Fitted:
         """The trial of settings that were written down before."""
         run = candidate.laid(values)
+        train = run.experiment.train
         steps, per_epoch = self.costs.steps(run)
+        every = _evaluated_every(train, per_epoch)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
-        train = run.experiment.train
-        seconds = steps * of_step + _evaluations(train, steps, per_epoch) * of_evaluation
-        return Fitted(run, dict(values), steps, _evaluated_every(train, per_epoch), cost, seconds)
+        evaluations = _evaluations(train, steps, per_epoch)
+        seconds = steps * of_step + evaluations * of_evaluation
+        return Fitted(run, dict(values), steps, every, cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
-        # a plugin's own; the trial fails with it, and its traceback is kept
         try:
             return self.costs.cost(run)
         except UserError:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ):
+        except (Exception, SystemExit):
+            # a plugin's own; the trial fails with it, and its traceback is kept
             return None
 
     def _seconds(self, candidate: Candidate, cost: Cost | None) -> tuple[float, float]:
@@ -135,37 +136,42 @@ class Fitter:
         """
         if candidate.timing is None:
             return 0.0, 0.0
+        scale = 1.0
         own = self.costs.cost(candidate.run).flops_per_step
-        scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
-        return candidate.timing["step"] * scale, candidate.timing["evaluation"] * scale
+        if cost and cost.flops_per_step and own:
+            scale = cost.flops_per_step / own
+        timing = candidate.timing
+        return timing["step"] * scale, timing["evaluation"] * scale
 
     def _length(self, candidate: Candidate, values: Values) -> Values:
         run = candidate.laid(values)
-        train, (steps, per_epoch) = run.experiment.train, self.costs.steps(run)
+        steps, per_epoch = self.costs.steps(run)
         cost = self._cost(run)
         if cost is None or not cost.flops_per_step:
             raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
         wanted = _steps_of_flops(self.amount, cost.flops_per_step)
-        return _of_length(train, steps, per_epoch, wanted)
+        return _of_length(run.experiment.train, steps, per_epoch, wanted)
 
 
 def _why(cost: Cost | None) -> str:
-    return f" ({'; '.join(cost.uncounted)})" if cost else ""
+    if cost is None:
+        return ""
+    return f" ({'; '.join(cost.uncounted)})"
 
 
 def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
     """Steps between evaluations; None where there is one at the end only."""
-    return (
-        train.eval_every_steps
-        if train.eval_every_epochs is None
-        else train.eval_every_epochs * steps_per_epoch
-    )
+    if train.eval_every_epochs is None:
+        return train.eval_every_steps
+    return train.eval_every_epochs * steps_per_epoch
 
 
 def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
     """How often a run of `steps` steps is evaluated; there is always one at its end."""
     every = _evaluated_every(train, steps_per_epoch)
-    return 1 if every is None else -(-steps // every)
+    if every is None:
+        return 1
+    return ceil(steps / every)
 
 
 def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:
@@ -178,14 +184,18 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
     """
     if steps == own_steps:
         return {}
-    values: Values = {"train.epochs": None, "train.steps": steps}
     every = _evaluated_every(train, steps_per_epoch)
-    values["train.eval_every_epochs"] = None
-    values["train.eval_every_steps"] = (
-        None if every is None else min(steps, max(1, every * steps // own_steps))
-    )
+    if every is not None:
+        every = min(steps, max(1, every * steps // own_steps))
+    values: Values = {
+        "train.epochs": None,
+        "train.steps": steps,
+        "train.eval_every_epochs": None,
+        "train.eval_every_steps": every,
+    }
     if train.warmup_steps:
-        values["train.warmup_steps"] = min(steps - 1, round(train.warmup_steps * steps / own_steps))
+        scaled = round(train.warmup_steps * steps / own_steps)
+        values["train.warmup_steps"] = min(steps - 1, scaled)
     if train.checkpoint_every_steps is not None:
         values["train.checkpoint_every_steps"] = min(steps, train.checkpoint_every_steps)
     return values
@@ -193,7 +203,8 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
 
 def _steps_of_flops(whole: float, of_one_step: int) -> int:
     steps = max(1, round(whole / of_one_step))
-    if (off := abs(steps * of_one_step - whole) / whole) > TOLERANCE:
+    off = abs(steps * of_one_step - whole) / whole
+    if off > TOLERANCE:
         raise ConfigError(
             f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the "
             f"nearest, {steps}, is {off:.0%} off; "

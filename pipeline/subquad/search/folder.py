@@ -39,10 +39,10 @@ def trial_folder(search: Path, candidate: str, number: int) -> Path:
     return search / TRIALS / candidate / f"{number:05d}"
 
 
-def place_of(run: Path) -> tuple[Path, str, int]:
-    """The search, candidate and number of a trial, by the folder of one of its runs."""
+def place_of(run: Path) -> tuple[str, int]:
+    """The candidate and the number of a trial, by the folder of one of its runs."""
     trial = run.parent if run.name.startswith(_SEED) else run
-    return trial.parent.parent.parent, trial.parent.name, int(trial.name)
+    return trial.parent.name, int(trial.name)
 
 
 class _Written(BaseModel):
@@ -76,8 +76,9 @@ def _read(folder: Path, written: _Written, metric: str) -> Trial:
         states.append(result.get("status", started))
         curves.append(_curve(records, metric))
         reasons.append(result.get("reason") or "")
-        steps += result.get("steps") or (records[-1].step if records else 0)
-        seconds += result.get("seconds") or (records[-1].seconds if records else 0.0)
+        newest = records[-1] if records else None
+        steps += result.get("steps") or (newest.step if newest else 0)
+        seconds += result.get("seconds") or (newest.seconds if newest else 0.0)
     flops = None
     if written.flops_per_step is not None or not steps:
         flops = float(steps * (written.flops_per_step or 0))
@@ -102,11 +103,11 @@ def _state(runs: Sequence[State]) -> State:
 
 def free_name(path: Path) -> Path:
     """`path-1`, `path-2`, ...: the first that is not there."""
-    return next(
-        name
-        for number in count(1)
-        if not (name := path.with_name(f"{path.name}-{number}")).exists()
-    )
+    for number in count(1):
+        name = path.with_name(f"{path.name}-{number}")
+        if not name.exists():
+            return name
+    raise AssertionError("numbers have no end")
 
 
 def earlier_finals(search: Path) -> list[Path]:
@@ -127,7 +128,8 @@ def _begun(folder: Path) -> _Written | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _damaged(path, f"{dotted(first['loc'])}: {first['msg']}") from None
-    if (written.candidate, written.number) != (folder.parent.name, int(folder.name)):
+    place = (folder.parent.name, int(folder.name))
+    if (written.candidate, written.number) != place:
         raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
     return written
 
@@ -139,8 +141,8 @@ def _result(folder: Path) -> Values:
     data = _object(path)
     if data.get("status") not in ENDED:
         raise _damaged(path, "does not say how the trial ended")
-    if faults := look(folder).faults:
-        raise _damaged(path, faults[0])
+    for fault in look(folder).faults:
+        raise _damaged(path, fault)
     return data
 
 
@@ -163,25 +165,26 @@ def _damaged(path: Path, what: str) -> RunError:
 
 
 def _curve(records: list[Record], metric: str) -> Curve:
-    return tuple(
-        Evaluation(
-            step=record.step,
-            value=record.metrics.get(metric, math.nan),
-            loss=record.metrics.get("loss", math.nan),
-        )
-        for record in records
-        if record.kind == "eval" and record.split == "validation"
-    )
+    curve: list[Evaluation] = []
+    for record in records:
+        if record.kind == "eval" and record.split == "validation":
+            value = record.metrics.get(metric, math.nan)
+            loss = record.metrics.get("loss", math.nan)
+            curve.append(Evaluation(step=record.step, value=value, loss=loss))
+    return tuple(curve)
 
 
 def _number(folder: Path) -> int:
-    if not folder.name.isdigit() or folder.name != f"{int(folder.name):05d}":
+    name = folder.name
+    if not name.isdigit() or name != f"{int(name):05d}":
         raise RunError(f"{folder}: not a trial's folder; move it out of the search")
-    return int(folder.name)
+    return int(name)
 
 
 def _runs_below(trial: Path, seeds: Sequence[int]) -> list[Path]:
-    return [trial / f"{_SEED}{seed}" for seed in seeds] if seeds else [trial]
+    if not seeds:
+        return [trial]
+    return [trial / f"{_SEED}{seed}" for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -211,15 +214,17 @@ class Trials:
         """
         if candidate not in self._known:
             self._known[candidate] = {}
-            for number in sorted(map(_number, (self.search / TRIALS / candidate).glob("[0-9]*"))):
+            folders = (self.search / TRIALS / candidate).glob("[0-9]*")
+            for number in sorted(map(_number, folders)):
                 self._look(candidate, number)
         known = self._known[candidate]
-        for trial in [*known.values()]:
+        for trial in list(known.values()):
             if not trial.ended:
                 self._look(candidate, trial.number)
-        while self._look(candidate, next(reversed(known), -1) + 1):
-            pass
-        return [*known.values()]
+        new = max(known, default=-1) + 1
+        while self._look(candidate, new):
+            new += 1
+        return list(known.values())
 
     def trial(self, candidate: str, number: int) -> Trial | None:
         """What a trial's folder says; None where it was not begun."""
@@ -232,17 +237,18 @@ class Trials:
     def _look(self, candidate: str, number: int) -> Trial | None:
         """Read a trial anew."""
         folder = trial_folder(self.search, candidate, number)
+        known = self._known[candidate]
         begun = _begun(folder)
-        trial = begun and _read(folder, begun, self.goals[candidate].metric)
-        if trial is None:
-            self._known[candidate].pop(number, None)
-        else:
-            self._known[candidate][number] = trial
-        return trial
+        if begun is None:
+            known.pop(number, None)
+            return None
+        known[number] = _read(folder, begun, self.goals[candidate].metric)
+        return known[number]
 
     def sums(self, candidate: str) -> dict[str, str]:
         """Of each ended trial one sum of what it was and came to, by number."""
-        return {str(trial.number): self._sum(trial) for trial in self.of(candidate) if trial.ended}
+        ended = [trial for trial in self.of(candidate) if trial.ended]
+        return {str(trial.number): self._sum(trial) for trial in ended}
 
     def _sum(self, trial: Trial) -> str:
         key = (trial.candidate, trial.number)
@@ -256,10 +262,12 @@ class Trials:
         Raises:
             RunError: which one, and how.
         """
-        for candidate in (read_json(self.search / SUMMARY) or {}).get("candidates", ()):
+        summary = read_json(self.search / SUMMARY) or {}
+        for candidate in summary.get("candidates", ()):
+            label = candidate["label"]
             for number, written_sum in candidate.get("ended", {}).items():
-                folder = trial_folder(self.search, candidate["label"], int(number))
-                trial = self.trial(candidate["label"], int(number))
+                folder = trial_folder(self.search, label, int(number))
+                trial = self.trial(label, int(number))
                 if trial is None:
                     raise _damaged(folder, "a trial that had ended is gone")
                 if self._sum(trial) != written_sum:
@@ -267,7 +275,8 @@ class Trials:
 
     def runs(self, trial: Trial) -> list[Path]:
         """The folders of a trial's runs: its own, or with several seeds one below it for each."""
-        return _runs_below(trial_folder(self.search, trial.candidate, trial.number), trial.seeds)
+        folder = trial_folder(self.search, trial.candidate, trial.number)
+        return _runs_below(folder, trial.seeds)
 
     def write(self, trial: Trial) -> None:
         """Write down which point a trial is, before it starts; of an infeasible point also why
@@ -278,5 +287,5 @@ class Trials:
             names += ["seeds"]
         if trial.state == "infeasible":
             names += ["state", "reason"]
-        path = trial_folder(self.search, trial.candidate, trial.number) / TRIAL
-        write_json(path, {name: getattr(trial, name) for name in names})
+        folder = trial_folder(self.search, trial.candidate, trial.number)
+        write_json(folder / TRIAL, {name: getattr(trial, name) for name in names})

@@ -29,9 +29,12 @@ def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
     """The candidate with the values in its space that fit, each tried by itself with the others
     as they are.
     """
-    space = candidate.space
-    dims = tuple(_narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in space.dims)
-    return replace(candidate, space=replace(space, dims=dims))
+    dims: list[Dimension] = []
+    for dim in candidate.space.dims:
+        if is_auto(dim):
+            dim = _narrowed(dim, candidate, costs)
+        dims.append(dim)
+    return replace(candidate, space=replace(candidate.space, dims=tuple(dims)))
 
 
 def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimension:
@@ -48,19 +51,18 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
             return False
         return True
 
-    if isinstance(dim.distribution, IntDistribution):
+    whole = dim.distribution
+    if isinstance(whole, IntDistribution):
         kept = _part(options, fits)
-        if kept:
-            ends = {"low": kept[0], "high": kept[-1]}
-            whole = dim.distribution
-            return replace(
-                dim, distribution=IntDistribution(**ends, log=whole.log, step=whole.step)
-            )
     else:
         kept = [option for option in options if fits(option)]
-    of_experiment = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
-    own = candidate.space.rest.get(dim.path, of_experiment)
-    return replace(dim, distribution=CategoricalDistribution(kept or [own]))
+    if kept and isinstance(whole, IntDistribution):
+        part = IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
+        return replace(dim, distribution=part)
+    if not kept:
+        experiment = candidate.run.experiment.model_dump(mode="json")
+        kept = [candidate.space.rest.get(dim.path, get(experiment, dim.key_path))]
+    return replace(dim, distribution=CategoricalDistribution(kept))
 
 
 def _around(dim: Dimension, space: Space) -> Values:
@@ -68,11 +70,13 @@ def _around(dim: Dimension, space: Space) -> Values:
     others = {other.path: other for other in space.dims}
     found: Values = {}
     for condition in dim.conditions:
-        if condition.key in others and not condition.holds(space.rest.get(condition.key)):
-            options = others[condition.key].options or ()
-            found[condition.key] = next(
-                (option for option in options if condition.holds(option)), None
-            )
+        key = condition.key
+        if key not in others or condition.holds(space.rest.get(key)):
+            continue
+        for option in others[key].options or ():
+            if condition.holds(option):
+                found[key] = option
+                break
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -80,12 +84,10 @@ def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
     """The values of a range from the least to the largest that fits; limits of mixers have one
     side.
     """
-
-    def is_refused(option: int) -> bool:
-        return not fits(option)
-
     if fits(options[0]):
-        return options[: bisect_left(options, True, key=is_refused)]
+        end = bisect_left(options, True, key=lambda option: not fits(option))
+        return options[:end]
     if fits(options[-1]):
-        return options[bisect_left(options, True, key=fits) :]
+        start = bisect_left(options, True, key=fits)
+        return options[start:]
     return ()

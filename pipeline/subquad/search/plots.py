@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +49,11 @@ class Pictured:
     goal: Goal
     trials: Sequence[Trial]
 
+    @property
+    def metric(self) -> str:
+        """`accuracy (%)`."""
+        return self.goal.printed.with_unit
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -70,34 +74,42 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
     """
     if find_spec("matplotlib") is None:
         return Drawn(left_out=("plots need matplotlib: pip install 'subquad[tune]'",))
-    jobs: dict[str, _Job] = {}
-    for metric in dict.fromkeys(candidate.goal.metric for candidate in candidates):
-        own = [candidate for candidate in candidates if candidate.goal.metric == metric]
-        suffix = "" if len(own) == len(candidates) else f"-{metric.replace('/', '_')}"
-        jobs[f"best-so-far{suffix}.png"] = partial(_best_so_far, own)
-    for candidate in candidates:
-        label = candidate.label
-        if candidate.goal.cost != "none":
-            jobs[f"{label}-front.png"] = partial(_front, candidate)
-        jobs[f"{label}-curves.png"] = partial(_curves, candidate)
-        if candidate.space.dims:
-            jobs[f"{label}-parallel.png"] = partial(_parallel, candidate)
-            jobs[f"{label}-slice.png"] = partial(_slice, candidate)
-            jobs[f"{label}-importances.png"] = partial(_importances, candidate)
     files: list[Path] = []
     reasons = defaultdict[str, list[str]](list)
-    for name, job in jobs.items():
+    for name, job in _jobs(candidates).items():
         try:
             with _apart() as charts, replacing(out / name) as stream:
-                job(charts).savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
+                figure = job(charts)
+                figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
             files.append(out / name)
         except _NotDrawn as error:
             reasons[str(error)].append(name)
         except Exception as error:  # whatever a plotting library raises must not reach the search
-            line = (str(error).splitlines() or [""])[0]
+            line, _, _ = str(error).partition("\n")
             reasons[f"{type(error).__name__}: {line}"].append(name)
     left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
     return Drawn(tuple(files), tuple(left_out))
+
+
+def _jobs(candidates: Sequence[Pictured]) -> dict[str, _Job]:
+    """What draws each picture, by the name of its file."""
+    jobs: dict[str, _Job] = {}
+    by_metric = defaultdict[str, list[Pictured]](list)
+    for candidate in candidates:
+        by_metric[candidate.goal.metric].append(candidate)
+    for metric, compared in by_metric.items():
+        suffix = f"-{metric.replace('/', '_')}" if len(by_metric) > 1 else ""
+        jobs[f"best-so-far{suffix}.png"] = partial(_best_so_far, compared)
+    for candidate in candidates:
+        own: dict[str, Callable[[Pictured, Any], Any]] = {}
+        if candidate.goal.cost != "none":
+            own["front"] = _front
+        own["curves"] = _curves
+        if candidate.space.dims:
+            own |= {"parallel": _parallel, "slice": _slice, "importances": _importances}
+        for name, picture in own.items():
+            jobs[f"{candidate.label}-{name}.png"] = partial(picture, candidate)
+    return jobs
 
 
 def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
@@ -105,21 +117,21 @@ def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
     studies = [study for study in studies if study.trials]
     if not studies:
         raise _NotDrawn("no finished trial has a value")
-    metric = candidates[0].goal.label
+    first = candidates[0]
     axes = charts.plot_optimization_history(
-        studies, target=_target(candidates[0]), target_name=f"validation {metric}"
+        studies, target=_target(first), target_name=f"validation {first.metric}"
     )
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
 
 def _curves(pictured: Pictured, charts: Any) -> Any:
     study = optuna.create_study(direction=pictured.goal.directions[0])
+    scaled = pictured.goal.shown.scaled
     for trial in pictured.trials:
-        learned = {
-            point.step: pictured.goal.scaled(point.value)
-            for point in trial.curve
-            if math.isfinite(point.value)
-        }
+        learned: dict[int, float] = {}
+        for point in trial.curve:
+            if math.isfinite(point.value):
+                learned[point.step] = scaled(point.value)
         if learned:
             state = optuna.trial.TrialState.PRUNED
             study.add_trial(optuna.create_trial(state=state, intermediate_values=learned))
@@ -127,7 +139,7 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
     if not count:
         raise _NotDrawn("no trial was evaluated")
     axes = charts.plot_intermediate_values(study)
-    axes.set_ylabel(f"validation {pictured.goal.label}")
+    axes.set_ylabel(f"validation {pictured.metric}")
     if count > _IN_LEGEND:
         # nobody could read it, and drawing it takes longer than all the rest
         axes.get_legend().remove()
@@ -138,22 +150,24 @@ def _parallel(pictured: Pictured, charts: Any) -> Any:
     study = _study(pictured)
     names = _varied(study)
     axes = charts.plot_parallel_coordinate(
-        study, params=names, target=_target(pictured), target_name=pictured.goal.label
+        study, params=names, target=_target(pictured), target_name=pictured.metric
     )
-    title = f"{pictured.label}: settings of finished trials"
-    return _sized(axes, (1.5 * len(names) + 4, 4.8), title)
+    width = 1.5 * len(names) + 4
+    return _sized(axes, (width, 4.8), f"{pictured.label}: settings of finished trials")
 
 
 def _slice(pictured: Pictured, charts: Any) -> Any:
     study = _study(pictured)
     names = _varied(study)
-    what = f"validation {pictured.goal.label}"
+    what = f"validation {pictured.metric}"
     drawn = charts.plot_slice(study, params=names, target=_metric_of, target_name=what)
     panels = np.ravel(np.asarray(drawn, dtype=object))
     for panel in panels:
         panel.tick_params(axis="x", labelrotation=45)
-    panels[0].figure.suptitle(_plain(f"{pictured.label}: finished trials by each setting"))
-    return _sized(panels[0], (2.6 * len(names) + 2, 3.6), "")
+    title = _plain(f"{pictured.label}: finished trials by each setting")
+    panels[0].figure.suptitle(title)
+    width = 2.6 * len(names) + 2
+    return _sized(panels[0], (width, 3.6), "")
 
 
 def _importances(pictured: Pictured, charts: Any) -> Any:
@@ -169,24 +183,28 @@ def _importances(pictured: Pictured, charts: Any) -> Any:
         evaluator=PedAnovaImportanceEvaluator(),
         params=varied,
         target=_target(pictured),
-        target_name=pictured.goal.label,
+        target_name=pictured.metric,
     )
+    height = 1.6 + 0.4 * len(varied)
     title = f"{pictured.label}: what tells the best trials from the rest"
-    return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), title)
+    return _sized(axes, (7.2, height), title)
 
 
 def _front(pictured: Pictured, charts: Any) -> Any:
-    goal = pictured.goal
-    names = [f"validation {goal.label}", goal.cost]
-    axes = charts.plot_pareto_front(_study(pictured, least=1), target_names=names)
-    return _sized(axes, (7.2, 4.4), f"{pictured.label}: {goal.label} against {goal.cost}")
+    metric = pictured.metric
+    cost = pictured.goal.cost
+    study = _study(pictured, least=1)
+    axes = charts.plot_pareto_front(study, target_names=[f"validation {metric}", cost])
+    return _sized(axes, (7.2, 4.4), f"{pictured.label}: {metric} against {cost}")
 
 
 def _target(pictured: Pictured) -> Callable[[optuna.trial.FrozenTrial], float] | None:
     """What Optuna's charts are of: the metric, which is one of two values where a search has a
     second objective. Without a target they know which trials are best.
     """
-    return None if pictured.goal.cost == "none" else _metric_of
+    if pictured.goal.cost == "none":
+        return None
+    return _metric_of
 
 
 def _metric_of(trial: optuna.trial.FrozenTrial) -> float:
@@ -207,32 +225,30 @@ def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
         values = objectives(trial, pictured.goal)
         if values is None or not pictured.space.holds(trial.point):
             continue
-        values[0] = pictured.goal.scaled(values[0])
+        values[0] = pictured.goal.shown.scaled(values[0])
         params: dict[str, Any] = {}
-        distributions = {}
+        distributions: dict[str, Any] = {}
         for dim in pictured.space.dims:
             if dim.path in trial.point:
-                value, distribution = _shown(dim, trial.point[dim.path])
-                params[names[dim.path]] = value
-                distributions[names[dim.path]] = distribution
+                name = names[dim.path]
+                params[name], distributions[name] = _shown(dim, trial.point[dim.path])
         study.add_trial(
             optuna.create_trial(values=values, params=params, distributions=distributions)
         )
     count = len(study.trials)
     if count < least:
-        raise _NotDrawn(
-            f"{count} finished trial{'' if count == 1 else 's'} with a value, {least} are needed"
-        )
+        trials = "trial" if count == 1 else "trials"
+        raise _NotDrawn(f"{count} finished {trials} with a value, {least} are needed")
     return study
 
 
 def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
     """A value and its distribution, with choices as text: Optuna cannot draw mixed types."""
-    if not isinstance(dim.distribution, CategoricalDistribution):
-        return value, dim.distribution
-    return _text(value), CategoricalDistribution(
-        [_text(choice) for choice in dim.distribution.choices]
-    )
+    distribution = dim.distribution
+    if not isinstance(distribution, CategoricalDistribution):
+        return value, distribution
+    choices = [_text(choice) for choice in distribution.choices]
+    return _text(value), CategoricalDistribution(choices)
 
 
 def _text(value: Any) -> str:
@@ -250,10 +266,14 @@ def _varied(study: optuna.Study, *, least: int = 1) -> list[str]:
     Raises:
         _NotDrawn: there are fewer than `least`.
     """
-    names = dict.fromkeys(name for trial in study.trials for name in trial.params)
-    varied = []
+    trials = study.trials
+    names: dict[str, None] = {}
+    for trial in trials:
+        names |= dict.fromkeys(trial.params)
+    varied: list[str] = []
     for name in names:
-        if len({trial.params.get(name) for trial in study.trials}) > 1:
+        values = {trial.params.get(name) for trial in trials}
+        if len(values) > 1:
             varied.append(name)
     if len(varied) < least:
         few = f"fewer than {least} settings differ" if least > 1 else "no setting differs"
@@ -265,9 +285,12 @@ def _short_names(paths: Sequence[str]) -> dict[str, str]:
     """The last word of each dotted path, or all of it where two share that: `mixer.params.order`
     is `order`.
     """
-    words = {path: path.rpartition(".")[2] for path in paths}
-    shared = Counter(words.values())
-    return {path: word if shared[word] == 1 else path for path, word in words.items()}
+    words = [path.rpartition(".")[2] for path in paths]
+    shared = Counter(words)
+    names: dict[str, str] = {}
+    for path, word in zip(paths, words, strict=True):
+        names[path] = word if shared[word] == 1 else path
+    return names
 
 
 def _sized(axes: Any, size: tuple[float, float], title: str) -> Any:
@@ -292,8 +315,7 @@ def _apart() -> Iterator[Any]:
 
     open_before = set(plt.get_fignums())
     try:
-        with quiet(), warnings.catch_warnings(), matplotlib.rc_context():
-            warnings.simplefilter("ignore")
+        with quiet(), matplotlib.rc_context():
             yield charts
     finally:
         for number in set(plt.get_fignums()) - open_before:

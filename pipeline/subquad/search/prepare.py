@@ -4,9 +4,9 @@ it would cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 
 from subquad.drivers.executor import Executor
 from subquad.drivers.size import reference_of
@@ -17,7 +17,7 @@ from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.narrow import narrowed
 from subquad.search.search import Search
-from subquad.search.timing import SearchCosts
+from subquad.search.timing import SearchCosts, Timing
 from subquad.search.trial import Trial, Values
 
 MAX_FRUITLESS = 50
@@ -48,27 +48,32 @@ class Prepared:
         try:
             return self.fitter.matched(candidate, {})
         except UserError as error:
-            match, size = self.fitter.match, self.search.study.match
-            if match == "none" and not size:
+            if self.fitter.match != "none":
+                setting = f"trial.match={self.fitter.match}"
+            elif self.search.study.match:
+                setting = f"match: {self.search.study.match}"
+            else:
                 raise
-            setting = f"trial.match={match}" if match != "none" else f"match: {size}"
             raise ConfigError(f"{setting}: {candidate.label}: {error}") from error
 
     def charge(self, fitted: Fitted) -> float:
         """What a trial is expected to use of its candidate's budget."""
-        unit, runs = self.search.settings.limit.unit, self.search.settings.seeds_per_trial
+        settings = self.search.settings
+        unit = settings.limit.unit
         if unit == "trials":
             return 1.0
         used = fitted.flops if unit == "flops" else fitted.seconds
         assert used is not None, "refused where FLOPs cannot be counted"
-        return runs * used
+        return settings.seeds_per_trial * used
 
     def first_points(self, candidate: Candidate) -> Iterator[Trial]:
         """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
         sampler = self.search.sampler(candidate)
         known: list[Trial] = []
-        while (point := sampler.suggest(len(known), known)) is not None:
-            number = len(known)
+        for number in count():
+            point = sampler.suggest(number, known)
+            if point is None:
+                return
             trial = Trial(candidate=candidate.label, number=number, point=point, state="waiting")
             try:
                 self.fitter.fit(candidate, point)
@@ -80,8 +85,9 @@ class Prepared:
 
 def _unstored(run: Run) -> Run:
     """The run, kept in its folder alone."""
-    resources = run.experiment.resources.model_copy(update={"storage": None})
-    return replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
+    experiment = run.experiment
+    resources = experiment.resources.model_copy(update={"storage": None})
+    return replace(run, experiment=experiment.model_copy(update={"resources": resources}))
 
 
 def prepare(
@@ -98,51 +104,63 @@ def prepare(
     Raises:
         UserError: what cannot work, in one line.
     """
-    settings, study = search.settings, search.study
     check_final(search)
     runs: list[Run] = []
-    for option in search.candidates:
-        search.sampler(option)
-        search.pruner(option)
-        runs.append(replace(option.run, label=option.label, axes=option.axes))
+    for candidate in search.candidates:
+        search.sampler(candidate)
+        search.pruner(candidate)
+        runs.append(replace(candidate.run, label=candidate.label, axes=candidate.axes))
     places = map(_unstored, runs) if measure else runs  # a dry run writes no probe either
-    executor.preflight(replace(study, runs=tuple(places)))
+    executor.preflight(replace(search.study, runs=tuple(places)))
     costs = executor.there(SearchCosts, runs[0].experiment.resources)
     if fresh:
-        for option in search.candidates:
-            costs.check_metric(option.run)
-        if measure or settings.limit.unit == "seconds":
-            search = _timed(search, costs)
-        candidates = tuple(narrowed(option, costs) for option in search.candidates)
-        search = replace(search, candidates=candidates)
-    costs = executor.freed(costs)
-    first = search.candidates[0]
-    amount = 0.0
-    if settings.match == "flops":
-        # what the reference candidate, the first one, has of what is matched, as it stands
-        steps, _ = costs.steps(first.run)
-        amount = float(steps * _counted(first, costs, "trial.match=flops"))
-    sizes: dict[str, int] = {}
-    for option in search.candidates if study.match else ():
-        sizes[option.label] = costs.parameters(reference_of(option.run, runs))
-    fitter = Fitter(costs, settings.match, amount, settings.limit.unit == "flops", sizes)
-    prepared = Prepared(search, fitter)
-    for option in search.candidates if fresh else ():
-        fitted = prepared.own_trial(option)
-        if settings.cost == "flops":
-            _counted(option, costs, "--cost flops")
-        _refuse_small_budget(prepared, option, fitted)
-        _refuse_idle_pruner(settings.pruner, option, fitted)
-        _refuse_hopeless(prepared, option)
+        needs_time = measure or search.settings.limit.unit == "seconds"
+        search = _looked_at(search, costs, measure=needs_time)
+    prepared = Prepared(search, _fitter(search, executor.freed(costs), runs))
+    if fresh:
+        for candidate in search.candidates:
+            _refuse_unfit(prepared, candidate)
     return prepared
 
 
-def _timed(search: Search, costs: SearchCosts) -> Search:
-    timings = costs.timings({candidate.label: candidate.run for candidate in search.candidates})
-    candidates = [
-        replace(candidate, timing=timings[candidate.label]) for candidate in search.candidates
-    ]
+def _looked_at(search: Search, costs: SearchCosts, *, measure: bool) -> Search:
+    """The search with what its candidates' data and models tell: timings, and values that fit."""
+    for candidate in search.candidates:
+        costs.check_metric(candidate.run)
+    timings: Mapping[str, Timing] = {}
+    if measure:
+        timings = costs.timings({candidate.label: candidate.run for candidate in search.candidates})
+    candidates: list[Candidate] = []
+    for candidate in search.candidates:
+        timed = replace(candidate, timing=timings.get(candidate.label))
+        candidates.append(narrowed(timed, costs))
     return replace(search, candidates=tuple(candidates))
+
+
+def _fitter(search: Search, costs: SearchCosts, runs: Sequence[Run]) -> Fitter:
+    settings = search.settings
+    amount = 0.0
+    if settings.match == "flops":
+        # what the reference candidate, the first one, has of what is matched, as it stands
+        first = search.candidates[0]
+        steps, _ = costs.steps(first.run)
+        amount = float(steps * _counted(first, costs, "trial.match=flops"))
+    sizes: dict[str, int] = {}
+    if search.study.match:
+        for candidate in search.candidates:
+            reference = reference_of(candidate.run, runs)
+            sizes[candidate.label] = costs.parameters(reference)
+    return Fitter(costs, settings.match, amount, settings.limit.unit == "flops", sizes)
+
+
+def _refuse_unfit(prepared: Prepared, candidate: Candidate) -> None:
+    settings = prepared.search.settings
+    fitted = prepared.own_trial(candidate)
+    if settings.cost == "flops":
+        _counted(candidate, prepared.fitter.costs, "--cost flops")
+    _refuse_small_budget(prepared, candidate, fitted)
+    _refuse_idle_pruner(settings.pruner, candidate, fitted)
+    _refuse_hopeless(prepared, candidate)
 
 
 def _counted(candidate: Candidate, costs: SearchCosts, option: str) -> int:
@@ -155,33 +173,33 @@ def _counted(candidate: Candidate, costs: SearchCosts, option: str) -> int:
 
 def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
     settings = prepared.search.settings
-    option, budget = f"--budget {settings.budget}", settings.limit
+    option = f"--budget {settings.budget}"
+    budget = settings.limit
     if budget.unit == "flops":
         _counted(candidate, prepared.fitter.costs, option)
     needed = prepared.charge(fitted)
     if needed > budget.amount:
-        unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(
             f"{option}: too small for one trial of {candidate.label}, which takes "
-            f"about {needed:.3g} {unit}; "
+            f"about {needed:.3g} {budget.unit_words}; "
             "give more, or shorten it with train.steps"
         )
 
 
 def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
-    if pruner == "none" or (fitted.every or fitted.steps) < fitted.steps:
+    every = fitted.every
+    if pruner == "none" or (every and every < fitted.steps):
         return
     why = "train.eval_every_epochs and train.eval_every_steps are null; give one of them, or"
-    if fitted.every:
+    if every:
         why = (
-            f"{candidate.label} is evaluated every {fitted.every:,} steps and has "
+            f"{candidate.label} is evaluated every {every:,} steps and has "
             f"{fitted.steps:,}; lower train.eval_every_epochs or train.eval_every_steps, or use"
         )
-    message = (
+    raise ConfigError(
         f"--pruner {pruner}: never sees an evaluation before a trial's last step, as "
         f"{why} --pruner none"
     )
-    raise ConfigError(message)
 
 
 def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
@@ -191,11 +209,11 @@ def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
         if trial.state != "infeasible":
             return
         reasons.append(trial.reason)
-    count = len(reasons)
-    which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
+    which = "the first" if len(reasons) == MAX_FRUITLESS else "all"
     space = prepared.search.settings.space
     raise ConfigError(
-        f"space {space}: {which} of {candidate.label} are infeasible, such as: {reasons[0]}"
+        f"space {space}: {which} {len(reasons)} points of {candidate.label} are infeasible, "
+        f"such as: {reasons[0]}"
     )
 
 
@@ -228,27 +246,28 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
     """A candidate's row: as many trials of its own cost as fit, and no more than there are
     points.
     """
-    settings, space = prepared.search.settings, candidate.space
+    settings = prepared.search.settings
     own = prepared.own_trial(candidate)
     trials = int(settings.limit.amount / prepared.charge(own) + 1e-9)
-    size = space.size()
+    size = candidate.space.size()
     if size is not None:
         trials = min(trials, size)
     drawn = list(islice(prepared.first_points(candidate), DRAWN))
     points = []
     for trial in drawn[: min(FIRST, trials)]:
         points.append({"number": trial.number, "point": trial.point, "infeasible": trial.reason})
-    runs = settings.seeds_per_trial
+    trial_seconds = settings.seeds_per_trial * own.seconds
+    final_seconds = settings.final_seeds * own.seconds
     return {
         "label": candidate.label,
         "trials": trials,
-        "dimensions": space.dimensions,
+        "dimensions": candidate.space.dimensions,
         "grid": size,
         "parameters": own.cost.parameters if own.cost else None,
         "steps": own.steps,
-        "flops": None if own.flops is None else runs * own.flops,
-        "trial_seconds": runs * own.seconds,
-        "seconds": trials * runs * own.seconds + settings.final_seeds * own.seconds,
+        "flops": None if own.flops is None else settings.seeds_per_trial * own.flops,
+        "trial_seconds": trial_seconds,
+        "seconds": trials * trial_seconds + final_seconds,
         "timing": candidate.timing,
         "drawn": len(drawn),
         "infeasible": sum(trial.state == "infeasible" for trial in drawn),

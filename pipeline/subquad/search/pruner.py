@@ -63,7 +63,8 @@ class Pruner:
     def __init__(self, name: PrunerName, goal: Goal, settings: Values | None = None):
         self.name: PrunerName = name
         self.goal = goal
-        self._arguments = _checked(name, settings or {})
+        make, _ = PRUNERS[name]
+        self._pruner = make(**_checked(name, settings or {}))
         self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
         """Of each seed the trials before the first one that runs, as Optuna's study has them.
         None of this changes.
@@ -86,24 +87,25 @@ class Pruner:
                 itself.
         """
         trial = next(trial for trial in known if trial.number == number)
-        newest, total = trial.curve[-1], trial.total_steps
+        newest = trial.curve[-1]
+        total = trial.total_steps
         if self.name == "none" or newest.step >= total:
             return ""
         with quiet():
             if not self._prunes(trial, known):
                 return ""
-        return f"{self.name}: {self.goal.text(newest.value)} at step {newest.step} of {total}"
+        value = self.goal.printed.text(newest.value)
+        return f"{self.name}: {value} at step {newest.step} of {total}"
 
     def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
-        make, _ = PRUNERS[self.name]
-        pruner = make(**self._arguments)
         seed = len(trial.curves) - 1
-        start = next(
-            place for place, other in enumerate(known) if other is trial or not other.ended
-        )
+        start = 0
+        while known[start].ended and known[start] is not trial:
+            start += 1
         settled = _with_curve(known[:start], seed)
         kept = self._settled[seed]
-        if [other for other, _ in kept] != settled[: len(kept)]:
+        kept_trials = [other for other, _ in kept]
+        if kept_trials != settled[: len(kept)]:
             kept.clear()
         new = settled[len(kept) :]
         storage = InMemoryStorage()
@@ -117,19 +119,20 @@ class Pruner:
             own = storage.create_new_trial(study_id)
             curve = reported.curves[seed]
             pruned = False
-            for place, evaluation in enumerate(curve):
+            for evaluation in curve:
                 percent = int(100 * evaluation.step / reported.total_steps + 1e-9)
                 storage.set_trial_intermediate_value(own, percent, evaluation.value)
-                if self.name == "asha" or place == len(curve) - 1:
-                    pruned = pruner.prune(study, storage.get_trial(own))
+                if self.name == "asha" or evaluation is curve[-1]:
+                    pruned = self._pruner.prune(study, storage.get_trial(own))
             if reported.state == "finished":
                 storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
             return pruned
 
         for other in new:
             report(other)
-        frozen = storage.get_all_trials(study_id, deepcopy=False)[len(kept) :]
-        kept += zip(new, map(KeptTrial, frozen), strict=True)
+        reported_trials = storage.get_all_trials(study_id, deepcopy=False)
+        for other, frozen in zip(new, reported_trials[len(kept) :], strict=True):
+            kept.append((other, KeptTrial(frozen)))
         for other in _with_curve(known[start:], seed):
             if other is not trial:
                 report(other)
@@ -140,13 +143,18 @@ def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
     """Those that can be compared: they have a curve of the seed, and it is known how long they
     are.
     """
-    return [trial for trial in trials if len(trial.curves) > seed and trial.total_steps]
+    comparable: list[Trial] = []
+    for trial in trials:
+        if trial.total_steps and len(trial.curves) > seed:
+            comparable.append(trial)
+    return comparable
 
 
 def _checked(name: PrunerName, given: Values) -> Values:
     """Arguments for the class of a pruner; messages name a setting `pruner.n_warmup_steps`."""
     _, schema = PRUNERS[name]
     path = ("pruner",)
+
     settings, faults = validated(schema, given, path, lambda: known_keys(schema, path))
     if settings is None:
         raise refusal(faults)
@@ -165,5 +173,5 @@ def prune_reason(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> st
         pruners: of each candidate, by label.
         run: the trial's folder.
     """
-    _, candidate, number = place_of(run)
+    candidate, number = place_of(run)
     return pruners[candidate].reason_to_stop(number, trials.of(candidate))

@@ -14,7 +14,7 @@ from subquad.drivers.executor import Executor, Source
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
-from subquad.engine.loop import no_reason
+from subquad.engine.loop import PruneReason, no_reason
 from subquad.experiment import Study
 from subquad.runs import FINAL, SUMMARY, is_study, write_json, write_text
 from subquad.search.final import Winners, begin_final, same_winners
@@ -78,10 +78,9 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
     """
     with listening(), exclusive(folder), executor.kept():
         search = prepared.search
-        publisher = open_publisher(
-            search.candidates[0].run.experiment.tracking, folder, name=search.study.name
-        )
-        files = RunFolder(folder, search.candidates[0].run.experiment.resources.storage)
+        experiment = search.candidates[0].run.experiment
+        publisher = open_publisher(experiment.tracking, folder, name=search.study.name)
+        files = RunFolder(folder, experiment.resources.storage)
         files.mirror()
         publisher.start()
         try:
@@ -95,14 +94,15 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
 def _run(
     prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]
 ) -> Ended:
-    search, trials = prepared.search, prepared.search.trials(folder)
+    search = prepared.search
+    trials = search.trials(folder)
     same_sources(search, folder)
 
     def ended(run: Path) -> None:
         _forget_weights(run)
         _summarize(search, trials, source)
         keep()
-        _, candidate, number = place_of(run)
+        candidate, number = place_of(run)
         trial = trials.trial(candidate, number)
         if trial is not None and trial.ended:
             watch.trial(trial)
@@ -114,10 +114,7 @@ def _run(
     _tidy(search, trials)
     signum = 0
     if not concluding:
-        why_stop = no_reason
-        if search.settings.pruner != "none":
-            pruners = {candidate.label: search.pruner(candidate) for candidate in search.candidates}
-            why_stop = partial(prune_reason, trials, pruners)
+        why_stop = _why_stop(search, trials)
         work = Source(source.next, lambda run: ended(run.folder), why_stop)
         signum = executor.work(work, folder)
     summary = _summarize(search, trials, source)
@@ -125,13 +122,22 @@ def _run(
     if signum:
         return Ended(summary, signum)
     drawn = _drawn(search, trials)
-    if not (winners := _winners(search, trials)):
+    winners = _winners(search, trials)
+    if not winners:
         return Ended(summary, 0, drawn=drawn)
     study = begin_final(search, folder, winners)
     summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)
     outcome = drive(study, watch.display, executor, watch.report)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
+
+
+def _why_stop(search: Search, trials: Trials) -> PruneReason:
+    """What asks the candidates' pruners, where there are any."""
+    if search.settings.pruner == "none":
+        return no_reason
+    pruners = {candidate.label: search.pruner(candidate) for candidate in search.candidates}
+    return partial(prune_reason, trials, pruners)
 
 
 def _drawn(search: Search, trials: Trials) -> Drawn:
@@ -150,17 +156,17 @@ def _close(search: Search, trials: Trials, source: TrialSource) -> None:
     """
     same_winners(search, trials.search, _winners(search, trials))
     written = over_of(trials.search)
-    source.over = {
-        candidate.label: written.get(candidate.label) or "the final study has begun"
-        for candidate in search.candidates
-    }
+    for candidate in search.candidates:
+        reason = written.get(candidate.label)
+        source.over[candidate.label] = reason or "the final study has begun"
 
 
 def _tidy(search: Search, trials: Trials) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
     for candidate in search.candidates:
-        for trial in trials.of(candidate.label):
-            for run in trials.runs(trial) if trial.ended else ():
+        ended = [trial for trial in trials.of(candidate.label) if trial.ended]
+        for trial in ended:
+            for run in trials.runs(trial):
                 _forget_weights(run)
 
 
@@ -179,8 +185,10 @@ def _summarize(search: Search, trials: Trials, source: TrialSource) -> Values:
 
 
 def _winners(search: Search, trials: Trials) -> Winners:
-    winners = {}
+    winners: dict[str, Values] = {}
     for candidate in search.candidates:
-        if best := winner_of(trials.of(candidate.label), candidate.goal):
-            winners[candidate.label], _ = best
+        best = winner_of(trials.of(candidate.label), candidate.goal)
+        if best is not None:
+            trial, _ = best
+            winners[candidate.label] = trial.settings
     return winners

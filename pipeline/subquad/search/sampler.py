@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, BruteForceSampler, GPSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import SamplerName
-from subquad.search.trial import Goal, Trial, Values, identity, objectives
+from subquad.search.trial import Goal, Trial, identity, objectives
 from subquad.space import Dimension, Point, Space, seed_of
 
 SAMPLERS: Mapping[SamplerName, Callable[..., BaseSampler]] = {
@@ -112,25 +112,32 @@ class Sampler:
             return self.space.draw(self._seed, number, self._first[number])
         found = [self._facts(trial) for trial in known]
         tried = {facts.identity for facts in found}
-        point = self._suggested(number, found, tried) if self.name != "random" else None
+        if self.name == "random":
+            return self._untried(number, tried)
+        point = self._suggested(number, found, tried)
         return point or self._untried(number, tried)
 
     def _facts(self, trial: Trial) -> _Facts:
         """What is known of a trial; of one that ended, the same object comes again."""
         facts = self._found.get(trial.number)
         if facts is None or facts.trial is not trial:
-            is_usable = self.space.holds(trial.point)
-            values = objectives(trial, self.goal)
-            facts = _Facts(trial, identity(trial.point), is_usable, values)
+            facts = _Facts(
+                trial,
+                identity=identity(trial.point),
+                is_usable=self.space.holds(trial.point),
+                values=objectives(trial, self.goal),
+            )
             self._found[trial.number] = facts
         return facts
 
     def _suggested(self, number: int, found: Sequence[_Facts], tried: Set[str]) -> Point | None:
         usable = [facts for facts in found if facts.is_usable]
-        worst = _worst(self.goal, [facts.values for facts in usable if facts.values])
+        values = [facts.values for facts in usable if facts.values]
+        worst = _worst(self.goal, values)
+        seed = seed_of(self._seed, self._candidate, number)
         with quiet():
             trials = [self._kept(facts, worst) for facts in usable]
-            sampler = SAMPLERS[self.name](seed=seed_of(self._seed, self._candidate, number))
+            sampler = SAMPLERS[self.name](seed=seed)
             study = study_of(trials, self.goal, InMemoryStorage(), sampler)
             for _ in range(MAX_SUGGESTED):
                 suggested = study.ask()
@@ -143,7 +150,8 @@ class Sampler:
 
     def _kept(self, facts: _Facts, worst: Sequence[float]) -> KeptTrial:
         if facts.kept is None or facts.worst != worst:
-            facts.kept = KeptTrial(self._frozen(facts.trial, facts.values, worst))
+            frozen = self._frozen(facts.trial, facts.values, worst)
+            facts.kept = KeptTrial(frozen)
             facts.worst = worst
         return facts.kept
 
@@ -156,32 +164,32 @@ class Sampler:
         is: Optuna ignores what failed, and would suggest it again.
         """
         dims = [dim for dim in self.space.ordered if dim.path in trial.point]
-        fields: Values = {
-            "params": {dim.path: trial.point[dim.path] for dim in dims},
-            "distributions": {dim.path: dim.distribution for dim in dims},
-        }
+        params = {dim.path: trial.point[dim.path] for dim in dims}
+        distributions: dict[str, BaseDistribution] = {dim.path: dim.distribution for dim in dims}
+        create = partial(optuna.create_trial, params=params, distributions=distributions)
         if not trial.ended:
-            return optuna.create_trial(state=TrialState.RUNNING, **fields)
+            return create(state=TrialState.RUNNING)
         learned = {}
         if trial.state == "pruned" and self.goal.cost == "none":
             learned = {point.step: point.value for point in trial.curve}
         if values is None and (learned or not worst):
-            return optuna.create_trial(
-                state=TrialState.PRUNED, intermediate_values=learned, **fields
-            )
-        return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **fields)
+            return create(state=TrialState.PRUNED, intermediate_values=learned)
+        return create(state=TrialState.COMPLETE, values=values or worst)
 
     def _untried(self, number: int, tried: Set[str]) -> Point | None:
         """A random point that was not tried. A space with a continuous dimension always has one."""
-        for attempt in range(MAX_DRAWS):
-            seed = seed_of(self._seed, attempt) if attempt else self._seed
+        seed = self._seed
+        for attempt in range(1, MAX_DRAWS + 1):
             point = self.space.draw(seed, number)
             if identity(point) not in tried:
                 return point
+            seed = seed_of(self._seed, attempt)
         if not self.space.is_finite:
             return self.space.draw(self._seed, number)
         left = [point for point in self.space.grid() if identity(point) not in tried]
-        return left[seed_of(self._seed, number, "left") % len(left)] if left else None
+        if not left:
+            return None
+        return left[seed_of(self._seed, number, "left") % len(left)]
 
 
 def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
@@ -197,8 +205,8 @@ def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
 
 def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
     """The worst value of each objective; none where there are no values."""
+    worst: list[float] = []
     columns = zip(*values, strict=True)
-    return [
-        min(column) if way == "maximize" else max(column)
-        for way, column in zip(goal.directions, columns, strict=False)
-    ]
+    for way, column in zip(goal.directions, columns, strict=False):
+        worst.append(min(column) if way == "maximize" else max(column))
+    return worst

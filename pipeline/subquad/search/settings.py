@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -50,6 +50,11 @@ _SLACK = 1 + 1e-9
 """Sums of floats may exceed the whole by a rounding error."""
 
 
+def keyed(settings: Iterable[Setting]) -> Values:
+    """Settings by dotted key."""
+    return {".".join(map(str, setting.path)): setting.value for setting in settings}
+
+
 @dataclass(frozen=True)
 class Budget:
     """What one candidate may spend; every candidate of a search gets the same.
@@ -77,7 +82,8 @@ class Budget:
         found = _FORM.fullmatch(text.strip())
         if not found:
             raise wrong(f"must be {_WORDS}")
-        amount, (unit, factor) = float(found[1]), _UNITS[found[2]]
+        amount = float(found[1])
+        unit, factor = _UNITS[found[2]]
         if not math.isfinite(amount):
             raise wrong(f"which is no finite number; use {_WORDS}")
         if amount <= 0:
@@ -95,19 +101,28 @@ class Budget:
             cost: the next one; `flops` and `seconds` are what it is expected to use. What is not
                 known fits no budget.
         """
+        started = [trial for trial in known if trial.state != "infeasible"]
         if self.unit == "trials":
-            return sum(trial.state != "infeasible" for trial in known) < self.amount
-        used = [
-            getattr(trial, self.unit) for trial in [*known, cost] if trial.state != "infeasible"
-        ]
-        return None not in used and sum(used) <= self.amount * _SLACK
+            return len(started) < self.amount
+        used = 0.0
+        for trial in (*started, cost):
+            its = trial.flops if self.unit == "flops" else trial.seconds
+            if its is None:
+                return False
+            used += its
+        return used <= self.amount * _SLACK
+
+    @property
+    def unit_words(self) -> str:
+        """What is counted, as messages say it."""
+        if self.unit == "seconds":
+            return "s of training"
+        if self.unit == "flops":
+            return "FLOPs"
+        return "trial" if self.amount == 1 else "trials"
 
     def __str__(self) -> str:
-        if self.unit == "trials":
-            return f"{self.amount:g} trial{'' if self.amount == 1 else 's'}"
-        return (
-            f"{self.amount:g} s of training" if self.unit == "seconds" else f"{self.amount:g} FLOPs"
-        )
+        return f"{self.amount:g} {self.unit_words}"
 
 
 @dataclass(frozen=True)
@@ -143,10 +158,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         Budget.parse(self.budget)
-        _one_of("--sampler", self.sampler, get_args(SamplerName))
-        _one_of("--pruner", self.pruner, get_args(PrunerName))
-        _one_of("trial.match", self.match, get_args(MatchBy))
-        _one_of("--cost", self.cost, get_args(CostBy))
+        choices = (
+            ("--sampler", self.sampler, SamplerName),
+            ("--pruner", self.pruner, PrunerName),
+            ("trial.match", self.match, MatchBy),
+            ("--cost", self.cost, CostBy),
+        )
+        for option, given, known in choices:
+            _one_of(option, given, get_args(known))
         if self.final_seeds < 1:
             raise ConfigError(
                 f"final.seeds: got {shown(self.final_seeds)}, must be >= 1, as only "
@@ -162,16 +181,14 @@ class Settings:
         return Budget.parse(self.budget)
 
     def values(self) -> Values:
-        return asdict(self) | {"points": [dict(point) for point in self.points]}
+        points = [dict(point) for point in self.points]
+        return asdict(self) | {"points": points}
 
 
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:
     if given not in there:
-        message = (
-            f"{option}: got {shown(given)}, must be one of "
-            f"{', '.join(there)}{did_you_mean(given, there)}"
-        )
-        raise ConfigError(message)
+        hint = did_you_mean(given, there)
+        raise ConfigError(f"{option}: got {shown(given)}, must be one of {', '.join(there)}{hint}")
 
 
 def parse_settings(given: Sequence[Setting]) -> Values:
@@ -181,20 +198,19 @@ def parse_settings(given: Sequence[Setting]) -> Values:
         ConfigError: a search has no such setting, or it has another type.
     """
     parsed: Values = {}
-    for setting in given:
-        part, *name = map(str, setting.path)
-        key = ".".join([part, *name])
+    for key, value in keyed(given).items():
+        part, _, name = key.partition(".")
         if part == PRUNER:
-            parsed.setdefault("pruner_settings", {})[".".join(name)] = setting.value
+            of_pruner = parsed.setdefault("pruner_settings", {})
+            of_pruner[name] = value
             continue
         if key not in KEYS:
-            raise ConfigError(
-                f"{key}: unknown setting of a search; there is {', '.join(KEYS)}"
-                f"{did_you_mean(key, KEYS)}"
-            )
-        if key != "trial.match" and type(setting.value) is not int:
-            raise ConfigError(f"{key}: got {shown(setting.value)}, must be a whole number")
-        parsed[KEYS[key]] = "none" if setting.value is None else setting.value
+            there = ", ".join(KEYS)
+            hint = did_you_mean(key, KEYS)
+            raise ConfigError(f"{key}: unknown setting of a search; there is {there}{hint}")
+        if key != "trial.match" and type(value) is not int:
+            raise ConfigError(f"{key}: got {shown(value)}, must be a whole number")
+        parsed[KEYS[key]] = "none" if value is None else value
     return parsed
 
 
@@ -208,16 +224,15 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
     points: list[Point] = []
     for text in given:
         if "=" in text:
-            settings = parse_overrides(text.split(), cwd)
-            points.append({".".join(map(str, setting.path)): setting.value for setting in settings})
+            points.append(keyed(parse_overrides(text.split(), cwd)))
             continue
         name = shown_target(text)
-        data = parse_yaml(read_text(cwd / text, name), name).data
-        if not isinstance(data, list) or not all(
-            isinstance(entry, dict) and entry for entry in data
-        ):
+        content = read_text(cwd / text, name)
+        listed = parse_yaml(content, name).data
+        entries = listed if isinstance(listed, list) else [None]
+        if not all(isinstance(entry, dict) and entry for entry in entries):
             raise ConfigError(
                 f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]"
             )
-        points += data
+        points += listed
     return points

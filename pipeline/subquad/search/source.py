@@ -7,7 +7,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 
 from subquad.drivers.folder import same_as_started
@@ -21,6 +20,7 @@ from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.prepare import MAX_FRUITLESS, Prepared
+from subquad.search.sampler import Sampler
 from subquad.search.trial import Trial
 
 _FRUITLESS = ("infeasible", "failed")
@@ -44,11 +44,13 @@ class TrialSource:
     """
 
     def __init__(self, prepared: Prepared, trials: Trials, ended: Callable[[Path], None]):
-        self._search = search = prepared.search
+        self._search = prepared.search
         self._fitter = prepared.fitter
         self._trials = trials
         self._ended = ended
-        self._samplers = {option.label: search.sampler(option) for option in search.candidates}
+        self._samplers: dict[str, Sampler] = {}
+        for candidate in self._search.candidates:
+            self._samplers[candidate.label] = self._search.sampler(candidate)
         self._launch = uuid.uuid4().hex
         self._planned: dict[tuple[str, int], Trial] = {}
         """Trials given out, with what they are expected to use."""
@@ -58,29 +60,25 @@ class TrialSource:
 
     def next(self) -> Run | None:
         """The next trial; None where there is none to start now."""
-        if run := self._interrupted():
-            return run
-        left = [option for option in self._search.candidates if option.label not in self.over]
+        candidates = self._search.candidates
+        for candidate in candidates:  # trials that an earlier driver began come first
+            for trial in self._trials.of(candidate.label):
+                run = None if trial.ended else self._open_run(candidate, trial)
+                if run:
+                    return run
+        left = [candidate for candidate in candidates if candidate.label not in self.over]
         while left:
             # the candidate with the fewest trials, so that a search that is cut short is still fair
             candidate = min(left, key=self._started)
             given = self._advance(candidate)
             if isinstance(given, Run):
                 return given
-            if given:
-                left.remove(candidate)
-                if all(trial.ended for trial in self._trials.of(candidate.label)):
-                    self.over[candidate.label] = (
-                        given  # else one that runs may leave some of what it is charged
-                    )
-        return None
-
-    def _interrupted(self) -> Run | None:
-        """A trial that an earlier driver began, as it was written down then."""
-        for candidate in self._search.candidates:
-            for trial in self._trials.of(candidate.label):
-                if not trial.ended and (run := self._open_run(candidate, trial)):
-                    return run
+            if not given:
+                continue
+            left.remove(candidate)
+            if all(trial.ended for trial in self._trials.of(candidate.label)):
+                # else one that runs may leave some of what it is charged
+                self.over[candidate.label] = given
         return None
 
     def _open_run(self, candidate: Candidate, trial: Trial) -> Run | None:
@@ -101,26 +99,33 @@ class TrialSource:
         """Whether a trial takes its driver with it each time, as one does that uses up the
         machine's memory.
         """
-        steps = [attempt.from_step for attempt in attempts.read(run.folder)]
-        count = len(list(takewhile(lambda step: step == steps[-1], reversed(steps))))
+        starts = [attempt.from_step for attempt in attempts.read(run.folder)]
+        count = 0
+        for step in reversed(starts):
+            if step != starts[-1]:
+                break
+            count += 1
         if count < MAX_STARTS:
             return False
-        where = f"while it trained from step {steps[-1]}"
+        where = f"while it trained from step {starts[-1]}"
         fail(run, Group(), f"{count} drivers in a row ended {where}: out of memory?")
         self._ended(run.folder)
         return True
 
     def _started(self, candidate: Candidate) -> int:
-        return sum(trial.state != "infeasible" for trial in self._trials.of(candidate.label))
+        trials = self._trials.of(candidate.label)
+        return sum(trial.state != "infeasible" for trial in trials)
 
     def _advance(self, candidate: Candidate) -> Run | str:
         """The candidate's next trial; or why there is none, "" where only its point was
         infeasible.
         """
-        known, budget = self._trials.of(candidate.label), self._search.settings.limit
+        known = self._trials.of(candidate.label)
+        budget = self._search.settings.limit
         number = known[-1].number + 1 if known else 0
         trial = Trial(candidate=candidate.label, number=number, point={}, state="waiting")
-        if reason := _hopeless(known):
+        reason = _hopeless(known)
+        if reason:
             return reason
         if budget.unit == "trials" and not budget.admits(known, trial):
             return "budget used"  # before a point is drawn that would never be tried
@@ -137,14 +142,16 @@ class TrialSource:
             self._trials.write(replace(trial, state="infeasible", reason=str(error)))
             self._ended(trial_folder(self._trials.search, candidate.label, number))
             return ""
-        seeds = self._search.seeds(candidate)
         trial = replace(
-            trial, settings=fitted.values, seeds=seeds, flops_per_step=fitted.flops_per_step
+            trial,
+            settings=fitted.values,
+            seeds=self._search.seeds(candidate),
+            flops_per_step=fitted.flops_per_step,
         )
         trial = _planned(trial, fitted, known)
         charged = []
         for other in known:
-            planned = self._planned.get((other.candidate, other.number), other)
+            planned = self._planned.get((candidate.label, other.number), other)
             charged.append(other if other.ended else planned)
         if not budget.admits(charged, trial):
             return "budget used"
@@ -157,9 +164,17 @@ class TrialSource:
         known = self._trials.of(candidate.label)
         self._planned[candidate.label, trial.number] = _planned(trial, fitted, known)
         self._given_out.add(folder)
-        label = f"{candidate.label}-{trial.number:05d}" + (f"-{folder.name}" if trial.seeds else "")
-        own = {"label": label, "axes": candidate.axes, "launch": self._launch}
-        run = replace(fitted.run, place=folder, is_trial=True, **own)
+        label = f"{candidate.label}-{trial.number:05d}"
+        if trial.seeds:
+            label += f"-{folder.name}"
+        run = replace(
+            fitted.run,
+            place=folder,
+            is_trial=True,
+            label=label,
+            axes=candidate.axes,
+            launch=self._launch,
+        )
         same_as_started(run)
         return run
 
@@ -169,11 +184,13 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
     else as was measured.
     """
     runs = max(1, len(trial.seeds))
-    finished = [trial for trial in known if trial.state == "finished" and trial.steps]
-    seconds = fitted.seconds
-    if finished:
-        taken = sum(trial.seconds for trial in finished)
-        seconds = fitted.steps * taken / sum(trial.steps for trial in finished)
+    steps = 0
+    taken = 0.0
+    for other in known:
+        if other.state == "finished":
+            steps += other.steps
+            taken += other.seconds
+    seconds = fitted.steps * taken / steps if steps else fitted.seconds
     flops = None if fitted.flops is None else fitted.flops * runs
     return replace(trial, total_steps=fitted.steps, flops=flops, seconds=seconds * runs)
 
@@ -181,9 +198,9 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
 def _hopeless(known: Sequence[Trial]) -> str:
     """Why a candidate's search ends though its budget is not used; "" where it need not."""
     ended = [trial for trial in known if trial.ended]
-    newest = list(takewhile(lambda trial: trial.state in _FRUITLESS, reversed(ended)))
-    if len(newest) < MAX_FRUITLESS:
-        return ""
+    newest = ended[-MAX_FRUITLESS:]
     states = {trial.state for trial in newest}
+    if len(newest) < MAX_FRUITLESS or not states <= set(_FRUITLESS):
+        return ""
     kinds = " or ".join(state for state in _FRUITLESS if state in states)
-    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[0].reason}"
+    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[-1].reason}"

@@ -5,7 +5,7 @@ the best trial.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
@@ -18,6 +18,7 @@ from subquad.search.search import Search, read_search
 from subquad.search.trial import Goal, State, Trial, Values, pareto, winner_of
 
 FORMAT = 1
+MOST_REASONS = 3
 
 TRIALS_TABLE = "trials.csv"
 """File of a search's folder: all trials, a row each."""
@@ -29,18 +30,21 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
     Args:
         over: why no further trial of a candidate is started, by label.
     """
+    candidates: list[Values] = []
+    for candidate in search.candidates:
+        label = candidate.label
+        entry = _candidate(candidate, trials.of(label))
+        entry["final"] = final_labels(candidate, search.settings.final_seeds)
+        entry["over"] = over.get(label, "")
+        entry["ended"] = trials.sums(label)
+        candidates.append(entry)
     return {
         "format": FORMAT,
         "name": search.study.name,
         "folder": str(trials.search),
         "settings": search.settings.values(),
         "earlier_finals": {path.name: _tested(path) for path in earlier_finals(trials.search)},
-        "candidates": [
-            _candidate(candidate, trials.of(candidate.label))
-            | {"final": final_labels(candidate, search.settings.final_seeds)}
-            | {"over": over.get(candidate.label, ""), "ended": trials.sums(candidate.label)}
-            for candidate in search.candidates
-        ],
+        "candidates": candidates,
     }
 
 
@@ -52,55 +56,62 @@ def _tested(final: Path) -> list[str]:
 
 
 def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
-    goal, states = candidate.goal, Counter(ended.state for ended in trials)
+    goal = candidate.goal
+    states = Counter(trial.state for trial in trials)
     best = None
-    if found := winner_of(trials, goal):
+    found = winner_of(trials, goal)
+    if found is not None:
         trial, evaluation = found
         best = {"number": trial.number, "point": trial.point, **asdict(evaluation)}
     return {
         "label": candidate.label,
         "axes": candidate.axes,
-        **{"metric": goal.metric, "mode": goal.mode, "cost": goal.cost},
+        "metric": goal.metric,
+        "mode": goal.mode,
+        "cost": goal.cost,
         "metrics": {goal.metric: asdict(goal.shown)},
         "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
         "steps": sum(trial.steps for trial in trials),
-        "flops": _total(trial.flops for trial in trials),
+        "flops": _flops(trials),
         "seconds": sum(trial.seconds for trial in trials),
         "best": best,
-        "front": None
-        if goal.cost == "none"
-        else [_on_front(trial, goal) for trial in pareto(trials, goal)],
+        "front": _front(trials, goal),
         "reasons": _reasons(trials),
     }
 
 
-def _total(parts: Iterable[float | None]) -> float | None:
-    """The sum; None where a part is not known."""
-    found = list(parts)
-    return None if None in found else sum(part for part in found if part is not None)
-
-
-def _on_front(trial: Trial, goal: Goal) -> Values:
-    """A trial that no other one beats in both objectives; `cost` is in seconds or FLOPs."""
-    best = trial.best(goal.mode)
-    assert best is not None
-    return {
-        "number": trial.number,
-        "point": trial.point,
-        "value": best.value,
-        "cost": trial.cost(goal),
-    }
-
-
-def _reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:
-    """The first distinct reasons why trials failed or could not run, failed ones first."""
-    first: dict[str, Trial] = {}
+def _flops(trials: Sequence[Trial]) -> float | None:
+    """Of all trials; None where those of one are not known."""
+    total: float = 0
     for trial in trials:
-        if trial.state in ("failed", "infeasible"):
-            first.setdefault(trial.reason, trial)
-    ordered = sorted(first.values(), key=lambda trial: (trial.state != "failed", trial.number))
-    return [f"trial {trial.number} {trial.state}: {trial.reason}" for trial in ordered[:limit]]
+        if trial.flops is None:
+            return None
+        total += trial.flops
+    return total
+
+
+def _front(trials: Sequence[Trial], goal: Goal) -> list[Values] | None:
+    """The trials that no other one beats in both objectives; None where there is one objective."""
+    if goal.cost == "none":
+        return None
+    front: list[Values] = []
+    for trial in pareto(trials, goal):
+        best = trial.best(goal.mode)
+        assert best is not None
+        point = {"number": trial.number, "point": trial.point}
+        front.append({**point, "value": best.value, "cost": trial.cost(goal)})
+    return front
+
+
+def _reasons(trials: Sequence[Trial]) -> list[str]:
+    """The first distinct reasons why trials failed or could not run, failed ones first."""
+    reasons: dict[str, str] = {}
+    for state in ("failed", "infeasible"):
+        for trial in trials:
+            if trial.state == state and trial.reason not in reasons:
+                reasons[trial.reason] = f"trial {trial.number} {state}: {trial.reason}"
+    return list(reasons.values())[:MOST_REASONS]
 
 
 def read_summary(folder: Path) -> Values:
@@ -119,20 +130,13 @@ def over_of(folder: Path) -> dict[str, str]:
     knows.
     """
     written = read_json(folder / SUMMARY) or {}
-    return {option["label"]: option["over"] for option in written.get("candidates", [])}
+    candidates = written.get("candidates", [])
+    return {candidate["label"]: candidate["over"] for candidate in candidates}
 
 
-_COLUMNS = (
-    "candidate",
-    "number",
-    "state",
-    "objective",
-    "loss",
-    "steps",
-    "flops",
-    "seconds",
-    "reason",
-)
+_NAMED = ("candidate", "number", "state")
+_SPENT = ("steps", "flops", "seconds", "reason")
+"""Columns of a trial in `trials.csv`, before and behind what it set and came to."""
 
 
 def trials_csv(search: Search, trials: Trials) -> str:
@@ -140,10 +144,15 @@ def trials_csv(search: Search, trials: Trials) -> str:
     records: list[Values] = []
     for candidate in search.candidates:
         for trial in trials.of(candidate.label):
-            record = {key: getattr(trial, key) for key in _COLUMNS if hasattr(trial, key)}
-            record["flops"] = "unknown" if trial.flops is None else trial.flops
-            if best := trial.best(candidate.goal.mode):
-                record |= {"objective": best.value, "loss": best.loss}
-            records.append(trial.point | record)
+            record = {**trial.point}
+            for column in (*_NAMED, *_SPENT):
+                record[column] = getattr(trial, column)
+            if trial.flops is None:
+                record["flops"] = "unknown"
+            best = trial.best(candidate.goal.mode)
+            if best is not None:
+                record["objective"] = best.value
+                record["loss"] = best.loss
+            records.append(record)
     settings = dict.fromkeys(dim.path for dim in search.dimensions)
-    return as_csv(records, [*_COLUMNS[:3], *settings, *_COLUMNS[3:]])
+    return as_csv(records, [*_NAMED, *settings, "objective", "loss", *_SPENT])

@@ -44,6 +44,10 @@ class Timing(TypedDict):
     spread: float
 
 
+_Round = tuple[list[float], float]
+"""Seconds of each step after the warm-up, and of an evaluation of the whole validation split."""
+
+
 class SearchCosts(StudyCosts):
     """What fitting and estimating need of the data and models of a search."""
 
@@ -53,13 +57,15 @@ class SearchCosts(StudyCosts):
         Raises:
             PluginError: what it reports instead.
         """
-        few = _first(self.data(run)[0].split("validation"), 2)
-        metric, (metrics, _) = run.goal.metric, evaluate(self._parts(run), few)
+        dataset, _ = self.data(run)
+        few = _first(dataset.split("validation"), 2)
+        metrics, _ = evaluate(self._parts(run), few)
+        metric = run.goal.metric
         if metric not in metrics:
+            reported = ", ".join(metrics) or "nothing"
             raise PluginError(
                 f"task {run.task.found.name!r}: its metric {metric!r} is never "
-                "reported, so nothing can be "
-                f"selected; it reports {', '.join(metrics) or 'nothing'}"
+                f"reported, so nothing can be selected; it reports {reported}"
             )
 
     def timings(self, runs: Mapping[str, Run]) -> dict[str, Timing]:
@@ -72,54 +78,68 @@ class SearchCosts(StudyCosts):
         Args:
             runs: the candidates' own experiments, by label.
         """
-        rounds = [{label: self._timed(run) for label, run in runs.items()} for _ in range(ROUNDS)]
-        return {label: _timing([round[label] for round in rounds]) for label in runs}
+        rounds: dict[str, list[_Round]] = {label: [] for label in runs}
+        for _ in range(ROUNDS):
+            for label, run in runs.items():
+                rounds[label].append(self._timed(run))
+        return {label: _timing(timed) for label, timed in rounds.items()}
 
-    def _timed(self, run: Run) -> tuple[list[float], float]:
-        """Seconds of each step after the warm-up, and of an evaluation of the whole validation
-        split.
-        """
+    def _timed(self, run: Run) -> _Round:
         parts = self._parts(run)
-        return _step_seconds(parts), _evaluation_seconds(
-            parts, self.data(run)[0].split("validation")
-        )
+        dataset, _ = self.data(run)
+        steps = _step_seconds(parts)
+        evaluation = _evaluation_seconds(parts, dataset.split("validation"))
+        return steps, evaluation
 
     def _parts(self, run: Run) -> Parts:
-        return build_parts(
-            run, Group(device=device_of(run.experiment.resources)), self.data(run)[0]
-        )
+        dataset, _ = self.data(run)
+        group = Group(device=device_of(run.experiment.resources))
+        return build_parts(run, group, dataset)
 
 
-def _timing(rounds: list[tuple[list[float], float]]) -> Timing:
-    medians = [median(steps) for steps, _ in rounds]
+def _timing(rounds: list[_Round]) -> Timing:
+    every_step: list[float] = []
+    medians: list[float] = []
+    evaluations: list[float] = []
+    for steps, evaluation in rounds:
+        every_step += steps
+        medians.append(median(steps))
+        evaluations.append(evaluation)
+    difference = max(medians) - min(medians)
     return Timing(
-        step=median(seconds for steps, _ in rounds for seconds in steps),
-        evaluation=median(evaluation for _, evaluation in rounds),
-        spread=(max(medians) - min(medians)) / median(medians),
+        step=median(every_step),
+        evaluation=median(evaluations),
+        spread=difference / median(medians),
     )
 
 
 def _step_seconds(parts: Parts) -> list[float]:
     seconds: list[float] = []
-    before = start = time.perf_counter()
-    for step, (micros, samples) in enumerate(training_batches(parts, 0, workers=0)):
-        train_step(parts, micros, samples, parts.schedule(step))
+    start = time.perf_counter()
+    before = start
+    batches = training_batches(parts, 0, workers=0)
+    for step, (micros, samples) in enumerate(batches):
+        schedule = parts.schedule(step)
+        train_step(parts, micros, samples, schedule)
         _wait(parts.group.device)
         now = time.perf_counter()
         seconds.append(now - before)
         before = now
-        if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
+        is_enough = len(seconds) == WARM_UP + TIMED
+        if is_enough or now - start > MAX_SECONDS:
             break
     return seconds[WARM_UP:] or seconds[-1:]
 
 
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
-    few = _first(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
+    batch_size = parts.train.eval_batch_size or parts.train.batch_size
+    few = _first(split, EVALUATED * batch_size)
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)
-    return (time.perf_counter() - start) * len(split) / len(few)
+    seconds = time.perf_counter() - start
+    return seconds * len(split) / len(few)
 
 
 def _wait(device: torch.device) -> None:
@@ -129,4 +149,5 @@ def _wait(device: torch.device) -> None:
 
 def _first(split: Split, count: int) -> Split:
     """The first samples of a split."""
-    return Subset(split, np.arange(min(count, len(split))))
+    numbers = np.arange(min(count, len(split)))
+    return Subset(split, numbers)

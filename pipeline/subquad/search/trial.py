@@ -38,26 +38,18 @@ class Goal:
     cost: CostBy = "none"
     shown: Metric = field(default_factory=Metric, compare=False)
 
-    def text(self, value: float) -> str:
-        """`accuracy 91.23 %`."""
-        return metric_of({self.metric: self.shown}, self.metric).text(value)
-
     @property
-    def label(self) -> str:
-        """`accuracy (%)`."""
-        return metric_of({self.metric: self.shown}, self.metric).with_unit
-
-    def scaled(self, value: float) -> float:
-        """A value in the unit of print."""
-        return self.shown.scaled(value)
+    def printed(self) -> Metric:
+        """The metric as texts and pictures have it, by its name where it has no label."""
+        return metric_of({self.metric: self.shown}, self.metric)
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
         """Of its objectives, in Optuna's words."""
-        return [
-            "maximize" if self.mode == "max" else "minimize",
-            *(["minimize"] if self.cost != "none" else []),
-        ]
+        of_metric = "maximize" if self.mode == "max" else "minimize"
+        if self.cost == "none":
+            return [of_metric]
+        return [of_metric, "minimize"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +116,9 @@ class Trial:
     @property
     def curve(self) -> Curve:
         """Of the newest seed."""
-        return self.curves[-1] if self.curves else ()
+        if self.curves:
+            return self.curves[-1]
+        return ()
 
     def best(self, mode: Mode) -> Evaluation | None:
         """The best evaluation, of several seeds the mean of each one's; None where one has no
@@ -135,37 +129,50 @@ class Trial:
         return self._best[mode]
 
     def _find_best(self, mode: Mode) -> Evaluation | None:
-        found = [best for curve in self.curves if (best := _best_of(curve, mode))]
-        if not found or len(found) < len(self.curves):
-            return None
-        if len(found) == 1:
-            return found[0]
-        step, value, loss = (
-            fmean(getattr(state, name) for state in found) for name in ("step", "value", "loss")
+        found: list[Evaluation] = []
+        for curve in self.curves:
+            best = _best_of(curve, mode)
+            if best is None:
+                return None
+            found.append(best)
+        if len(found) < 2:
+            return next(iter(found), None)
+        return Evaluation(
+            step=round(fmean(best.step for best in found)),
+            value=fmean(best.value for best in found),
+            loss=fmean(best.loss for best in found),
         )
-        return Evaluation(step=round(step), value=value, loss=loss)
 
     def cost(self, goal: Goal) -> float | None:
         """What it took, in the units of the goal's second objective; None where it is not known
         or there is none.
         """
-        return {"none": None, "seconds": self.seconds, "flops": self.flops}[goal.cost]
+        costs = {"none": None, "seconds": self.seconds, "flops": self.flops}
+        return costs[goal.cost]
 
 
 def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:
     """The best evaluation of a curve, the earlier one of equals."""
-    valued = [point for point in curve if not math.isnan(point.value)]
-    return min(valued, key=lambda point: merit(point, mode), default=None)
+    best: Evaluation | None = None
+    for point in curve:
+        if math.isnan(point.value):
+            continue
+        if best is None or merit(point, mode) < merit(best, mode):
+            best = point
+    return best
 
 
 def merit(point: Evaluation, mode: Mode) -> tuple[float, float]:
     """What sorts evaluations that have a value, the better one first: by value, of equal ones by
     loss.
     """
-    return (
-        -point.value if mode == "max" else point.value,
-        math.inf if math.isnan(point.loss) else point.loss,
-    )
+    value = point.value
+    if mode == "max":
+        value = -value
+    loss = point.loss
+    if math.isnan(loss):
+        loss = math.inf
+    return value, loss
 
 
 def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
@@ -190,7 +197,9 @@ def objectives(trial: Trial, goal: Goal) -> list[float] | None:
     if goal.cost == "none":
         return [best.value]
     cost = trial.cost(goal)
-    return [best.value, cost] if cost and math.isfinite(cost) else None
+    if cost and math.isfinite(cost):
+        return [best.value, cost]
+    return None
 
 
 def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
@@ -204,16 +213,16 @@ def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
     """
     if goal.cost == "none":
         raise ValueError("a front needs a goal with a cost, seconds or flops")
-    rows = sorted(
-        (cost, merit(best, goal.mode)[0], trial.number, trial)
-        for trial in trials
-        if trial.state == "finished"
-        and (cost := trial.cost(goal))
-        and (best := trial.best(goal.mode))
-    )
+    rows: list[tuple[float, float, int, Trial]] = []
+    for trial in trials:
+        cost = trial.cost(goal)
+        best = trial.best(goal.mode)
+        if trial.state == "finished" and cost and best:
+            value, _ = merit(best, goal.mode)
+            rows.append((cost, value, trial.number, trial))
     front: list[Trial] = []
     least = math.inf
-    for _, value, _, trial in rows:
+    for _, value, _, trial in sorted(rows):
         if value < least:
             front.append(trial)
             least = value
@@ -224,8 +233,8 @@ def identity(point: Values) -> str:
     """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do
     not.
     """
-    whole = {
-        key: int(value) if isinstance(value, float) and value.is_integer() else value
-        for key, value in point.items()
-    }
-    return json.dumps(whole, sort_keys=True)
+    alike = dict(point)
+    for key, value in point.items():
+        if isinstance(value, float) and value.is_integer():
+            alike[key] = int(value)
+    return json.dumps(alike, sort_keys=True)

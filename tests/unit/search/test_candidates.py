@@ -108,7 +108,7 @@ def won(candidate: str, **settings):
 
 def final(plan: Study, folder: Path, seeds: int, *winners: Trial) -> Study:
     search = Search(plan, Settings("auto", final_seeds=seeds), candidates_of(plan))
-    return begin_final(search, folder, {winner.candidate: winner for winner in winners})
+    return begin_final(search, folder, {winner.candidate: winner.settings for winner in winners})
 
 
 def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):

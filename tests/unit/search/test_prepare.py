@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
-from subquad.cli.tune_text import _timing_lines
+from subquad.cli.search import _timing_lines
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study

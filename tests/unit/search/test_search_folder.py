@@ -109,7 +109,7 @@ def test_trials_are_told_by_number(tmp_path):
     for number in (2, 0, 1):
         begun(tmp_path, number)
     assert [trial.number for trial in Trials(tmp_path, GOALS).of("agf")] == [0, 1, 2]
-    assert place_of(trial_folder(tmp_path, "agf", 7)) == (tmp_path, "agf", 7)
+    assert place_of(trial_folder(tmp_path, "agf", 7)) == ("agf", 7)
 
 
 @pytest.mark.parametrize(

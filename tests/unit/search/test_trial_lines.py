@@ -1,6 +1,6 @@
 """What `subquad tune` prints of trials."""
 
-from subquad.cli.tune_text import MAX_REASON, _infeasible_line
+from subquad.cli.search import MAX_REASON, _infeasible_line
 from subquad.search.trial import Trial
 
 

@@ -1,16 +1,16 @@
-"""What `train`, `resume` and `tune` share: show what a study costs, drive it, say what came of
-it and where it is.
+"""A study on the command line, for `train`, `resume` and `tune`: show what it costs, drive it, say
+what came of it and where it is.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -42,6 +42,20 @@ from subquad.terminal import console_of, print_line, print_text
 from subquad.tracking.publisher import check_tracking
 from subquad.tracking.state import Summary as Tracked
 
+Columns = Mapping[str, tuple[str, str, str]]
+"""Of a table, by title: the key of its values, how they are printed, and what is printed where one
+is not known.
+"""
+
+COSTS: Columns = {
+    "run": ("label", "", ""),
+    "samples": ("samples", ",", ""),
+    "steps": ("steps", ",", ""),
+    "parameters": ("parameters", ",", ""),
+    "FLOPs/step": ("flops_per_step", ".3g", "?"),
+    "FLOPs in all": ("flops", ".3g", "?"),
+}
+
 
 def writable(root: Path) -> Path:
     """An absolute folder that files can be made in.
@@ -71,8 +85,9 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = console_of(stderr=as_json)
     if not as_json:
-        console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
-        console.file.flush()
+        left = len(study.pending)
+        runs = "run" if left == 1 else "runs"
+        say(console, f"{left} {runs} to do in {short(study.folder)}, {executor.words}")
     again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
     with full_disks_named(again):
@@ -89,7 +104,13 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     if outcome.signum and outcome.unfinished:
         name = signal.Signals(outcome.signum).name
         raise Interrupted(outcome.signum, f"stopped by {name} {_saved(study)}; go on with: {again}")
-    return 1 if outcome.failed or outcome.unfinished else 0
+    return int(bool(outcome.failed or outcome.unfinished))
+
+
+def say(console: Console, text: str) -> None:
+    """A line for whoever looks on, at once."""
+    console.print(text, markup=False, soft_wrap=True)
+    console.file.flush()
 
 
 @contextmanager
@@ -101,18 +122,16 @@ def full_disks_named(again: str) -> Iterator[None]:
         raise DiskError(f"{error}; mend that, then go on with: {again}") from error
 
 
-def _opening_line(study: Study, executor: Executor) -> str:
-    left = len(study.pending)
-    return f"{left} run{'' if left == 1 else 's'} to do in {short(study.folder)}, {executor.words}"
-
-
 def _saved(study: Study) -> str:
     """Where the runs that were stopped will go on."""
-    found = [finished_steps(run.files.checkpoints)[-1:] for run in study.pending]
-    steps = [str(step) for newest in found for step in newest]
-    if not steps:
+    newest: list[str] = []
+    for run in study.pending:
+        steps = finished_steps(run.files.checkpoints)
+        newest += map(str, steps[-1:])
+    if not newest:
         return "before the first step was saved"
-    return f"after saving step{'s' if len(steps) > 1 else ''} {' and '.join(steps)}"
+    steps = "step" if len(newest) == 1 else "steps"
+    return f"after saving {steps} {' and '.join(newest)}"
 
 
 def summary(study: Study, outcome: Outcome) -> dict:
@@ -133,13 +152,12 @@ def tell(
     """Print the report of a study, where there is one, and where its files are."""
     for report in reports:
         print_document(report, console)
-    lines = [f"files   {short(study.folder)}"]
-    if storage := study.runs[0].experiment.resources.storage:
-        lines.append(f"storage {RunFolder(study.folder, storage).kept}")
+    say(console, f"files   {short(study.folder)}")
+    storage = study.runs[0].experiment.resources.storage
+    if storage:
+        say(console, f"storage {RunFolder(study.folder, storage).kept}")
     if outcome.tracking.uri:
-        lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-    sys.stdout.flush()
+        say(console, f"MLflow  {tracking_line(outcome.tracking)}")
 
 
 def make_report(made: list[ReportDocument], console: Console, study: Study, signum: int) -> None:
@@ -154,7 +172,7 @@ def make_report(made: list[ReportDocument], console: Console, study: Study, sign
         if not signum:
             write_document(report, study.folder, ("md", "csv", "html"))
     except RunError as error:  # the results are safe; `subquad report` makes it again
-        console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"report not written: {error}")
 
 
 def tracking_line(tracking: Tracked) -> str:
@@ -162,7 +180,9 @@ def tracking_line(tracking: Tracked) -> str:
     run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
         return f"{tracking.uri}, run {run} (open with: subquad ui)"
-    left = f", {tracking.pending} records are left" if tracking.pending else ""
+    left = ""
+    if tracking.pending:
+        left = f", {tracking.pending} records are left"
     return f"{tracking.uri}: {tracking.error}{left}; later: subquad sync"
 
 
@@ -181,7 +201,10 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     check_paths(study)
     costs = StudyCosts()
     study = equal_size(study, costs)
-    rows = _costs(study, costs)
+    rows: list[dict] = []
+    for run in study.runs:
+        with naming(run, study):
+            rows.append(_count(run, costs))
     if as_json:
         facts = {"name": study.name, "study": not study.single, "experiment": study.text}
         click.echo(json.dumps({**facts, "runs": rows}))
@@ -191,45 +214,39 @@ def show_costs(study: Study, *, as_json: bool) -> None:
 
 def _print_costs(study: Study, rows: Sequence[dict]) -> None:
     print_text(f"{study.text}\n")
-    cells = [
-        {
-            "run": row["label"],
-            "samples": f"{row['samples']:,}",
-            "steps": f"{row['steps']:,}",
-            "parameters": f"{row['parameters']:,}",
-            "FLOPs/step": _three_digits(row["flops_per_step"]),
-            "FLOPs in all": _three_digits(
-                row["flops_per_step"] and row["flops_per_step"] * row["steps"]
-            ),
-        }
-        for row in rows
-    ]
+    uncounted: set[str] = set()
+    shown: list[dict] = []
+    for row in rows:
+        flops = row["flops_per_step"]
+        if flops is not None:
+            flops *= row["steps"]
+        shown.append({**row, "flops": flops})
+        for reason in row["uncounted"]:
+            uncounted.add(f"{row['label']}: FLOPs not counted: {reason}")
     console = console_of()
-    print_cells(Table.of(cells, [name for name in cells[0] if name != "run"]), console)
-    reasons = {
-        f"{row['label']}: FLOPs not counted: {reason}"
-        for row in rows
-        for reason in row["uncounted"]
-    }
-    for reason in sorted(reasons):
-        console.print(reason, soft_wrap=True, markup=False, highlight=False)
-    console.print(
-        "FLOPs: forward and backward over the global batch, element-wise work included",
-        soft_wrap=True,
-    )
+    show_table(shown, COSTS, console)
+    for line in sorted(uncounted):
+        say(console, line)
+    say(console, "FLOPs: forward and backward over the global batch, element-wise work included")
 
 
-def _costs(study: Study, costs: StudyCosts) -> list[dict]:
-    """A row per run; what has the same model and batch is counted once."""
-    rows = list[dict]()
-    for run in study.runs:
-        with naming(run, study):
-            rows.append(_count(run, costs))
-    return rows
+def show_table(rows: Sequence[Mapping[str, Any]], columns: Columns, console: Console) -> None:
+    """Print a table whose first column names what the others have numbers of."""
+    cells: list[dict[str, str]] = []
+    for row in rows:
+        texts: dict[str, str] = {}
+        for title, (key, form, unknown) in columns.items():
+            value = row[key]
+            texts[title] = unknown if value is None else format(value, form)
+        cells.append(texts)
+    _, *numeric = columns
+    print_cells(Table.of(cells, numeric), console)
 
 
 def _count(run: Run, costs: StudyCosts) -> dict:
-    plan, cost = make_plan(run.experiment, costs.data(run)[0]), costs.cost(run)
+    dataset, _ = costs.data(run)
+    plan = make_plan(run.experiment, dataset)
+    cost = costs.cost(run)
     return {
         "label": run.label,
         "samples": plan.num_samples,
@@ -240,7 +257,3 @@ def _count(run: Run, costs: StudyCosts) -> dict:
         "bytes_per_step": cost.bytes_per_step,
         "uncounted": list(cost.uncounted),
     }
-
-
-def _three_digits(number: int | None) -> str:
-    return "?" if number is None else f"{number:.3g}"

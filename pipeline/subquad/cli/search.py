@@ -1,0 +1,308 @@
+"""A search on the command line, for `tune` and `resume`: a line for each trial, what each candidate
+used, the final study's report.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from subquad.cli.study import (
+    Columns,
+    full_disks_named,
+    make_report,
+    say,
+    short,
+    show_table,
+    summary,
+    tell,
+    tracking_line,
+    writable,
+)
+from subquad.drivers.executor import Executor
+from subquad.drivers.progress import Display
+from subquad.errors import Interrupted, TrainingFailed
+from subquad.experiment import load_study
+from subquad.experiment.settings import shorten
+from subquad.reports import ReportDocument
+from subquad.reports.search_report import point_text, print_candidates, untuned
+from subquad.runs import WINNERS, json_value
+from subquad.search.candidates import Candidate
+from subquad.search.plots import PLOTS
+from subquad.search.prepare import Prepared, estimate, prepare
+from subquad.search.run import Ended, Watch, run
+from subquad.search.search import (
+    Search,
+    plan_search,
+    read_search,
+    reopened,
+    write_search,
+)
+from subquad.search.settings import Budget, Settings
+from subquad.search.timing import Timing
+from subquad.search.trial import Trial, Values
+from subquad.suggest import to_paste
+from subquad.terminal import console_of
+from subquad.trust import training
+
+MAX_REASON = 160
+NOISY = 0.1
+"""Difference of a step's time between rounds from which on it is told, relative to their median."""
+
+ESTIMATE: Columns = {
+    "candidate": ("label", "", ""),
+    "trials": ("trials", "", ""),
+    "dims": ("dimensions", "", ""),
+    "grid": ("grid", ",", "-"),
+    "infea-\nsible": ("infeasible", "", ""),
+    "params": ("parameters", ",", "?"),
+    "steps": ("steps", ",", ""),
+    "FLOPs/\ntrial": ("flops", ".3g", "unknown"),
+    "s/\ntrial": ("trial_seconds", ".3g", ""),
+    "hours": ("hours", ".3g", ""),
+}
+"""Of a dry run."""
+
+
+def start_search(
+    target: str,
+    overrides: Sequence[str],
+    options: dict[str, Any],
+    executor: Executor,
+    root: Path,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Do a new search, or say what it would do. Returns the exit code."""
+    if "space" not in options:
+        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
+    settings = Settings(**options)
+    with nullcontext() if dry_run else training():
+        search = plan_search(load_study(target, overrides), settings)
+    prepared = prepare(search, executor, measure=dry_run)
+    if dry_run:
+        found = estimate(prepared)
+        if as_json:
+            click.echo(json.dumps(found, default=str))
+        else:
+            _show_estimate(found)
+        return 0
+    folder = write_search(prepared.search, writable(root))
+    return _run_search(prepared, folder, executor, as_json=as_json)
+
+
+def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_json: bool) -> int:
+    """Go on with a search that was stopped or killed, or with a larger one. Returns the exit
+    code.
+    """
+    folder = folder.resolve()
+    search = reopened(folder, read_search(folder), budget)
+    prepared = prepare(search, executor, fresh=False)
+    return _run_search(prepared, folder, executor, as_json=as_json)
+
+
+def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
+    """Drive a search to its end and say what came of it. Returns the exit code.
+
+    Raises:
+        DiskError: the disk is full; no trial is charged for it.
+        Interrupted: a signal arrived.
+        TrainingFailed: no trial finished.
+    """
+    console = console_of(stderr=as_json)
+    search = prepared.search
+    _opening(search, folder, console)
+    reported: dict[tuple[str, str], int] = {}
+    made: list[ReportDocument] = []
+    watch = Watch(
+        trial=lambda trial: say(console, _trial_line(search, trial, reported)),
+        final=lambda study: say(console, f"final study: {len(study.pending)} runs to do"),
+        display=Display(None if as_json else console),
+        report=partial(make_report, made, console),
+    )
+    again = to_paste("resume", short(folder), *executor.options)
+    with full_disks_named(again):
+        ended = run(prepared, folder, watch, executor)
+    if as_json:
+        final = summary(*ended.final) if ended.final else None
+        values = json_value(ended.summary | {"signal": ended.signum, "final": final})
+        click.echo(json.dumps(values, default=str))
+    else:
+        _show(ended, console, made)
+    return _exit_code(ended, again)
+
+
+def _exit_code(ended: Ended, again: str) -> int:
+    outcome = None
+    if ended.final:
+        _, outcome = ended.final
+    if ended.signum and (outcome is None or outcome.unfinished):
+        name = signal.Signals(ended.signum).name
+        raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
+    candidates = ended.summary["candidates"]
+    if outcome is None:
+        reasons: list[str] = []
+        for candidate in candidates:
+            reasons += [f"{candidate['label']}: {text}" for text in candidate["reasons"]]
+        raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
+    is_lacking = any(candidate["best"] is None for candidate in candidates)
+    return int(bool(is_lacking or outcome.failed or outcome.unfinished))
+
+
+def _opening(search: Search, folder: Path, console: Console) -> None:
+    settings = search.settings
+    candidates = search.candidates
+    limit = settings.limit
+    whom = candidates[0].label
+    if len(candidates) > 1:
+        whom = f"each of {len(candidates)} candidates"
+    how = settings.sampler
+    if settings.pruner != "none":
+        how = f"{how} and {settings.pruner}"
+    where = short(folder)
+    say(console, f"searching {settings.space} with {how}, at most {limit} for {whom}, in {where}")
+    if limit.unit == "trials":
+        for candidate in candidates:
+            _tell_small(candidate, limit, console)
+    if len(search.study.runs) > len(candidates):
+        by_seed = defaultdict[int, list[str]](list)
+        for candidate in candidates:
+            by_seed[candidate.run.experiment.train.seed].append(candidate.label)
+        for seed, labels in by_seed.items():
+            say(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
+    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
+    timings = {candidate.label: candidate.timing for candidate in candidates}
+    _show_notes(settings.space, dimensions, timings, console)
+
+
+def _tell_small(candidate: Candidate, limit: Budget, console: Console) -> None:
+    """That a candidate's space is used up before the budget is."""
+    space = candidate.space
+    size = space.size()
+    if space.dims and size is not None and size < limit.amount:
+        say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
+
+
+def _show_notes(
+    space: str,
+    dimensions: Mapping[str, int],
+    timings: Mapping[str, Timing | None],
+    console: Console,
+) -> None:
+    """Which candidates are not tuned, and what was measured; all by label."""
+    measured = {label: timing for label, timing in timings.items() if timing}
+    for text in (*untuned(space, dimensions), *_timing_lines(measured)):
+        say(console, text)
+
+
+def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
+    if trial.state == "infeasible":
+        return _infeasible_line(trial, reported)
+    goals = {candidate.label: candidate.goal for candidate in search.candidates}
+    goal = goals[trial.candidate]
+    parts: list[str] = [trial.state]
+    best = trial.best(goal.mode)
+    if best:
+        parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
+    parts.append(f"{trial.steps} steps, {trial.seconds:.1f} s")
+    parts.append(point_text(trial.point))
+    if trial.reason:
+        parts.append(trial.reason)
+    return f"{trial.candidate} {trial.number}: {'; '.join(parts)}"
+
+
+def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
+    """A reason is told once for each candidate; the point lies in trial.json.
+
+    Args:
+        reported: candidates with reasons, and the trial with which each was told.
+    """
+    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
+    reason = f"as {first}"
+    if first == trial.number:
+        reason = shorten(trial.reason, MAX_REASON)
+    return f"{trial.candidate} {trial.number}: infeasible; {reason}"
+
+
+def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:
+    found = ended.summary
+    print_candidates(found, console)
+    for text in ended.drawn.left_out:
+        say(console, f"not drawn: {text}")
+    folder = Path(found["folder"])
+    where = short(folder)
+    say(console, f"search  {where} (tables and pictures: {to_paste('report', where)})")
+    if ended.final:
+        for path in sorted((folder / WINNERS).glob("*.yaml")):
+            train = to_paste("train", short(path))
+            say(console, f"best    {short(path)} (runs as it is: {train})")
+    pictures = len(ended.drawn.files)
+    if pictures:
+        say(console, f"plots   {pictures} pictures in {short(folder / PLOTS)}")
+    if ended.tracking.uri:
+        say(console, f"MLflow  {tracking_line(ended.tracking)}")
+    if ended.final:
+        say(console, "final study, the winners on the test split:")
+        dimensions = {entry["label"]: entry["dimensions"] for entry in found["candidates"]}
+        _show_notes(found["settings"]["space"], dimensions, {}, console)
+        study, outcome = ended.final
+        tell(study, outcome, console, reports)
+
+
+def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
+    """What was measured, and a warning where it may not hold."""
+    lines: list[str] = []
+    noisy: list[str] = []
+    for label, timing in measured.items():
+        step = 1e3 * timing["step"]
+        evaluation = 1e3 * timing["evaluation"]
+        lines.append(f"{label}: timed at {step:.3g} ms a step, {evaluation:.3g} ms an evaluation")
+        if timing["spread"] > NOISY:
+            noisy.append(f"{label} ({timing['spread']:.0%})")
+    if noisy:
+        lines.append(
+            f"steps took unequally long between rounds: {', '.join(noisy)}; is "
+            "something else running here?"
+        )
+    return lines
+
+
+def _show_estimate(found: Values) -> None:
+    console = console_of()
+    rows = found["candidates"]
+    some = "at least " if found["at_least"] else ""
+    shown: list[Values] = []
+    for row in rows:
+        words = {
+            "trials": f"{'>= ' if some else ''}{row['trials']:,}",
+            "infeasible": f"{row['infeasible']} of {row['drawn']}",
+            "hours": row["seconds"] / 3600,
+        }
+        shown.append(row | words)
+    show_table(shown, ESTIMATE, console)
+    for row in rows:
+        for point in row["points"]:
+            text = f"{row['label']} {point['number']}: {point_text(point['point'])}"
+            if point["infeasible"]:
+                text += f"; infeasible: {point['infeasible']}"
+            say(console, text)
+    dimensions = {row["label"]: row["dimensions"] for row in rows}
+    timings = {row["label"]: row["timing"] for row in rows}
+    _show_notes(found["settings"]["space"], dimensions, timings, console)
+    hours = found["seconds"] / 3600
+    say(
+        console,
+        f"{some}{found['trials']} trials and {found['final_runs']} final runs, about "
+        f"{hours:.3g} hours of training with one worker, evaluations included; "
+        f"{found['gpu_hours']:.3g} GPU-hours",
+    )
