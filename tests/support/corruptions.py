@@ -26,6 +26,18 @@ CELLS = (
 )  # fmt: skip
 """What may come to stand in a cell."""
 
+NEW_LINES = (
+    b"\n", b"\r\n", b"   \n", b"# a comment\n", b",,,,\n", b"\0\n", b"\t\n", b"garbage\n", b"{}\n",
+)  # fmt: skip
+NEW_BYTES = (
+    b'"', b"\0", b"\xe9", b"\xff\xfe", b"\r", b"\n", b"'", b",", b"\t", b":", b";", b'""',
+    b"\xe2\x80\x8b", b"\\",
+)  # fmt: skip
+PARQUET_KINDS = (
+    "texts", "null", "removed", "added", "nan", "turned", "inf", "flags", "lists", "one text",
+    "bytes",
+)  # fmt: skip
+
 SEPARATORS = (",", "\t", ";", ":", " ", "|")
 
 
@@ -113,19 +125,7 @@ def shortened(path: Path, rng: random.Random) -> str:
 
 def inserted(path: Path, rng: random.Random) -> str:
     lines = _lines(path)
-    new = rng.choice(
-        (
-            b"\n",
-            b"\r\n",
-            b"   \n",
-            b"# a comment\n",
-            b",,,,\n",
-            b"\0\n",
-            b"\t\n",
-            b"garbage\n",
-            b"{}\n",
-        )
-    )
+    new = rng.choice(NEW_LINES)
     row = rng.randrange(len(lines) + 1)
     lines.insert(row, new)
     _write(path, lines)
@@ -135,23 +135,7 @@ def inserted(path: Path, rng: random.Random) -> str:
 def letter(path: Path, rng: random.Random) -> str:
     """A few bytes come into a line."""
     data = path.read_bytes()
-    news = (
-        b'"',
-        b"\0",
-        b"\xe9",
-        b"\xff\xfe",
-        b"\r",
-        b"\n",
-        b"'",
-        b",",
-        b"\t",
-        b":",
-        b";",
-        b'""',
-        b"\xe2\x80\x8b",
-        b"\\",
-    )
-    new, place = rng.choice(news), rng.randrange(len(data) + 1)
+    new, place = rng.choice(NEW_BYTES), rng.randrange(len(data) + 1)
     if rng.random() < 0.5:  # where a cell begins, as quotes do harm there
         marks = [at + 1 for at, byte in enumerate(data) if byte in b",\n\t"]
         place = rng.choice(marks or [place])
@@ -345,21 +329,7 @@ def parquet(path: Path, rng: random.Random) -> str:
     table = files.read_table(path)
     columns = {name: table[name].to_pylist() for name in table.column_names}
     name = rng.choice(table.column_names)
-    kind = rng.choice(
-        (
-            "texts",
-            "null",
-            "removed",
-            "added",
-            "nan",
-            "turned",
-            "inf",
-            "flags",
-            "lists",
-            "one text",
-            "bytes",
-        )
-    )
+    kind = rng.choice(PARQUET_KINDS)
     row = rng.randrange(table.num_rows)
     if kind in ("texts", "one text"):
         columns[name] = [str(value) for value in columns[name]]
@@ -395,12 +365,6 @@ BYTES: tuple[Corruption, ...] = (flipped, flipped, cut, zeroed, more, emptied)
 """Of any file."""
 
 FOLDERS: tuple[Corruption, ...] = (
-    removed,
-    dangling,
-    dangling_beside,
-    folder,
-    upper,
-    hidden,
-    foreign,
-)
+    removed, dangling, dangling_beside, folder, upper, hidden, foreign,
+)  # fmt: skip
 """Of what lies in a folder."""

@@ -24,12 +24,11 @@ from corruptions import BYTES, FOLDERS, LINES, Corruption, npz, parquet
 from PIL import Image
 from splits import batch, opened
 
-from subquad.data import Dataset, TestKey
+from subquad.data import Dataset
 from subquad_datasets.decode import UnreadableImage
 
 Sample = tuple[Any, Any]
 Samples = dict[str, list[Sample]]
-KEY = TestKey("guard", "a guard reads all there is")
 BAD = "cannot be read"
 LARGEST = float(np.finfo(np.float32).max)
 STEPS = 16
@@ -106,24 +105,7 @@ def _text(ids: np.ndarray, first: int) -> bytes:
 
 
 def see_expressions(dataset: Dataset, name: str) -> list[Sample]:
-    words = [
-        "_",
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        "6",
-        "7",
-        "8",
-        "9",
-        "[MIN",
-        "[MAX",
-        "[MED",
-        "[SM",
-        "]",
-    ]
+    words = ["_", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]"]
     found = batch(dataset, name)
     rows = zip(found["inputs"], found["keep"], found["labels"], strict=True)
     return [
@@ -170,13 +152,7 @@ def series_columns(count: int, seed: int) -> dict[str, list[Any]]:
     columns = {"id": [], "t": [], "a": [], "b": [], "label": []}
     for place in order:
         number, step = rows[place]
-        cells = (
-            f"s{number}",
-            step,
-            float(values[place, 0]),
-            float(values[place, 1]),
-            CLASSES[number % 2],
-        )
+        cells = (f"s{number}", step, *values[place].tolist(), CLASSES[number % 2])
         for name, value in zip(columns, cells, strict=True):
             columns[name].append(value)
     return columns
@@ -306,6 +282,27 @@ def joined(found: dict[str, list[Sample]], folder: Path) -> Samples:
     return {"trainval": found["train"] + found.get("validation", []), "test": found["test"]}
 
 
+def parts_oracle(
+    read: Callable[[Path], list[Sample]], *names: str, needs_all: bool = False
+) -> Callable[[Path], Samples]:
+    """Of a file for each part of SIZES.
+
+    Args:
+        read: gives the samples of one.
+        names: of the files.
+        needs_all: whether there has to be a validation part.
+    """
+
+    def oracle(folder: Path) -> Samples:
+        paths = dict(zip(SIZES, (folder / name for name in names), strict=True))
+        found = {part: path for part, path in paths.items() if there(path)}
+        if needs_all and len(found) < len(paths):
+            raise Unreadable(folder)
+        return joined({part: read(path) for part, path in found.items()}, folder)
+
+    return oracle
+
+
 Step = tuple[float, list[float], str]
 
 
@@ -346,15 +343,6 @@ def _ordered(path: Path, steps: list[Step]) -> Sample:
     ).tobytes(), labels.pop()
 
 
-def npz_oracle(folder: Path) -> Samples:
-    found = {}
-    for part in SIZES:
-        path = folder / f"{part}.npz"
-        if there(path):
-            found[part] = _windows(path)
-    return joined(found, folder)
-
-
 def _windows(path: Path) -> list[Sample]:
     import zipfile
 
@@ -381,6 +369,9 @@ def _windows(path: Path) -> list[Sample]:
     return [(row.astype(np.float32).tobytes(), label) for row, label in rows]
 
 
+npz_oracle = parts_oracle(_windows, *(f"{part}.npz" for part in SIZES))
+
+
 # Texts
 # --------------------------------------------------------------------------------------------------
 
@@ -401,24 +392,6 @@ def write_csv_texts(folder: Path) -> None:
         (folder / f"{part}.csv").write_text("text,label\n" + "".join(f"{line}\n" for line in lines))
 
 
-def csv_texts_oracle(folder: Path) -> Samples:
-    found = {}
-    for part in SIZES:
-        path = folder / f"{part}.csv"
-        if not there(path):
-            continue
-        rows = csv_rows(path)
-        names = rows[0][1]
-        for line, cells in rows[1:]:
-            if cells and len(cells) != len(names):
-                raise Unreadable(path, line)
-        if not {"text", "label"} <= set(names) or len(set(names)) < len(names):
-            raise Unreadable(path)
-        dicts = [(line, dict(zip(names, cells, strict=True))) for line, cells in rows[1:] if cells]
-        found[part] = [_labelled(path, line, row) for line, row in dicts]
-    return joined(found, folder)
-
-
 def _labelled(path: Path, line: int, row: dict[str, Any]) -> Sample:
     text, label = row.get("text"), row.get("label")
     label = label.strip() if isinstance(label, str) else label
@@ -431,6 +404,21 @@ def _labelled(path: Path, line: int, row: dict[str, Any]) -> Sample:
     ):
         raise Unreadable(path, line)
     return text.replace("\r\n", "\n").encode(), str(label)
+
+
+def _csv_texts(path: Path) -> list[Sample]:
+    rows = csv_rows(path)
+    names = rows[0][1]
+    for line, cells in rows[1:]:
+        if cells and len(cells) != len(names):
+            raise Unreadable(path, line)
+    if not {"text", "label"} <= set(names) or len(set(names)) < len(names):
+        raise Unreadable(path)
+    dicts = [(line, dict(zip(names, cells, strict=True))) for line, cells in rows[1:] if cells]
+    return [_labelled(path, line, row) for line, row in dicts]
+
+
+csv_texts_oracle = parts_oracle(_csv_texts, *(f"{part}.csv" for part in SIZES))
 
 
 def write_json_texts(folder: Path) -> None:
@@ -463,14 +451,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def json_texts_oracle(folder: Path) -> Samples:
-    paths = {part: folder / f"{part}.jsonl" for part in SIZES}
-    rows = {part: (path, json_lines(path)) for part, path in paths.items() if there(path)}
-    found = {
-        part: [_labelled(path, line, row) for line, row in lines]
-        for part, (path, lines) in rows.items()
-    }
-    return joined(found, folder)
+def _json_texts(path: Path) -> list[Sample]:
+    return [_labelled(path, line, row) for line, row in json_lines(path)]
+
+
+json_texts_oracle = parts_oracle(_json_texts, *(f"{part}.jsonl" for part in SIZES))
 
 
 def write_text_folders(folder: Path) -> None:
@@ -534,17 +519,6 @@ def write_rct(folder: Path) -> None:
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
-def rct_oracle(folder: Path) -> Samples:
-    names = {"train": "train", "validation": "dev", "test": "test"}
-    found = {}
-    for part, name in names.items():
-        path = folder / f"{name}.txt"
-        if not there(path):
-            raise Unreadable(folder)
-        found[part] = _sentences(path)
-    return joined(found, folder)
-
-
 def _sentences(path: Path) -> list[Sample]:
     abstracts, begun = list[list[tuple[str, str]]](), 0
     for number, raw in enumerate(plain_text(path).split("\n"), 1):
@@ -570,6 +544,9 @@ def _sentences(path: Path) -> list[Sample]:
     return samples
 
 
+rct_oracle = parts_oracle(_sentences, "train.txt", "dev.txt", "test.txt", needs_all=True)
+
+
 def write_articles(folder: Path) -> None:
     for seed, (name, count) in enumerate({"train": 6, "val": 3, "test": 3}.items()):
         rows = [
@@ -577,16 +554,6 @@ def write_articles(folder: Path) -> None:
             for text, _ in sentences(count, seed)
         ]
         (folder / f"{name}.jsonl").write_text("".join(f"{row}\n" for row in rows))
-
-
-def articles_oracle(folder: Path) -> Samples:
-    found = {}
-    for part, name in {"train": "train", "validation": "val", "test": "test"}.items():
-        path = folder / f"{name}.jsonl"
-        if not there(path):
-            raise Unreadable(folder)
-        found[part] = [_article(path, line, row) for line, row in json_lines(path)]
-    return joined(found, folder)
 
 
 def _article(path: Path, line: int, row: dict[str, Any]) -> Sample:
@@ -602,6 +569,13 @@ def _article(path: Path, line: int, row: dict[str, Any]) -> Sample:
             raise Unreadable(path, line)
         parts.append(text.encode())
     return parts[0], parts[1]
+
+
+def _articles(path: Path) -> list[Sample]:
+    return [_article(path, line, row) for line, row in json_lines(path)]
+
+
+articles_oracle = parts_oracle(_articles, "train.jsonl", "val.jsonl", "test.jsonl", needs_all=True)
 
 
 # UEA and Long Range Arena
@@ -663,16 +637,6 @@ def write_listops(folder: Path) -> None:
         (folder / f"basic_{name}.tsv").write_text("Source\tTarget\n" + "".join(rows))
 
 
-def listops_oracle(folder: Path) -> Samples:
-    found = {}
-    for part, name in {"train": "train", "validation": "val", "test": "test"}.items():
-        path = folder / f"basic_{name}.tsv"
-        if not there(path):
-            raise Unreadable(folder)
-        found[part] = _expressions(path)
-    return joined(found, folder)
-
-
 def _expressions(path: Path) -> list[Sample]:
     lines = plain_text(path).split("\n")
     if lines[0].rstrip("\r") != "Source\tTarget" or lines[-1]:
@@ -694,6 +658,11 @@ def _expressions(path: Path) -> list[Sample]:
     return samples
 
 
+listops_oracle = parts_oracle(
+    _expressions, "basic_train.tsv", "basic_val.tsv", "basic_test.tsv", needs_all=True
+)
+
+
 def write_pairs(folder: Path) -> None:
     for seed, (name, count) in enumerate({"train": 8, "eval": 4, "test": 4}.items()):
         texts = [text for text, _ in sentences(2 * count, seed)]
@@ -702,16 +671,6 @@ def write_pairs(folder: Path) -> None:
             for number in range(count)
         ]
         (folder / f"{name}.tsv").write_text("".join(rows))
-
-
-def pairs_oracle(folder: Path) -> Samples:
-    found = {}
-    for part, name in {"train": "train", "validation": "eval", "test": "test"}.items():
-        path = folder / f"{name}.tsv"
-        if not there(path):
-            raise Unreadable(folder)
-        found[part] = _pairs(path)
-    return joined(found, folder)
 
 
 def _pairs(path: Path) -> list[Sample]:
@@ -729,6 +688,9 @@ def _pairs(path: Path) -> list[Sample]:
             raise Unreadable(path, number)
         samples.append(("\t".join(cells[1:]).encode(), label))
     return samples
+
+
+pairs_oracle = parts_oracle(_pairs, "train.tsv", "eval.tsv", "test.tsv", needs_all=True)
 
 
 # Pictures

@@ -280,7 +280,7 @@ _BOMB += "".join(f"{now}: &{now} [{aliases}]\n" for now, aliases in _STEPS)
 EXPERIMENTS: dict[str, Hostile] = {
     "mixer in a file": experiment_with(("mixer", "mixer: './x.py:Canary'")),
     "mixer of a layer in a file": experiment_with(
-        ("mixers", "mixers: [{{layers: [0], name: './x.py:Canary'}}]"),
+        ("mixers", "mixers: [{{layers: [0], name: './x.py:Canary'}}]")
     ),
     "task in a file": experiment_with(("task", "task: {{name: './x.py:Canary'}}")),
     "data set in a file": experiment_with(("dataset", "dataset: {{name: './x.py:Canary'}}")),
@@ -290,7 +290,7 @@ EXPERIMENTS: dict[str, Hostile] = {
         ("dataset", ""),
     ),
     "labelled files on axes": experiment_with(
-        ("mixer", "matrix: {{mixer: [{{name: './x.py:Canary', label: a}}]}}"),
+        ("mixer", "matrix: {{mixer: [{{name: './x.py:Canary', label: a}}]}}")
     ),
     "tracking address": experiment_with(("tracking", "tracking: {{uri: '{sink}'}}")),
     "tracking folder": experiment_with(("tracking", "tracking: {{uri: 'sqlite:///{key}'}}")),
@@ -316,7 +316,7 @@ EXPERIMENTS: dict[str, Hostile] = {
     ),
     "NUL": experiment_with(("mixer", 'mixer: "a\\0b"')),
     "NUL in a path": experiment_with(
-        ("dataset", 'dataset: {{name: table, params: {{path: "a\\0b", split: part}}}}'),
+        ("dataset", 'dataset: {{name: table, params: {{path: "a\\0b", split: part}}}}')
     ),
     "long name": experiment_with(("mixer", f"mixer: {'x' * LONG}")),
     "long key": experiment_with(("odd", f"{'x' * LONG}: 1")),

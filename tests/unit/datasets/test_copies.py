@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from splits import dataset_of
 
 from subquad.data import (
     ArraySplit,
@@ -27,12 +28,6 @@ from subquad.engine.result import Seal
 from subquad.errors import DataError
 from subquad.experiment import load_study
 from subquad.plugin import Config
-from subquad_datasets import image, listops, retrieval, text, uea
-from subquad_datasets.image.dataset import Image
-from subquad_datasets.listops.dataset import ListOps
-from subquad_datasets.retrieval.dataset import Retrieval
-from subquad_datasets.text.dataset import Text
-from subquad_datasets.uea.dataset import UeaDataset
 
 MOST = r"^dataset: 4 of 4 TEST samples are exact copies of training samples; use other files"
 PAIRS = ("one\ttwo", "three\tfour", "five\tsix", "seven\teight")
@@ -59,11 +54,11 @@ def numbers(**parts: list[int]) -> Numbers:
     return made
 
 
-def ts_files(folder: Path, rows: list[str], test: list[str]) -> UeaDataset:
+def ts_files(folder: Path, rows: list[str], test: list[str]) -> Dataset:
     head = "@dimensions 1\n@equalLength true\n@classLabel true up down\n@data\n"
     for name, lines in (("TRAIN", rows), ("TEST", test)):
         (folder / f"Toy_{name}.ts").write_text(head + "".join(f"{line}\n" for line in lines))
-    return UeaDataset(uea.UeaConfig(problem="Toy", path=str(folder)), folder / "root")
+    return dataset_of("uea", folder / "root", problem="Toy", path=str(folder))
 
 
 def series(folder: Path) -> Dataset:
@@ -77,7 +72,8 @@ def texts(folder: Path) -> Dataset:
             (folder / f"{split}_{name}.jsonl").write_text(
                 "".join(f'{{"text": "{name}{n}"}}\n' for n in "ab"[::order])
             )
-    return Text(text.Config(path=str(folder), max_len=4, validation_fraction=0.5), folder / "root")
+    given = {"max_len": 4, "validation_fraction": 0.5}
+    return dataset_of("lra-text", folder / "root", path=str(folder), **given)
 
 
 def pairs(folder: Path) -> Dataset:
@@ -85,7 +81,7 @@ def pairs(folder: Path) -> Dataset:
         # the labels of TEST are others
         lines = [f"{n % 2}.0\ta\tb\t{row}\n" for n, row in enumerate(rows)]
         (folder / f"new_aan_pairs.{split}.tsv").write_text("".join(lines))
-    return Retrieval(retrieval.Config(path=str(folder), max_len=4), folder / "root")
+    return dataset_of("lra-retrieval", folder / "root", path=str(folder), max_len=4)
 
 
 def expressions(folder: Path) -> Dataset:
@@ -97,7 +93,7 @@ def expressions(folder: Path) -> Dataset:
     ]
     for split, own in (("train", rows), ("val", ["( ( [MAX 7 ) 2 ] )\t7\n"]), ("test", rows[::-1])):
         (folder / f"basic_{split}.tsv").write_text("Source\tTarget\n" + "".join(own))
-    return ListOps(listops.Config(path=str(folder)), folder / "root")
+    return dataset_of("lra-listops", folder / "root", path=str(folder))
 
 
 def images(folder: Path) -> Dataset:
@@ -109,7 +105,8 @@ def images(folder: Path) -> Dataset:
                 pillow.new("RGB", (4, 4), (value, 80 * number, 9)).save(
                     folder / split / name / f"{place}.png"
                 )
-    return Image(image.Config(path=str(folder), side=4, validation_fraction=0.5), folder / "root")
+    given = {"side": 4, "validation_fraction": 0.5}
+    return dataset_of("lra-image", folder / "root", path=str(folder), **given)
 
 
 @pytest.mark.parametrize("write", [series, texts, pairs, expressions, images])

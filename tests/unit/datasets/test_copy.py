@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from splits import batch
+from splits import batch, dataset_of
 
-from subquad_datasets.copy import PLUGIN, Config
-from subquad_datasets.copy.dataset import Copy
+from subquad_datasets.copy import Config
 
 
-def copy(**params) -> Copy:
-    return Copy(
-        Config(**{"train_size": 60, "validation_size": 20, "test_size": 30, **params}),
-        Path("unused"),
-    )
+def copy(**params):
+    sizes = {"train_size": 60, "validation_size": 20, "test_size": 30}
+    return dataset_of("copy", Path("unused"), **{**sizes, **params})
 
 
 @settings(deadline=None, max_examples=30)
@@ -54,7 +51,3 @@ def test_the_position_that_is_read_cannot_be_copied():
         ValidationError, match="position 16 must lie before the last place: 0 to 15 with length 17"
     ):
         Config(position=16)
-
-
-def test_the_plugin_is_for_classification_of_tokens():
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

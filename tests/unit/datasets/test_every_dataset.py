@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from plain_readers import READERS
 from pydantic import ValidationError
-from splits import everything, opened
+from splits import dataset_of, everything, opened
 
 from subquad.data import Dataset, Split
 from subquad.errors import DataError
-from subquad.registry import build_class, find_plugins, resolve
+from subquad.registry import find_plugins, resolve
 
 PARTS = ("train", "validation", "trainval")
 DRAWN: dict[str, dict[str, Any]] = {
@@ -68,6 +68,27 @@ DRAWN: dict[str, dict[str, Any]] = {
 WINDOWS = ("text-lm", "text-lm, generated")
 """Their samples are parts of one text, so that parts of a split are no parts of its samples."""
 
+TEXTS = ("class", "next-token")
+KINDS = {
+    "copy": ("tokens", TEXTS),
+    "image-folder": ("images", ("class",)),
+    "imagenet": ("images", ("class",)),
+    "lra-image": ("tokens", TEXTS),
+    "lra-listops": ("tokens", TEXTS),
+    "lra-pathfinder": ("tokens", TEXTS),
+    "lra-retrieval": ("tokens", ("pair",)),
+    "lra-text": ("tokens", TEXTS),
+    "mqar": ("tokens", ("positions", *TEXTS)),
+    "pubmed-rct": ("tokens", ("class", "sequence")),
+    "pubmed-summarization": ("tokens", ("sequence",)),
+    "recall": ("tokens", TEXTS),
+    "table": ("series", ("class", "values", "multilabel")),
+    "text-files": ("tokens", ("class",)),
+    "text-lm": ("tokens", ("next-token",)),
+    "uea": ("series", ("class",)),
+}
+"""What each gives, and what may be learnt of it."""
+
 CASES = {name: name for name in READERS} | {f"{name}, generated": name for name in DRAWN}
 
 
@@ -87,9 +108,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def build(case: Any, root: str = "root", **params: Any) -> Dataset:
     _, name, given, folder = case
-    found = resolve("dataset", f"subquad:{name}")
-    config = found.plugin.config.model_validate({**given, **params})
-    return build_class(found)(config, folder / root)
+    return dataset_of(name, folder / root, **{**given, **params})
 
 
 def batch(split: Split, rows: Any = None, epoch: int = 0, seed: int = 0) -> Mapping[str, Any]:
@@ -105,7 +124,13 @@ def same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 def test_every_data_set_is_here():
     found = {plugin.name for plugin in find_plugins("dataset") if plugin.distribution == "subquad"}
-    assert found == {reader.dataset for reader in READERS.values()} | set(DRAWN)
+    assert found == {reader.dataset for reader in READERS.values()} | set(DRAWN) == set(KINDS)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_data_set_says_what_it_gives_and_what_may_be_learnt(name):
+    plugin: Any = resolve("dataset", f"subquad:{name}").plugin
+    assert (plugin.inputs, plugin.targets) == KINDS[name]
 
 
 def test_sizes_are_told_and_test_is_not_among_them(case):
@@ -251,53 +276,48 @@ def digest(split: Split) -> str:
     return found.hexdigest()[:16]
 
 
-FORMS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in DRAWN),
-    ("copy", {"position": 3, "num_values": 5}),
-    ("lra-image", {"side": 32, "seed": 1}),
-    ("lra-listops", {"max_args": 3, "seed": 7}),
-    ("lra-pathfinder", {"difficulty": "hard", "seed": 2}),
-    ("lra-pathfinder", {"difficulty": "intermediate", "resolution": 64}),
-    ("lra-retrieval", {"seed": 3}),
-    ("lra-text", {"seed": 1}),
-    ("mqar", {"labels": "last", "num_queries": 2}),
-    ("mqar", {"filler": "blank", "power_a": 1.0, "seed": 5}),
-    ("mqar", {"length": 120, "num_queries": 2}),
-    ("recall", {"num_pairs": 5, "num_keys": 30, "seed": 9}),
-    ("text-lm", {"tokenizer": "bpe", "vocab_size": 300}),
-]
-PINNED = {
-    "copy {}": ("705e7ae89363a40e", "46ea824f68b56b56"),
-    "lra-image {}": ("83768e876496bdfb", "935466b7cd011060"),
-    "lra-listops {}": ("d58bddbc84ad2729", "37bdf62da1139b3e"),
-    "lra-pathfinder {}": ("e3aa4dae7c379fe2", "931e7e4be6e8c892"),
-    "lra-retrieval {}": ("4a6400dc18221efc", "f8ec4542827c254d"),
-    "lra-text {}": ("dbd61e1f04783711", "b7d1e627e2a112e6"),
-    "mqar {}": ("4f61f1ad2021dbee", "0a329de315553ea1"),
-    "pubmed-summarization {}": ("53c27b4e983bb524", "18d2d7e6b3dd6af2"),
-    "recall {}": ("679b45662b122aca", "c7425c739f1d093f"),
-    "text-lm {}": ("15adc6769f230599", "d1cb32dcafab0cd3"),
-    "copy {'position': 3, 'num_values': 5}": ("4b94cf86c0ebd4e6", "078e5ab909306cbe"),
-    "lra-image {'side': 32, 'seed': 1}": ("d8921ad501d364e4", "537cb6edbc46ee28"),
-    "lra-listops {'max_args': 3, 'seed': 7}": ("e05bcbb5dade3dff", "82c275bfdd25e220"),
-    "lra-pathfinder {'difficulty': 'hard', 'seed': 2}": ("919518fae97b8033", "d139072b5a6beee9"),
-    "lra-pathfinder {'difficulty': 'intermediate', 'resolution': 64}": (
+PINNED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("copy", {}, "705e7ae89363a40e", "46ea824f68b56b56"),
+    ("lra-image", {}, "83768e876496bdfb", "935466b7cd011060"),
+    ("lra-listops", {}, "d58bddbc84ad2729", "37bdf62da1139b3e"),
+    ("lra-pathfinder", {}, "e3aa4dae7c379fe2", "931e7e4be6e8c892"),
+    ("lra-retrieval", {}, "4a6400dc18221efc", "f8ec4542827c254d"),
+    ("lra-text", {}, "dbd61e1f04783711", "b7d1e627e2a112e6"),
+    ("mqar", {}, "4f61f1ad2021dbee", "0a329de315553ea1"),
+    ("pubmed-summarization", {}, "53c27b4e983bb524", "18d2d7e6b3dd6af2"),
+    ("recall", {}, "679b45662b122aca", "c7425c739f1d093f"),
+    ("text-lm", {}, "15adc6769f230599", "d1cb32dcafab0cd3"),
+    ("copy", {"position": 3, "num_values": 5}, "4b94cf86c0ebd4e6", "078e5ab909306cbe"),
+    ("lra-image", {"side": 32, "seed": 1}, "d8921ad501d364e4", "537cb6edbc46ee28"),
+    ("lra-listops", {"max_args": 3, "seed": 7}, "e05bcbb5dade3dff", "82c275bfdd25e220"),
+    ("lra-pathfinder", {"difficulty": "hard", "seed": 2}, "919518fae97b8033", "d139072b5a6beee9"),
+    (
+        "lra-pathfinder",
+        {"difficulty": "intermediate", "resolution": 64},
         "0ad149e1e8d8336d",
         "7efd5ebcacabfb18",
     ),
-    "lra-retrieval {'seed': 3}": ("a401a8b2a6422f28", "6bd82ee217f0eab0"),
-    "lra-text {'seed': 1}": ("5870a28b4530ca35", "1a0ee1fa6538f1cc"),
-    "mqar {'labels': 'last', 'num_queries': 2}": ("0c35f487ef9e395d", "fcbe17d547e23d48"),
-    "mqar {'filler': 'blank', 'power_a': 1.0, 'seed': 5}": ("f6cecbc9be1ccfdf", "e8edfea67dcdb427"),
-    "mqar {'length': 120, 'num_queries': 2}": ("6cb4cb03f1ac2531", "0b9a2ccffbf9a8ff"),
-    "recall {'num_pairs': 5, 'num_keys': 30, 'seed': 9}": ("f010fc214763287d", "0cc9190e5e1ed10a"),
-    "text-lm {'tokenizer': 'bpe', 'vocab_size': 300}": ("ba36276f40ec02c6", "fcbda4b021536bd8"),
-}
+    ("lra-retrieval", {"seed": 3}, "a401a8b2a6422f28", "6bd82ee217f0eab0"),
+    ("lra-text", {"seed": 1}, "5870a28b4530ca35", "1a0ee1fa6538f1cc"),
+    ("mqar", {"labels": "last", "num_queries": 2}, "0c35f487ef9e395d", "fcbe17d547e23d48"),
+    (
+        "mqar",
+        {"filler": "blank", "power_a": 1.0, "seed": 5},
+        "f6cecbc9be1ccfdf",
+        "e8edfea67dcdb427",
+    ),
+    ("mqar", {"length": 120, "num_queries": 2}, "6cb4cb03f1ac2531", "0b9a2ccffbf9a8ff"),
+    ("recall", {"num_pairs": 5, "num_keys": 30, "seed": 9}, "f010fc214763287d", "0cc9190e5e1ed10a"),
+    ("text-lm", {"tokenizer": "bpe", "vocab_size": 300}, "ba36276f40ec02c6", "fcbda4b021536bd8"),
+]
+"""Digests of what is learnt from, and of TEST."""
 
 
-@pytest.mark.parametrize(("name", "params"), FORMS, ids=str)
-def test_what_is_generated_is_the_same_everywhere_and_always(name, params, tmp_path):
+@pytest.mark.parametrize(("name", "params", "trainval", "test"), PINNED)
+def test_what_is_generated_is_the_same_everywhere_and_always(
+    name, params, trainval, test, tmp_path
+):
     """So each fault of a generator shows; other numbers would be another data set."""
     dataset = build((name, name, DRAWN[name], tmp_path), **params)
-    found = tuple(digest(opened(dataset, part)) for part in ("trainval", "test"))
-    assert found == PINNED[f"{name} {params}"]
+    found = [digest(opened(dataset, part)) for part in ("trainval", "test")]
+    assert found == [trainval, test]

@@ -130,6 +130,10 @@ def data(tmp_path, monkeypatch) -> Path:
     return tmp_path / "data"
 
 
+def refused_files(capsys, folder: Path, name: str, files: dict[str, bytes]) -> str:
+    return refused(capsys, name, *settings_of(name, files_in(folder, files)))
+
+
 LINE = "bytes of a line, or more: 33,554,433, at most 33,554,432 are read"
 TEXTS = {
     "train_a.jsonl": b'{"text": "a"}\n',
@@ -218,9 +222,7 @@ LONG = b"x" * (33 << 20)
     ids=shown,
 )
 def test_lines_and_texts_have_a_limit(capsys, data, name, files, said):
-    path = files_in(data, files)
-    errors = refused(capsys, name, *settings_of(name, path))
-    assert said in errors
+    assert said in refused_files(capsys, data, name, files)
 
 
 def settings_of(name: str, path: str) -> list[str]:
@@ -263,19 +265,17 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
 def test_what_is_unpacked_has_a_limit(capsys, data, name, file, byte, ending):
     pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
     content = packed_zeros(128, pack, byte)
-    errors = refused(
-        capsys, name, *settings_of(name, files_in(data, packed_in(name, file + ending, content)))
-    )
+    errors = refused_files(capsys, data, name, packed_in(name, file + ending, content))
     assert f"{file}{ending}:1: {LINE}" in errors or f"{file}{ending}: bytes unpacked: " in errors
 
 
 def test_a_packed_table_has_the_limit_too(capsys, data):
     content = gzip.compress(b"id,a\n") + packed_zeros(64, byte=b"\n")
-    assert "train.csv.gz: bytes unpacked: " in refused(
-        capsys,
-        "table",
-        *settings_of("table", files_in(data, packed_in("table", "train.csv.gz", content))),
-    )
+    files = packed_in("table", "train.csv.gz", content)
+    assert "train.csv.gz: bytes unpacked: " in refused_files(capsys, data, "table", files)
+
+
+BATCHES = (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
 
 
 def nested(depth: int) -> bytes:
@@ -311,15 +311,8 @@ def doubled(times: int, empty: bytes = b")", join: bytes = b"\x86") -> bytes:
     ids=shown,
 )
 def test_pickles_are_looked_at_before_anything_is_built(capsys, data, meta, said):
-    path = files_in(
-        data,
-        {
-            "batches.meta": meta,
-            **{f"data_batch_{n}": meta for n in range(1, 6)},
-            "test_batch": meta,
-        },
-    )
-    assert said in refused(capsys, "lra-image", *settings_of("lra-image", path))
+    files = {"batches.meta": meta, **dict.fromkeys(BATCHES, meta)}
+    assert said in refused_files(capsys, data, "lra-image", files)
 
 
 def test_a_label_that_is_no_number_is_not_shown(capsys, data):
@@ -328,17 +321,9 @@ def test_a_label_that_is_no_number_is_not_shown(capsys, data):
     batch = pickle.dumps(
         {"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3
     ).replace(b"K\x07", lists)
-    path = files_in(
-        data,
-        {
-            "batches.meta": meta,
-            **{f"data_batch_{n}": batch for n in range(1, 6)},
-            "test_batch": batch,
-        },
-    )
-    assert "data_batch_1: label list of image 0" in refused(
-        capsys, "lra-image", *settings_of("lra-image", path)
-    )
+    files = {"batches.meta": meta, **dict.fromkeys(BATCHES, batch)}
+    errors = refused_files(capsys, data, "lra-image", files)
+    assert "data_batch_1: label list of image 0" in errors
 
 
 ENDED = bytes(1024)
@@ -422,14 +407,8 @@ def test_tars_in_a_tar_end_where_they_end(capsys, data):
     data.mkdir()
     inner = b"".join(header(f"{n}.tar", 0) for n in range(500))
     (data / "a.tar").write_bytes(header("x.tar", 512) + inner + ENDED)
-    errors = refused(
-        capsys,
-        str(data / "a.tar"),
-        str(data / "out"),
-        "--split",
-        "train",
-        command=("data", "shard"),
-    )
+    given = (str(data / "a.tar"), str(data / "out"), "--split", "train")
+    errors = refused(capsys, *given, command=("data", "shard"))
     assert "a.tar: " in errors
 
 
@@ -530,14 +509,13 @@ def test_overlapping_members_of_an_archive_are_refused(capsys, data):
 def test_what_stands_in_parquet_once_for_many_rows_is_counted(capsys, data, make, said):
     content = make()
     assert len(content) < 4 << 20
-    path = files_in(data, {"train.parquet": content, "test.parquet": content})
-    assert said in refused(capsys, "table", *settings_of("table", path))
+    files = {"train.parquet": content, "test.parquet": content}
+    assert said in refused_files(capsys, data, "table", files)
 
 
 def test_a_long_text_does_not_make_all_others_as_long(capsys, data):
     content = b"id,a,label\n" + b"x" * 1_000_000 + b",1,u\n" + b"b,1,v\n" * 100_000
-    path = files_in(data, {"train.csv": content, "test.csv": content})
-    errors = refused(capsys, "table", *settings_of("table", path))
+    errors = refused_files(capsys, data, "table", {"train.csv": content, "test.csv": content})
     assert "column 'id': bytes, each text with room for the longest: 400,004,000,000" in errors
 
 

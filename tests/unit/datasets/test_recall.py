@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from splits import batch
+from splits import batch, dataset_of
 
-from subquad_datasets.recall import PLUGIN, Config
-from subquad_datasets.recall.dataset import Recall
+from subquad_datasets.recall import Config
 
 
-def recall(**params) -> Recall:
-    small = {"train_size": 60, "validation_size": 20, "test_size": 30, **params}
-    return Recall(Config(**small), Path("unused"))
+def recall(**params):
+    sizes = {"train_size": 60, "validation_size": 20, "test_size": 30}
+    return dataset_of("recall", Path("unused"), **{**sizes, **params})
 
 
 @settings(deadline=None, max_examples=30)
@@ -57,4 +56,3 @@ def test_refusals():
         "distinct: use num_keys 5 or more",
     ):
         Config(num_pairs=5, num_keys=3)
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

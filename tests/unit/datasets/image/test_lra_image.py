@@ -5,57 +5,29 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import pickle
 import tarfile
-from collections.abc import Callable
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import Any
 
 import cifar_layouts as layouts
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from splits import KEY
+from splits import KEY, REAL_DATA, batch, dataset_of, of_real_data
 
-from subquad.data import SplitName
 from subquad.errors import DataError
-from subquad_datasets.image import PLUGIN, Config
-from subquad_datasets.image.dataset import Image
 from subquad_datasets.image.gray import to_gray
 
 SIDE = 4
-Make = Callable[..., Image]
+DATASET = ("lra-image", {"side": SIDE, "validation_fraction": 0.2})
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def make(data: Path, tmp_path: Path) -> Make:
-    """`make(**params)`: the data set of what lies at `data`."""
-
-    def _make(**params: Any) -> Image:
-        given = {"path": str(data), "side": SIDE, "validation_fraction": 0.2, **params}
-        return Image(Config.model_validate(given), tmp_path / "root")
-
-    return _make
-
-
-def read(dataset: Image, name: SplitName) -> tuple[np.ndarray, list[int]]:
-    split = dataset.split(name, KEY if name == "test" else None)
-    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    assert [batch[key].dtype for key in ("inputs", "keep", "labels")] == [
-        np.int64,
-        np.bool_,
-        np.int64,
-    ]
-    return batch["inputs"], batch["labels"].tolist()
+def read(dataset, name: str) -> tuple[np.ndarray, list[int]]:
+    found = batch(dataset, name)
+    return found["inputs"], found["labels"].tolist()
 
 
 def gray_of(colours: np.ndarray) -> np.ndarray:
@@ -109,7 +81,7 @@ def test_gray_of_gray_is_itself():
 
 
 @pytest.mark.parametrize("inside", ["", "cifar-10-batches-py"])
-def test_the_archive_as_a_folder(make: Make, data: Path, inside: str):
+def test_the_archive_as_a_folder(make, data, inside: str):
     colours, labels = layouts.write_archive(data / inside, SIDE)
     dataset = make()
     dataset.prepare()
@@ -134,7 +106,7 @@ def test_the_archive_as_a_folder(make: Make, data: Path, inside: str):
 
 
 @pytest.mark.parametrize(("name", "mode"), [("c.tar.gz", "w:gz"), ("c.tar", "w")])
-def test_the_archive_as_a_tar(make: Make, data: Path, tmp_path: Path, name: str, mode: str):
+def test_the_archive_as_a_tar(make, data, tmp_path, name: str, mode: str):
     colours, _ = layouts.write_archive(data / "cifar-10-batches-py", SIDE)
     pack_tar(data, tmp_path / name, mode)
     dataset = make(path=str(tmp_path / name))
@@ -143,7 +115,7 @@ def test_the_archive_as_a_tar(make: Make, data: Path, tmp_path: Path, name: str,
     assert len(read(dataset, "test")[1]) == 2
 
 
-def test_released_files_need_no_note(make: Make, data: Path, monkeypatch: pytest.MonkeyPatch):
+def test_released_files_need_no_note(make, data, monkeypatch):
     import hashlib
 
     from subquad_datasets.image import archive
@@ -155,7 +127,7 @@ def test_released_files_need_no_note(make: Make, data: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("tarred", [False, True])
-def test_png_files(make: Make, data: Path, tmp_path: Path, tarred: bool):
+def test_png_files(make, data, tmp_path, tarred: bool):
     colours = write_files(data)
     if tarred:
         pack_tar(data, tmp_path / "images.tar.xz")
@@ -171,7 +143,7 @@ def test_png_files(make: Make, data: Path, tmp_path: Path, tarred: bool):
     )
 
 
-def test_jpeg_files_are_near_and_labelled(make: Make, data: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jpeg_files_are_near_and_labelled(make, data, monkeypatch):
     from subquad_datasets.image import source
 
     write_files(data, "JPEG", ".jpg")
@@ -187,7 +159,7 @@ def test_jpeg_files_are_near_and_labelled(make: Make, data: Path, monkeypatch: p
     )
 
 
-def test_the_official_pixel_rule(make: Make, data: Path):
+def test_the_official_pixel_rule(make, data):
     colours, _ = layouts.write_archive(data, SIDE)
     dataset = make(pixels="official")
     batch = dataset.load("trainval").fetch(np.arange(20), epoch=0, seed=0)
@@ -202,16 +174,15 @@ def test_the_official_pixel_rule(make: Make, data: Path):
     assert make().load("train").fetch(np.arange(3), epoch=0, seed=0)["keep"].all()
 
 
-def test_the_validation_part(make: Make, data: Path):
+def test_the_validation_part(make, data):
     layouts.write_archive(data, SIDE)
     every = [row.tobytes() for row in read(make(), "trainval")[0]]
-    for params in ({}, {"validation": "last"}):
-        parts = [
-            [row.tobytes() for row in read(make(**params), name)[0]]
-            for name in ("train", "validation")
-        ]
-        assert sorted(parts[0] + parts[1]) == sorted(every)
-    assert [row.tobytes() for row in read(make(validation="last"), "validation")[0]] == every[-4:]
+    train, validation = (
+        [row.tobytes() for row in read(make(validation="last"), name)[0]]
+        for name in ("train", "validation")
+    )
+    assert train + validation == every
+    assert len(validation) == 4
     assert sorted(read(make(), "validation")[1]) == [0, 0, 1, 1]
     assert (
         read(make(split_seed=1), "validation")[0].tolist() != read(make(), "validation")[0].tolist()
@@ -222,7 +193,7 @@ def test_the_validation_part(make: Make, data: Path):
         make(validation="last", validation_fraction=0.01).load("train")
 
 
-def test_image_files_have_no_order_to_take_the_last_of(make: Make, data: Path):
+def test_image_files_have_no_order_to_take_the_last_of(make, data):
     write_files(data)
     with pytest.raises(
         DataError,
@@ -231,7 +202,7 @@ def test_image_files_have_no_order_to_take_the_last_of(make: Make, data: Path):
         make(validation="last").describe()
 
 
-def test_other_classes_in_test(make: Make, data: Path):
+def test_other_classes_in_test(make, data):
     write_files(data)
     (data / "test" / "b").rename(data / "test" / "c")
     with pytest.raises(
@@ -264,7 +235,7 @@ BATCH = layouts.images(5, 2, SIDE).reshape(2, -1)
         (None, r"data: data_batch_3 is missing$"),
     ],
 )
-def test_bad_batches(make: Make, data: Path, tmp_path: Path, content: bytes | None, message: str):
+def test_bad_batches(make, data, tmp_path, content: bytes | None, message: str):
     layouts.write_archive(data, SIDE)
     path = data / "data_batch_3"
     path.unlink() if content is None else path.write_bytes(content)
@@ -275,7 +246,7 @@ def test_bad_batches(make: Make, data: Path, tmp_path: Path, content: bytes | No
     assert len(read(make(), "trainval")[1]) == 20
 
 
-def test_a_bad_list_of_classes(make: Make, data: Path):
+def test_a_bad_list_of_classes(make, data):
     layouts.write_archive(data, SIDE)
     (data / "batches.meta").write_bytes(layouts.mapping(label_names=layouts.listing([])))
     with pytest.raises(
@@ -284,7 +255,7 @@ def test_a_bad_list_of_classes(make: Make, data: Path):
         make().prepare()
 
 
-def test_bad_image_files(make: Make, data: Path):
+def test_bad_image_files(make, data):
     write_files(data)
     bad = data / "train" / "b" / "007.png"
     good = bad.read_bytes()
@@ -304,16 +275,14 @@ def test_bad_image_files(make: Make, data: Path):
     make().prepare()
 
 
-def test_a_format_is_told_by_content(make: Make, data: Path, tmp_path: Path):
+def test_a_format_is_told_by_content(make, data, tmp_path):
     write_files(data, "JPEG", ".png")
     assert make().describe().notes == (
         "stand-in data: 10 train images of data (JPEG), not CIFAR-10",
     )
 
 
-def test_a_lossy_test_split_is_labelled_when_it_is_opened(
-    make: Make, data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_lossy_test_split_is_labelled_when_it_is_opened(make, data, monkeypatch):
     from subquad_datasets.image import source
 
     monkeypatch.setattr(source, "CLASSES", ("a", "b"))
@@ -331,7 +300,7 @@ def test_a_lossy_test_split_is_labelled_when_it_is_opened(
         )
 
 
-def test_the_manifest_holds_the_sum_of_a_tar(make: Make, data: Path, tmp_path: Path):
+def test_the_manifest_holds_the_sum_of_a_tar(make, data, tmp_path):
     write_files(data)
     path = tmp_path / "images.tar"
     pack_tar(data, path, "w")
@@ -343,7 +312,7 @@ def test_the_manifest_holds_the_sum_of_a_tar(make: Make, data: Path, tmp_path: P
     assert found == 2 * [{"images.tar": hashlib.sha256(path.read_bytes()).hexdigest()}]
 
 
-def test_bad_tars(make: Make, data: Path, tmp_path: Path):
+def test_bad_tars(make, data, tmp_path):
     write_files(data)
     path = tmp_path / "images.tar.xz"
     pack_tar(data, path)
@@ -357,7 +326,7 @@ def test_bad_tars(make: Make, data: Path, tmp_path: Path):
         make(path=str(path)).prepare()
 
 
-def test_a_link_in_a_tar_is_no_image(make: Make, data: Path, tmp_path: Path):
+def test_a_link_in_a_tar_is_no_image(make, data, tmp_path):
     write_files(data)
     path = tmp_path / "images.tar"
     pack_tar(data, path, "w")
@@ -368,7 +337,8 @@ def test_a_link_in_a_tar_is_no_image(make: Make, data: Path, tmp_path: Path):
     assert make(path=str(path)).describe().sizes["trainval"] == 10
 
 
-def test_nothing_there(make: Make, data: Path):
+def test_nothing_there(make, data):
+    data.rmdir()
     with pytest.raises(DataError, match=r"dataset\.params\.path: .*data does not exist"):
         make().prepare()
     data.mkdir()
@@ -379,19 +349,10 @@ def test_nothing_there(make: Make, data: Path):
         make().prepare()
 
 
-def test_parameters():
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
-    assert PLUGIN.build == f"{Image.__module__}:{Image.__name__}"
-
-
-SHARED = os.environ.get("SUBQUAD_REAL_DATA")
-
-
-@pytest.mark.extended
-@pytest.mark.skipif(not SHARED, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
-def test_cifar_10_as_jpeg(tmp_path: Path):
-    config = Config(path=str(Path(SHARED or "") / "cifar10_jpeg" / "cifar10_jpeg.tar.xz"))
-    dataset = Image(config, tmp_path)
+@of_real_data
+def test_cifar_10_as_jpeg(tmp_path):
+    path = str(REAL_DATA / "cifar10_jpeg" / "cifar10_jpeg.tar.xz")
+    dataset = dataset_of("lra-image", tmp_path, path=path)
     dataset.prepare()
     spec = dataset.describe()
     assert spec.sizes == {"train": 45_000, "validation": 5_000, "trainval": 50_000}

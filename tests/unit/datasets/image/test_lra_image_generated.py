@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from splits import dataset_of
 
 from subquad_datasets.image import LEAST_SIDE, Config
-from subquad_datasets.image.dataset import Image
 from subquad_datasets.image.generate import CLASSES, draw_block
 
 GRAY, DRAWN = draw_block(0, "train", 0, 32)
-
-
-def make(root: Path, **params: Any) -> Image:
-    return Image(Config.model_validate({"train_size": 40, "test_size": 11, **params}), root)
 
 
 def of_class(name: str) -> np.ndarray:
@@ -48,7 +43,7 @@ def test_shapes_cover_what_they_should():
 
 
 def test_another_side(tmp_path: Path):
-    dataset = make(tmp_path, side=LEAST_SIDE)
+    dataset = dataset_of("lra-image", tmp_path, train_size=40, test_size=11, side=LEAST_SIDE)
     assert dataset.load("train").fetch(np.arange(3), epoch=0, seed=0)["inputs"].shape == (
         3,
         LEAST_SIDE**2,

@@ -379,10 +379,6 @@ def test_a_shard_can_be_predicted(folder):
     assert set(dataset.open_file(folder / "val-00000.tar", labelled=False).labels) == {NO_LABEL}
 
 
-def test_the_plugin_is_for_pictures():
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("images", ("class",))
-
-
 def test_a_file_of_names_that_is_none_is_not_passed_over(folder, tmp_path):
     home = tmp_path / "shards"
     home.mkdir()

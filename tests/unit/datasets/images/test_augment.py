@@ -22,12 +22,7 @@ from timm.data.transforms_factory import create_transform
 from subquad.data import NO_LABEL
 from subquad_datasets.augment import AugmentConfig
 from subquad_datasets.augment.mix import draw_pairs, mix
-from subquad_datasets.augment.pictures import (
-    evaluation,
-    randomness_kept,
-    seed_generators,
-    training,
-)
+from subquad_datasets.augment.pictures import evaluation, randomness_kept, seed_generators, training
 from subquad_datasets.augment.split import PictureSplit
 from subquad_datasets.decode import UnreadableImage
 
@@ -267,12 +262,7 @@ def changed_box(after: np.ndarray, before: np.ndarray) -> tuple[int, int, int, i
     return (rows[0], rows[-1] + 1, columns[0], columns[-1] + 1) if len(rows) else (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("given_", "message"),
-    [
-        ({"auto_augment": "randm9"}, "auto_augment"),
-    ],
-)
+@pytest.mark.parametrize(("given_", "message"), [({"auto_augment": "randm9"}, "auto_augment")])
 def test_settings_that_have_no_effect_are_refused(given_: dict[str, float], message: str):
     with pytest.raises(ValidationError, match=message):
         AugmentConfig.model_validate(given_)

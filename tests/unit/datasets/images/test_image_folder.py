@@ -10,42 +10,29 @@ import numpy as np
 import pytest
 from pictures import encoded, pixels, write_folder
 from PIL import Image
-from splits import KEY
+from splits import KEY, opened
 
-from subquad.data import NO_LABEL, SplitName
+from subquad.data import NO_LABEL
 from subquad.errors import DataError
 from subquad_datasets.image_folder import PLUGIN, Config
-from subquad_datasets.image_folder.dataset import FolderSplit, ImageFolder
 
-Make = Callable[..., ImageFolder]
+DATASET = ("image-folder", {"size": 8, "validation_fraction": 0.2})
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path) -> Path:
     folder = tmp_path / "pets"
     write_folder(folder / "train", {"dog": 10, "cat": 6})
     write_folder(folder / "test", {"dog": 3, "cat": 2}, seed=1)
     return folder
 
 
-@pytest.fixture
-def make(data: Path, tmp_path: Path) -> Make:
-    """`make(**params)`: the data set of what lies at `data`."""
-
-    def _make(**params: Any) -> ImageFolder:
-        given = {"path": str(data), "size": 8, "validation_fraction": 0.2, **params}
-        return ImageFolder(Config.model_validate(given), tmp_path / "root")
-
-    return _make
-
-
-def names(dataset: ImageFolder, name: SplitName) -> list[str]:
-    split = dataset.split(name, KEY if name == "test" else None)
-    assert isinstance(split, FolderSplit)
+def names(dataset, name: str) -> list[str]:
+    split: Any = opened(dataset, name)
     return ["/".join(Path(split.name(row)).parts[-3:]) for row in range(len(split))]
 
 
-def test_classes_are_sorted_and_parts_hold_each_in_proportion(make: Make):
+def test_classes_are_sorted_and_parts_hold_each_in_proportion(make):
     dataset = make()
     spec = dataset.describe()
     assert (spec.class_names, spec.num_classes, spec.target) == (("cat", "dog"), 2, "class")
@@ -54,12 +41,11 @@ def test_classes_are_sorted_and_parts_hold_each_in_proportion(make: Make):
     assert names(dataset, "test") == [f"test/cat/00{n}.png" for n in range(2)] + [
         f"test/dog/00{n}.png" for n in range(3)
     ]
-    parts = [names(dataset, name) for name in ("train", "validation")]
-    assert sorted(parts[0] + parts[1]) == sorted(names(dataset, "trainval"))
-    assert [part.split("/")[1] for part in parts[1]] == ["cat", "dog", "dog"]
+    validation = names(dataset, "validation")
+    assert [part.split("/")[1] for part in validation] == ["cat", "dog", "dog"]
 
 
-def test_only_training_parts_are_random(make: Make):
+def test_only_training_parts_are_random(make):
     dataset = make(mixup=1.0)
     for name, changes in (("train", True), ("trainval", True), ("validation", False)):
         split = dataset.split(name)
@@ -70,7 +56,7 @@ def test_only_training_parts_are_random(make: Make):
         assert split.together == 1 + changes
 
 
-def test_a_folder_validation_is_the_validation_part(make: Make, data: Path):
+def test_a_folder_validation_is_the_validation_part(make, data):
     write_folder(data / "validation", {"cat": 2, "dog": 1}, seed=2)
     dataset = make(validation_fraction=0.1)
     assert dataset.describe().sizes == {"train": 16, "validation": 3, "trainval": 19}
@@ -78,7 +64,7 @@ def test_a_folder_validation_is_the_validation_part(make: Make, data: Path):
     assert {name.split("/")[0] for name in names(dataset, "train")} == {"train"}
 
 
-def test_one_folder_is_cut_by_class_and_says_so(make: Make, data: Path):
+def test_one_folder_is_cut_by_class_and_says_so(make, data):
     dataset = make(path=str(data / "train"), test_fraction=0.25, split_seed=3)
     assert len(names(dataset, "test")) == 4
     assert not set(names(dataset, "test")) & set(names(dataset, "trainval"))
@@ -90,7 +76,7 @@ def test_one_folder_is_cut_by_class_and_says_so(make: Make, data: Path):
     )
 
 
-def test_unreadable_pictures_are_bad_and_named(make: Make, data: Path):
+def test_unreadable_pictures_are_bad_and_named(make, data):
     (data / "train/cat/000.png").write_bytes(encoded(1)[:100])
     split = make().split("trainval")
     batch = split.fetch(np.arange(3), epoch=0, seed=0)
@@ -100,19 +86,19 @@ def test_unreadable_pictures_are_bad_and_named(make: Make, data: Path):
     assert split.name(len(split)) == split.name(0)  # a repeated copy
 
 
-def test_a_picture_that_went_away_is_bad(make: Make, data: Path):
+def test_a_picture_that_went_away_is_bad(make, data):
     split = make().split("trainval")
     (data / "train/cat/001.png").unlink()
     assert split.fetch(np.arange(3), epoch=0, seed=0)["bad"].tolist() == [False, True, False]
 
 
-def test_guesses_and_label(make: Make):
+def test_guesses_and_label(make):
     dataset = make()
     assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.6}
     assert PLUGIN.label(Config(path="/data/pets")) == "pets"
 
 
-def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
+def test_files_of_a_user(make, data, tmp_path):
     dataset = make()
     sample = dataset.open_file(data / "test/dog/000.png", labelled=False)
     assert (len(sample), sample.fetch(np.arange(1), epoch=0, seed=0)["labels"].tolist()) == (
@@ -131,7 +117,7 @@ def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
         dataset.open_file(tmp_path / "empty", labelled=False)
 
 
-def test_max_pixels_is_a_limit(make: Make):
+def test_max_pixels_is_a_limit(make):
     assert (
         make(max_pixels=pixels(0).size // 3 - 1)
         .split("trainval")
@@ -139,22 +125,22 @@ def test_max_pixels_is_a_limit(make: Make):
     )
 
 
-def without_test(data: Path) -> dict[str, Any]:
+def without_test(data) -> dict[str, Any]:
     (data / "test").rename(data.parent / "elsewhere")
     return {}
 
 
-def without_train(data: Path) -> dict[str, Any]:
+def without_train(data) -> dict[str, Any]:
     (data / "train").rename(data.parent / "elsewhere")
     return {}
 
 
-def empty_class(data: Path) -> dict[str, Any]:
+def empty_class(data) -> dict[str, Any]:
     (data / "train/bird").mkdir()
     return {}
 
 
-def other_class(data: Path) -> dict[str, Any]:
+def other_class(data) -> dict[str, Any]:
     (data / "test/cat").rename(data / "test/cats")
     return {}
 
@@ -168,10 +154,7 @@ def other_class(data: Path) -> dict[str, Any]:
             r".*test_fraction=0.2",
         ),
         (without_train, r"dataset.params.path: .*pets has a folder test, but none train"),
-        (
-            empty_class,
-            r"train/bird: no pictures \(\.png, \.jpg, .*\.webp\) of this class",
-        ),
+        (empty_class, r"train/bird: no pictures \(\.png, \.jpg, .*\.webp\) of this class"),
         (other_class, r"test/cats: no class of TRAIN; did you mean 'cat'\?; TRAIN has cat, dog"),
         (
             lambda _: {"test_fraction": 0.5},
@@ -187,27 +170,25 @@ def other_class(data: Path) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_refused(
-    make: Make, data: Path, spoil: Callable[[Path], dict[str, Any]], message: str
-):
+def test_what_is_refused(make, data, spoil: Callable[[Path], dict[str, Any]], message: str):
     with pytest.raises(DataError, match=message):
         make(**spoil(data)).prepare()
 
 
 @pytest.mark.parametrize("place", ["train/cat/gone.PNG", "train/bird", "test/dog/gone.jpg"])
-def test_a_link_that_leads_nowhere_is_refused_by_name(make: Make, data: Path, place: str):
+def test_a_link_that_leads_nowhere_is_refused_by_name(make, data, place: str):
     (data / place).symlink_to(data / "nowhere")
     with pytest.raises(DataError, match=rf"{place}: is a link that leads nowhere"):
         make().prepare()
 
 
-def test_folders_whose_names_look_alike_are_refused(make: Make, data: Path):
+def test_folders_whose_names_look_alike_are_refused(make, data):
     write_folder(data / "train", {"Cat": 2}, seed=2)
     with pytest.raises(DataError, match=r"train/cat: looks like the class Cat"):
         make().describe()
 
 
-def test_gif_and_webp_are_pictures(make: Make, data: Path, tmp_path: Path):
+def test_gif_and_webp_are_pictures(make, data, tmp_path):
     picture = Image.fromarray(pixels(99))
     picture.save(data / "train/cat/new.GIF", "GIF")
     picture.save(data / "test/dog/new.webp", lossless=True)
@@ -218,12 +199,12 @@ def test_gif_and_webp_are_pictures(make: Make, data: Path, tmp_path: Path):
         "pictures that cannot be read: 0 of 17",
         "other files in train, not read: 0",
     )
-    opened = dataset.open_file(data / "test/dog", labelled=False)
-    assert len(opened) == 4
-    assert np.array_equal(opened.picture(3), pixels(99))
+    found = dataset.open_file(data / "test/dog", labelled=False)
+    assert len(found) == 4
+    assert np.array_equal(found.picture(3), pixels(99))
 
 
-def test_what_is_not_read_is_told(make: Make, data: Path):
+def test_what_is_not_read_is_told(make, data):
     (data / "train/cat/000.png").write_bytes(b"no picture")
     (data / "train/cat/notes.bmp").write_bytes(b"BM")
     (data / "train/.hidden").mkdir()

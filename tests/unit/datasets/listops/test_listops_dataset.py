@@ -8,33 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from splits import KEY, everything
+from splits import KEY, batch, everything
 
 from subquad.errors import DataError
-from subquad_datasets.listops import PLUGIN, Config
-from subquad_datasets.listops.dataset import ListOps
+from subquad_datasets.listops import Config
 from subquad_datasets.listops.guesses import counts_by_root, roots
 
-TRAIN = ["7\t7", "8\t8"]
-
-
-@pytest.fixture
-def small(tmp_path: Path):
-    """`small(...)`: a generated data set, tiny unless told otherwise."""
-
-    def _small(**params: object) -> ListOps:
-        sizes = {
-            "train_size": 300,
-            "validation_size": 60,
-            "test_size": 40,
-            "min_length": 10,
-            "max_length": 60,
-        }
-        return ListOps(
-            Config.model_validate({**sizes, "max_depth": 5, **params}), tmp_path / "root"
-        )
-
-    return _small
+DATASET = ("lra-listops", {})
+SMALL = {
+    "path": None,
+    "train_size": 300,
+    "validation_size": 60,
+    "test_size": 40,
+    "min_length": 10,
+    "max_length": 60,
+    "max_depth": 5,
+}
+"""Of what is generated."""
 
 
 def prepared_folders(root: Path) -> list[Path]:
@@ -42,18 +32,19 @@ def prepared_folders(root: Path) -> list[Path]:
 
 
 @pytest.mark.ci
-def test_sizes_of_splits_only_append_and_processes_change_nothing(small):
-    few, many = small(validation_size=30, test_size=10), small(processes=2)
-    for name, key in (("train", None), ("validation", None), ("test", KEY)):
-        first, second = (everything(dataset.split(name, key))["inputs"] for dataset in (few, many))
+def test_sizes_of_splits_only_append_and_processes_change_nothing(make):
+    few = make(**{**SMALL, "validation_size": 30, "test_size": 10})
+    many = make(**SMALL, processes=2)
+    for name in ("train", "validation", "test"):
+        first, second = (batch(dataset, name)["inputs"] for dataset in (few, many))
         assert np.array_equal(first, second[: len(first)])
-    again = small(processes=1, max_len=17)
+    again = make(**SMALL, processes=1, max_len=17)
     again.prepare()
     assert len(prepared_folders(again.root)) == 2
 
 
-def test_notes_say_what_the_data_are_and_what_guessing_scores(small):
-    dataset = small(max_len=50)
+def test_notes_say_what_the_data_are_and_what_guessing_scores(make):
+    dataset = make(**SMALL, max_len=50)
     validation, train = dataset.split("validation"), dataset.split("train")
     table = np.zeros((16, 10), dtype=int)
     for tokens, label in zip(everything(train)["inputs"], train.labels, strict=True):
@@ -75,8 +66,8 @@ def test_notes_say_what_the_data_are_and_what_guessing_scores(small):
     )
 
 
-def test_official_files(official, tmp_path):
-    dataset = ListOps(Config(path=str(official())), tmp_path / "root")
+def test_official_files(make, official):
+    dataset = make(path=str(official()))
     dataset.prepare()
     spec = dataset.describe()
     assert (spec.max_len, spec.sizes) == (2000, {"train": 4, "validation": 2, "trainval": 6})
@@ -102,48 +93,48 @@ def test_official_files(official, tmp_path):
         assert split.notes == ("stand-in data: basic_test.tsv has 1 rows, the official file 2,000",)
 
 
-def test_files_of_the_official_sizes_are_no_stand_in(official, tmp_path, monkeypatch):
+def test_files_of_the_official_sizes_are_no_stand_in(make, official, monkeypatch):
     monkeypatch.setattr(
         "subquad_datasets.listops.dataset.OFFICIAL_SIZES", {"train": 4, "validation": 2, "test": 1}
     )
-    dataset = ListOps(Config(path=str(official())), tmp_path / "root")
+    dataset = make(path=str(official()))
     assert not any("stand-in" in note for note in dataset.describe().notes)
     assert dataset.split("test", KEY).notes == ()
 
 
-def test_the_official_test_file_is_read_when_it_is_opened(official, tmp_path):
+def test_the_official_test_file_is_read_when_it_is_opened(make, official):
     root = official(test=b"Source\tTarget\r\n12\t3\r\n")
-    dataset = ListOps(Config(path=str(root)), tmp_path / "root")
+    dataset = make(path=str(root))
     dataset.prepare()
     assert dataset.describe().sizes["train"] == 4
     with pytest.raises(DataError, match=r"basic_test\.tsv:2: word 1 is '12'"):
         dataset.split("test", KEY)
     official(test=["7\t7"])
-    again = ListOps(Config(path=str(root)), tmp_path / "root")
+    again = make(path=str(root))
     assert everything(again.split("test", KEY))["labels"].tolist() == [7]
 
 
-def test_a_bad_file_leaves_nothing_and_a_mended_one_is_read(official, tmp_path):
+def test_a_bad_file_leaves_nothing_and_a_mended_one_is_read(make, official, tmp_path):
     root = official(validation=["7\t7", "7\t12"])
     with pytest.raises(DataError, match=r"basic_val\.tsv:3: the label is '12', expected a digit"):
-        ListOps(Config(path=str(root)), tmp_path / "root").prepare()
+        make(path=str(root)).prepare()
     assert prepared_folders(tmp_path / "root") == []
     official()
-    dataset = ListOps(Config(path=str(root)), tmp_path / "root")
+    dataset = make(path=str(root))
     dataset.prepare()
     assert dataset.describe().sizes["validation"] == 2
 
 
-def test_a_changed_file_is_read_anew(official, tmp_path):
+def test_a_changed_file_is_read_anew(make, official):
     root = official()
-    ListOps(Config(path=str(root)), tmp_path / "root").prepare()
+    make(path=str(root)).prepare()
     official(train=["7\t7", "8\t8", "9\t9"])
-    assert ListOps(Config(path=str(root)), tmp_path / "root").describe().sizes["train"] == 3
+    assert make(path=str(root)).describe().sizes["train"] == 3
 
 
-def test_missing_files_are_refused_before_training(official, tmp_path):
+def test_missing_files_are_refused_before_training(make, official):
     with pytest.raises(DataError, match=r"basic_test\.tsv: missing"):
-        ListOps(Config(path=str(official(test=None))), tmp_path / "root").prepare()
+        make(path=str(official(test=None))).prepare()
 
 
 @pytest.mark.parametrize(
@@ -167,4 +158,3 @@ def test_refusals(params, said):
 
 def test_the_longest_possible_expression_may_be_asked_for():
     assert Config(max_depth=3, min_length=121).min_length == 121
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

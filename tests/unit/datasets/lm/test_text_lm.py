@@ -13,38 +13,24 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from splits import KEY
+from splits import KEY, REAL_DATA, dataset_of, of_real_data
 
 from subquad.data import NO_LABEL, Split
 from subquad.errors import DataError
 from subquad_datasets.lm import PLUGIN, Config
-from subquad_datasets.lm.dataset import TextLm
 from subquad_datasets.lm.windows import Windows
 from subquad_datasets.packed import PackedColumn, PackedWriter
 
 TEXT = "".join(f"line {number} of a text.\n" for number in range(200))
 
-Make = Callable[..., TextLm]
 
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    def made(**params: Any) -> TextLm:
-        given = {"path": str(tmp_path / "data"), "context": 8, **params}
-        return TextLm(
-            Config.model_validate({name: value for name, value in given.items() if value}),
-            tmp_path / "root",
-        )
-
-    (tmp_path / "data").mkdir()
-    return made
+DATASET = ("text-lm", {"context": 8})
 
 
 def write(folder: Path, **files: str) -> None:
@@ -66,7 +52,7 @@ def scored(split: Split, text: Any) -> str:
 
 @pytest.mark.parametrize("size", [5, 7, 10, 23])
 @pytest.mark.parametrize("stride", [1, 2, 5])
-def test_every_token_is_scored_once_with_enough_before_it(tmp_path: Path, size: int, stride: int):
+def test_every_token_is_scored_once_with_enough_before_it(tmp_path, size: int, stride: int):
     split = window(size, 5, stride, tmp_path)
     batch = split.fetch(np.arange(len(split)), epoch=3, seed=4)
     labels, inputs = batch["labels"], batch["inputs"]
@@ -79,7 +65,7 @@ def test_every_token_is_scored_once_with_enough_before_it(tmp_path: Path, size: 
 
 
 @pytest.mark.parametrize("size", [5, 9, 10, 23, 50])
-def test_windows_to_train_on_move_with_seed_and_epoch(tmp_path: Path, size: int):
+def test_windows_to_train_on_move_with_seed_and_epoch(tmp_path, size: int):
     split = window(size, 5, None, tmp_path)
     every = np.arange(len(split))
     firsts = set()
@@ -97,7 +83,7 @@ def test_windows_to_train_on_move_with_seed_and_epoch(tmp_path: Path, size: int)
     assert split.fetch(every, epoch=0, seed=8)["labels"].shape == (len(split), 5)
 
 
-def test_one_file_is_cut_by_position(make: Make, tmp_path: Path):
+def test_one_file_is_cut_by_position(make, tmp_path):
     write(tmp_path / "data", book_txt=TEXT)
     whole = []
     for path in ("data", "data/book.txt"):
@@ -126,7 +112,7 @@ def test_one_file_is_cut_by_position(make: Make, tmp_path: Path):
         ("train.raw", "dev.raw", "test.raw"),
     ],
 )
-def test_a_file_for_each_split(make: Make, tmp_path: Path, names: tuple[str, ...]):
+def test_a_file_for_each_split(make, tmp_path, names: tuple[str, ...]):
     packs = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}
     texts = [f"{part}: {TEXT[:300]}" for part in ("one", "two", "three")]
     for name, text in zip(names, texts, strict=True):
@@ -139,14 +125,14 @@ def test_a_file_for_each_split(make: Make, tmp_path: Path, names: tuple[str, ...
     assert text(dataset.load("train").column.tokens) == texts[0] + texts[1]
 
 
-def test_files_of_one_text_are_joined_by_the_end_token(make: Make, tmp_path: Path):
+def test_files_of_one_text_are_joined_by_the_end_token(make, tmp_path):
     write(tmp_path / "data", a_txt=TEXT, b_txt=TEXT.upper())
     tokens = make().load("train").column.tokens
     assert (tokens == 1).sum() == 1
     assert np.flatnonzero(tokens == 1)[0] == len(TEXT)
 
 
-def test_the_tokenizer_is_learnt_on_train_alone(make: Make, tmp_path: Path):
+def test_the_tokenizer_is_learnt_on_train_alone(make, tmp_path):
     write(
         tmp_path / "data",
         train_txt="a b b\n" * 20,
@@ -165,7 +151,7 @@ def test_the_tokenizer_is_learnt_on_train_alone(make: Make, tmp_path: Path):
     assert not any(len(piece) > 1 and b"z" in piece for piece in pieces)
 
 
-def test_unigram_by_hand(make: Make, tmp_path: Path):
+def test_unigram_by_hand(make, tmp_path):
     write(tmp_path / "data", train_txt="aab\n" * 5, valid_txt="abb\n" * 3, test_txt="abc\n" * 3)
     dataset = make()
     counts = Counter(dict.fromkeys(range(258), 1))
@@ -178,7 +164,7 @@ def test_unigram_by_hand(make: Make, tmp_path: Path):
     assert dataset.describe().token_bytes[:3] == (0, 0, 1)
 
 
-def test_files_of_a_user(make: Make, tmp_path: Path):
+def test_files_of_a_user(make, tmp_path):
     write(tmp_path / "data", book_txt=TEXT)
     dataset = make()
     (tmp_path / "other.txt").write_text("A text to score,\nof two lines")
@@ -200,7 +186,7 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
             dataset.open_file(tmp_path / "no.txt", labelled=labelled)
 
 
-def test_bad_input(make: Make, tmp_path: Path):
+def test_bad_input(make, tmp_path):
     data = tmp_path / "data"
     with pytest.raises(DataError, match=r"dataset\.params\.path: .*data has no text files"):
         make().prepare()
@@ -264,7 +250,7 @@ def test_tables_tell_texts_and_tokenizers_apart():
 
 
 @pytest.mark.ci
-def test_another_process_makes_the_same_bytes(make: Make, tmp_path: Path):
+def test_another_process_makes_the_same_bytes(make, tmp_path):
     write(tmp_path / "data", book_txt=TEXT)
     here = make(tokenizer="bpe", vocab_size=300)
     here.prepare()
@@ -301,7 +287,7 @@ print(grown // 1024, dataset.facts["train"]["tokens"])
 
 @pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is counted in KiB on Linux")
-def test_memory_does_not_grow_with_the_text(tmp_path: Path):
+def test_memory_does_not_grow_with_the_text(tmp_path):
     line = TEXT.replace("\n", " ")[:999] + "\n"
     with (tmp_path / "large.txt").open("w") as stream:
         stream.writelines(line for _ in range(64_000))
@@ -312,14 +298,10 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path):
     assert grown < 32
 
 
-DATA = os.environ.get("SUBQUAD_REAL_DATA")
-
-
-@pytest.mark.extended
-@pytest.mark.skipif(not DATA, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
-def test_tinyshakespeare(tmp_path: Path):
-    path = Path(DATA or "") / "lm_tinyshakespeare" / "input.txt.xz"
-    dataset = TextLm(Config(path=str(path), context=64), tmp_path)
+@of_real_data
+def test_tinyshakespeare(tmp_path):
+    path = REAL_DATA / "lm_tinyshakespeare" / "input.txt.xz"
+    dataset = dataset_of("text-lm", tmp_path, path=str(path), context=64)
     text = lzma.decompress(path.read_bytes()).decode()
     spec = dataset.describe()
     assert len(text) == 1_115_394

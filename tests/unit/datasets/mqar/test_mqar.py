@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from splits import batch
+from splits import batch, dataset_of
 
 from subquad.data import NO_LABEL, TestKey
-from subquad_datasets.mqar import PLUGIN, Config
-from subquad_datasets.mqar.dataset import Mqar
+from subquad_datasets.mqar import Config
 from subquad_datasets.mqar.draw import BLANK, FIRST_KEY, absent_keys, draw
 
 
-def mqar(**params) -> Mqar:
-    small = {"train_size": 60, "validation_size": 20, "test_size": 30, **params}
-    return Mqar(Config(**small), Path("unused"))
+def mqar(**params):
+    sizes = {"train_size": 60, "validation_size": 20, "test_size": 30}
+    return dataset_of("mqar", Path("unused"), **{**sizes, **params})
 
 
 @st.composite
@@ -76,10 +75,7 @@ def test_absent_keys_are_the_complement_in_order(data, num_keys):
 @pytest.mark.parametrize(("labels", "shape"), [("every", (20, 64)), ("last", (20,))])
 def test_labels_are_the_targets_of_every_query_or_of_the_last(labels, shape):
     dataset = mqar(length=64, labels=labels, num_queries=2)
-    rows, drawn = (
-        batch(dataset, "validation")["labels"],
-        draw(dataset.config, 0, 80).targets[60:],
-    )
+    rows, drawn = (batch(dataset, "validation")["labels"], draw(dataset.config, 0, 80).targets[60:])
     assert rows.shape == shape
     assert dataset.describe().target == ("positions" if labels == "every" else "class")
     assert np.array_equal(rows, drawn if labels == "every" else drawn[:, -1])
@@ -161,4 +157,3 @@ def test_the_shortest_sequences_are_allowed():
         .tolist()
         == [[2, 2]] * 3
     )
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("positions", "class", "next-token"))

@@ -9,8 +9,8 @@ import pytest
 from splits import KEY, everything
 
 from subquad.errors import DataError
-from subquad_datasets.pathfinder import PLUGIN, worker
 from subquad_datasets.pathfinder import dataset as module
+from subquad_datasets.pathfinder import worker
 from subquad_datasets.pathfinder.drawing import drawing
 from subquad_datasets.pathfinder.generate import draw_images
 from subquad_datasets.pathfinder.pixels import PixelSplit, write_pixels
@@ -117,10 +117,6 @@ def test_writing_refuses_what_does_not_fit(tmp_path):
         write_pixels(tmp_path, "x", 3, 4, [block])
     with pytest.raises(ValueError, match=r"a block \(2, 4\) of uint8 for 2 labels"):
         write_pixels(tmp_path, "x", 2, 5, [block])
-
-
-def test_refusals():
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
 
 
 def test_the_commonest_class_as_a_reference_score(pathfinder):

@@ -14,12 +14,7 @@ import pytest
 
 from subquad_datasets.pathfinder import naive
 from subquad_datasets.pathfinder.drawing import drawing
-from subquad_datasets.pathfinder.generate import (
-    MARGIN_WORD,
-    draw_images,
-    draw_labels,
-    draw_scenes,
-)
+from subquad_datasets.pathfinder.generate import MARGIN_WORD, draw_images, draw_labels, draw_scenes
 from subquad_datasets.pathfinder.naive import NaiveImages
 from subquad_datasets.pathfinder.stream import below, image_keys
 from subquad_datasets.pathfinder.worker import IMAGES_IN_BLOCK, Order, blocks

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from splits import KEY
+from splits import KEY, REAL_DATA, dataset_of, everything, of_real_data, texts_of
 
 from subquad.data import NO_LABEL
 from subquad.errors import DataError
-from subquad_datasets.rct import PLUGIN, Config
-from subquad_datasets.rct.dataset import PubmedRct
+from subquad_datasets.rct import PLUGIN
 from subquad_datasets.rct.source import SECTIONS
-
-Make = Callable[..., PubmedRct]
 
 FIRST = (
     "###1\nBACKGROUND\tOne .\nMETHODS\tTwo .\nRESULTS\tThree .\nCONCLUSIONS\tFour "
@@ -26,19 +20,15 @@ FIRST = (
 SECOND = "###2\nOBJECTIVE\tSix .\nMETHODS\tSeven .\n\n"
 
 
+DATASET = ("pubmed-rct", {"max_source": 48})
+
+
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def data(tmp_path) -> Path:
     folder = tmp_path / "PubMed_20k_RCT"
     folder.mkdir()
     write(folder, FIRST + SECOND)
-
-    def made(**params: Any) -> PubmedRct:
-        return PubmedRct(
-            Config.model_validate({"path": str(folder), "max_source": 48, **params}),
-            tmp_path / "root",
-        )
-
-    return made
+    return folder
 
 
 def write(folder: Path, text: str, *names: str) -> None:
@@ -47,22 +37,19 @@ def write(folder: Path, text: str, *names: str) -> None:
         (folder / name).write_text(text.replace("Two", "Other") if name == "test.txt" else text)
 
 
-def read(dataset: PubmedRct, split: Any) -> tuple[list[str], dict[str, np.ndarray]]:
-    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    assert batch.keys() == dataset.describe().arrays.keys()
-    text = dataset.describe().text
-    assert text is not None
-    return [text(row) for row in batch["inputs"].tolist()], batch
+def read(dataset, split) -> tuple[list[str], Any]:
+    batch = everything(split)
+    return texts_of(dataset, batch), batch
 
 
-def test_conclusions_have_the_name_of_the_published_table(make: Make):
+def test_conclusions_have_the_name_of_the_published_table(make):
     for view, benchmark in {"sentences": "", "conclusions": "PubMed"}.items():
         dataset = make(view=view, **({"max_target": 48} if benchmark else {}))
         dataset.prepare()
         assert dataset.describe().benchmark == benchmark
 
 
-def test_sentences_with_their_neighbours(make: Make):
+def test_sentences_with_their_neighbours(make):
     dataset = make()
     dataset.prepare()
     spec = dataset.describe()
@@ -101,7 +88,7 @@ def test_sentences_with_their_neighbours(make: Make):
     assert PLUGIN.label(make().config) == "PubMed_20k_RCT-sentences"
 
 
-def test_conclusions(make: Make, tmp_path: Path):
+def test_conclusions(make, tmp_path):
     dataset = make(view="conclusions", max_target=32)
     dataset.prepare()
     spec = dataset.describe()
@@ -125,7 +112,7 @@ def test_conclusions(make: Make, tmp_path: Path):
     assert (batch["labels"] == NO_LABEL).all()
 
 
-def test_files_of_a_user(make: Make, tmp_path: Path):
+def test_files_of_a_user(make, tmp_path):
     dataset = make()
     write(tmp_path, "###1\nFirst .\nRESULTS\tSecond .\n", "new.txt")
     inputs, batch = read(dataset, dataset.open_file(tmp_path / "new.txt", labelled=False))
@@ -138,13 +125,7 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
     write(tmp_path, FIRST, "new.txt")
     assert read(dataset, dataset.open_file(tmp_path / "new.txt", labelled=True))[1][
         "labels"
-    ].tolist() == [
-        0,
-        2,
-        3,
-        4,
-        4,
-    ]
+    ].tolist() == [0, 2, 3, 4, 4]
 
 
 @pytest.mark.parametrize("view", ["sentences", "conclusions"])
@@ -168,28 +149,24 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
     ],
 )
 @pytest.mark.parametrize("name", ["train.txt", "test.txt"])
-def test_bad_input(make: Make, tmp_path: Path, name: str, view: str, text: str, told: str):
-    write(tmp_path / "PubMed_20k_RCT", text, name)
+def test_bad_input(make, data, name: str, view: str, text: str, told: str):
+    write(data, text, name)
     with pytest.raises(DataError, match=rf"{name}:{told}"):
         make(view=view).prepare()
 
 
-def test_no_abstract_has_conclusions(make: Make, tmp_path: Path):
-    write(tmp_path / "PubMed_20k_RCT", SECOND, "dev.txt")
+def test_no_abstract_has_conclusions(make, data):
+    write(data, SECOND, "dev.txt")
     with pytest.raises(DataError, match=r"dev\.txt: no abstract has conclusions"):
         make(view="conclusions").prepare()
 
 
-DATA = os.environ.get("SUBQUAD_REAL_DATA")
-
-
-@pytest.mark.extended
-@pytest.mark.skipif(not DATA, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
-def test_real_abstracts(tmp_path: Path):
-    path = str(Path(DATA or "") / "pubmed_rct_like")
-    sentences = PubmedRct(Config(path=path), tmp_path)
+@of_real_data
+def test_real_abstracts(tmp_path):
+    path = str(REAL_DATA / "pubmed_rct_like")
+    sentences = dataset_of("pubmed-rct", tmp_path, path=path)
     sentences.prepare()
     assert sentences.describe().sizes == {"train": 19_757, "validation": 2_277, "trainval": 22_034}
     assert len(sentences.split("test", KEY)) == 2_337
-    conclusions = PubmedRct(Config(path=path, view="conclusions"), tmp_path)
+    conclusions = dataset_of("pubmed-rct", tmp_path, path=path, view="conclusions")
     assert conclusions.describe().sizes["train"] <= 1_479

@@ -7,20 +7,16 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from splits import KEY
+from splits import KEY, REAL_DATA, batch, bytes_of, dataset_of, of_real_data
 
-from subquad.data import SplitName
 from subquad.errors import DataError
-from subquad_datasets.retrieval import PLUGIN, Config
-from subquad_datasets.retrieval.dataset import Retrieval
+from subquad_datasets.retrieval import Config
 from subquad_datasets.retrieval.documents import draw_pairs
 from subquad_datasets.retrieval.pack import MAX_BYTES
 
@@ -30,25 +26,15 @@ TRAIN = (
 )
 EVAL = "0.0\tP4\tP5\tx \"quoted\tb'y'\n1.0\tP4\tP1\tone text\tz\n"
 TEST = "1.0\tP8\tP9\tunseen\talso unseen\n"
-Make = Callable[..., Retrieval]
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    (tmp_path / "data").mkdir()
-    return tmp_path / "data"
+DATASET = ("lra-retrieval", {"max_len": 20})
 
 
-@pytest.fixture
-def make(data: Path, tmp_path: Path) -> Make:
-    """`make(**params)`: the data set of the files in `data`."""
-
-    def _make(**params: Any) -> Retrieval:
-        return Retrieval(
-            Config.model_validate({"path": str(data), "max_len": 20, **params}), tmp_path / "root"
-        )
-
-    return _make
+def read(dataset, name: str) -> list[tuple[str, str, int]]:
+    found = batch(dataset, name)
+    sides = [[text.decode() for text in bytes_of(found, side)] for side in ("", "_b")]
+    return list(zip(*sides, found["labels"].tolist(), strict=True))
 
 
 def write_tsv(folder: Path, prefix: str = "new_aan_pairs.", train: str | bytes = TRAIN) -> None:
@@ -78,24 +64,8 @@ def standard(folder: Path) -> None:
     )
 
 
-def read(dataset: Retrieval, name: SplitName) -> list[tuple[str, str, int]]:
-    split = dataset.split(name, KEY if name == "test" else None)
-    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    sides = []
-    for side in ("", "_b"):
-        inputs, keep = batch[f"inputs{side}"], batch[f"keep{side}"]
-        assert (inputs[~keep] == 0).all()
-        sides.append(
-            [
-                bytes((row[real] - 1).astype(np.uint8)).decode()
-                for row, real in zip(inputs, keep, strict=True)
-            ]
-        )
-    return list(zip(*sides, batch["labels"].tolist(), strict=True))
-
-
 @pytest.mark.parametrize("inside", ["", "tsv_data", "lra_release/lra_release/tsv_data"])
-def test_the_official_files(make: Make, data: Path, inside: str):
+def test_the_official_files(make, data, inside: str):
     write_tsv(data / inside)
     dataset = make()
     dataset.prepare()
@@ -114,26 +84,24 @@ def test_the_official_files(make: Make, data: Path, inside: str):
         "stand-in data: train has 3 pairs, the released AAN file 147,086",
         "stand-in data: validation has 2 pairs, the released AAN file 18,090",
     )
-    assert dataset.split("test", KEY).notes == (  # type: ignore[attr-defined]
+    assert dataset.split("test", KEY).notes == (
         "stand-in data: test has 1 pairs, the released AAN file 17,437",
     )
 
 
-def test_files_with_as_many_rows_as_the_released_ones_are_no_stand_in(
-    make: Make, data: Path, monkeypatch
-):
+def test_files_with_as_many_rows_as_the_released_ones_are_no_stand_in(make, data, monkeypatch):
     monkeypatch.setattr(
         "subquad_datasets.retrieval.dataset.OFFICIAL_PAIRS",
         {"train": 3, "validation": 2, "test": 2},
     )
     write_tsv(data)
     assert make().describe().notes == ()
-    assert make().split("test", KEY).notes == (  # type: ignore[attr-defined]
+    assert make().split("test", KEY).notes == (
         "stand-in data: test has 1 pairs, the released AAN file 2",
     )
 
 
-def test_the_manifest_holds_the_sums_of_the_sources(make: Make, data: Path, tmp_path: Path):
+def test_the_manifest_holds_the_sums_of_the_sources(make, data, tmp_path):
     write_tsv(data)
     make().prepare()
     facts = [
@@ -150,12 +118,12 @@ def test_the_manifest_holds_the_sums_of_the_sources(make: Make, data: Path, tmp_
     }
 
 
-def test_texts_of_blanks_are_counted(make: Make, data: Path):
+def test_texts_of_blanks_are_counted(make, data):
     write_tsv(data, train=TRAIN + "0.0\ta\tb\t  \tc\n")
     assert "1 pairs of train hold a text of blanks only" in make().describe().notes
 
 
-def test_any_tsv_of_pairs_is_labelled_a_stand_in(make: Make, data: Path):
+def test_any_tsv_of_pairs_is_labelled_a_stand_in(make, data):
     write_tsv(data, prefix="", train="1\ta\tb\n0\tc\td\n")
     (data / "eval.tsv").rename(data / "validation.tsv")
     dataset = make()
@@ -163,7 +131,7 @@ def test_any_tsv_of_pairs_is_labelled_a_stand_in(make: Make, data: Path):
     assert dataset.describe().notes == ("stand-in data: pairs, from data, not the AAN files",)
 
 
-def test_a_text_is_stored_once_and_at_most_its_first_bytes(make: Make, data: Path, tmp_path: Path):
+def test_a_text_is_stored_once_and_at_most_its_first_bytes(make, data, tmp_path):
     long = "é" * MAX_BYTES
     write_tsv(data, train=f"1.0\t1\t2\t{long}\tits twin\n0.0\t3\t2\tother\tits twin\n")
     dataset = make(max_len=MAX_BYTES + 50)
@@ -173,13 +141,13 @@ def test_a_text_is_stored_once_and_at_most_its_first_bytes(make: Make, data: Pat
     assert split.fetch(np.array([0]), epoch=0, seed=0)["keep"].sum() == MAX_BYTES
 
 
-def test_the_published_cut(make: Make, data: Path):
+def test_the_published_cut(make, data):
     write_tsv(data)
     dataset = make(max_len=16, max_tokens=8)
     assert read(dataset, "train")[1] == ("one text", "somethin", 0)
     assert dataset.load("train").fetch(np.array([0]), epoch=0, seed=0)["inputs_b"].shape == (1, 16)
     assert dataset.describe().notes[2:] == ("3 of 5 TRAIN pairs hold a text cut at 8 bytes",)
-    assert dataset.split("test", KEY).notes[1:] == ("1 of 1 TEST pairs hold a text cut at 8 bytes",)  # type: ignore[attr-defined]
+    assert dataset.split("test", KEY).notes[1:] == ("1 of 1 TEST pairs hold a text cut at 8 bytes",)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 50])
@@ -196,7 +164,7 @@ def test_the_drawn_pairs_are_balanced_on_either_side(count: int):
     assert count < 4 or not np.array_equal(draw_pairs(Path("x"), count, 1)[0], pairs)
 
 
-def test_the_stand_in_from_rows(make: Make, data: Path):
+def test_the_stand_in_from_rows(make, data):
     standard(data)
     dataset = make()
     dataset.prepare()
@@ -213,7 +181,7 @@ def test_the_stand_in_from_rows(make: Make, data: Path):
     assert read(make(pair_seed=1), "train") != rows
 
 
-def test_parts_of_one_size_have_other_pairs(make: Make, data: Path):
+def test_parts_of_one_size_have_other_pairs(make, data):
     write_jsonl(
         data,
         train=[document(n) for n in range(30)],
@@ -223,13 +191,13 @@ def test_parts_of_one_size_have_other_pairs(make: Make, data: Path):
     dataset = make()
     dataset.prepare()
 
-    def partners(name: SplitName) -> list[int]:
+    def partners(name: str) -> list[int]:
         return [int(second.split()[1]) % 100 for _, second, _ in read(dataset, name)]
 
     assert partners("train") != partners("validation")
 
 
-def test_the_stand_in_from_folders(make: Make, data: Path):
+def test_the_stand_in_from_folders(make, data):
     for name, numbers in (("train", range(4)), ("eval", range(10, 13)), ("test", range(20, 22))):
         for part in ("body", "summary"):
             (data / name / part).mkdir(parents=True)
@@ -247,7 +215,7 @@ def test_the_stand_in_from_folders(make: Make, data: Path):
         make(first="body", second="summary").prepare()
 
 
-def test_no_document_stands_in_two_splits(make: Make, data: Path):
+def test_no_document_stands_in_two_splits(make, data):
     write_jsonl(
         data,
         train=[*map(document, range(5)), document(0)],
@@ -265,7 +233,7 @@ def test_no_document_stands_in_two_splits(make: Make, data: Path):
         "1 documents of validation left out: their text stands in an earlier split "
         "or twice in this one",
     )
-    assert dataset.split("test", KEY).notes == (  # type: ignore[attr-defined]
+    assert dataset.split("test", KEY).notes == (
         "1 documents of test left out: their text stands in an earlier split or twice in this one",
     )
     assert len(read(dataset, "test")) == 4
@@ -300,7 +268,7 @@ def test_no_document_stands_in_two_splits(make: Make, data: Path):
         ("1.0\ta\tb\tc\td\n" * 2, r"train\.tsv: all 2 pairs have the label 1; TRAIN needs both$"),
     ],
 )
-def test_bad_rows(make: Make, data: Path, tmp_path: Path, train: str | bytes, message: str):
+def test_bad_rows(make, data, tmp_path, train: str | bytes, message: str):
     write_tsv(data, train=train)
     with pytest.raises(DataError, match=message):
         make().prepare()
@@ -309,13 +277,13 @@ def test_bad_rows(make: Make, data: Path, tmp_path: Path, train: str | bytes, me
     assert len(read(make(), "train")) == 3
 
 
-def test_other_bytes_on_request(make: Make, data: Path):
+def test_other_bytes_on_request(make, data):
     write_tsv(data, train=b"1.0\ta\tb\tc\xff\td\n0.0\ta\tb\tc\te\n")
-    batch = make(check_utf8=False).load("train").fetch(np.array([0]), epoch=0, seed=0)
-    assert batch["inputs"][0, :3].tolist() == [ord("c") + 1, 256, 0]
+    found = batch(make(check_utf8=False), "train")
+    assert found["inputs"][0, :3].tolist() == [ord("c") + 1, 256, 0]
 
 
-def test_first_row_of_an_unknown_layout(make: Make, data: Path):
+def test_first_row_of_an_unknown_layout(make, data):
     write_tsv(data, prefix="", train="1\ta\tb\tc\n")
     with pytest.raises(
         DataError,
@@ -324,7 +292,7 @@ def test_first_row_of_an_unknown_layout(make: Make, data: Path):
         make().prepare()
 
 
-def test_bad_documents(make: Make, data: Path):
+def test_bad_documents(make, data):
     standard(data)
     with pytest.raises(
         DataError, match=r"train\.jsonl\.xz:1: no text under 'body'; the row holds \['abstract'"
@@ -337,7 +305,7 @@ def test_bad_documents(make: Make, data: Path):
         make().prepare()
 
 
-def test_missing_and_mixed_files(make: Make, data: Path):
+def test_missing_and_mixed_files(make, data):
     with pytest.raises(
         DataError, match=r"data has none of new_aan_pairs\.train\.tsv, train\.tsv, train\.jsonl"
     ):
@@ -356,26 +324,18 @@ def test_missing_and_mixed_files(make: Make, data: Path):
 def test_parameters():
     with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16"):
         Config(path="x", max_len=16, max_tokens=20)
-    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("pair",))
-    assert PLUGIN.build == f"{Retrieval.__module__}:{Retrieval.__name__}"
 
 
-SHARED = os.environ.get("SUBQUAD_REAL_DATA")
-
-
-@pytest.mark.extended
-@pytest.mark.skipif(not SHARED, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
-def test_articles_and_abstracts(tmp_path: Path):
-    config = Config(
-        path=str(Path(SHARED or "") / "pubmed_sumpubmed"), max_len=4096, max_tokens=4000
-    )
-    dataset = Retrieval(config, tmp_path)
+@of_real_data
+def test_articles_and_abstracts(tmp_path):
+    path = str(REAL_DATA / "pubmed_sumpubmed")
+    dataset = dataset_of("lra-retrieval", tmp_path, path=path, max_len=4096, max_tokens=4000)
     dataset.prepare()
     spec = dataset.describe()
     assert any("stand-in data: article and abstract" in note for note in spec.notes)
     assert spec.sizes["train"] > 12_000
-    batch = dataset.split("test", KEY).fetch(np.arange(32), epoch=0, seed=0)
-    assert batch["inputs"].shape == batch["inputs_b"].shape == (32, 4096)
-    assert not batch["inputs"][:, 4000:].any()
-    labels = dataset.load("train").inner.labels  # type: ignore[attr-defined]
+    found = dataset.split("test", KEY).fetch(np.arange(32), epoch=0, seed=0)
+    assert found["inputs"].shape == found["inputs_b"].shape == (32, 4096)
+    assert not found["inputs"][:, 4000:].any()
+    labels = dataset.load("train").inner.labels
     assert labels.mean() == 0.5

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from subquad_datasets.invented import invent
-from subquad_datasets.retrieval.generate import (
-    COMMON,
-    TOPICAL,
-    TOPICS,
-    draw_block,
-    draw_topics,
-)
+from subquad_datasets.retrieval.generate import COMMON, TOPICAL, TOPICS, draw_block, draw_topics
 
 LEXICON, DRAWN = invent(0, COMMON + TOPICAL), draw_topics(0)
 TOPICS_OF = {

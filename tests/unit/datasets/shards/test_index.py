@@ -62,10 +62,7 @@ def linked(kind: bytes) -> bytes:
         (b"", "no plain tar, damaged or cut off"),
         (b"no tar" * 1000, "no plain tar, damaged or cut off"),
         (tar_of({}), "holds no samples"),
-        (
-            tar_of({"notes.txt": b"nothing"}),
-            r"sample notes has no picture \(jpg, .*, webp\)",
-        ),
+        (tar_of({"notes.txt": b"nothing"}), r"sample notes has no picture \(jpg, .*, webp\)"),
         (tar_of({"a.jpg": PICTURE}), r"sample a has no label \(cls\)"),
         (tar_of({"a.cls": b"1"}), "sample a has no picture"),
         (

@@ -28,33 +28,24 @@ def sums(folder):
     }
 
 
+def words(pictures, out, *more, split="train") -> list[str]:
+    return ["data", "shard", *map(str, (pictures, out, "--split", split, *more))]
+
+
+def cut_shards(*given, **split) -> int:
+    return main(words(*given, **split))
+
+
 @pytest.fixture
 def pictures(tmp_path):
     return picture_folder(tmp_path / "pictures")
 
 
 def test_a_folder_becomes_shards(pictures, tmp_path, capsys):
-    assert (
-        main(
-            [
-                "data",
-                "shard",
-                str(pictures),
-                str(tmp_path / "out"),
-                "--split",
-                "train",
-                "--size",
-                "8",
-                "--jobs",
-                "1",
-            ]
-        )
-        == 0
-    )
-    assert (
-        capsys.readouterr().out
-        == f"{tmp_path / 'out'}: 30 samples of 3 classes in 4 shards, split train\n"
-    )
+    out = tmp_path / "out"
+    assert cut_shards(pictures, out, "--size", 8, "--jobs", 1) == 0
+    told = capsys.readouterr().out
+    assert told == f"{out}: 30 samples of 3 classes in 4 shards, split train\n"
     assert (tmp_path / "out" / "classes.txt").read_text() == "n00\nn01\nn02\n"
     found = {}
     for shard in sorted((tmp_path / "out").glob("*.tar")):
@@ -94,19 +85,7 @@ def test_webdataset_reads_them_as_its_own(pictures, tmp_path):
 @pytest.mark.ci
 def test_processes_give_the_same_bytes(pictures, tmp_path):
     alone = shard_folder(pictures, tmp_path / "alone", size=8)
-    arguments = [
-        "data",
-        "shard",
-        str(pictures),
-        str(tmp_path / "two"),
-        "--split",
-        "train",
-        "--size",
-        "8",
-        "--jobs",
-        "2",
-    ]
-    assert main(arguments) == 0
+    assert cut_shards(pictures, tmp_path / "two", "--size", 8, "--jobs", 2) == 0
     assert sums(alone) == sums(tmp_path / "two")
 
 
@@ -140,18 +119,8 @@ def test_a_killed_call_is_taken_up(tmp_path):
     pictures = picture_folder(tmp_path / "pictures", each=600)
     whole = sums(shard_folder(pictures, tmp_path / "whole", size=4))
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "subquad.cli.main",
-        "data",
-        "shard",
-        str(pictures),
-        str(out),
-        "--split",
-        "train",
-    ]
-    command += ["--size", "4", "--jobs", "2"]
+    given = words(pictures, out, "--size", 4, "--jobs", 2)
+    command = [sys.executable, "-m", "subquad.cli.main", *given]
     process = subprocess.Popen(command)
     while not list(out.glob("*.index")) and process.poll() is None:
         pass
@@ -214,36 +183,16 @@ def test_another_split_takes_the_classes_that_are_there(pictures, tmp_path):
     out = shard_folder(pictures, tmp_path / "out")
     (tmp_path / "val.tar").write_bytes(tar_of(VALIDATION))
     (tmp_path / "labels").write_text("n02\nn00\nn02\n")
-    arguments = [
-        "data",
-        "shard",
-        str(tmp_path / "val.tar"),
-        str(out),
-        "--split",
-        "val",
-        "--jobs",
-        "1",
-        "--labels",
-    ]
-    assert main([*arguments, str(tmp_path / "labels")]) == 0
+    given = ("--jobs", 1, "--labels", tmp_path / "labels")
+    assert cut_shards(tmp_path / "val.tar", out, *given, split="val") == 0
     assert sorted(read_index(out / "val-00000.tar").rows["label"].tolist()) == [0, 2, 2]
     assert len(list(out.glob("train-*.tar"))) == 5
 
 
 def test_some_classes_only(pictures, tmp_path):
     (tmp_path / "classes").write_text("n02 tench\nn00\n")
-    arguments = [
-        "data",
-        "shard",
-        str(pictures),
-        str(tmp_path / "out"),
-        "--split",
-        "train",
-        "--jobs",
-        "1",
-        "--classes",
-    ]
-    assert main([*arguments, str(tmp_path / "classes")]) == 0
+    given = ("--jobs", 1, "--classes", tmp_path / "classes")
+    assert cut_shards(pictures, tmp_path / "out", *given) == 0
     assert (tmp_path / "out" / "classes.txt").read_text() == "n00\nn02\n"
     rows = read_index(tmp_path / "out" / "train-00000.tar").rows
     assert sorted(rows["label"].tolist()) == [0] * 10 + [1] * 10
@@ -287,15 +236,8 @@ def test_other_shards_in_the_folder_are_left_alone(pictures, tmp_path, capsys):
     picture_folder(tmp_path / "more", classes=4)
     assert "class n03 is not in" in refused(capsys, tmp_path / "more", out, "--split", "train")
     (tmp_path / "classes").write_text("n02\n")
-    errors = refused(
-        capsys,
-        picture_folder(tmp_path / "fewer", classes=2),
-        out,
-        "--split",
-        "train",
-        "--classes",
-        tmp_path / "classes",
-    )
+    fewer = picture_folder(tmp_path / "fewer", classes=2)
+    errors = refused(capsys, fewer, out, "--split", "train", "--classes", tmp_path / "classes")
     assert f"{out}: the source has no picture of these 1 classes" in errors
     assert sums(out) == before
 
@@ -346,19 +288,8 @@ def test_indices_are_written_for_shards_of_others(pictures, tmp_path, capsys):
     before = sums(out)
     for path in out.glob("*.index"):
         path.unlink()
-    assert (
-        main(
-            [
-                "data",
-                "index",
-                f"{out}/train-{{00000..00001}}.tar",
-                f"{out}/train-00002.tar",
-                "--jobs",
-                "1",
-            ]
-        )
-        == 0
-    )
+    shards = [f"{out}/train-{{00000..00001}}.tar", f"{out}/train-00002.tar"]
+    assert main(["data", "index", *shards, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == "30 samples in 3 shards\n"
     assert sums(out) == before
 

@@ -161,11 +161,7 @@ def test_too_many_columns_are_refused(make: Make, separator: str):
             r"own\.csv:1: as many commas as semicolons between column names; put each name that",
         ),
         ("own.csv", b"sep=;\n" + csv(";"), r"own\.csv:1: Excel's line sep= .*; take this line out"),
-        (
-            "own.xlsx",
-            b"PK",
-            r"own\.xlsx: tables end in \.csv, .*; save the sheet as CSV in UTF-8$",
-        ),
+        ("own.xlsx", b"PK", r"own\.xlsx: tables end in \.csv, .*; save the sheet as CSV in UTF-8$"),
         ("own.csv", b"\xff\xfe", r"own\.csv:1: the file is empty"),
         ("own.csv", b"\xef\xbb\xbf", r"own\.csv:1: the file is empty"),
         ("own.csv.gz", packed(csv())[:-20], r"own\.csv\.gz:\d+: the compressed file is"),

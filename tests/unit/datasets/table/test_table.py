@@ -4,7 +4,6 @@ with its line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +18,23 @@ from splits import KEY, batch
 from subquad.data import NO_LABEL
 from subquad.errors import DataError
 from subquad_datasets.table import PLUGIN, Config
-from subquad_datasets.table.dataset import Table
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.dataset import UeaDataset
 
-Make = Callable[..., Table]
 ROWS = "id,t,a,b,label,split\n"
 
 
+DATASET = ("table", {})
+
+
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def data(tmp_path) -> Path:
     return tmp_path / "walks.csv"
 
 
 @pytest.fixture
-def make(file: Path, tmp_path: Path) -> Make:
-    """`make(**params)`: the data set of `walks.csv`."""
-
-    def _make(**params: Any) -> Table:
-        return Table(Config.model_validate({"path": str(file), **params}), tmp_path / "root")
-
-    return _make
+def file(data) -> Path:
+    return data
 
 
 def series(count: int, length: int = 3, seed: int = 0, classes: str = "xy") -> dict[str, list[Any]]:
@@ -60,7 +55,7 @@ def write(file: Path, columns: dict[str, list[Any]]) -> None:
     parquet.write_table(table, file) if file.suffix == ".parquet" else arrow.write_csv(table, file)
 
 
-def test_rows_become_padded_series_with_statistics_of_train(make: Make, file: Path):
+def test_rows_become_padded_series_with_statistics_of_train(make, file):
     rows = "p,0,1,10,walk,train\np,1,3,20,walk,train\nq,0,5,30,run,train\n"
     rows += "r,0,1,5,run,test\nr,1,1,5,run,test\nr,2,1,5,run,test\n"
     file.write_text(ROWS + rows)
@@ -82,7 +77,7 @@ def test_rows_become_padded_series_with_statistics_of_train(make: Make, file: Pa
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
-def test_every_format_gives_the_same(make: Make, file: Path, tmp_path: Path, ending: str):
+def test_every_format_gives_the_same(make, file, tmp_path, ending: str):
     write(file, series(12))
     expected = batch(make(time="t", test_fraction=0.3), "trainval")
     other = tmp_path / f"other.{ending}"
@@ -93,7 +88,7 @@ def test_every_format_gives_the_same(make: Make, file: Path, tmp_path: Path, end
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
-def test_windows_of_an_npz_are_the_same_series(make: Make, file: Path, tmp_path: Path):
+def test_windows_of_an_npz_are_the_same_series(make, file, tmp_path):
     columns = series(12)
     write(file, columns)
     x = np.stack([columns["a"], columns["b"]], 1).reshape(12, 3, 2)
@@ -105,7 +100,7 @@ def test_windows_of_an_npz_are_the_same_series(make: Make, file: Path, tmp_path:
         assert all(np.array_equal(expected[key], found[key]) for key in expected)
 
 
-def test_lengths_and_arrays_for_splits_of_an_npz(make: Make, tmp_path: Path):
+def test_lengths_and_arrays_for_splits_of_an_npz(make, tmp_path):
     splits = np.array(["train", "train", "validation", "test"])
     np.savez(
         tmp_path / "w.npz",
@@ -120,7 +115,7 @@ def test_lengths_and_arrays_for_splits_of_an_npz(make: Make, tmp_path: Path):
     assert dataset.describe().sizes == {"train": 2, "validation": 1, "trainval": 3}
 
 
-def test_order_of_rows_is_that_of_time(make: Make, file: Path):
+def test_order_of_rows_is_that_of_time(make, file):
     columns = series(8)
     write(file, columns)
     expected = batch(make(time="t", test_fraction=0.3), "trainval")
@@ -137,7 +132,7 @@ def test_order_of_rows_is_that_of_time(make: Make, file: Path):
     )
 
 
-def test_a_folder_with_a_file_for_each_split(make: Make, tmp_path: Path):
+def test_a_folder_with_a_file_for_each_split(make, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     for seed, (name, count) in enumerate({"train": 6, "validation": 4, "test": 2}.items()):
@@ -149,7 +144,7 @@ def test_a_folder_with_a_file_for_each_split(make: Make, tmp_path: Path):
     assert PLUGIN.label(Config(path=str(folder))) == "parts"
 
 
-def test_parts_are_drawn_by_class_and_groups_stay_together(make: Make, file: Path):
+def test_parts_are_drawn_by_class_and_groups_stay_together(make, file):
     columns = series(40, length=1)
     columns["who"] = [f"person{int(value[1:]) % 10}" for value in columns["id"]]
     columns["a"] = [float(int(value[1:]) % 10) for value in columns["id"]]
@@ -168,7 +163,7 @@ def test_parts_are_drawn_by_class_and_groups_stay_together(make: Make, file: Pat
     assert not np.array_equal(again, batch(plain, "test")["inputs"])
 
 
-def test_numbers_are_described_by_train_and_may_be_missing(make: Make, file: Path):
+def test_numbers_are_described_by_train_and_may_be_missing(make, file):
     columns = series(10, length=1)
     columns["wind"], columns["rain"] = [float(n) for n in range(10)], [None, *([1.0, 3.0] * 5)[:9]]
     columns["split"] = ["train"] * 8 + ["test"] * 2
@@ -195,7 +190,7 @@ def test_numbers_are_described_by_train_and_may_be_missing(make: Make, file: Pat
     )
 
 
-def test_several_labels_and_their_commoner_answers(make: Make, file: Path):
+def test_several_labels_and_their_commoner_answers(make, file):
     columns = series(10, length=1)
     columns["red"], columns["big"] = [1, 1, 1, 0, 1, 1, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
     columns["split"] = ["train"] * 8 + ["test"] * 2
@@ -218,7 +213,7 @@ def test_several_labels_and_their_commoner_answers(make: Make, file: Path):
     }
 
 
-def test_gaps_are_filled_where_asked(make: Make, file: Path):
+def test_gaps_are_filled_where_asked(make, file):
     rows = (
         "p,1,x,train\np,,x,train\np,?,x,train\np,4,x,train\nq,NA,y,train\nq,2,y,train\nr,1,x,test\n"
     )
@@ -233,7 +228,7 @@ def test_gaps_are_filled_where_asked(make: Make, file: Path):
         make(split="part").describe()
 
 
-def test_files_of_a_user_need_neither_splits_nor_labels(make: Make, file: Path, tmp_path: Path):
+def test_files_of_a_user_need_neither_splits_nor_labels(make, file, tmp_path):
     columns = series(8)
     write(
         file,
@@ -251,7 +246,7 @@ def test_files_of_a_user_need_neither_splits_nor_labels(make: Make, file: Path, 
     assert dataset.open_file(file, labelled=False).arrays["inputs"].shape == (8, 3, 2)
 
 
-def test_a_uea_problem_written_as_csv_gives_the_same_arrays(make: Make, tmp_path: Path):
+def test_a_uea_problem_written_as_csv_gives_the_same_arrays(make, tmp_path):
     uea = UeaDataset(UeaConfig(problem="JapaneseVowels"), tmp_path / "root")
     raw = UeaDataset(UeaConfig(problem="JapaneseVowels", normalize=False), tmp_path / "root")
     folder = tmp_path / "vowels"
@@ -373,25 +368,25 @@ REFUSED += [
 
 
 @pytest.mark.parametrize(("text", "params", "message"), REFUSED)
-def test_what_is_refused(make: Make, file: Path, text: str, params: dict[str, Any], message: str):
+def test_what_is_refused(make, file, text: str, params: dict[str, Any], message: str):
     file.write_text(text)
     with pytest.raises(DataError, match=message):
         make(**{"test_fraction": 0.3, **params}).describe()
 
 
-def test_text_that_is_not_utf8_is_named_by_its_line(make: Make, file: Path):
+def test_text_that_is_not_utf8_is_named_by_its_line(make, file):
     file.write_bytes(b"id,a,label\np,1,x\nq,2,caf\xe9\n")
     with pytest.raises(DataError, match=r"walks\.csv:3: byte 0xe9 at column 8 is not UTF-8"):
         make(test_fraction=0.3).describe()
 
 
-def test_a_row_of_another_length_that_is_not_utf8_is_one_line(make: Make, file: Path):
+def test_a_row_of_another_length_that_is_not_utf8_is_one_line(make, file):
     file.write_bytes(b"id,a,label\np,1,x\nq,2,caf\xe9,y\n")
     with pytest.raises(DataError, match=r"walks\.csv:3: byte 0xe9 at column 8 is not UTF-8"):
         make(test_fraction=0.3).describe()
 
 
-def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make: Make, file: Path):
+def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make, file):
     rows = ['p,1,x,"one\ntwo"', "q,2,y,z", "r,no,y,z", "s,4,x,z"]
     file.write_text("id,a,label,note\n" + "\n".join(rows) + "\n")
     with pytest.raises(DataError, match=r"walks\.csv:5: column 'a': 'no' is not a number"):
@@ -403,7 +398,7 @@ def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make: Make, fil
     assert "rows are not lines: some values have line ends in them, or lines are empty" in told
 
 
-def test_channels_are_those_of_train_by_name(make: Make, tmp_path: Path):
+def test_channels_are_those_of_train_by_name(make, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     columns = series(6)
@@ -421,7 +416,7 @@ def test_channels_are_those_of_train_by_name(make: Make, tmp_path: Path):
         make(path=str(folder), time="t").prepared_test()
 
 
-def test_true_and_false_and_times_are_the_same_in_parquet(make: Make, file: Path, tmp_path: Path):
+def test_true_and_false_and_times_are_the_same_in_parquet(make, file, tmp_path):
     columns = series(8)
     columns["b"] = [value > 0 for value in columns["b"]]
     start = np.datetime64("2024-01-05T10:00:00")
@@ -439,7 +434,7 @@ def test_true_and_false_and_times_are_the_same_in_parquet(make: Make, file: Path
     assert "channels: a (numbers), b (true, false)" in found[0].files_read()
 
 
-def test_a_part_that_is_a_link_to_nowhere_is_not_left_out(make: Make, tmp_path: Path):
+def test_a_part_that_is_a_link_to_nowhere_is_not_left_out(make, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     for name in ("train", "test"):
@@ -455,7 +450,7 @@ def test_a_part_that_is_a_link_to_nowhere_is_not_left_out(make: Make, tmp_path: 
         make(path=str(folder), time="t").describe()
 
 
-def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
+def test_labels_are_checked_against_train(make, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     write(folder / "train.csv", series(6))
@@ -512,14 +507,14 @@ def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
     ],
 )
 def test_windows_that_are_refused(
-    make: Make, tmp_path: Path, arrays: dict, params: dict[str, Any], message: str
+    make, tmp_path, arrays: dict, params: dict[str, Any], message: str
 ):
     np.savez(tmp_path / "w.npz", **arrays)
     with pytest.raises(DataError, match=message):
         make(path=str(tmp_path / "w.npz"), test_fraction=0.5, **params).describe()
 
 
-def test_pickles_and_other_files_are_not_opened(make: Make, tmp_path: Path):
+def test_pickles_and_other_files_are_not_opened(make, tmp_path):
     np.savez(tmp_path / "w.npz", x=np.array([object()]), y=[0])
     with pytest.raises(DataError, match=r"w\.npz: no readable \.npz file"):
         make(path=str(tmp_path / "w.npz"), test_fraction=0.5).describe()

@@ -7,26 +7,22 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+from splits import batch, texts_of
 
 from subquad.errors import DataError
-from subquad_datasets.text_files import Config
-from subquad_datasets.text_files.dataset import TextFiles
 
 Write = Callable[[Path, str], None]
 TEXTS = [("schön, klar", "gut"), ("trübe; öde", "mäßig"), ("a\ttab", "gut"), ("naja", "mäßig")]
 
 
-def read(folder: Path, root: Path) -> list[tuple[str, str]]:
-    dataset = TextFiles(Config(path=str(folder), max_len=30, validation_fraction=0.5), root)
-    split, spec = dataset.load("trainval"), dataset.describe()
-    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    assert spec.text is not None
-    return [
-        (spec.text(row[keep].tolist()), spec.class_names[label])
-        for row, keep, label in zip(batch["inputs"], batch["keep"], batch["labels"], strict=True)
-    ]
+DATASET = ("text-files", {"max_len": 30, "validation_fraction": 0.5})
+
+
+def read(dataset) -> list[tuple[str, str]]:
+    found, classes = batch(dataset, "trainval"), dataset.describe().class_names
+    labels = [classes[label] for label in found["labels"]]
+    return list(zip(texts_of(dataset, found), labels, strict=True))
 
 
 def tabular(name: str, separator: str, end: str) -> Write:
@@ -65,10 +61,9 @@ def write_folders(folder: Path, encoding: str) -> None:
         tabular("tsv", "\t", "\n"),
     ],
 )
-def test_every_form_gives_the_same_texts(tmp_path: Path, write: Write, encoding: str):
-    (tmp_path / "own").mkdir()
-    write(tmp_path / "own", encoding)
-    assert sorted(read(tmp_path / "own", tmp_path / "root")) == sorted(TEXTS)
+def test_every_form_gives_the_same_texts(make, data, write: Write, encoding: str):
+    write(data, encoding)
+    assert sorted(read(make())) == sorted(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +85,9 @@ def test_every_form_gives_the_same_texts(tmp_path: Path, write: Write, encoding:
     ],
 )
 def test_what_is_not_said_beyond_doubt_is_one_line(
-    tmp_path: Path, name: str, content: bytes, message: str
+    make, data, name: str, content: bytes, message: str
 ):
-    (tmp_path / "own").mkdir()
-    write_folders(tmp_path / "own", "utf-8")
-    (tmp_path / "own" / name).write_bytes(content)
+    write_folders(data, "utf-8")
+    (data / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read(tmp_path / "own", tmp_path / "root")
+        make().describe()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from splits import KEY
+from splits import KEY, REAL_DATA
 
 from subquad.errors import DataError
 from subquad_datasets.uea import UeaConfig
@@ -164,7 +163,7 @@ def test_test_values_that_overflow_are_refused(toy) -> None:
         toy(test="1,2:3,1e300:up\n").load("test")
 
 
-SHARED = Path(os.environ.get("SUBQUAD_REAL_DATA", "nowhere")) / "uea"
+SHARED = REAL_DATA / "uea"
 ARCHIVE = {  # TRAIN, TEST, channels, length, classes
     "ArticularyWordRecognition": (275, 300, 9, 144, 25),
     "AtrialFibrillation": (15, 15, 2, 640, 3),

@@ -4,12 +4,11 @@ normalisation.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from splits import KEY
+from splits import KEY, REAL_DATA, dataset_of, of_real_data
 
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea import dataset as module
@@ -61,13 +60,9 @@ def test_a_search_that_would_take_long_is_left_out(
     assert guesses(dataset) == {"majority": 0.0}
 
 
-@pytest.mark.extended
-@pytest.mark.skipif(
-    "SUBQUAD_REAL_DATA" not in os.environ, reason="reads the archive below SUBQUAD_REAL_DATA/uea"
-)
+@of_real_data
 @pytest.mark.parametrize("problem", sorted(PUBLISHED))
 def test_published_accuracies(problem: str, tmp_path: Path):
     """One nearest neighbour, Euclidean, not normalised, as printed beside the archive's results."""
-    path = str(Path(os.environ["SUBQUAD_REAL_DATA"]) / "uea")
-    found = guesses(UeaDataset(UeaConfig(problem=problem, path=path), tmp_path))
+    found = guesses(dataset_of("uea", tmp_path, problem=problem, path=str(REAL_DATA / "uea")))
     assert round(found["one_nn"], 3) == PUBLISHED[problem]

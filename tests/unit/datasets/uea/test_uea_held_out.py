@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from splits import KEY
+from splits import KEY, REAL_DATA, dataset_of, of_real_data
 
 from subquad.cli.main import main
 from subquad.data import ArraySplit
 from subquad.errors import DataError
-from subquad_datasets.uea import UeaConfig
-from subquad_datasets.uea.dataset import UeaDataset
 
 ROWS = "".join(f"{i},{i + 1}:{i + 2},{i * i}:up\n" for i in range(10))
 ROWS += "".join(f"{i},{i - 1}:{i - 2},{3 * i}:down\n" for i in range(20, 30))
@@ -132,13 +129,10 @@ def test_a_run_keeps_the_note(held, tmp_path: Path, monkeypatch):
     assert result["test"]["samples"] == 6
 
 
-@pytest.mark.extended
-@pytest.mark.skipif("SUBQUAD_REAL_DATA" not in os.environ, reason="reads SUBQUAD_REAL_DATA/uea")
+@of_real_data
 def test_heartbeat(tmp_path: Path):
-    path = str(Path(os.environ["SUBQUAD_REAL_DATA"]) / "uea")
-    dataset = UeaDataset(
-        UeaConfig(problem="Heartbeat_train204", path=path, test_fraction=0.3), tmp_path
-    )
+    given = {"problem": "Heartbeat_train204", "path": str(REAL_DATA / "uea")}
+    dataset = dataset_of("uea", tmp_path, **given, test_fraction=0.3)
     dataset.prepare()
     assert dataset.describe().sizes["trainval"] == 143
     assert (
@@ -151,4 +145,4 @@ def test_heartbeat(tmp_path: Path):
     assert np.bincount(test.labels).tolist() == [44, 17]
     assert not series(test) & series(dataset.load("trainval"))
     with pytest.raises(DataError, match=r"did you mean 'Heartbeat_train204'\?$"):
-        UeaDataset(UeaConfig(problem="Heartbeat", path=path), tmp_path).prepare()
+        dataset_of("uea", tmp_path, **{**given, "problem": "Heartbeat"}).prepare()

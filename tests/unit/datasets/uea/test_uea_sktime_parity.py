@@ -5,18 +5,18 @@ numbers.
 from __future__ import annotations
 
 import lzma
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from splits import REAL_DATA
 
 from subquad_datasets.uea.source import bundled_folder
 from subquad_datasets.uea.ts import read_ts
 
 REGRESSION = ("Covid3Month", "Tecator")
-SHARED = Path(os.environ.get("SUBQUAD_REAL_DATA", "nowhere")) / "uea"
+SHARED = REAL_DATA / "uea"
 
 
 def bundled_files() -> list[Path]:
