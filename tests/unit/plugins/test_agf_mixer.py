@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import assert_close, built, drawn
 
 from subquad.nn.kernels import using
 from subquad.plugin import Site
@@ -14,14 +14,8 @@ from subquad_plugins.agf import Config, folded
 from subquad_plugins.agf.mixer import AGF
 
 
-def build(seed=1, *, dim=12, heads=3, dtype=torch.float64, **params: Any) -> Any:
-    """A mixer none of whose parameters is at its start."""
-    torch.manual_seed(seed)
-    mixer = AGF(Config(**params), Site(dim=dim, num_heads=heads)).to(dtype)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+def build(*, dim=12, heads=3, dtype=torch.float64, **params: Any) -> Any:
+    return built("agf", params, dtype=dtype, dim=dim, num_heads=heads)
 
 
 def padding(batch: int, length: int) -> torch.Tensor:
@@ -59,8 +53,7 @@ def test_the_folded_layer_equals_the_composed_one_in_tiles_of_any_size(monkeypat
             got = results(mixer, x, mask)
         with using({"agf.layer": "reference"}):
             expected = results(mixer, x, mask)
-        for ours, theirs in zip(got, expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+        assert_close(got, expected, 1e-11, 1e-12)
 
 
 def test_the_layer_is_folded_where_that_is_quicker_and_nobody_looks_inside():

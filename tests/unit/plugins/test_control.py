@@ -10,29 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from splits import dataset_of
+from writing import maker
 
 from subquad.data import Dataset
-from subquad.nn import AttentionMixer, BackboneContext
-from subquad_datasets.mqar import Config as MqarConfig
-from subquad_datasets.mqar.dataset import Mqar
-from subquad_datasets.recall import Config as RecallConfig
-from subquad_datasets.recall.dataset import Recall
-from subquad_plugins.agf import Config as AGFConfig
-from subquad_plugins.agf.mixer import AGF
+from subquad.nn import BackboneContext
 from subquad_plugins.classification import Config as TaskConfig
 from subquad_plugins.classification.task import Classification
 from subquad_plugins.encoder import Config as EncoderConfig
 from subquad_plugins.encoder.backbone import Encoder
-from subquad_plugins.identity import Config as IdentityConfig
-from subquad_plugins.identity.mixer import Identity
-from subquad_plugins.softmax import Config as SoftmaxConfig
-from subquad_plugins.softmax.core import Softmax
-
-MIXERS = {
-    "agf": lambda site: AGF(AGFConfig(), site),
-    "softmax": lambda site: AttentionMixer(Softmax(SoftmaxConfig(), site), site),
-    "identity": lambda site: Identity(IdentityConfig(), site),
-}
 
 
 def tensors(split, indices: np.ndarray) -> dict[str, torch.Tensor]:
@@ -43,21 +29,15 @@ def tensors(split, indices: np.ndarray) -> dict[str, torch.Tensor]:
 
 
 def recall() -> Dataset:
-    return Recall(RecallConfig(num_pairs=8, num_keys=8, num_values=4), Path("unused"))
+    return dataset_of("recall", Path("unused"), num_pairs=8, num_keys=8, num_values=4)
 
 
 def mqar() -> Dataset:
     """Two pairs, both asked for: chance is 25 %, knowing the values but not their keys gives 50
     %.
     """
-    small: dict[str, Any] = {
-        "length": 7,
-        "num_pairs": 2,
-        "num_keys": 4,
-        "num_values": 4,
-        "train_size": 8192,
-    }
-    return Mqar(MqarConfig(**small), Path("unused"))
+    pairs = {"length": 7, "num_pairs": 2, "num_keys": 4, "num_values": 4}
+    return dataset_of("mqar", Path("unused"), train_size=8192, **pairs)
 
 
 def trained_accuracy(name: str, data: Dataset, epochs: int, **params: Any) -> float:
@@ -69,7 +49,7 @@ def trained_accuracy(name: str, data: Dataset, epochs: int, **params: Any) -> fl
         **{"dim": 64, "num_heads": 2, "ffn_dim": 128, "head": "last", "dropout": 0.0, **params}
     )
     context = BackboneContext(
-        spec=data.describe(), num_outputs=task.num_outputs, make_mixer=MIXERS[name]
+        spec=data.describe(), num_outputs=task.num_outputs, make_mixer=maker(name)
     )
     model = Encoder(config, context)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

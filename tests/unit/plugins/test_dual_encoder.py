@@ -9,34 +9,24 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from writing import maker
 
 from subquad.data import DataSpec
 from subquad.errors import DataError
-from subquad.nn import AttentionMixer, BackboneContext, MixerOutput, TokenMixer, gather_losses
+from subquad.nn import BackboneContext, MixerOutput, TokenMixer, gather_losses
 from subquad.plugin import Site
-from subquad_plugins.agf import Config as AGFConfig
-from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.dual_encoder import PLUGIN
 from subquad_plugins.dual_encoder.backbone import DualEncoder, pair_features
 from subquad_plugins.encoder import Config
 from subquad_plugins.encoder.backbone import Encoder
-from subquad_plugins.softmax import Config as SoftmaxConfig
-from subquad_plugins.softmax.core import Softmax
 
 TOKENS = DataSpec.tokens(max_len=9, vocab_size=20, num_classes=2)
 SERIES = DataSpec.series(max_len=9, channels=3, num_classes=2)
+AGF, SOFTMAX = maker("agf"), maker("softmax")
 LENGTHS, LENGTHS_B = (9, 5, 7), (4, 9, 1)
 
 
-def agf(site: Site) -> TokenMixer:
-    return AGF(AGFConfig(), site)
-
-
-def softmax(site: Site) -> TokenMixer:
-    return AttentionMixer(Softmax(SoftmaxConfig(), site), site)
-
-
-def build(make_mixer=agf, spec: DataSpec = TOKENS, kind: Any = DualEncoder, **params: Any) -> Any:
+def build(make_mixer=AGF, spec: DataSpec = TOKENS, kind: Any = DualEncoder, **params: Any) -> Any:
     torch.manual_seed(0)
     settings: dict[str, Any] = {
         "dim": 8,
@@ -107,7 +97,7 @@ def test_extra_losses_are_means_over_both_sequences_per_sample():
 
 
 def test_mixers_without_losses_give_none():
-    output = build(softmax)(pairs())
+    output = build(SOFTMAX)(pairs())
     assert (dict(output.losses), output.penalty) == ({}, None)
 
 
@@ -134,7 +124,7 @@ def test_carries_and_masks_of_the_two_sequences_stay_apart():
         assert carry == carry_b == (tuple(range(index)) or None)
 
 
-@pytest.mark.parametrize("make_mixer", [agf, softmax], ids=["agf", "softmax"])
+@pytest.mark.parametrize("make_mixer", [AGF, SOFTMAX], ids=["agf", "softmax"])
 @pytest.mark.parametrize("head", ["mean", "mean_padded", "cls", "last"])
 def test_what_stands_in_padding_does_not_matter(make_mixer, head):
     model, batch = build(make_mixer, head=head).eval(), pairs()
@@ -142,7 +132,7 @@ def test_what_stands_in_padding_does_not_matter(make_mixer, head):
     torch.testing.assert_close(model(other).outputs, model(batch).outputs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("make_mixer", [agf, softmax], ids=["agf", "softmax"])
+@pytest.mark.parametrize("make_mixer", [AGF, SOFTMAX], ids=["agf", "softmax"])
 def test_every_parameter_receives_a_finite_gradient_also_with_an_empty_sequence(make_mixer):
     model = build(make_mixer)
     output = model(pairs(lengths_b=(4, 0, 1)))
@@ -160,7 +150,7 @@ def test_every_parameter_receives_a_finite_gradient_also_with_an_empty_sequence(
 )  # torch's own, while tracing
 def test_compiled_blocks_give_the_same_outputs_and_gradients():
     torch.compiler.reset()
-    plain, compiled, batch = build(softmax, num_layers=1), build(softmax, num_layers=1), pairs()
+    plain, compiled, batch = build(SOFTMAX, num_layers=1), build(SOFTMAX, num_layers=1), pairs()
     for block in compiled.blocks:
         block.compile(backend="eager")
     for model in (plain, compiled):

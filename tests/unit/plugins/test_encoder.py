@@ -10,13 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
+from writing import maker
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.nn import AttentionMixer, BackboneContext, MixerOutput, ModelOutput, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.agf import Config as AGFConfig
-from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.encoder import Config
 from subquad_plugins.encoder.backbone import Encoder
 from subquad_plugins.encoder.embed import sinusoidal
@@ -26,18 +25,11 @@ from subquad_plugins.softmax.core import Softmax
 SERIES = DataSpec.series(max_len=9, channels=3, num_classes=4)
 TOKENS = DataSpec.tokens(max_len=9, vocab_size=20, num_classes=4)
 LABELLED = replace(TOKENS, target="positions")
+AGF, SOFTMAX = maker("agf"), maker("softmax")
 HEADS = ["mean", "mean_padded", "cls", "last", "flatten"]
 
 
-def agf(site: Site) -> TokenMixer:
-    return AGF(AGFConfig(), site)
-
-
-def softmax(site: Site) -> TokenMixer:
-    return AttentionMixer(Softmax(SoftmaxConfig(), site), site)
-
-
-def build(make_mixer=agf, spec: DataSpec = SERIES, **params: Any) -> Any:
+def build(make_mixer=AGF, spec: DataSpec = SERIES, **params: Any) -> Any:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"dim": 8, "num_heads": 2, "dropout": 0.0, **params}
     context = BackboneContext(spec=spec, num_outputs=4, make_mixer=make_mixer, seed=7)
@@ -86,7 +78,7 @@ def test_every_parameter_receives_a_gradient(head, norm, spec):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("make_mixer", [agf, softmax], ids=["agf", "softmax"])
+@pytest.mark.parametrize("make_mixer", [AGF, SOFTMAX], ids=["agf", "softmax"])
 @pytest.mark.parametrize("head", ["mean", "cls", "last", "flatten", "mean_padded"])
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
 def test_what_stands_in_padding_does_not_matter(make_mixer, head, norm):
@@ -118,7 +110,7 @@ def test_pooling_equals_its_definition():
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("make_mixer", [agf, softmax], ids=["agf", "softmax"])
+@pytest.mark.parametrize("make_mixer", [AGF, SOFTMAX], ids=["agf", "softmax"])
 def test_a_sample_without_any_real_token_stays_finite(head, make_mixer):
     model = build(make_mixer, head=head)
     output = model(batch(lengths=(9, 0)))
@@ -161,7 +153,7 @@ def test_layers_may_have_several_mixers_and_a_carry_stays_among_its_own():
     model = build(make, num_layers=5)
     model(batch())
     assert [block.mixer.seen[0][1] for block in model.blocks] == [None, 0, None, None, 3]
-    mixed = build(lambda site: agf(site) if site.layer_index else softmax(site), num_layers=2)
+    mixed = build(lambda site: (AGF if site.layer_index else SOFTMAX)(site), num_layers=2)
     mixed(batch()).outputs.sum().backward()
     assert all(parameter.grad is not None for parameter in mixed.parameters())
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensors import assert_alike
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore
@@ -77,15 +78,7 @@ def agree(core: AttentionCore, q, k, v, keep: torch.Tensor, expected: torch.Tens
     """Outputs at real tokens, and all gradients of them."""
     found = core(q, k, v, query_keep=keep, key_keep=keep)
     real = keep[:, None, :, None]
-    torch.testing.assert_close(found * real, expected * real, rtol=1e-11, atol=1e-12)
-    weight = (
-        torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        * real
-    )
-    mine, theirs = (
-        torch.autograd.grad((output * weight).sum(), (q, k, v)) for output in (found, expected)
-    )
-    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
+    assert_alike(found * real, expected * real, (q, k, v), 1e-11, 1e-12)
 
 
 def test_features_of_a_block_are_orthogonal_and_belong_to_seed_and_layer():

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensors import assert_alike, built
 from torch import Tensor
 
 from subquad.cost import counting
@@ -28,16 +29,8 @@ SOURCE, TARGET, DIM = 21, 12, 6
 
 
 def build(params: dict[str, Any], source: int = SOURCE, target: int = TARGET) -> Any:
-    torch.manual_seed(1)
-    mixer = (
-        MDFWA(Config(**params), Site(dim=DIM, role="cross", max_len=target, context_len=source))
-        .double()
-        .eval()
-    )
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return mixer
+    site = {"role": "cross", "max_len": target, "context_len": source}
+    return built("mdfwa", params, by=0.1, dim=DIM, **site)
 
 
 def tokens(length: int, seed: int = 2) -> Tensor:
@@ -79,22 +72,13 @@ def test_equal_to_the_dense_sum_with_all_gradients(params):
                 torch.rand(3, n, generator=random) > 0.3 for n in (length, source)
             )
             keep[0], context_keep[0], context_keep[2] = True, True, False
-        results = []
-        for out in (
+        outs = [
             mixer(x, keep=keep, context=context, context_keep=context_keep),
             defined(mixer, x, context, keep, context_keep),
-        ):
-            out = out if keep is None else out.masked_fill(~keep[..., None], 0.0)
-            results.append(
-                (
-                    out,
-                    *torch.autograd.grad(
-                        (out * out.cos()).sum(), (x, context, *mixer.parameters())
-                    ),
-                )
-            )
-        for got, expected in zip(*results, strict=True):
-            torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
+        ]
+        if keep is not None:
+            outs = [out.masked_fill(~keep[..., None], 0.0) for out in outs]
+        assert_alike(*outs, (x, context, *mixer.parameters()), 1e-9, 1e-10)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import built, drawn
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
@@ -19,18 +19,8 @@ from subquad_plugins.mdfwa.naive import mdfwa
 MAX_LEN = 32
 
 
-def build(
-    params: dict[str, Any], causal: bool = False, dtype: torch.dtype = torch.float64, dim: int = 6
-) -> Any:
-    """A mixer none of whose parameters is at its start."""
-    torch.manual_seed(1)
-    config, site = Config(**params), Site(dim=dim, causal=causal, max_len=MAX_LEN)
-    config.check(site)
-    mixer = MDFWA(config, site).to(dtype).eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return mixer
+def build(params: dict[str, Any], causal: bool = False) -> Any:
+    return built("mdfwa", params, by=0.1, dim=6, causal=causal, max_len=MAX_LEN)
 
 
 def test_the_block_of_the_paper_is_the_token_and_the_normed_mixture():

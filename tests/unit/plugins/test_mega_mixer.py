@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import built, drawn
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
@@ -18,16 +18,8 @@ from subquad_plugins.mega.weights import LAYER_NAMES, from_official
 BOTH = [pytest.param(False, id="bidirectional"), pytest.param(True, id="causal")]
 
 
-def build(seed=1, *, dim=8, max_len=11, causal=False, dtype=torch.float64, **params: Any) -> Any:
-    """A mixer in evaluation mode none of whose parameters is at its start."""
-    torch.manual_seed(seed)
-    mixer = Mega(
-        Config(**{"ema_dim": 3, **params}), Site(dim=dim, max_len=max_len, causal=causal)
-    ).to(dtype)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer.eval()
+def build(*, max_len=11, causal=False, **params: Any) -> Any:
+    return built("mega", {"ema_dim": 3, **params}, dim=8, max_len=max_len, causal=causal)
 
 
 @pytest.mark.parametrize("form", ["softmax", "laplace"])

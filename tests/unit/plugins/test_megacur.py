@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import built, drawn
 
 from subquad.plugin import Site
 from subquad_plugins.cur.selection import select_indices
 from subquad_plugins.mega import Config as MegaConfig
 from subquad_plugins.mega.attention import mega_weights
 from subquad_plugins.mega.bias import dense_bias
-from subquad_plugins.mega.mixer import Mega
 from subquad_plugins.mega.naive import mega
-from subquad_plugins.megacur import Config
 from subquad_plugins.megacur.mixer import MegaCUR
 
 SHARED = [
@@ -29,22 +27,8 @@ SHARED = [
 ]
 
 
-def build(
-    cls: Any = MegaCUR,
-    config: Any = Config,
-    seed=1,
-    *,
-    dim=8,
-    max_len=11,
-    dtype=torch.float64,
-    **params,
-) -> Any:
-    torch.manual_seed(seed)
-    mixer = cls(config(**{"ema_dim": 3, **params}), Site(dim=dim, max_len=max_len)).to(dtype)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer.eval()
+def build(name: str = "megacur", *, max_len=11, **params: Any) -> Any:
+    return built(name, {"ema_dim": 3, **params}, dim=8, max_len=max_len)
 
 
 def padding(length=11) -> torch.Tensor:
@@ -60,7 +44,7 @@ def padding(length=11) -> torch.Tensor:
 def test_all_tokens_selected_and_an_exact_inverse_give_mega(params, masked):
     size = params.get("chunk_size", 11)
     mixer, x = build(**params, num_indices=size, pinv="exact"), drawn(3, 11, 8)
-    dense = build(Mega, MegaConfig, seed=2, **params)
+    dense = build("mega", **params)
     dense.load_state_dict(mixer.state_dict(), strict=True)
     keep = padding() if masked else None
     real = torch.ones(3, 11, dtype=torch.bool) if keep is None else keep
@@ -72,7 +56,7 @@ def test_all_tokens_selected_and_an_exact_inverse_give_mega(params, masked):
 def test_weights_load_both_ways():
     for params in SHARED:
         cur = build(**params, num_indices=4)
-        dense = build(Mega, MegaConfig, seed=2, **params)
+        dense = build("mega", **params)
         shapes = {name: value.shape for name, value in dense.state_dict().items()}
         assert {name: value.shape for name, value in cur.state_dict().items()} == shapes
         dense.load_state_dict(cur.state_dict(), strict=True)

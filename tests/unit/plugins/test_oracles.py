@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn, moved, padded_everywhere
+from tensors import assert_close, drawn, moved, padded_everywhere
 from torch import Tensor
 
 import subquad_plugins.agf.naive as agf
@@ -325,5 +325,4 @@ def test_a_mixer_equals_its_oracle_with_all_gradients(name, params, causal):
                 (oracle.tolerance, zip(got, expected, strict=True)),
                 (oracle.of_gradients, zip(grads, wanted, strict=True)),
             ):
-                for ours, theirs in pairs:
-                    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+                assert_close(*zip(*pairs, strict=True), tolerance)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from subquad.errors import PluginError
 from subquad.plugin import Site
 from subquad.registry import build_class, resolve
+from subquad_plugins.numerics.jacobi import pole
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,11 @@ PLACES = [
     ),
 ]
 
+AGF = [(1.5, -1.5, 6), (2.0, 0.5, 9), (1.5, 2.0, 5), (2.0, 1.5, 10), (1.0, 0.0, 4), (2.0, -2.0, 5)]
+"""Published: a, b and the order."""
+
 ACCEPTED = [
+    *(("agf", {"jacobi_a": a, "jacobi_b": b, "order": order}, {}) for a, b, order in AGF),
     ("sfpc", {**CIRCULANT, "first_column": (0.5, 0.25, 0.25)}, {"max_len": 3}),
     ("sfpc", {**CIRCULANT, "first_column": (0.5, 0.25, 0.25)}, {}),
     ("mega", {"max_positions": 9}, {}),
@@ -391,3 +396,34 @@ def test_settings_at_their_limits_are_accepted(mixer, params, site):
 def test_what_cannot_be_built_is_refused(case):
     with pytest.raises(PluginError, match=case.message):
         case.build()
+
+
+POLES = [
+    ("agf", -0.5, -1.5, 2, 2),
+    ("agf", 0.0, -2.0, 4, 2),
+    ("agf", -1.0, -1.0, 10, 2),
+    ("agf", -1.5, -1.5, 3, 3),
+    ("agf", -2.0, -2.0, 3, 3),
+    ("sfpc", -1.5, -1.5, 3, 3),
+    ("sfpc", -2.0, -2.0, 8, 3),
+]
+SUMS = {"agf": "-2, -3 or -4", "sfpc": "-3 or -4"}
+
+
+@pytest.mark.parametrize(("mixer", "a", "b", "order", "k"), POLES)
+def test_poles_of_the_jacobi_recurrence_are_refused_by_name(mixer, a, b, order, k):
+    message = (
+        rf"jacobi_a {a:g} and jacobi_b {b:g}: the Jacobi recurrence divides by zero at k = {k}, "
+        rf"and order is {order}; use order {k - 1} or less, or a jacobi_a \+ jacobi_b that is "
+        rf"not {SUMS[mixer]}"
+    )
+    given = {"basis": "jacobi", "jacobi_a": a, "jacobi_b": b}
+    with pytest.raises(ValidationError, match=message):
+        Refused(mixer, message, {**given, "order": order}).config()
+    assert Refused(mixer, "", {**given, "order": k - 1}).config().order == k - 1
+
+
+def test_poles_lie_only_where_the_message_says():
+    for doubled in range(-8, 17):
+        total = doubled / 2
+        assert (pole(32, total - 1.5, 1.5) is not None) == (total in (-2.0, -3.0, -4.0))

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensors import assert_close
 from torch import nn
 
 from subquad.nn.kernels import using
@@ -54,8 +55,7 @@ def test_the_scan_is_the_recurrence_with_all_gradients(length, kind, seed):
             results.append(
                 (h, *torch.autograd.grad(value.real if kind.is_complex else value, (factor, b)))
             )
-        for got, expected in zip(*results, strict=True):
-            close(got, expected, 1e-10)
+        assert_close(*results, 1e-10)
 
 
 def test_the_scan_has_second_derivatives():
@@ -182,8 +182,7 @@ def test_the_selective_scan_goes_on_from_piece_to_piece(monkeypatch):
             y, last = selective_scan(*inputs)
         return [y, last, *torch.autograd.grad(y.square().sum() + last.sin().sum(), inputs)]
 
-    for got, expected in zip(run("pieces"), run("reference"), strict=True):
-        close(got, expected, 1e-11)
+    assert_close(run("pieces"), run("reference"), 1e-11)
 
 
 def test_mamba_starts_with_time_steps_in_their_range():

@@ -1,6 +1,4 @@
-"""What SFPC's parameters accept, the one line each refusal says, and the facts that follow from
-them.
-"""
+"""What SFPC's parameters accept, beside what `test_refusals.py` has."""
 
 from __future__ import annotations
 
@@ -8,18 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from subquad_plugins.sfpc import PLUGIN, Config
-
-
-@pytest.mark.parametrize(("a", "b", "order", "k"), [(-1.5, -1.5, 3, 3), (-2.0, -2.0, 8, 3)])
-def test_poles_of_the_jacobi_recurrence_are_refused_by_name(a, b, order, k):
-    message = (
-        rf"jacobi_a {a:g} and jacobi_b {b:g}: the Jacobi recurrence divides by "
-        rf"zero at k = {k}, and order is {order}; "
-        rf"use order {k - 1} or less, or a jacobi_a \+ jacobi_b that is not -3 or -4"
-    )
-    with pytest.raises(ValidationError, match=message):
-        Config(basis="jacobi", order=order, jacobi_a=a, jacobi_b=b)
-    assert Config(basis="jacobi", order=k - 1, jacobi_a=a, jacobi_b=b).order == k - 1
 
 
 @pytest.mark.parametrize("order", [1, 2, 8])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import built, drawn, gradients
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
@@ -29,19 +29,9 @@ CONFIGS: dict[str, Any] = {
 }
 
 
-def build(params, seed=1, *, dim=4, heads=2, max_len=7, dtype=torch.float64) -> Any:
-    """A mixer none of whose parameters is at its start."""
-    torch.manual_seed(seed)
-    mixer = SFPC(Config(**params), Site(dim=dim, num_heads=heads, max_len=max_len)).to(dtype)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return mixer
-
-
-def gradients(y, inputs):
-    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape)
-    return torch.autograd.grad((y * weights).sum(), inputs)
+def build(params: dict[str, Any], *, max_len=7, dtype=torch.float64) -> Any:
+    site = {"dim": 4, "num_heads": 2, "max_len": max_len}
+    return built("sfpc", params, by=0.1, dtype=dtype, **site)
 
 
 NEAR_IDENTITY: list[Any] = [

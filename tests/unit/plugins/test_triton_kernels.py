@@ -27,18 +27,8 @@ PRECISIONS = [("fp32", "tf32x3"), ("bf16", "tf32"), pytest.param("fp16", "tf32",
 
 @pytest.mark.ci
 def test_kernels_equal_their_reference_in_the_interpreter():
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "",
-        *INTERPRETED,
-    ]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", ""]
+    command = [sys.executable, "-m", "pytest", *options, *INTERPRETED]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2]
@@ -82,28 +72,10 @@ def test_agf_compiles_for_sm_90(number, precision, width):
     from subquad_plugins.agf import kernel
     from subquad_plugins.agf.core import WIDEST_WITH_GRAMS
 
-    of_tokens = (
-        "left",
-        "right",
-        "value",
-        "logits",
-        "out",
-        "grad",
-        "to_left",
-        "to_right",
-        "to_value",
-        "to_logits",
-    )
-    of_sums = (
-        "coefficients",
-        "table",
-        "state",
-        "top",
-        "total",
-        "to_state",
-        "to_coefficients",
-        "inner",
-    )
+    inputs = ("left", "right", "value", "logits")
+    of_tokens = (*inputs, "out", "grad", *(f"to_{name}" for name in inputs))
+    states = ("table", "top", "total", "inner")
+    of_sums = (*states, "coefficients", "to_coefficients", "state", "to_state")
     of_grams = ("left_gram", "right_gram", "to_gram")
     tensors = (
         dict.fromkeys(of_tokens, f"*{number}")

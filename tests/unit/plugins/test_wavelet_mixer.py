@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import drawn
+from tensors import built, drawn
 
 from subquad.nn import as_output
 from subquad.plugin import Site
@@ -14,16 +14,8 @@ from subquad_plugins.wavelet import PLUGIN, Config
 from subquad_plugins.wavelet.mixer import Wavelet
 
 
-def build(
-    params: dict[str, Any], causal: bool = False, dim: int = 6, dtype: torch.dtype = torch.float64
-) -> Any:
-    """A mixer none of whose parameters is at its start."""
-    torch.manual_seed(1)
-    mixer = Wavelet(Config(**params), Site(dim=dim, causal=causal)).to(dtype)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return mixer
+def build(params: dict[str, Any], causal: bool = False) -> Any:
+    return built("wavelet", params, dim=6, causal=causal)
 
 
 def test_scales_start_alike_and_parameters_do_not_depend_on_the_length():
