@@ -18,9 +18,10 @@ HEAD = """\
 
 What [the certificate](../reference/certificate.md) says of {modules} modules of {packages}
 published packages, which were written without subquad in mind. Each module is wrapped in at most
-25 lines (`tests/support/wild/`), which build it, hand it its mask, and claim for it what its
-arguments offer: a `causal` switch, a mask of real tokens. Where a check fails, an experiment of a
-few lines without subquad shows the same on the module as its package gives it.
+25 lines, beside a few short classes that wrappers share (`tests/support/wild_wrappers.py`): they
+build it, hand it its mask, and claim for it what its arguments offer: a `causal` switch, a mask of
+real tokens. Where a check fails, an experiment of a few lines without subquad shows the same on the
+module as its package gives it.
 
 All of this is of {date}, with torch {torch} on a CPU. The packages are installed from PyPI, in the
 versions that are named here; others may differ. A failed check says that a module does not have
@@ -102,9 +103,9 @@ def _claims(trial: Trial) -> str:
 
 def wrapper(trial: Trial) -> ast.ClassDef:
     """The wrapper's class."""
-    file, _, name = trial.mixer.partition(":")
-    tree = ast.parse((WRAPPERS / file).read_text(encoding="utf-8"))
-    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    tree = ast.parse(WRAPPERS.read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    (found,) = [node for node in classes if node.name == trial.mixer]
     return found
 
 

@@ -37,7 +37,7 @@ class Trial:
 
     Attributes:
         pin: the package and its version.
-        mixer: the wrapper's file in `wild/`, and its class.
+        mixer: the wrapper's class.
         address: where the package has the module.
         words: what the package says of itself: its summary in the index, or its docstring.
         given: what the experiments build the module with.

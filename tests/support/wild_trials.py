@@ -1,7 +1,7 @@
 """Which published modules were tried, and what came of it: the page and its test are made of this.
 
-Each wrapper in `wild/` claims what the module's own arguments offer. A fault has the checks that
-find it and the experiment that shows it without subquad, with its figure.
+Each wrapper in `wild_wrappers.py` claims what the module's own arguments offer. A fault has the
+checks that find it and the experiment that shows it without subquad, with its figure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wild_trial import Fault, Trial
 
 DATE = "2026-11-26"
 TORCH = "2.15.0"
-WRAPPERS = Path(__file__).parent / "wild"
+WRAPPERS = Path(__file__).parent / "wild_wrappers.py"
 LEFT_OUT = {
     "compiled": "which tests torch's compiler as much as the module",
     "complexity-flops": "as no cost is claimed",
@@ -37,7 +37,7 @@ CALLED = "The call raises under bf16 autocast; in float32 every check passes."
 TRIALS = (
     Trial(
         "performer-pytorch==1.1.4",
-        "performer.py:Performer",
+        "Performer",
         "performer_pytorch:SelfAttention",
         "Performer - Pytorch",
         {"dim": D, **HEADS},
@@ -54,7 +54,7 @@ TRIALS = (
     ),
     Trial(
         "FLASH-pytorch==0.1.9",
-        "flash.py:Flash",
+        "Flash",
         "flash_pytorch:FLASH",
         "FLASH - Transformer Quality in Linear Time - Pytorch",
         {"dim": D, "group_size": 16, "query_key_dim": 16},
@@ -68,7 +68,7 @@ TRIALS = (
     ),
     Trial(
         "FLASH-pytorch==0.1.9",
-        "flash.py:GatedUnit",
+        "GatedUnit",
         "flash_pytorch:GAU",
         "FLASH - Transformer Quality in Linear Time - Pytorch",
         {"dim": D, "query_key_dim": 16},
@@ -83,7 +83,7 @@ TRIALS = (
     ),
     Trial(
         "nystrom-attention==0.0.14",
-        "nystrom.py:Nystrom",
+        "Nystrom",
         "nystrom_attention:NystromAttention",
         "Nystrom Attention - Pytorch",
         {"dim": D, "num_landmarks": 16, **HEADS},
@@ -100,7 +100,7 @@ TRIALS = (
     ),
     Trial(
         "local-attention==1.11.2",
-        "local.py:Local",
+        "Local",
         "local_attention:LocalMHA",
         "Local attention, window with lookback, for language modeling",
         {"dim": D, "window_size": 16, **HEADS},
@@ -114,7 +114,7 @@ TRIALS = (
     ),
     Trial(
         "h-transformer-1d==0.1.9",
-        "h_transformer.py:Hierarchical",
+        "Hierarchical",
         "h_transformer_1d.h_transformer_1d:HAttention1D",
         "H-Transformer 1D - Pytorch",
         {"dim": D, "block_size": 16, **HEADS},
@@ -123,7 +123,7 @@ TRIALS = (
     ),
     Trial(
         "linear_attention==0.2.0",
-        "linear_attention.py:Linear",
+        "Linear",
         "linear_attention:LinearSelfAttention",
         "Linear Attention Transformer",
         {"dim": D, "heads": 2},
@@ -137,7 +137,7 @@ TRIALS = (
     ),
     Trial(
         "linear-attention-transformer==0.19.1",
-        "linear_attention_transformer.py:Linear",
+        "LinearOfTransformer",
         "linear_attention_transformer.linear_attention_transformer:SelfAttention",
         "Linear Attention Transformer",
         {"dim": D, "heads": 2},
@@ -148,7 +148,7 @@ TRIALS = (
     ),
     Trial(
         "routing-transformer==1.6.1",
-        "routing.py:Routing",
+        "Routing",
         "routing_transformer.routing_transformer:SelfAttention",
         "Routing Transformer (Pytorch)",
         {
@@ -175,7 +175,7 @@ TRIALS = (
     ),
     Trial(
         "yet-another-retnet==0.5.1",
-        "retention.py:Retention",
+        "Retention",
         "yet_another_retnet.retention:MultiScaleRetention",
         "yet-another-retnet",
         {"embed_dim": D, "num_heads": 2},
@@ -184,7 +184,7 @@ TRIALS = (
     ),
     Trial(
         "minGRU-pytorch==0.2.1",
-        "mingru.py:MinGru",
+        "MinGru",
         "minGRU_pytorch:minGRU",
         "minGRU",
         {"dim": D},
@@ -195,7 +195,7 @@ TRIALS = (
     ),
     Trial(
         "minGRU-pytorch==0.2.1",
-        "mingru.py:MinLstm",
+        "MinLstm",
         "minGRU_pytorch.minLSTM:minLSTM",
         "minGRU",
         {"dim": D},
@@ -206,7 +206,7 @@ TRIALS = (
     ),
     Trial(
         "light-recurrent-unit-pytorch==0.1.4",
-        "light_recurrent.py:LightRecurrent",
+        "LightRecurrent",
         "light_recurrent_unit_pytorch:LightRecurrentUnitLayer",
         "Light Recurrent Unit",
         {"dim": D},
@@ -215,7 +215,7 @@ TRIALS = (
     ),
     Trial(
         "fast-transformer-pytorch==0.0.4",
-        "fastformer.py:Fastformer",
+        "Fastformer",
         "fast_transformer_pytorch.fast_transformer_pytorch:FastAttention",
         "Fast Transformer - Pytorch",
         {"dim": D, **HEADS},
@@ -225,7 +225,7 @@ TRIALS = (
     ),
     Trial(
         "gateloop-transformer==0.2.5",
-        "gateloop.py:GateLoop",
+        "GateLoop",
         "gateloop_transformer:GateLoopedAttention",
         "GateLoop Transformer",
         {"dim": D, "heads": 2},
@@ -234,7 +234,7 @@ TRIALS = (
     ),
     Trial(
         "titans-pytorch==0.5.5",
-        "titans.py:Memory",
+        "Memory",
         "titans_pytorch:NeuralMemory",
         "Titans",
         {"dim": D, "chunk_size": 16},
@@ -243,7 +243,7 @@ TRIALS = (
     ),
     Trial(
         "torch==2.15.0",
-        "torch_attention.py:MultiheadAttention",
+        "MultiheadAttention",
         "torch.nn:MultiheadAttention",
         "Allows the model to jointly attend to information",
         {"embed_dim": D, "num_heads": 2, "batch_first": True},
@@ -251,12 +251,10 @@ TRIALS = (
         faults=(Fault(("all-padded",), shown.all_padded, 1),),
         note="This is so in evaluation without gradients, where torch takes a faster path.",
     ),
-    Trial(
-        "torch==2.15.0", "torch_gru.py:Gru", "torch.nn:GRU", "a multi-layer gated recurrent unit"
-    ),
+    Trial("torch==2.15.0", "Gru", "torch.nn:GRU", "a multi-layer gated recurrent unit"),
     Trial(
         "reformer-pytorch==1.4.4",
-        "reformer.py:Reformer",
+        "Reformer",
         "reformer_pytorch:LSHSelfAttention",
         "Reformer, the Efficient Transformer, Pytorch",
         {"dim": D, "heads": 2, "bucket_size": 16, "n_hashes": 2},
@@ -273,86 +271,86 @@ TRIALS = (
         ),
         note="Hashes are drawn in each call, and all tokens are sorted into buckets together.",
     ),
-    Trial("rela-transformer==0.0.7", "rela.py:Rela", "rela_transformer:ReLA", "ReLA Transformer"),
+    Trial("rela-transformer==0.0.7", "Rela", "rela_transformer:ReLA", "ReLA Transformer"),
     Trial(
         "x-transformers==2.31.10",
-        "x_transformers_attention.py:PlainAttention",
+        "PlainAttention",
         "x_transformers.x_transformers:Attention",
         "X-Transformers",
         note="Its softmax is computed in float32, so it is tested in float32.",
     ),
-    Trial("Mega-pytorch==0.1.0", "mega.py:Mega", "mega_pytorch:MegaLayer", "Mega - Pytorch"),
+    Trial("Mega-pytorch==0.1.0", "Mega", "mega_pytorch:MegaLayer", "Mega - Pytorch"),
     Trial(
         "compositional-attention-pytorch==0.0.1",
-        "compositional.py:Compositional",
+        "Compositional",
         "compositional_attention_pytorch:CompositionalAttention",
         "Compositional Attention - Pytorch",
     ),
-    Trial("pytorch-tcn==1.2.3", "tcn.py:Tcn", "pytorch_tcn:TCN", "Pytorch TCN"),
+    Trial("pytorch-tcn==1.2.3", "Tcn", "pytorch_tcn:TCN", "Pytorch TCN"),
     Trial(
         "ETSformer-pytorch==0.1.1",
-        "mhesa.py:ExponentialSmoothing",
+        "ExponentialSmoothing",
         "etsformer_pytorch.etsformer_pytorch:MHESA",
         "ETSTransformer - Exponential Smoothing Transformer for Time-Series Forecasting - Pytorch",
     ),
     Trial(
         "taylor-series-linear-attention==0.2.0",
-        "taylor.py:Taylor",
+        "Taylor",
         "taylor_series_linear_attention:TaylorSeriesLinearAttn",
         "Taylor Series Linear Attention",
     ),
     Trial(
         "agent-attention-pytorch==0.1.7",
-        "agent.py:Agent",
+        "Agent",
         "agent_attention_pytorch:AgentSelfAttention",
         "Agent Attention - Pytorch",
     ),
     Trial(
         "gateloop-transformer==0.2.5",
-        "gateloop.py:SimpleGateLoop",
+        "SimpleGateLoop",
         "gateloop_transformer:SimpleGateLoopLayer",
         "GateLoop Transformer",
     ),
     Trial(
         "gated-state-spaces-pytorch==0.1.0",
-        "gated_state_spaces.py:GatedStateSpaces",
+        "GatedStateSpaces",
         "gated_state_spaces_pytorch:GSS",
         "Gated State Spaces - GSS - Pytorch",
     ),
     Trial(
         "aft-pytorch==0.2.2",
-        "aft_simple.py:AftSimple",
+        "AftSimple",
         "aft_pytorch:AFTSimple",
         "Attention Free Transformer - Pytorch",
     ),
     Trial(
         "remixer-pytorch==0.0.3",
-        "remixer.py:Remixer",
+        "Remixer",
         "remixer_pytorch.remixer_pytorch:RemixerBlock",
         "Remixer - Pytorch",
     ),
     Trial(
         "memory-efficient-attention-pytorch==0.1.6",
-        "memory_efficient.py:Efficient",
+        "Efficient",
         "memory_efficient_attention_pytorch:Attention",
         "Memory Efficient Attention - Pytorch",
     ),
     Trial(
         "mambapy==1.2.0",
-        "mambapy_block.py:Mamba",
+        "Mamba",
         "mambapy.mamba:MambaBlock",
         "A simple and efficient Mamba implementation in pure PyTorch.",
     ),
     Trial(
         "linformer==0.2.3",
-        "linformer_attention.py:Linformer",
+        "Linformer",
         "linformer:LinformerSelfAttention",
         "Linformer implementation in Pytorch",
     ),
-    Trial("g-mlp-pytorch==0.1.5", "gmlp.py:Gmlp", "g_mlp_pytorch:gMLPBlock", "gMLP - Pytorch"),
+    Trial("g-mlp-pytorch==0.1.5", "Gmlp", "g_mlp_pytorch:gMLPBlock", "gMLP - Pytorch"),
     Trial(
         "timm==1.0.31",
-        "timm_blocks.py:TimmAttention",
+        "TimmAttention",
         "timm.layers:Attention",
         "PyTorch Image Models",
     ),
