@@ -19,7 +19,7 @@ def copy(**params):
     return dataset_of("copy", Path("unused"), **{**sizes, **params})
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     length=st.integers(2, 40),
     num_values=st.integers(2, 9),

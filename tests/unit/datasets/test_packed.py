@@ -53,7 +53,7 @@ def test_batches_are_padded_and_cut_to_max_len(folder, max_len, shift):
     assert split.uncut_lengths.tolist() == [3, 0, 1, 5]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.lists(st.integers(0, 65_535), max_size=9), min_size=1, max_size=12),
     max_len=st.sampled_from([1, 3, 8, 513]),

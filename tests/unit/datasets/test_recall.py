@@ -21,7 +21,7 @@ def recall(**params):
     return dataset_of("recall", Path("unused"), **{**sizes, **params})
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     num_pairs=st.integers(1, 9),
     spare=st.integers(0, 5),

@@ -44,7 +44,7 @@ def split(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("make", [ByteTokenizer, pairs])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(texts=TEXTS)
 def test_every_text_comes_back(make: Any, texts: list[str]):
     tokenizer = make()

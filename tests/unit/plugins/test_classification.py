@@ -121,7 +121,7 @@ def test_metrics_worked_out_by_hand():
     assert metrics["loss"] == pytest.approx(60 / 6, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(cut=st.integers(1, 11))
 def test_sums_of_parts_add_up_to_the_sums_of_the_whole(cut):
     outputs, batch = sample()
@@ -146,7 +146,7 @@ def from_confusion(labels: Tensor, predicted: Tensor, classes: int) -> tuple[flo
     return float(confusion.trace()) / float(confusion.sum()), float(f1[either > 0].mean())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(classes=st.integers(2, 60), count=st.integers(1, 200), seed=st.integers(0, 1000))
 def test_scores_are_those_of_a_confusion_matrix_to_the_bit(classes: int, count: int, seed: int):
     generator = torch.Generator().manual_seed(seed)

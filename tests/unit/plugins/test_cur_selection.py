@@ -28,7 +28,7 @@ def rows(batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return q.double(), k.double()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     selection=st.sampled_from(SELECTIONS),
     source=st.sampled_from(["q", "k", "q+k"]),
@@ -102,7 +102,7 @@ def test_counts_and_ends_of_regular_distances(length, m, step, full, linspace):
 
 
 @given(m=st.integers(1, 20), times=st.integers(1, 20))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_step_and_linspace_agree_where_m_divides_the_length(m, times):
     x = torch.zeros(1, 1, m * times, 1)
     chosen = [select_indices(x, x, m, way)[0] for way in SPACED]

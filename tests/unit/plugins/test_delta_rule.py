@@ -23,7 +23,7 @@ def close(got, expected, tolerance=1e-11):
     assert_close([got], [expected], tolerance)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(length=st.sampled_from([1, 2, 63, 64, 65, 130]), replaced=st.booleans(), going=st.booleans())
 def test_chunks_are_the_recurrence_with_all_gradients(length, replaced, going):
     torch.manual_seed(length)

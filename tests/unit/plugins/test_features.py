@@ -57,7 +57,7 @@ def drawn(length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
 LENGTHS = {"length": st.integers(1, 150), "causal": st.booleans(), "seed": st.integers(0, 99)}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(**LENGTHS)
 def test_linear_is_a_sum_over_all_pairs(length, causal, seed):
     q, k, v, keep = drawn(length, seed)

@@ -31,7 +31,7 @@ def test_dense_bias_equals_the_definition(kind, length):
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(picks=st.lists(st.integers(0, 8), min_size=6, max_size=6))
 def test_rows_and_columns_are_those_of_the_dense_bias(kind, picks):
     distances = biases()[kind].distances(9)

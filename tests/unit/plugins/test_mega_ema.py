@@ -48,7 +48,7 @@ def test_convolution_equals_the_recursion(length, bidirectional, truncation):
     torch.testing.assert_close(module(x), torch.nn.functional.silu(expected), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(lengths=st.lists(st.integers(0, 150), min_size=2, max_size=2))
 def test_the_state_after_each_samples_own_length(lengths):
     module, x = average(), drawn(2, 150, 5)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import built, drawn
+from tensors import built, drawn, padded_everywhere
 
 from subquad.plugin import Site
 from subquad_plugins.cur.selection import select_indices
@@ -17,6 +17,9 @@ from subquad_plugins.mega.attention import mega_weights
 from subquad_plugins.mega.bias import dense_bias
 from subquad_plugins.mega.naive import mega
 from subquad_plugins.megacur.mixer import MegaCUR
+
+PADDED = padded_everywhere(11)[[0, 1, 3]]
+"""One sample padded behind, one in front, one not at all."""
 
 SHARED = [
     {},
@@ -31,14 +34,6 @@ def build(name: str = "megacur", *, max_len=11, **params: Any) -> Any:
     return built(name, {"ema_dim": 3, **params}, dim=8, max_len=max_len)
 
 
-def padding(length=11) -> torch.Tensor:
-    """One sample padded behind, one in front, one not at all."""
-    keep = torch.ones(3, length, dtype=torch.bool)
-    keep[0, length // 2 + 1 :] = False
-    keep[1, : length // 3] = False
-    return keep
-
-
 @pytest.mark.parametrize("params", SHARED, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 def test_all_tokens_selected_and_an_exact_inverse_give_mega(params, masked):
@@ -46,7 +41,7 @@ def test_all_tokens_selected_and_an_exact_inverse_give_mega(params, masked):
     mixer, x = build(**params, num_indices=size, pinv="exact"), drawn(3, 11, 8)
     dense = build("mega", **params)
     dense.load_state_dict(mixer.state_dict(), strict=True)
-    keep = padding() if masked else None
+    keep = PADDED if masked else None
     real = torch.ones(3, 11, dtype=torch.bool) if keep is None else keep
     torch.testing.assert_close(
         mixer(x, keep=keep)[real], dense(x, keep=keep)[real], rtol=0, atol=1e-8
@@ -71,7 +66,7 @@ def test_attention_is_c_u_r_of_gathered_scores(form, masked):
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(3, 1, 11, 4, generator=generator, dtype=torch.float64) for _ in range(2))
     value = torch.randn(3, 1, 11, 6, generator=generator, dtype=torch.float64)
-    keep = padding() if masked else torch.ones(3, 11, dtype=torch.bool)
+    keep = PADDED if masked else torch.ones(3, 11, dtype=torch.bool)
     distances = mixer.bias.distances(11)
     out = mixer.attend(q, k, value, keep[:, None] if masked else None, distances)
     picks, _ = select_indices(q, k, 4, "abs", keep=keep)

@@ -60,7 +60,7 @@ def test_scores_are_those_of_scikit_learn():
     }.items() <= during.items()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(scores=st.lists(st.integers(0, 5), min_size=1, max_size=30), seed=st.integers(0, 1000))
 def test_average_precision_with_ties(scores: list[int], seed: int):
     labels = np.random.default_rng(seed).integers(0, 2, len(scores))

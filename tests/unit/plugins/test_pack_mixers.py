@@ -24,7 +24,7 @@ from subquad_plugins.soft import Config as SOFTConfig
 from subquad_plugins.soft.mixer import SOFT
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_segments_are_cut_among_real_tokens(data):
     length, count = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 12))

@@ -28,7 +28,7 @@ def stochastic(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.softmax(2 * torch.randn(*shape, generator=generator, dtype=torch.float64), -1)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(rows=st.integers(1, 7), columns=st.integers(1, 7), seed=st.integers(0, 100))
 def test_many_iterations_give_the_pseudo_inverse(rows, columns, seed):
     u = torch.rand(

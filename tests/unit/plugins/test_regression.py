@@ -87,7 +87,7 @@ def test_a_value_without_labels_or_of_one_label_is_left_out():
     assert math.isnan(task().metrics(task().sums(outputs, {"labels": same}))["r2"])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cut=st.integers(1, 29), seed=st.integers(0, 100))
 def test_sums_add_up_over_batches(cut: int, seed: int):
     outputs, batch = sample(seed=seed)

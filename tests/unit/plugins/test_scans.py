@@ -35,7 +35,7 @@ def close(got, expected, tolerance=1e-12):
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     length=st.integers(1, 70),
     kind=st.sampled_from([torch.float64, torch.complex128]),

@@ -92,7 +92,7 @@ def test_all_wavelets_equal_pywavelets(mode):
             assert float((ours - torch.from_numpy(theirs)).abs().max()) <= 1e-12, wavelet
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 200),
     level=st.integers(1, 8),
@@ -106,7 +106,7 @@ def test_the_inverse_gives_the_sequence_back(length, level, mode, wavelet):
     assert float((rebuilt - x).abs().max()) <= PR_LIMIT
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     level=st.integers(1, 5),

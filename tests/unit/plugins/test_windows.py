@@ -35,7 +35,7 @@ def dense(q, k, v, window: Window, keep: torch.Tensor, seen: tuple[int, ...]) ->
     return out
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_windows_are_dense_attention_with_a_mask(data):
     length = data.draw(st.integers(1, 150))
@@ -60,7 +60,7 @@ def test_windows_are_dense_attention_with_a_mask(data):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_sparse_patterns_are_dense_attention_with_a_mask(data):
     length, causal = data.draw(st.integers(1, 60)), data.draw(st.booleans())
@@ -77,7 +77,7 @@ def test_sparse_patterns_are_dense_attention_with_a_mask(data):
         torch.testing.assert_close(found[sample][:, keep[sample]], expected, rtol=0, atol=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_bigbird_is_dense_attention_with_a_mask(data):
     """First and last block see all and are seen by all, others their neighbours and so many

@@ -33,7 +33,7 @@ def ids(text: torch.Tensor) -> tuple[int, ...]:
     return tuple(token for token in text.tolist() if token)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.5, 2.0, 6.0]),
@@ -55,7 +55,7 @@ def test_a_wide_beam_finds_the_best_of_all_texts(seed, scale, penalty, longest, 
         assert ids(found.text[document]) == best
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     width=st.integers(1, 4),

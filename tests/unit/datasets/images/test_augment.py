@@ -232,7 +232,7 @@ def test_mix_prob_and_switch_prob_are_shares():
     assert abs(cut - 0.125) < 0.05
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), alpha=st.sampled_from([0.2, 0.8, 1.0]), cut=st.booleans())
 def test_pixels_are_mixed_as_timm_mixes_pairs(seed: int, alpha: float, cut: bool):
     pair = np.stack([pixels(seed, SIZE, SIZE), pixels(seed + 1, SIZE, SIZE)]).transpose(0, 3, 1, 2)

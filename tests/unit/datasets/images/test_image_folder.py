@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,54 +124,45 @@ def test_max_pixels_is_a_limit(make):
     )
 
 
-def without_test(data) -> dict[str, Any]:
-    (data / "test").rename(data.parent / "elsewhere")
-    return {}
-
-
-def without_train(data) -> dict[str, Any]:
-    (data / "train").rename(data.parent / "elsewhere")
-    return {}
-
-
-def empty_class(data) -> dict[str, Any]:
-    (data / "train/bird").mkdir()
-    return {}
-
-
-def other_class(data) -> dict[str, Any]:
-    (data / "test/cat").rename(data / "test/cats")
-    return {}
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (
-            without_test,
+            lambda data: (data / "test").rename(data.parent / "elsewhere"),
             r"pets/test: no such folder, and every .* tests on it: add it, or give "
             r".*test_fraction=0.2",
         ),
-        (without_train, r"dataset.params.path: .*pets has a folder test, but none train"),
-        (empty_class, r"train/bird: no pictures \(\.png, \.jpg, .*\.webp\) of this class"),
-        (other_class, r"test/cats: no class of TRAIN; did you mean 'cat'\?; TRAIN has cat, dog"),
         (
-            lambda _: {"test_fraction": 0.5},
-            r"test_fraction: got 0.5, but there is .*pets/test; leave it null",
+            lambda data: (data / "train").rename(data.parent / "elsewhere"),
+            r"dataset.params.path: .*pets has a folder test, but none train",
         ),
         (
-            lambda data: {"path": str(data / "nowhere"), "test_fraction": 0.5},
-            r"pets/nowhere is not a folder",
+            lambda data: (data / "train/bird").mkdir(),
+            r"train/bird: no pictures \(\.png, \.jpg, .*\.webp\) of this class",
         ),
         (
-            lambda data: {"path": str(data / "train/cat"), "test_fraction": 0.5},
-            r"train/cat: no folders of classes",
+            lambda data: (data / "test/cat").rename(data / "test/cats"),
+            r"test/cats: no class of TRAIN; did you mean 'cat'\?; TRAIN has cat, dog",
         ),
     ],
 )
-def test_what_is_refused(make, data, spoil: Callable[[Path], dict[str, Any]], message: str):
+def test_a_folder_that_is_refused(make, data, spoil, message: str):
+    spoil(data)
     with pytest.raises(DataError, match=message):
-        make(**spoil(data)).prepare()
+        make().prepare()
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", r"test_fraction: got 0.5, but there is .*pets/test; leave it null"),
+        ("nowhere", r"pets/nowhere is not a folder"),
+        ("train/cat", r"train/cat: no folders of classes"),
+    ],
+)
+def test_a_place_to_cut_from_that_is_refused(make, data, place: str, message: str):
+    with pytest.raises(DataError, match=message):
+        make(path=str(data / place), test_fraction=0.5).prepare()
 
 
 @pytest.mark.parametrize("place", ["train/cat/gone.PNG", "train/bird", "test/dog/gone.jpg"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_listops import OPERATORS, Tree, depth, length, parenthesised, parse, value
 
@@ -50,7 +50,6 @@ some_trees = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(some_trees, min_size=1, max_size=4))
 def test_any_trees_are_laid_out_and_valued_as_by_recursion(trees):
     levels = levels_of(trees)

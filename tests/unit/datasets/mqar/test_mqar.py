@@ -40,7 +40,7 @@ def configs(draw_one) -> Config:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(config=configs())
 def test_the_target_of_each_query_is_the_value_beside_its_key(config: Config):
     drawn = draw(config, 0, 20)
@@ -60,7 +60,7 @@ def test_the_target_of_each_query_is_the_value_beside_its_key(config: Config):
     assert drawn.inputs.max() < FIRST_KEY + config.num_keys + config.num_values
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data(), num_keys=st.integers(2, 12))
 def test_absent_keys_are_the_complement_in_order(data, num_keys):
     held = data.draw(

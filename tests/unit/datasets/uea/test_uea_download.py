@@ -23,13 +23,13 @@ WRITE = (
 
 
 def writer(target: Path, *names: str) -> list[str]:
-    return [
-        sys.executable,
-        "-c",
-        WRITE,
-        str(target.with_name(target.name + ".part") / target.name),
-        *names,
-    ]
+    place = target.with_name(target.name + ".part") / target.name
+    return [sys.executable, "-c", WRITE, str(place), *names]
+
+
+def fetch(target: Path, *names: str) -> None:
+    files = names or ("Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts")
+    download("Epilepsy", target, command=writer(target, *files))
 
 
 def leftovers(target: Path) -> list[str]:
@@ -38,7 +38,7 @@ def leftovers(target: Path) -> list[str]:
 
 def test_files_arrive_whole_and_once(tmp_path: Path) -> None:
     target = tmp_path / "uea" / "Epilepsy"
-    download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts"))
+    fetch(target)
     assert sorted(path.name for path in target.iterdir()) == [
         "Epilepsy_TEST.ts",
         "Epilepsy_TRAIN.ts",
@@ -50,7 +50,7 @@ def test_files_arrive_whole_and_once(tmp_path: Path) -> None:
 
 def test_downloaded_problem_is_found_and_loads(tmp_path: Path) -> None:
     target = tmp_path / "uea" / "Epilepsy"
-    download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts"))
+    fetch(target)
     dataset = UeaDataset(UeaConfig(problem="Epilepsy", download=True), tmp_path)
     dataset.prepare()
     assert dataset.describe().sizes == {"trainval": 2}
@@ -61,7 +61,7 @@ def test_downloaded_problem_is_found_and_loads(tmp_path: Path) -> None:
 
 def test_file_that_changed_after_the_download_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "Epilepsy"
-    download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts"))
+    fetch(target)
     path = target / "Epilepsy_TRAIN.ts"
     verify(path)
     path.write_text(ROWS[:-4])
@@ -76,7 +76,7 @@ def test_what_was_left_by_a_killed_download_is_replaced(tmp_path: Path) -> None:
     target = tmp_path / "Epilepsy"
     (tmp_path / "Epilepsy.part" / "Epilepsy").mkdir(parents=True)
     (tmp_path / "Epilepsy.part" / "Epilepsy" / "Epilepsy_TRAIN.ts").write_text("half a fi")
-    download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts", "Epilepsy_TEST.ts"))
+    fetch(target)
     assert (target / "Epilepsy_TRAIN.ts").read_text() == ROWS
 
 
@@ -95,19 +95,15 @@ def test_failing_download_is_one_line_and_leaves_nothing(tmp_path: Path) -> None
 def test_download_without_a_test_file_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "Epilepsy"
     with pytest.raises(DataError, match="what arrived holds no TRAIN and TEST file"):
-        download("Epilepsy", target, command=writer(target, "Epilepsy_TRAIN.ts"))
+        fetch(target, "Epilepsy_TRAIN.ts")
     assert leftovers(target) == []
 
 
 def test_hanging_download_is_given_up(tmp_path: Path) -> None:
     target = tmp_path / "Epilepsy"
+    waits = [sys.executable, "-c", "import signal; signal.pause()"]
     with pytest.raises(DataError, match=r"could not be downloaded \(no progress for 0\.5 s\)"):
-        download(
-            "Epilepsy",
-            target,
-            command=[sys.executable, "-c", "import signal; signal.pause()"],
-            stall_s=0.5,
-        )
+        download("Epilepsy", target, command=waits, stall_s=0.5)
     assert leftovers(target) == []
 
 
