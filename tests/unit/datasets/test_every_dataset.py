@@ -174,9 +174,10 @@ def test_batches_are_as_described(case):
             assert found["labels"].min() >= 0
             assert found["labels"].max() < spec.num_classes == len(spec.class_names)
         if spec.vocab_size:
-            real = found["inputs"][found["keep"]]
-            assert 0 < real.min() <= real.max() < spec.vocab_size
-            assert not found["inputs"][~found["keep"]].any()
+            for side in ("", "_b") if "keep_b" in found else ("",):
+                tokens, keep = found[f"inputs{side}"], found[f"keep{side}"]
+                assert 0 < tokens[keep].min() <= tokens[keep].max() < spec.vocab_size
+                assert not tokens[~keep].any()
             masks = [found[key].sum(1) for key in ("keep", "keep_b") if key in found]
             lengths = split.lengths()
             assert lengths is None or np.array_equal(lengths, np.max(masks, 0))

@@ -39,6 +39,7 @@ def write(folder: Path, text: str, *names: str) -> None:
 
 def read(dataset, split) -> tuple[list[str], Any]:
     batch = everything(split)
+    assert batch.keys() == dataset.describe().arrays.keys()
     return texts_of(dataset, batch), batch
 
 

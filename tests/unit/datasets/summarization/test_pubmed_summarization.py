@@ -55,6 +55,7 @@ def write(
 def texts(dataset, name: str = "validation") -> list[dict[str, str]]:
     """What stands in the arrays of each sample."""
     text, found = dataset.describe().text, batch(dataset, name)
+    assert found.keys() == dataset.describe().arrays.keys()
     rows = {name: rows for name, rows in found.items() if not name.startswith("keep")}
     rows["labels"] = np.where(rows["labels"] == NO_LABEL, 0, rows["labels"])
     return [
