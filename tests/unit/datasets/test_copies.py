@@ -4,7 +4,6 @@ where they are most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,9 +109,7 @@ def images(folder: Path) -> Dataset:
 
 
 @pytest.mark.parametrize("write", [series, texts, pairs, expressions, images])
-def test_train_again_in_another_order_is_refused_before_training(
-    tmp_path: Path, write: Callable[[Path], Dataset]
-):
+def test_train_again_in_another_order_is_refused_before_training(tmp_path, write):
     dataset = write(tmp_path)
     dataset.prepare()
     with pytest.raises(DataError, match=MOST):
@@ -145,9 +142,7 @@ def test_a_sealed_test_file_of_another_size_is_looked_at_when_it_opens(tmp_path:
     assert (tmp_path / "ledger").read_text().count("\n") == 1
 
 
-def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(
-    tmp_path: Path, monkeypatch
-):
+def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
     (tmp_path / "one.yaml").write_text(
         "dataset: {name: copy, params: {length: 2, num_values: 3}}\ntask: "
@@ -162,9 +157,7 @@ def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(
 
 
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=40), st.integers(0, 5), st.data())
-def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(
-    classes: list[int], seed: int, data: st.DataObject
-):
+def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(classes, seed, data):
     labels = np.array([*classes, 0, 0, 0, 1, 1, 1, 2, 2, 2])
     alone = np.arange(len(labels)) * 7
     plain, same = (stratified_validation(labels, 0.4, seed, groups) for groups in (None, alone))

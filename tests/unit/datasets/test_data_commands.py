@@ -189,9 +189,7 @@ def test_data_sets_of_a_recipe_and_of_a_name(root: Path):
         ),
     ],
 )
-def test_mistakes_are_told(
-    root: Path, arguments: tuple[str, ...], error: type[Exception], message: str
-):
+def test_mistakes_are_told(root, arguments, error, message):
     with pytest.raises(error, match=message):
         call(*arguments)
 

@@ -34,9 +34,7 @@ def test_a_split_without_labels_of_its_own_is_refused():
 
 
 @pytest.mark.parametrize("held", [1, 20, 10**6])
-def test_nearest_is_the_plain_definition_whatever_is_held_at_once(
-    held: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_nearest_is_the_plain_definition_whatever_is_held_at_once(held, monkeypatch):
     monkeypatch.setattr(guesses, "_DISTANCES", held)
     monkeypatch.setattr(guesses, "_NUMBERS", held)
     random = np.random.default_rng(0)

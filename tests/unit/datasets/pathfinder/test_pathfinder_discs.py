@@ -9,7 +9,7 @@ import pytest
 
 from subquad_datasets.pathfinder import PLUGIN, Config, balanced
 from subquad_datasets.pathfinder.discs import find_discs, guess
-from subquad_datasets.pathfinder.drawing import Difficulty, Resolution, drawing
+from subquad_datasets.pathfinder.drawing import drawing
 from subquad_datasets.pathfinder.generate import draw_marked, draw_tips
 from subquad_datasets.pathfinder.stream import image_keys
 from subquad_datasets.pathfinder.worker import Order
@@ -18,9 +18,7 @@ from subquad_datasets.pathfinder.worker import Order
 @pytest.mark.parametrize(
     ("resolution", "difficulty", "count"), [(32, "hard", 250), (64, "easy", 40)]
 )
-def test_discs_are_found_where_they_were_drawn(
-    resolution: Resolution, difficulty: Difficulty, count: int
-):
+def test_discs_are_found_where_they_were_drawn(resolution, difficulty, count):
     what, keys, rows = (
         drawing(resolution, difficulty),
         image_keys(0, 0, np.arange(count)),

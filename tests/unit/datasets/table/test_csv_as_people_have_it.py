@@ -167,9 +167,7 @@ def test_too_many_columns_are_refused(make: Make, separator: str):
         ("own.csv.gz", packed(csv())[:-20], r"own\.csv\.gz:\d+: the compressed file is"),
     ],
 )
-def test_what_is_not_said_beyond_doubt_is_one_line(
-    make: Make, name: str, content: bytes, message: str
-):
+def test_what_is_not_said_beyond_doubt_is_one_line(make, name, content, message):
     with pytest.raises(DataError, match=message) as caught:
         make(name, content).describe()
     assert "\n" not in str(caught.value)

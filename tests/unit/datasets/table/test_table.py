@@ -506,9 +506,7 @@ def test_labels_are_checked_against_train(make, tmp_path):
         ),
     ],
 )
-def test_windows_that_are_refused(
-    make, tmp_path, arrays: dict, params: dict[str, Any], message: str
-):
+def test_windows_that_are_refused(make, tmp_path, arrays, params, message):
     np.savez(tmp_path / "w.npz", **arrays)
     with pytest.raises(DataError, match=message):
         make(path=str(tmp_path / "w.npz"), test_fraction=0.5, **params).describe()

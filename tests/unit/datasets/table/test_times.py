@@ -69,9 +69,7 @@ ODD = [
 
 @pytest.mark.parametrize(("cells", "odd", "message"), ODD)
 @pytest.mark.parametrize("place", [0, 2, -1])
-def test_what_does_not_sort_by_time_is_refused(
-    cells: list[str], odd: str, message: str, place: int
-):
+def test_what_does_not_sort_by_time_is_refused(cells, odd, message, place):
     given = [*cells]
     given.insert(place % (len(cells) + 1), odd)
     with pytest.raises(OddTime) as refused:

@@ -84,9 +84,7 @@ def test_every_form_gives_the_same_texts(make, data, write: Write, encoding: str
         ("train/gut/0.txt", b"\xff\xfe", r"0\.txt:1: the text is empty$"),
     ],
 )
-def test_what_is_not_said_beyond_doubt_is_one_line(
-    make, data, name: str, content: bytes, message: str
-):
+def test_what_is_not_said_beyond_doubt_is_one_line(make, data, name, content, message):
     write_folders(data, "utf-8")
     (data / name).write_bytes(content)
     with pytest.raises(DataError, match=message):

@@ -50,9 +50,7 @@ def test_large_scales_decide_what_is_near(toy: Callable[..., UeaDataset]):
     assert guesses(dataset) == {"majority": 0.5, "one_nn": 1.0}
 
 
-def test_a_search_that_would_take_long_is_left_out(
-    toy: Callable[..., UeaDataset], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_search_that_would_take_long_is_left_out(toy, monkeypatch):
     dataset = toy(train="0,0:0,0:up\n1,1:1,1:down\n", test="0,1:0,0:up\n")
     monkeypatch.setattr(module, "MAX_PRODUCTS", 2 * 1 * 4)
     assert guesses(dataset) == {"majority": 0.0, "one_nn": 1.0}

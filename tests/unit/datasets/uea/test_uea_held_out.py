@@ -105,9 +105,7 @@ tracking: {uri: off}
 
 @pytest.mark.ci
 @pytest.mark.parametrize("protocol", ["honest", "fixed", "paper"])
-def test_training_is_refused_before_it_starts(
-    held, tmp_path: Path, monkeypatch, capsys, protocol: str
-):
+def test_training_is_refused_before_it_starts(held, tmp_path, monkeypatch, capsys, protocol):
     held()
     (tmp_path / "one.yaml").write_text(ONE)
     monkeypatch.chdir(tmp_path)
