@@ -14,7 +14,10 @@ stay as near to float64 on the CPU as the check of precision allows.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +39,6 @@ from subquad.testing.calls import (
 from subquad.testing.cases import compares, shows
 from subquad.testing.meter import (
     CheckFailed,
-    Comparison,
     Comparisons,
     Finding,
     NotTested,
@@ -64,10 +66,38 @@ _Case = tuple[TokenMixer, Tensor, Tensor]
 """A mixer, tokens (B, L, D) and mask (B, L)."""
 
 
+class _Float64:
+    """What a float32 mixer gives in float64, and how far rounded inputs move that. Each is
+    computed when it is asked for, and once: several implementations are held against it.
+    """
+
+    def __init__(self, case: _Case):
+        mixer, self._x, self._keep = case
+        self._mixer = copy.deepcopy(mixer).double()
+        self._moves: dict[torch.dtype, list[dict[str, float]]] = {}
+
+    @cached_property
+    def results(self) -> dict[str, Tensor]:
+        """See `_real_results`."""
+        return _real_results(self._mixer, self._x.double(), self._keep)
+
+    def sensitivity(self, dtype: torch.dtype, count: int) -> dict[str, float]:
+        """The largest distance from each result that `count` ways of rounding make."""
+        moves = self._moves.setdefault(dtype, [])
+        while len(moves) < count:
+            moves.append(self._move(dtype, seed=len(moves)))
+        return {key: max(move[key] for move in moves[:count]) for key in self.results}
+
+    def _move(self, dtype: torch.dtype, seed: int) -> dict[str, float]:
+        mixer = _rounded_mixer(self._mixer, dtype, seed)
+        moved = _real_results(mixer, _rounded(self._x, dtype, seed), self._keep)
+        return {key: _distance(moved[key], value) for key, value in self.results.items()}
+
+
 @shows("float32 stays as near to float64 as the method allows")
 def _precision_fp32(subject: CheckSubject) -> Finding:
     case = _float32_case(subject)
-    return _compare_drift(case, torch.float32, _real_results(*case))
+    return _compare_drift(_Float64(case), torch.float32, _real_results(*case))
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")
@@ -83,29 +113,23 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
     what = f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large"
     finite(what, *loud.values())
-    return _compare_drift((mixer, x, keep), torch.bfloat16, results)
+    return _compare_drift(_Float64((mixer, x, keep)), torch.bfloat16, results)
 
 
 def _compare_drift(
-    case: _Case, dtype: torch.dtype, results: dict[str, Tensor], by: str = ""
+    exact: _Float64, dtype: torch.dtype, results: dict[str, Tensor], by: str = ""
 ) -> Finding:
     """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
-    mixer, x, keep = case
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
-    exact = copy.deepcopy(mixer).double()
-    reference = _real_results(exact, x.double(), keep)
-    drift = {key: _distance(results[key], value) for key, value in reference.items()}
+    drift = {key: _distance(results[key], value) for key, value in exact.results.items()}
     own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
-    sensitivity = dict.fromkeys(reference, 0.0)
-    allowed = dict.fromkeys(reference, own)
-    beyond = list(reference)
-    for seed in range(ROUNDINGS):
-        rounded = _rounded_mixer(exact, dtype, seed)
-        moved = _real_results(rounded, _rounded(x, dtype, seed), keep)
-        for key, value in moved.items():
-            sensitivity[key] = max(sensitivity[key], _distance(value, reference[key]))
-            allowed[key] = own + TIMES_SENSITIVITY * sensitivity[key]
+    sensitivity = dict[str, float]()
+    allowed = dict[str, float]()
+    beyond = list(drift)
+    for count in range(1, ROUNDINGS + 1):
+        sensitivity = exact.sensitivity(dtype, count)
+        allowed = {key: own + TIMES_SENSITIVITY * moved for key, moved in sensitivity.items()}
         beyond = [key for key in drift if not drift[key] <= allowed[key]]
         if not beyond:
             break
@@ -231,58 +255,53 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an
     implementation takes them.
     """
+    expected = {}
+    for length in subject.lengths(*KERNEL_LENGTHS):
+        for real in {length, (length + 1) // 2}:
+            mixer = subject.build(max_len=max(KERNEL_LENGTHS))
+            case = mixer, subject.tokens(2, length), padded(length, (length, real))
+            with using(REFERENCE):
+                expected[length, real] = case, values_and_gradients(*case)
+    case = _float32_case(subject)
+    exact = _Float64(case)
     parts = []
     for label, forced in _choices(subject).items():
         ran = {"float64": False}
-        for length in subject.lengths(*KERNEL_LENGTHS):
-            for real in {length, (length + 1) // 2}:
-                comparisons = list(_agree(subject, forced, label, length, real))
-                yield from comparisons
-                ran["float64"] |= bool(comparisons)
+        for (length, _), (exact_case, wanted) in expected.items():
+            got = _forced(values_and_gradients, subject, forced, exact_case)
+            if got is None:
+                continue
+            ran["float64"] = True
+            for mine, theirs in zip(got, wanted, strict=True):
+                yield from each(_on_cpu(mine), theirs, f" by {label} at length {length}")
         for dtype in (torch.float32, torch.bfloat16):
-            ran[word(dtype)] = _stays_near(subject, forced, label, dtype)
+            autocast = dtype != torch.float32
+            got = _forced(_real_results, subject, forced, case, autocast=autocast)
+            ran[word(dtype)] = got is not None
+            if got is not None:
+                with using(REFERENCE):
+                    _compare_drift(exact, dtype, _on_cpu(got), f" by {label}")
         formats = ", ".join(name for name, has_run in ran.items() if has_run)
         parts.append(f"{label}: {formats or 'takes no tensors of these lengths and formats'}")
     return "; ".join(parts)
 
 
-def _agree(
-    subject: CheckSubject, forced: Mapping[str, str], label: str, length: int, real: int
-) -> Iterator[Comparison]:
-    """In float64, of outputs, losses and all gradients; none where the implementation takes no
-    such tensors.
+def _forced(
+    compute: Callable[..., Any],
+    subject: CheckSubject,
+    forced: Mapping[str, str],
+    case: _Case,
+    **options: bool,
+) -> Any:
+    """What an implementation computes on the subject's device; None where it takes no such
+    tensors.
     """
-    mixer = subject.build(max_len=max(KERNEL_LENGTHS))
-    case = mixer, subject.tokens(2, length), padded(length, (length, real))
-    with using(REFERENCE):
-        expected = values_and_gradients(*case)
-    try:
-        with using(forced):
-            got = values_and_gradients(*_moved(subject, case))
-    except ConfigError:
-        return
-    for mine, wanted in zip(got, expected, strict=True):
-        yield from each(_on_cpu(mine), wanted, f" by {label} at length {length}")
-
-
-def _stays_near(
-    subject: CheckSubject, forced: Mapping[str, str], label: str, dtype: torch.dtype
-) -> bool:
-    """As the checks of precision; False where the implementation takes no such tensors."""
-    case = _float32_case(subject)
-    try:
-        with using(forced):
-            found = _real_results(*_moved(subject, case), autocast=dtype != torch.float32)
-    except ConfigError:
-        return False
-    with using(REFERENCE):
-        _compare_drift(case, dtype, _on_cpu(found), f" by {label}")
-    return True
-
-
-def _moved(subject: CheckSubject, case: _Case) -> _Case:
     mixer, x, keep = case
-    return copy.deepcopy(mixer).to(subject.device), x.to(subject.device), keep.to(subject.device)
+    device = subject.device
+    moved = copy.deepcopy(mixer).to(device), x.to(device), keep.to(device)
+    with suppress(ConfigError), using(forced):
+        return compute(*moved, **options)
+    return None
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
