@@ -14,7 +14,7 @@ stay as near to float64 on the CPU as the check of precision allows.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -65,6 +65,9 @@ KERNEL_LENGTHS = (1, 7, 33, 127)
 _Case = tuple[TokenMixer, Tensor, Tensor]
 """A mixer, tokens (B, L, D) and mask (B, L)."""
 
+_Results = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""See `values_and_gradients`."""
+
 
 class _Float64:
     """What a float32 mixer gives in float64, and how far rounded inputs move that. Each is
@@ -86,12 +89,23 @@ class _Float64:
         moves = self._moves.setdefault(dtype, [])
         while len(moves) < count:
             moves.append(self._move(dtype, seed=len(moves)))
-        return {key: max(move[key] for move in moves[:count]) for key in self.results}
+        largest = dict.fromkeys(self.results, 0.0)
+        for move in moves[:count]:
+            for key, distance in move.items():
+                largest[key] = max(largest[key], distance)
+        return largest
 
     def _move(self, dtype: torch.dtype, seed: int) -> dict[str, float]:
         mixer = _rounded_mixer(self._mixer, dtype, seed)
-        moved = _real_results(mixer, _rounded(self._x, dtype, seed), self._keep)
-        return {key: _distance(moved[key], value) for key, value in self.results.items()}
+        x = _rounded(self._x, dtype, seed)
+        return self.distances(_real_results(mixer, x, self._keep))
+
+    def distances(self, results: Mapping[str, Tensor]) -> dict[str, float]:
+        """How far each of other results is from these."""
+        found = {}
+        for key, exact in self.results.items():
+            found[key] = _distance(results[key], exact)
+        return found
 
 
 @shows("float32 stays as near to float64 as the method allows")
@@ -122,26 +136,28 @@ def _compare_drift(
     """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
-    drift = {key: _distance(results[key], value) for key, value in exact.results.items()}
+    drift = exact.distances(results)
     own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
     sensitivity = dict[str, float]()
     allowed = dict[str, float]()
     beyond = list(drift)
     for count in range(1, ROUNDINGS + 1):
         sensitivity = exact.sensitivity(dtype, count)
-        allowed = {key: own + TIMES_SENSITIVITY * moved for key, moved in sensitivity.items()}
+        for key, moved in sensitivity.items():
+            allowed[key] = own + TIMES_SENSITIVITY * moved
         beyond = [key for key in drift if not drift[key] <= allowed[key]]
         if not beyond:
             break
     if beyond:
-        key = max(beyond, key=lambda key: drift[key] / allowed[key])
+        worst = max(beyond, key=lambda key: drift[key] / allowed[key])
         raise CheckFailed(
-            f"{key} in {name} drifts from float64 by {drift[key]:.1e} (rms), allowed "
-            f"{allowed[key]:.1e}: rounded inputs alone move it by {sensitivity[key]:.1e}"
+            f"{worst} in {name} drifts from float64 by {drift[worst]:.1e} (rms), allowed "
+            f"{allowed[worst]:.1e}: rounded inputs alone move it by {sensitivity[worst]:.1e}"
         )
-    parts = [f"{key} {drift[key]:.1e}, allowed {allowed[key]:.1e}" for key in drift]
+    parts = []
     figures = {}
     for key in drift:
+        parts.append(f"{key} {drift[key]:.1e}, allowed {allowed[key]:.1e}")
         figures[f"{key}_drift"] = drift[key]
         figures[f"{key}_sensitivity"] = sensitivity[key]
         figures[f"{key}_allowed"] = allowed[key]
@@ -153,7 +169,8 @@ def _distance(got: Tensor, expected: Tensor) -> float:
     if torch.equal(got.double(), expected):
         return 0.0
     gap = (got.double() - expected).square().mean()
-    return (gap / expected.square().mean()).sqrt().item()
+    size = expected.square().mean()
+    return (gap / size).sqrt().item()
 
 
 def _float32_case(subject: CheckSubject) -> _Case:
@@ -194,7 +211,9 @@ def _real_results(
 
 def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     """Outputs of the last tokens, each by a step; of half of them where there are few."""
-    start = x.shape[1] - min(DECODED_STEPS, x.shape[1] // 2)
+    length = x.shape[1]
+    steps = min(DECODED_STEPS, length // 2)
+    start = length - steps
     is_training = mixer.training
     mixer.eval()
     try:
@@ -219,8 +238,9 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     if not is_single and not seed:
         return x.to(dtype).double()
     generator = torch.Generator().manual_seed(2 + seed)
-    noise = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
-    moved = x.double() * (1 + noise * torch.finfo(dtype).eps)
+    uniform = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+    noise = (uniform - 0.5) * torch.finfo(dtype).eps
+    moved = x.double() * (1 + noise)
     return moved if is_single else moved.to(dtype).double()
 
 
@@ -234,11 +254,14 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     on_cpu = subject.device == "cpu"
     with using() as used:
         call(subject.build(), *subject.pair(LENGTH))
-    choices = {} if on_cpu else {f"the mixer on {subject.device}": {}}
+    choices = dict[str, dict[str, str]]()
+    if not on_cpu:
+        choices[f"the mixer on {subject.device}"] = {}
     for name in with_covered(used):
         for implementation in OPERATIONS[name].implementations:
+            is_reference = implementation.name == REFERENCE
             runs = not implementation.devices or device in implementation.devices
-            if runs and not (on_cpu and implementation.name == REFERENCE):
+            if runs and not (on_cpu and is_reference):
                 choices[f"{name} {implementation.name}"] = {name: implementation.name}
     return choices
 
@@ -255,35 +278,45 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an
     implementation takes them.
     """
-    expected = {}
+    choices = _choices(subject)
+    ran = {label: dict[str, None]() for label in choices}
+    for length, case, expected in _references(subject):
+        for label, forced in choices.items():
+            results = _forced(values_and_gradients, subject, forced, case)
+            if results is None:
+                continue
+            ran[label]["float64"] = None
+            where = f" by {label} at length {length}"
+            for found, wanted in zip(results, expected, strict=True):
+                yield from each(_on_cpu(found), wanted, where)
+    case = _float32_case(subject)
+    exact = _Float64(case)
+    for label, forced in choices.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            autocast = dtype != torch.float32
+            results = _forced(_real_results, subject, forced, case, autocast=autocast)
+            if results is None:
+                continue
+            ran[label][word(dtype)] = None
+            with using(REFERENCE):
+                _compare_drift(exact, dtype, _on_cpu(results), f" by {label}")
+    parts = []
+    for label, formats in ran.items():
+        words = ", ".join(formats) or "takes no tensors of these lengths and formats"
+        parts.append(f"{label}: {words}")
+    return "; ".join(parts)
+
+
+def _references(subject: CheckSubject) -> Iterator[tuple[int, _Case, _Results]]:
+    """Cases in float64, each with its length and what the reference gives."""
     for length in subject.lengths(*KERNEL_LENGTHS):
         for real in {length, (length + 1) // 2}:
             mixer = subject.build(max_len=max(KERNEL_LENGTHS))
-            case = mixer, subject.tokens(2, length), padded(length, (length, real))
+            x = subject.tokens(2, length)
+            case = mixer, x, padded(length, (length, real))
             with using(REFERENCE):
-                expected[length, real] = case, values_and_gradients(*case)
-    case = _float32_case(subject)
-    exact = _Float64(case)
-    parts = []
-    for label, forced in _choices(subject).items():
-        ran = {"float64": False}
-        for (length, _), (exact_case, wanted) in expected.items():
-            got = _forced(values_and_gradients, subject, forced, exact_case)
-            if got is None:
-                continue
-            ran["float64"] = True
-            for mine, theirs in zip(got, wanted, strict=True):
-                yield from each(_on_cpu(mine), theirs, f" by {label} at length {length}")
-        for dtype in (torch.float32, torch.bfloat16):
-            autocast = dtype != torch.float32
-            got = _forced(_real_results, subject, forced, case, autocast=autocast)
-            ran[word(dtype)] = got is not None
-            if got is not None:
-                with using(REFERENCE):
-                    _compare_drift(exact, dtype, _on_cpu(got), f" by {label}")
-        formats = ", ".join(name for name, has_run in ran.items() if has_run)
-        parts.append(f"{label}: {formats or 'takes no tensors of these lengths and formats'}")
-    return "; ".join(parts)
+                results = values_and_gradients(*case)
+            yield length, case, results
 
 
 def _forced(
