@@ -48,7 +48,8 @@ class Beside:
         left = len(self.reasons) - len(reasons)
         if left:
             reasons.append(f"and {left} more")
-        return f"not comparable: {'; '.join(reasons)}"
+        words = "; ".join(reasons)
+        return f"not comparable: {words}"
 
 
 def published_beside(row: TableRow, key: str = "") -> list[Beside]:
@@ -65,16 +66,22 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
             for published in table.find(row.mixer, row.benchmark, row.metric, row.label):
                 rule = table.conditions_of(published)
                 variants = _variants(row, published, rule)
-                found.append(_beside(row, published, rule, variants))
+                beside = _beside(row, published, rule, variants)
+                found.append(beside)
         return found
     name = key.removeprefix("mixer.params.")
+    own = row.first.leaves.get(key)
     for value, published, table, varied in printed_values(row, key):
-        if value == row.first.leaves.get(key):
-            main = published.model_copy(update=varied.main)
-            rule = table.conditions_of(main)
-            chosen = _variants(row, published, rule)
-            variants = [{**variant, name: value} for variant in chosen[: varied.variants]]
-            found.append(_beside(row, published, rule, variants))
+        if value != own:
+            continue
+        main = published.model_copy(update=varied.main)
+        rule = table.conditions_of(main)
+        chosen = _variants(row, published, rule)
+        variants = []
+        for variant in chosen[: varied.variants]:
+            variants.append({**variant, name: value})
+        beside = _beside(row, published, rule, variants)
+        found.append(beside)
     return found
 
 
@@ -93,7 +100,8 @@ def printed_values(
     where it stands.
     """
     for table in published_tables():
-        for value, printed, rule in table.find_varied(row.mixer, key, row.benchmark, row.metric):
+        found = table.find_varied(row.mixer, key, row.benchmark, row.metric)
+        for value, printed, rule in found:
             yield value, printed, table, rule
 
 
@@ -109,7 +117,8 @@ def _beside(
         reasons += _differences(row, published.benchmark, rule, variants)
     if not row.counted:
         reasons.append("no finished run")
-    if "stand-in" in " ".join(row.notes):
+    notes = " ".join(row.notes)
+    if "stand-in" in notes:
         reasons.append("stand-in data, published: the real data")
     if not published.target:
         reasons += published.cautions[:1]
@@ -124,22 +133,29 @@ def _differences(
     protocol, words = rule.protocols.get(benchmark, rule.protocol)
     if row.protocol != protocol:
         for key, (_, value) in expect.items():
-            words = words.replace(f"{{{key}}}", str(value))
+            placeholder = f"{{{key}}}"
+            words = words.replace(placeholder, str(value))
         selection = _SELECTION.get(row.protocol, row.protocol)
         yield f"{selection}, published: {words}"
     leaves = row.first.leaves
     yield from _unlike(leaves, expect)
     by_variant = []
     for variant in variants:
-        params = {f"mixer.params.{key}": (key, value) for key, value in variant.items()}
-        by_variant.append(list(_unlike(leaves, params)))
+        params = {}
+        for key, value in variant.items():
+            params[f"mixer.params.{key}"] = (key, value)
+        differences = list(_unlike(leaves, params))
+        by_variant.append(differences)
     yield from min(by_variant, key=len, default=[])
+    samples = row.samples
     printed = rule.samples[benchmark]
-    if None not in (row.samples, printed) and row.samples != printed:
-        yield f"{row.samples} test samples, published {printed}"
+    are_known = samples is not None and printed is not None
+    if are_known and samples != printed:
+        yield f"{samples} test samples, published {printed}"
     seeds = len(row.seeds)
-    if row.counted and rule.seeds is not None and seeds < rule.seeds:
-        yield f"{seeds} of the {rule.seeds} seeds that the published mean has"
+    expected = rule.seeds or 0
+    if 0 < seeds < expected:
+        yield f"{seeds} of the {expected} seeds that the published mean has"
 
 
 def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
@@ -147,8 +163,11 @@ def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[s
         published = value_text(value)
         if key not in leaves:
             yield f"{word} not stated, published {published}"
-        elif not _same(leaves[key], value):
-            yield f"{word} {value_text(leaves[key])}, published {published}"
+            continue
+        found = leaves[key]
+        if not _same(found, value):
+            own = value_text(found)
+            yield f"{word} {own}, published {published}"
 
 
 def _same(found: Any, value: Any) -> bool:
@@ -158,9 +177,11 @@ def _same(found: Any, value: Any) -> bool:
     keys that are given.
     """
     if isinstance(value, list):
-        if isinstance(found, list):
-            return len(found) == len(value) and all(map(_same, found, value))
-        return any(_same(found, choice) for choice in value)
+        if not isinstance(found, list):
+            return any(_same(found, choice) for choice in value)
+        if len(found) != len(value):
+            return False
+        return all(map(_same, found, value))
     if isinstance(found, Mapping) and isinstance(value, Mapping):
         return all(_same(found.get(key), value[key]) for key in value)
     if isinstance(found, bool) or isinstance(value, bool):
@@ -173,10 +194,14 @@ def _same(found: Any, value: Any) -> bool:
 def value_text(value: Any) -> str:
     """A value of a setting in words; of a list, as of published ones, any of them."""
     if isinstance(value, list):
-        entries = [_entry(entry) for entry in value if isinstance(entry, Mapping)]
+        entries = []
+        for entry in value:
+            if isinstance(entry, Mapping):
+                entries.append(_entry(entry))
         if entries:
             return " and ".join(entries)
-        return " or ".join(map(value_text, value)) or "none"
+        choices = " or ".join(map(value_text, value))
+        return choices or "none"
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -188,5 +213,9 @@ def value_text(value: Any) -> str:
 
 def _entry(entry: Mapping[str, Any]) -> str:
     """`decoder subquad:softmax`, an entry of `mixers`."""
-    parts = map(entry.get, ("role", "name", "layers"))
-    return " ".join(value_text(part) for part in parts if part)
+    words = []
+    for key in ("role", "name", "layers"):
+        part = entry.get(key)
+        if part:
+            words.append(value_text(part))
+    return " ".join(words)

@@ -48,6 +48,40 @@ _CURVE_LINES = (
 
 def score_charts(report: Report) -> list[ScoreChart]:
     """For each data set and protocol with a score its rows, then its references."""
+    groups = _bars_of_rows(report)
+    for reference in report.references:
+        metric = reference.compared
+        bars = groups.get((*reference.family, metric))
+        if not bars:
+            continue
+        low, high = reference.reach
+        bar = Bar(
+            name=reference.name,
+            colour=BASELINE_COLOUR,
+            mean=metric.scaled(reference.value),
+            low=metric.scaled(low),
+            high=metric.scaled(high),
+            is_full=False,
+        )
+        # the others stay apart in a picture that shows this one too
+        lowest = min(other.low for other in bars)
+        highest = max(other.high for other in bars)
+        reach = _FAR * (highest - lowest)
+        if lowest - reach < bar.mean < highest + reach:
+            bars.append(bar)
+    charts = []
+    for (dataset, protocol, metric), bars in groups.items():
+        chart = ScoreChart(
+            title=f"{dataset} ({protocol}): test {metric.label}",
+            x_label=f"test {metric.with_unit}",
+            bars=tuple(bars),
+        )
+        charts.append(chart)
+    return charts
+
+
+def _bars_of_rows(report: Report) -> Mapping[tuple[str, str, Metric], list[Bar]]:
+    """By data set, protocol and metric."""
     colours = _colours(report)
     estimates = score_estimates(report.rows)
     groups = defaultdict[tuple[str, str, Metric], list[Bar]](list)
@@ -56,38 +90,32 @@ def score_charts(report: Report) -> list[ScoreChart]:
             continue
         metric = row.compared
         mean = row.score.mean
-        low, high = row.interval(row.metric) or (mean, mean)
+        interval = row.interval(row.metric)
+        low, high = interval or (mean, mean)
         if estimate:
-            low, high = estimate.low, estimate.high
+            low = estimate.low
+            high = estimate.high
         if metric.is_fraction:
             low = max(0.0, low)
             high = min(1.0, high)
-        ends = map(metric.scaled, (mean, low, high))
-        bar = Bar(row.name, colours[row.name], *ends, is_full=len(row.seeds) > 1)
+        bar = Bar(
+            name=row.name,
+            colour=colours[row.name],
+            mean=metric.scaled(mean),
+            low=metric.scaled(low),
+            high=metric.scaled(high),
+            is_full=len(row.seeds) > 1,
+        )
         groups[*row.family, metric].append(bar)
-    for guess in report.references:
-        metric = guess.compared
-        bars = groups.get((*guess.family, metric))
-        if not bars:
-            continue
-        ends = map(metric.scaled, (guess.value, *guess.reach))
-        bar = Bar(guess.name, BASELINE_COLOUR, *ends, is_full=False)
-        # the others stay apart in a picture that shows this one too
-        low = min(other.low for other in bars)
-        high = max(other.high for other in bars)
-        reach = _FAR * (high - low)
-        if low - reach < bar.mean < high + reach:
-            bars.append(bar)
-    charts = []
-    for (dataset, protocol, metric), bars in groups.items():
-        title = f"{dataset} ({protocol}): test {metric.label}"
-        charts.append(ScoreChart(title, f"test {metric.with_unit}", tuple(bars)))
-    return charts
+    return groups
 
 
 def _colours(report: Report) -> defaultdict[str, str]:
     """By row name; the baseline has a grey of its own."""
-    names = {row.name for row in report.rows if not row.is_called(report.baseline)}
+    names = set[str]()
+    for row in report.rows:
+        if not row.is_called(report.baseline):
+            names.add(row.name)
     coloured = zip(sorted(names), cycle(COLOURS), strict=False)
     return defaultdict(lambda: BASELINE_COLOUR, coloured)
 
@@ -99,32 +127,49 @@ def training_charts(report: Report) -> list[LineChart]:
     colours = _colours(report)
     charts: list[LineChart] = []
     for dataset, group in groupby(report.rows, key=lambda row: row.dataset):
-        rows = list(group)
-        marks = _marks(rows)
-        protocols = {row.protocol for row in rows}
-        scores: list[Line] = []
-        losses: list[Line] = []
-        for row in rows:
-            name = row.name
-            if len(protocols) > 1:
-                name += f", {row.protocol}"
-            for run in row.runs:
-                line = Line(name, colours[row.name], (), mark=marks[run.seed])
-                by_split, loss = _measured(run)
-                losses.append(replace(line, points=_thin(loss)))
-                for split, points in by_split.items():
-                    style = "dashed" if split == "test" else "line"
-                    scores.append(replace(line, points=_thin(points), style=style))
-        drawn = _drawable(scores)
-        first = rows[0].first
-        metric = first.shown(first.metric).with_unit
-        title = f"{dataset}: {metric} by epoch"
-        if any(line.style == "dashed" for line in drawn):
-            title += " (dashed: on the test split)"
-        charts.append(LineChart(title, "epoch", metric, drawn))
-        title = f"{dataset}: training loss by step"
-        charts.append(LineChart(title, "step", "loss", _drawable(losses)))
+        charts += _charts_of_dataset(dataset, list(group), colours)
     return [chart for chart in charts if chart.lines]
+
+
+def _charts_of_dataset(
+    dataset: str, rows: Sequence[TableRow], colours: Mapping[str, str]
+) -> tuple[LineChart, LineChart]:
+    marks = _marks(rows)
+    protocols = {row.protocol for row in rows}
+    scores: list[Line] = []
+    losses: list[Line] = []
+    for row in rows:
+        name = row.name
+        if len(protocols) > 1:
+            name += f", {row.protocol}"
+        colour = colours[row.name]
+        for run in row.runs:
+            by_split, loss = _measured(run)
+            line = Line(name, colour, _thin(loss), mark=marks[run.seed])
+            losses.append(line)
+            for split, points in by_split.items():
+                style = "dashed" if split == "test" else "line"
+                score = replace(line, points=_thin(points), style=style)
+                scores.append(score)
+    drawn = _drawable(scores)
+    first = rows[0].first
+    metric = first.shown(first.metric)
+    title = f"{dataset}: {metric.with_unit} by epoch"
+    if any(line.style == "dashed" for line in drawn):
+        title += " (dashed: on the test split)"
+    by_epoch = LineChart(
+        title=title,
+        x_label="epoch",
+        y_label=metric.with_unit,
+        lines=drawn,
+    )
+    by_step = LineChart(
+        title=f"{dataset}: training loss by step",
+        x_label="step",
+        y_label="loss",
+        lines=_drawable(losses),
+    )
+    return by_epoch, by_step
 
 
 def _measured(run: ReportedRun) -> tuple[Mapping[str, list[Point]], list[Point]]:
@@ -136,12 +181,14 @@ def _measured(run: ReportedRun) -> tuple[Mapping[str, list[Point]], list[Point]]
     metric = run.shown(run.metric)
     with suppress(RunError):
         for record in read_records(run.folder):
-            if record.kind == "eval" and run.metric in record.metrics:
-                score = metric.scaled(record.metrics[run.metric])
-                scores[record.split].append((record.epoch, score))
-            if record.kind == "train" and "loss" in record.metrics:
-                loss = record.metrics["loss"]
-                losses.append((float(record.step), loss))
+            score = record.metrics.get(run.metric)
+            if record.kind == "eval" and score is not None:
+                point = (record.epoch, metric.scaled(score))
+                scores[record.split].append(point)
+            loss = record.metrics.get("loss")
+            if record.kind == "train" and loss is not None:
+                step = float(record.step)
+                losses.append((step, loss))
     return scores, losses
 
 
@@ -149,8 +196,10 @@ def _marks(rows: Sequence[TableRow]) -> dict[int, tuple[str, str] | None]:
     """The sign of each seed, where there are several and no more than signs."""
     seeds = set[int]()
     for row in rows:
-        seeds |= {run.seed for run in row.runs}
-    if not 1 < len(seeds) <= len(SIGNS):
+        for run in row.runs:
+            seeds.add(run.seed)
+    count = len(seeds)
+    if count < 2 or count > len(SIGNS):
         return dict.fromkeys(seeds)
     marks = {}
     for seed, sign in zip(sorted(seeds), SIGNS, strict=False):
@@ -164,7 +213,11 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 def _thin(points: Iterable[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
-    finite = sorted(point for point in points if math.isfinite(point[1]))
+    finite = []
+    for x, y in points:
+        if math.isfinite(y):
+            finite.append((x, y))
+    finite.sort()
     count = len(finite)
     if count <= limit:
         return tuple(finite)
@@ -181,36 +234,60 @@ def curve_chart(curve: Curve) -> LineChart:
     """
     metric = curve.metric
     names = {}
+    values = set[str]()
     for row in curve.rows:
         name = curve.value(row)
         number, _ = in_order(name)
         names[number] = name
+        values.add(name)
     published = list(printed_values(curve.rows[0], curve.key))
     for value, *_ in published:
         names.setdefault(value, f"{value:g}")
-    in_place = sorted({*map(curve.value, curve.rows), *names.values()}, key=in_order)
-    points = defaultdict[str, list[Point]](list)
-    errors: list[float] = []
-    for row in curve.rows:
-        x = float(in_place.index(curve.value(row)))
-        if row.score:
-            mean = (x, metric.scaled(row.score.mean))
-            points["test ± sd"].append(mean)
-            errors.append(metric.scaled(row.score.std or 0.0))
-            if row.is_base:
-                points["base"].append(mean)
-        if row.validation and curve.selection == metric:
-            mean = (x, metric.scaled(row.validation.mean))
-            points["validation"].append(mean)
+    values.update(names.values())
+    in_place = sorted(values, key=in_order)
+    points, errors = _points_of_rows(curve, in_place)
     comparable = _comparable(curve)
     for value, printed, *_ in published:
         x = float(in_place.index(names[value]))
-        name = "published" if id(printed) in comparable else "published, not comparable"
+        name = "published, not comparable"
+        if id(printed) in comparable:
+            name = "published"
         points[name].append((x, printed.value))
-    lines = [replace(line, points=tuple(points[line.name])) for line in _CURVE_LINES]
-    lines[0] = replace(lines[0], errors=tuple(errors))
-    y_label = f"test {metric.with_unit}"
-    return LineChart(curve.title, curve.key, y_label, _drawable(lines), tuple(in_place))
+    lines = []
+    for line in _CURVE_LINES:
+        drawn = replace(line, points=tuple(points[line.name]))
+        lines.append(drawn)
+    lines[0] = replace(lines[0], errors=errors)
+    return LineChart(
+        title=curve.title,
+        x_label=curve.key,
+        y_label=f"test {metric.with_unit}",
+        lines=_drawable(lines),
+        names=tuple(in_place),
+    )
+
+
+def _points_of_rows(
+    curve: Curve, in_place: Sequence[str]
+) -> tuple[defaultdict[str, list[Point]], tuple[float, ...]]:
+    """The points of a curve's rows by the name of their line, and the heights of its bars."""
+    metric = curve.metric
+    points = defaultdict[str, list[Point]](list)
+    errors = []
+    for row in curve.rows:
+        place = in_place.index(curve.value(row))
+        x = float(place)
+        if row.score:
+            mean = metric.scaled(row.score.mean)
+            points["test ± sd"].append((x, mean))
+            std = row.score.std or 0.0
+            errors.append(metric.scaled(std))
+            if row.is_base:
+                points["base"].append((x, mean))
+        if row.validation and curve.selection == metric:
+            mean = metric.scaled(row.validation.mean)
+            points["validation"].append((x, mean))
+    return points, tuple(errors)
 
 
 def _comparable(curve: Curve) -> set[int]:

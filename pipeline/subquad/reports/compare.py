@@ -40,6 +40,9 @@ METHOD = (
 """How the differences were judged, in the words that every report carries."""
 
 _OTHER_SAMPLES = "the test samples differ between the runs"
+_CHOSEN_ON_TEST = (
+    "both scores were chosen on the test split, which the interval does not account for"
+)
 _ALPHA = 0.05
 
 Pair = tuple[TableRow, TableRow]
@@ -87,8 +90,9 @@ class Comparison:
         if self.estimate is None:
             return DASH, DASH
         metric = self.first.compared
+        points = metric.points(self.estimate.difference)
         interval = metric.interval(self.estimate.low, self.estimate.high)
-        return metric.points(self.estimate.difference), interval
+        return points, interval
 
 
 class _Unpaired(Exception):
@@ -111,9 +115,13 @@ class _Answers:
         try:
             samples, scores = _by_sample(row)
         except _Unpaired as reason:
-            by_seed = [run.score(row.metric) for run in row.counted]
-            known = np.array([score for score in by_seed if score is not None])
-            return _Answers(row, stats.Scores(known), reason=str(reason))
+            known = []
+            for run in row.counted:
+                score = run.score(row.metric)
+                if score is not None:
+                    known.append(score)
+            by_seed = stats.Scores(np.array(known))
+            return _Answers(row, by_seed, reason=str(reason))
         return _Answers(row, stats.Scores.of(scores), samples)
 
 
@@ -130,14 +138,15 @@ def compare_rows(
     families = defaultdict[tuple[str, ...], list[Pair]](list)
     elsewhere = set(map(id, apart))
     for first, second in combinations(rows, 2):
-        if not _comparable(first, second):
+        pair = (first, second)
+        if not _comparable(*pair):
             continue
-        is_curve = id(first) in elsewhere and id(second) in elsewhere
+        is_curve = elsewhere.issuperset(map(id, pair))
         if is_curve and first.label == second.label:
             continue
         if first.is_called(baseline) and not second.is_called(baseline):
-            first, second = second, first
-        families[*first.family, first.metric].append((first, second))
+            pair = (second, first)
+        families[*first.family, first.metric].append(pair)
     comparisons: list[Comparison] = []
     for pairs in families.values():
         comparisons += _with_verdicts(pairs)
@@ -163,7 +172,8 @@ def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
             count = len(own.by_seed)
             seeds = (0.0, 0.0)
             if count > 1:
-                seeds = stats.seed_variance(by_family[row.family])
+                family = by_family[row.family]
+                seeds = stats.seed_variance(family)
             if count > 1 or own.by_sample is not None:
                 resolution = _resolution(row, count)
                 estimate = stats.difference(own, None, seeds, resolution=resolution)
@@ -174,7 +184,9 @@ def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
     counted = [row for row in rows if row.counted]
-    return _with_verdicts(list(combinations(counted, 2)), with_alternative(key))
+    pairs = list(combinations(counted, 2))
+    known = with_alternative(key)
+    return _with_verdicts(pairs, known)
 
 
 def _comparable(first: TableRow, second: TableRow) -> bool:
@@ -185,7 +197,9 @@ def _comparable(first: TableRow, second: TableRow) -> bool:
         return False
     other = dict(second.setting)
     for key, value in first.setting:
-        if not key.startswith("mixer.") and other.get(key, value) != value:
+        if key.startswith("mixer."):
+            continue
+        if other.get(key, value) != value:
             return False
     return bool(first.counted and second.counted)
 
@@ -212,7 +226,8 @@ def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[C
         comparisons.append(pair)
     corrected = stats.holm(list(p_values.values()))
     for place, adjusted in zip(p_values, corrected, strict=True):
-        comparisons[place] = replace(comparisons[place], adjusted=adjusted)
+        pair = comparisons[place]
+        comparisons[place] = replace(pair, adjusted=adjusted)
     return comparisons
 
 
@@ -225,8 +240,10 @@ def _compare(
     if budgets := unequal(first.tuning, second.tuning):
         notes.append(budgets)
     reason = mine.reason or other.reason
-    if not reason and not np.array_equal(np.asarray(mine.samples), np.asarray(other.samples)):
-        reason = _OTHER_SAMPLES
+    if not reason:
+        samples = np.asarray(mine.samples)
+        if not np.array_equal(samples, np.asarray(other.samples)):
+            reason = _OTHER_SAMPLES
     minuend = mine.scores
     subtrahend = other.scores
     if reason:
@@ -234,9 +251,7 @@ def _compare(
         subtrahend = replace(subtrahend, by_sample=None)
         notes.append(reason)
     if first.protocol == "paper":
-        notes.append(
-            "both scores were chosen on the test split, which the interval does not account for"
-        )
+        notes.append(_CHOSEN_ON_TEST)
     seeds = min(len(minuend.by_seed), len(subtrahend.by_seed))
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:
@@ -248,7 +263,12 @@ def _compare(
         resolution = _resolution(first, seeds)
         estimate = stats.difference(minuend, subtrahend, variance, resolution=resolution)
     return Comparison(
-        first=first, second=second, estimate=estimate, seeds=seeds, basis=basis, notes=tuple(notes)
+        first=first,
+        second=second,
+        estimate=estimate,
+        seeds=seeds,
+        basis=basis,
+        notes=tuple(notes),
     )
 
 
@@ -269,7 +289,8 @@ def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> list[s
 def _resolution(row: TableRow, seeds: int) -> float:
     """What one answer changes of a share of answers; 0 where that is not known."""
     if row.samples and row.compared.answers:
-        return 1 / (row.samples * seeds)
+        answers = row.samples * seeds
+        return 1 / answers
     return 0.0
 
 
@@ -295,11 +316,10 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     scores = arrays.get(metric)
     label = arrays.get("label")
     if run.shown(metric).answers and scores is None:
+        where = f"{PREDICTIONS} of {run.name}"
         predicted = arrays.get("predicted")
         if predicted is None or label is None or predicted.shape != label.shape:
-            raise _Unpaired(
-                f"{PREDICTIONS} of {run.name} has no arrays `predicted` and `label` of one length"
-            )
+            raise _Unpaired(f"{where} has no arrays `predicted` and `label` of one length")
         scores = predicted == label
     if scores is None or scores.ndim != 1 or len(scores) < 2:
         raise _Unpaired(f"{metric} is compared over seeds")
@@ -309,7 +329,8 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
         raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the {metric} in {RESULT}")
     if label is not None:
         return label, scores
-    known_by = [str(len(scores))]
+    count = len(scores)
+    known_by = [str(count)]
     for key, value in sorted(run.settings.items()):
         if key.startswith("dataset."):
             known_by.append(f"{key} {value}")
@@ -317,8 +338,9 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
 
 
 def _predictions(run: ReportedRun) -> dict[str, np.ndarray]:
-    if any(fault.startswith(PREDICTIONS) for fault in run.faults):
-        raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
+    for fault in run.faults:
+        if fault.startswith(PREDICTIONS):
+            raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
     path = run.folder / PREDICTIONS
     try:
         content = read_bytes(path)

@@ -64,7 +64,8 @@ class Curve:
     @property
     def selection(self) -> Metric:
         """What selects checkpoints, and is known of the validation split."""
-        return self.rows[0].shown(self.rows[0].first.metric)
+        first = self.rows[0].first
+        return first.shown(first.metric)
 
     @property
     def title(self) -> str:
@@ -72,7 +73,8 @@ class Curve:
         first = self.rows[0]
         title = f"{first.dataset}, {first.label} ({first.protocol}): {self.name}"
         if self.at:
-            title += f" at {short_setting(self.at)}"
+            others = short_setting(self.at)
+            title += f" at {others}"
         return title
 
     def value(self, row: TableRow) -> str:
@@ -84,10 +86,15 @@ class Curve:
         """The spread of the means, that of seeds, whether any two values differ, and what
         validation would choose.
         """
-        scored = [(row.score, row) for row in self.rows if row.score]
+        scored = []
+        for row in self.rows:
+            if row.score:
+                scored.append((row.score, row))
         if len(scored) < 2:
             return "fewer than two values have a score"
-        parts = [self._spread(scored), self._verdict()]
+        spread = self._spread(scored)
+        verdict = self._verdict()
+        parts = [spread, verdict]
         if any(pair.unequal for pair in self.comparisons):
             parts.append("its values were tuned unequally")
         if chosen := self._chosen(scored):
@@ -95,21 +102,27 @@ class Curve:
         return "; ".join(parts)
 
     def _spread(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
-        means = [(score.mean, self.value(row)) for score, row in scored]
-        low, lowest = min(means, key=lambda mean: mean[0])
-        high, highest = max(means, key=lambda mean: mean[0])
+        count = len(scored)
         metric = self.metric
-        lower = metric.number(low)
-        if low == high:
-            return f"all {len(scored)} means are {lower}"
-        upper = metric.number(high)
-        gap = f"{metric.points(high - low)} {metric.points_word}"
-        sentence = f"means from {lower} ({lowest}) to {upper} ({highest}), {gap} apart"
-        alone = _range_by_seeds([score for score, _ in scored])
+        scores = []
+        means = []
+        for score, row in scored:
+            scores.append(score)
+            means.append((score.mean, self.value(row)))
+        lowest, at_lowest = min(means, key=lambda mean: mean[0])
+        highest, at_highest = max(means, key=lambda mean: mean[0])
+        low = metric.number(lowest)
+        if lowest == highest:
+            return f"all {count} means are {low}"
+        high = metric.number(highest)
+        points = metric.points(highest - lowest)
+        span = f"means from {low} ({at_lowest}) to {high} ({at_highest})"
+        sentence = f"{span}, {points} {metric.points_word} apart"
+        alone = _range_by_seeds(scores)
         if alone is None:
             return sentence
-        by_seeds = f"{len(scored)} such means {metric.points(alone)} apart"
-        return f"{sentence}; seeds alone would put {by_seeds}"
+        by_seeds = metric.points(alone)
+        return f"{sentence}; seeds alone would put {count} such means {by_seeds} apart"
 
     def _verdict(self) -> str:
         p_values = []
@@ -119,32 +132,43 @@ class Curve:
                 continue
             p_values.append(pair.adjusted)
             if pair.verdict == "distinguishable":
-                clear.append((abs(pair.estimate.difference), pair))
-        if not p_values:
+                gap = abs(pair.estimate.difference)
+                clear.append((gap, pair))
+        tested = len(p_values)
+        if not tested:
             return "not enough seeds to tell values apart"
-        pairs = quantity(len(p_values), "pair")
+        pairs = quantity(tested, "pair")
         if not clear:
-            tests = f"smallest p of {pairs} after Holm's correction: {min(p_values):.2f}"
+            smallest = min(p_values)
+            tests = f"smallest p of {pairs} after Holm's correction: {smallest:.2f}"
             return f"no two values are distinguishable ({tests})"
+        count = len(clear)
         _, largest = max(clear, key=lambda found: found[0])
-        gap = f"{self.value(largest.first)} − {self.value(largest.second)}"
+        first = self.value(largest.first)
+        second = self.value(largest.second)
         estimate = " ".join(largest.estimate_texts)
-        return f"distinguishable: {len(clear)} of {pairs}, the largest {gap}: {estimate}"
+        gap = f"{first} − {second}: {estimate}"
+        return f"distinguishable: {count} of {pairs}, the largest {gap}"
 
     def _chosen(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
         """What the validation means would choose, and what that scores."""
-        by_mean = defaultdict[float, list[tuple[Spread, TableRow]]](list)
+        values = defaultdict[float, list[str]](list)
+        scores = {}
         for score, row in scored:
             if row.validation is None:
                 return ""
-            by_mean[row.validation.mean].append((score, row))
-        best = max(by_mean) if self.selection.mode == "max" else min(by_mean)
-        chosen = by_mean[best]
-        values = ", ".join(self.value(row) for _, row in chosen)
-        if len(chosen) > 1:
-            return f"validation does not choose between {values}"
-        score, _ = chosen[0]
-        return f"validation would choose {values}, test {self.metric.number(score.mean)}"
+            mean = row.validation.mean
+            values[mean].append(self.value(row))
+            scores[mean] = score.mean
+        best = min(values)
+        if self.selection.mode == "max":
+            best = max(values)
+        equal = values[best]
+        chosen = ", ".join(equal)
+        if len(equal) > 1:
+            return f"validation does not choose between {chosen}"
+        test = self.metric.number(scores[best])
+        return f"validation would choose {chosen}, test {test}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
@@ -153,7 +177,8 @@ def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
     """
     groups = defaultdict[tuple[str, ...], list[TableRow]](list)
     for row in rows:
-        groups[*row.family, row.label, row.metric].append(row)
+        alike = (*row.family, row.label, row.metric)
+        groups[alike].append(row)
     curves: list[Curve] = []
     for group in groups.values():
         curves += _curves_of(group)
@@ -171,21 +196,25 @@ def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
         others = [name for name in keys if name not in varied]
         along = defaultdict[Setting, list[TableRow]](list)
         for row in group:
-            at = tuple((name, row.settings.get(name, "none")) for name in others)
-            along[at].append(row)
-        for at, values in along.items():
-            members = tuple(map(id, values))
-            if len(values) < 2 or members in drawn:
+            at = []
+            for name in others:
+                value = row.settings.get(name, "none")
+                at.append((name, value))
+            along[tuple(at)].append(row)
+        for at, rows in along.items():
+            members = tuple(map(id, rows))
+            if len(rows) < 2 or members in drawn:
                 continue
             # of two settings that switch each other off the first stands for both
             drawn.add(members)
-            values.sort(key=lambda row: in_order(row.settings.get(key, "none")))
+            rows.sort(key=lambda row: in_order(row.settings.get(key, "none")))
+            comparisons = compare_values(rows, key)
             yield Curve(
                 key=key,
-                rows=tuple(values),
+                rows=tuple(rows),
                 # where all curves meet in one base, it need not be told
                 at=() if has_base else at,
-                comparisons=tuple(compare_values(values, key)),
+                comparisons=tuple(comparisons),
             )
 
 
@@ -197,7 +226,8 @@ def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
     for score in scores:
         if score.std is None:
             return None
-        variances.append(score.std**2 / score.count)
+        variance = score.std**2 / score.count
+        variances.append(variance)
     count = len(scores)
     variance = math.fsum(variances) / count
     return _expected_range(count) * math.sqrt(variance)
@@ -211,4 +241,5 @@ def _expected_range(count: int) -> float:
     below = ndtr(grid)
     above = 1 - below
     inside = 1 - below**count - above**count
-    return float(np.trapezoid(inside, grid))
+    area = np.trapezoid(inside, grid)
+    return float(area)

@@ -60,7 +60,14 @@ class Table:
             if set(cells) != {DASH}:
                 filled[name] = cells
         lines = zip(*filled.values(), strict=True)
-        return Table(tuple(filled), tuple(lines), numeric, ranks or {}, italic, prose)
+        return Table(
+            columns=tuple(filled),
+            lines=tuple(lines),
+            numeric=numeric,
+            ranks=ranks or {},
+            italic=italic,
+            prose=prose,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

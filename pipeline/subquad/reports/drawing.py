@@ -52,6 +52,7 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
 }
 """Matplotlib's, of every chart."""
+_NO_METADATA = {"Date": None, "Creator": None}
 
 Point = tuple[float, float]
 
@@ -113,7 +114,8 @@ class Chart(ABC):
         """`recall-mine-honest-order`."""
         words = re.sub(r"[^A-Za-z0-9._]+", "-", self.title)
         name = words.strip("._-")
-        return name[:150] or "chart"
+        short = name[:150]
+        return short or "chart"
 
     def drawn(self) -> str:
         """The chart as SVG text, without time stamps and with the same ids each time."""
@@ -128,7 +130,7 @@ class Chart(ABC):
             axes = figure.subplots()
             self.draw(axes)
             axes.set_title(self.title)
-            figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+            figure.savefig(stream, format="svg", metadata=_NO_METADATA)
         return stream.getvalue()
 
 
@@ -152,17 +154,20 @@ class LineChart(Chart):
     @property
     def description(self) -> str:
         if self.names:
-            values = []
-            for x, y in self.lines[0].points:
-                name = self.names[int(x)]
-                values.append(f"{name} {y:.4g}")
-            return f"{self.y_label} by {self.x_label}: {', '.join(values)}."
+            parts = []
+            first = self.lines[0]
+            for x, y in first.points:
+                place = int(x)
+                parts.append(f"{self.names[place]} {y:.4g}")
+            values = ", ".join(parts)
+            return f"{self.y_label} by {self.x_label}: {values}."
         last = set[str]()
         for line in self.lines:
             _, y = line.points[-1]
             last.add(f"{line.name} {y:.4g}")
-        what = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
         values = "; ".join(sorted(last))
+        count = len(self.lines)
+        what = f"{count} lines, {self.y_label} over {self.x_label}"
         return f"{what}. Last values: {values}."
 
     def draw(self, axes: Any) -> None:
@@ -184,27 +189,44 @@ class LineChart(Chart):
             style.setdefault("marker", "o")
         if line.mark:
             sign, _ = line.mark
-            every = max(1, len(xs) // _SIGNED)
-            style |= {"marker": sign, "markersize": 4, "markevery": every}
+            every = len(xs) // _SIGNED
+            style["marker"] = sign
+            style["markersize"] = 4
+            style["markevery"] = max(1, every)
         axes.plot(xs, ys, color=line.colour, **style)
         if line.errors:
-            axes.errorbar(xs, ys, yerr=line.errors, color=line.colour, **_ERROR_BARS)
+            axes.errorbar(
+                x=xs,
+                y=ys,
+                yerr=line.errors,
+                color=line.colour,
+                **_ERROR_BARS,
+            )
 
     def _draw_legend(self, axes: Any) -> None:
         from matplotlib.lines import Line2D
 
         entries: dict[str, Line2D] = {}
+        marks = {}
         for line in self.lines:
             if line.name not in entries:
                 style = _STYLES[line.style]
                 entries[line.name] = Line2D([], [], color=line.colour, **style)
-        names = list(entries)
+            if line.mark:
+                sign, name = line.mark
+                marks[sign] = name
+        names = [*entries, *marks.values()]
         handles = list(entries.values())
-        marks = dict.fromkeys(line.mark for line in self.lines if line.mark)
-        for sign, name in marks:
-            style = {"linestyle": "none", "marker": sign, "markersize": 4}
-            handles.append(Line2D([], [], color=BASELINE_COLOUR, **style))
-            names.append(name)
+        for sign in marks:
+            handle = Line2D(
+                [],
+                [],
+                color=BASELINE_COLOUR,
+                linestyle="none",
+                marker=sign,
+                markersize=4,
+            )
+            handles.append(handle)
         unset = ["x"] * len(names)
         legend = axes.figure.legend(handles, unset, **_LEGEND)
         for shown, name in zip(legend.get_texts(), names, strict=True):
@@ -241,7 +263,8 @@ class ScoreChart(Chart):
             if bar.low < bar.high:
                 score += f" [{bar.low:.4g}, {bar.high:.4g}]"
             scores.append(score)
-        return f"{self.x_label} with 95 % intervals: {'; '.join(scores)}."
+        values = "; ".join(scores)
+        return f"{self.x_label} with 95 % intervals: {values}."
 
     @property
     def size(self) -> tuple[float, float]:
@@ -253,13 +276,19 @@ class ScoreChart(Chart):
         for place, bar in enumerate(self.bars):
             below = bar.mean - bar.low
             above = bar.high - bar.mean
-            ends = [[below], [above]]
             face = bar.colour if bar.is_full else "white"
-            style = {"color": bar.colour, "mfc": face, **_SCORE_BARS}
-            axes.errorbar([bar.mean], [place], xerr=ends, **style)
+            axes.errorbar(
+                x=[bar.mean],
+                y=[place],
+                xerr=[[below], [above]],
+                color=bar.colour,
+                mfc=face,
+                **_SCORE_BARS,
+            )
             names.append(_tail(bar.name))
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set_ylim(len(names) - 0.5, -0.5)
+        count = len(names)
+        axes.set_yticks(range(count), names, fontsize=8)
+        axes.set_ylim(count - 0.5, -0.5)
         axes.set_xlabel(self.x_label)
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
@@ -270,7 +299,8 @@ def _tail(name: str) -> str:
     """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
     if len(name) <= _NAME_LIMIT:
         return name
-    return f"…{name[1 - _NAME_LIMIT :]}"
+    end = name[1 - _NAME_LIMIT :]
+    return f"…{end}"
 
 
 @dataclass(frozen=True)
@@ -285,11 +315,13 @@ class RankChart(Chart):
 
     @property
     def description(self) -> str:
-        ranks = []
-        for name, rank in zip(self.ranking.mixers, self.ranking.ranks, strict=True):
-            ranks.append(f"{name} {rank:.2f}")
-        critical = f"Critical difference {self.ranking.critical:.2f}."
-        return f"Mean ranks, 1 is best: {', '.join(ranks)}. {critical}"
+        ranking = self.ranking
+        parts = []
+        for name, rank in zip(ranking.mixers, ranking.ranks, strict=True):
+            parts.append(f"{name} {rank:.2f}")
+        ranks = ", ".join(parts)
+        critical = f"Critical difference {ranking.critical:.2f}."
+        return f"Mean ranks, 1 is best: {ranks}. {critical}"
 
     @property
     def size(self) -> tuple[float, float]:
@@ -315,25 +347,37 @@ class RankChart(Chart):
             from_right = last - place
             y = highest + 0.42 * min(place, from_right)
             edge = 0.8
-            text = {"x": 0.75, "ha": "right"}
+            start = 0.75
+            align = "right"
             if place > from_right:
                 edge = last + 1.2
-                text = {"x": last + 1.25, "ha": "left"}
+                start = last + 1.25
+                align = "left"
             axes.plot([rank, rank, edge], [0, y, y], **_LEADER)
-            label = f"{_tail(name)} {rank:.2f}"
-            axes.text(y=y, s=label, va="center", fontsize=8, **text)
+            short = _tail(name)
+            axes.text(
+                x=start,
+                y=y,
+                s=f"{short} {rank:.2f}",
+                ha=align,
+                va="center",
+                fontsize=8,
+            )
 
     def _draw_scale(self, axes: Any) -> None:
         """The axis of ranks, and above it the critical difference as long as it is."""
         last = len(self.ranking.mixers)
         axes.plot([1, last], [0, 0], **_THIN)
+        tick = [0, -0.12]
         for rank in range(1, last + 1):
-            axes.plot([rank, rank], [0, -0.12], **_THIN)
+            axes.plot([rank, rank], tick, **_THIN)
             axes.text(rank, -0.2, str(rank), va="bottom", **_CENTRED)
         critical = self.ranking.critical
         end = 1 + critical
         middle = 1 + critical / 2
-        axes.plot([1, end], [-1.0, -1.0], **_THICK)
-        axes.text(middle, -1.1, f"CD {critical:.2f}", **_CENTRED)
+        height = -1.0
+        label = f"CD {critical:.2f}"
+        axes.plot([1, end], [height, height], **_THICK)
+        axes.text(middle, height - 0.1, label, **_CENTRED)
         axes.invert_yaxis()
         axes.axis("off")

@@ -40,14 +40,17 @@ def parse_formats(text: str) -> tuple[str, ...]:
         ConfigError: one is unknown, or there is none.
     """
     words = {"markdown": "md", "latex": "tex"}
-    given = [part.strip() for part in text.split(",") if part.strip()]
-    chosen = tuple(dict.fromkeys(words.get(part, part) for part in given))
+    chosen: dict[str, None] = {}
+    for part in text.split(","):
+        if word := part.strip():
+            name = words.get(word, word)
+            chosen[name] = None
     for name in chosen or ("",):
         if name not in FORMATS:
-            raise ConfigError(
-                f"--format: {name!r} is none of {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}"
-            )
-    return chosen
+            known = ", ".join(FORMATS)
+            hint = did_you_mean(name, FORMATS)
+            raise ConfigError(f"--format: {name!r} is none of {known}{hint}")
+    return tuple(chosen)
 
 
 def write_document(document: ReportDocument, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -57,10 +60,16 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
         the files written, in the order of `formats`; with the page, charts along settings after
         them.
     """
-    texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
+    texts = {}
+    for name in formats:
+        render = FORMATS[name]
+        path = folder / f"report.{name}"
+        texts[path] = render(document)
     if "html" in formats:
-        for name, chart in _kept_charts(document).items():
-            texts[folder / _PICTURES / f"{name}.svg"] = chart.drawn()
+        charts = _kept_charts(document)
+        for name, chart in charts.items():
+            path = folder / _PICTURES / f"{name}.svg"
+            texts[path] = chart.drawn()
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
@@ -72,11 +81,14 @@ def _kept_charts(document: ReportDocument) -> dict[str, Chart]:
     charts = {}
     for section in document.sections:
         for chart in section.charts:
-            if chart.is_kept:
-                name = chart.file_name
-                times[name] += 1
-                again = f"~{times[name]}" if times[name] > 1 else ""
-                charts[name + again] = chart
+            if not chart.is_kept:
+                continue
+            name = chart.file_name
+            times[name] += 1
+            count = times[name]
+            if count > 1:
+                name += f"~{count}"
+            charts[name] = chart
     return charts
 
 
@@ -98,12 +110,14 @@ def _flat(values: Values, prefix: str = "") -> Values:
     for key, value in values.items():
         name = f"{prefix}{key}"
         if key in ("setting", "at"):
-            found[name] = "; ".join(f"{setting}={choice}" for setting, choice in value.items())
+            words = [f"{setting}={choice}" for setting, choice in value.items()]
+            found[name] = "; ".join(words)
         elif isinstance(value, dict):
             found |= _flat(value, f"{name}_")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for column in value[0]:
-                found[f"{name}_{column}"] = _listed([entry[column] for entry in value])
+                cells = [entry[column] for entry in value]
+                found[f"{name}_{column}"] = _listed(cells)
         elif isinstance(value, list):
             found[name] = _listed(value)
         else:
@@ -124,9 +138,11 @@ def _page(document: ReportDocument) -> str:
     By that policy nothing may load or run, except this very style sheet and pictures inside the
     page.
     """
-    css = (files(HERE) / "page.css").read_text(encoding="utf-8")
-    digest = hashlib.sha256(css.encode()).digest()
-    sources = f"img-src data:; style-src 'sha256-{_base64(digest)}'"
+    style = files(HERE) / "page.css"
+    css = style.read_text(encoding="utf-8")
+    content = css.encode()
+    digest = _base64(hashlib.sha256(content).digest())
+    sources = f"img-src data:; style-src 'sha256-{digest}'"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     return fill_template(
         HERE,
@@ -143,12 +159,15 @@ def picture(content: bytes | Chart) -> Markup:
     kind = "png"
     if isinstance(content, Chart):
         kind = "svg+xml"
-        content = content.drawn().encode()
-    return Markup(f"data:image/{kind};base64,{_base64(content)}")
+        drawn = content.drawn()
+        content = drawn.encode()
+    data = _base64(content)
+    return Markup(f"data:image/{kind};base64,{data}")
 
 
 def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+    encoded = base64.b64encode(data)
+    return encoded.decode()
 
 
 def _text(template: str, shown: Callable[[object], str], document: ReportDocument) -> str:
@@ -171,7 +190,8 @@ def print_document(document: ReportDocument, console: Console) -> None:
 
     def say(lines: Iterable[str], style: str = "") -> None:
         for line in lines:
-            console.print(Text(one_line(line), style=style), soft_wrap=True)
+            text = Text(one_line(line), style=style)
+            console.print(text, soft_wrap=True)
 
     say(document.lead)
     for number, section in enumerate(document.sections):
@@ -201,33 +221,49 @@ def print_cells(table: Table, console: Console) -> None:
     cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
     least = {}
     for name, column in cells.items():
-        longest_word = max(map(len, name.split()), default=0)
-        least[name] = max(longest_word, *map(len, column))
-    shown = [name for name in table.columns if table.ranks.get(name) != NEVER]
-    for name in sorted(shown, key=lambda name: -table.ranks.get(name, 0)):
-        if name in table.ranks and _width(shown, least) > console.width:
-            shown.remove(name)
+        words = [*name.split(), *column]
+        least[name] = max(map(len, words))
+    shown = _shown(table, least, console.width)
     fits = _width(shown, least) <= console.width
     if not fits:
-        for name in set(shown) - set(table.numeric):
-            least[name] = min(least[name], _NARROW)
-    narrow = _width(shown, least)
-    width = narrow if narrow > console.width else None
-    grid = Grid(box=None, header_style="bold", pad_edge=False, width=width)
+        for name in shown:
+            if name not in table.numeric:
+                least[name] = min(least[name], _NARROW)
+    width = _width(shown, least)
+    grid = Grid(
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        width=width if width > console.width else None,
+    )
     for name in shown:
         is_number = name in table.numeric
+        is_fixed = is_number and not fits
         grid.add_column(
             Text(one_line(name)),
             justify="right" if is_number else "left",
             overflow="fold",
             min_width=least[name],
-            width=least[name] if is_number and not fits else None,
+            width=least[name] if is_fixed else None,
         )
     for number in range(len(table.lines)):
-        texts = [Text(one_line(cells[name][number])) for name in shown]
+        texts = []
+        for name in shown:
+            text = one_line(cells[name][number])
+            texts.append(Text(text))
         style = "italic" if number in table.italic else ""
         grid.add_row(*texts, style=style)
     console.print(grid, crop=False)
+
+
+def _shown(table: Table, least: Mapping[str, int], width: int) -> list[str]:
+    """The columns that fit, or those that are never left out."""
+    ranks = table.ranks
+    shown = [name for name in table.columns if ranks.get(name) != NEVER]
+    for name in sorted(shown, key=lambda name: -ranks.get(name, 0)):
+        if name in ranks and _width(shown, least) > width:
+            shown.remove(name)
+    return shown
 
 
 def _width(columns: Iterable[str], least: Mapping[str, int]) -> int:

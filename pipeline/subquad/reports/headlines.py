@@ -5,7 +5,7 @@ baseline, and beside guesses without a model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from math import hypot, sqrt
 
@@ -27,50 +27,78 @@ def make_headlines(
     """
     for family, group in groupby(rows, key=lambda row: row.family):
         members = list(group)
-        pairs = [pair for pair in comparisons if pair.first.family == family]
-        guesses = [reference for reference in references if reference.family == family]
+        pairs = []
+        for pair in comparisons:
+            if pair.first.family == family:
+                pairs.append(pair)
+        guesses = []
+        for reference in references:
+            if reference.family == family:
+                guesses.append(reference)
         beside = _baseline_sentence(members, pairs, baseline)
         above = _reference_sentence(members, guesses)
         dataset, protocol = family
-        for sentence in filter(None, (beside, above)):
-            yield f"{dataset} ({protocol}): {sentence}"
+        start = f"{dataset} ({protocol})"
+        if beside:
+            yield f"{start}: {beside}"
+        if above:
+            yield f"{start}: {above}"
 
 
 def _baseline_sentence(
     rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str
 ) -> str:
     """What the mixers score beside the baseline."""
-    controls = [row for row in rows if row.is_called(baseline)]
-    labels = {row.label for row in rows}
-    varies_one_mixer = len(labels) == 1 and len(rows) > 1
-    if not baseline or (not controls and varies_one_mixer):
+    if not baseline:
         return ""
+    controls = [row for row in rows if row.is_called(baseline)]
     if len(controls) == len(rows):
         return f"only the baseline {baseline} ran: nothing to compare it with"
     if not controls:
+        labels = {row.label for row in rows}
+        if len(labels) == 1 and len(rows) > 1:
+            return ""
         return f"no row of the baseline {baseline}"
     by_verdict = defaultdict[str, list[Comparison]](list)
     spent = []
     for pair in everything:
-        if pair.second.is_called(baseline) and not pair.first.is_called(baseline):
-            by_verdict[pair.verdict].append(pair)
-            if pair.unequal:
-                spent.append(f"{pair.first.name} {pair.unequal}")
+        if pair.first.is_called(baseline) or not pair.second.is_called(baseline):
+            continue
+        by_verdict[pair.verdict].append(pair)
+        if pair.unequal:
+            spent.append(f"{pair.first.name} {pair.unequal}")
     if not by_verdict:
         return f"the baseline {baseline} and the other mixers have no test scores to compare"
-    parts = [_clear(pair, baseline, len(controls)) for pair in by_verdict["distinguishable"]]
-    if alike := by_verdict["not distinguishable"]:
-        words = f"not distinguishable from the baseline {baseline}, {_possible(alike)} not excluded"
-        verdicts = {pair.verdict for pair in everything}
-        if len(verdicts) == 1:
-            words += f": {_why_alike(alike)}"
-        parts.append(f"{_names(alike)}: {words}")
-    if few := by_verdict["not enough seeds"]:
-        words = f"not enough seeds to compare with the baseline {baseline}"
-        parts.append(f"{_names(few)}: {words}; run more than one seed of each")
+    parts = []
+    for pair in by_verdict["distinguishable"]:
+        clear = _clear(pair, baseline, len(controls))
+        parts.append(clear)
+    verdicts = {pair.verdict for pair in everything}
+    parts += _unclear(by_verdict, baseline, explain=len(verdicts) == 1)
     if spent:
-        parts.append(f"beside the baseline: {', '.join(spent)}")
+        unequal = ", ".join(spent)
+        parts.append(f"beside the baseline: {unequal}")
     return "; ".join(parts)
+
+
+def _unclear(
+    by_verdict: Mapping[str, Sequence[Comparison]], baseline: str, *, explain: bool
+) -> Iterator[str]:
+    """The mixers that are not told from the baseline; `explain`: why, where that holds for all
+    pairs.
+    """
+    if alike := by_verdict.get("not distinguishable"):
+        possible = _possible(alike)
+        words = f"not distinguishable from the baseline {baseline}, {possible} not excluded"
+        if explain:
+            reason = _why_alike(alike)
+            words += f": {reason}"
+        names = _names(alike)
+        yield f"{names}: {words}"
+    if few := by_verdict.get("not enough seeds"):
+        names = _names(few)
+        words = f"not enough seeds to compare with the baseline {baseline}"
+        yield f"{names}: {words}; run more than one seed of each"
 
 
 def _why_alike(pairs: Sequence[Comparison]) -> str:
@@ -78,7 +106,8 @@ def _why_alike(pairs: Sequence[Comparison]) -> str:
     out of the samples'.
     """
     for pair in pairs:
-        if pair.estimate and abs(pair.estimate.difference) > pair.estimate.least:
+        estimate = pair.estimate
+        if estimate and abs(estimate.difference) > estimate.least:
             return "too few seeds to tell"
     return "this data set cannot tell mixers apart in this setting"
 
@@ -92,13 +121,17 @@ def _clear(pair: Comparison, baseline: str, controls: int) -> str:
     more_is_better = metric.mode == "max"
     verb = "beats" if is_more == more_is_better else "falls behind"
     control = f"the baseline {baseline}"
-    if controls > 1 and pair.second.setting:
-        control += f" ({short_setting(pair.second.setting)})"
+    setting = pair.second.setting
+    if controls > 1 and setting:
+        which = short_setting(setting)
+        control += f" ({which})"
     # both ends have the sign of the difference
-    low, high = sorted((abs(estimate.low), abs(estimate.high)))
-    points = metric.points(abs(estimate.difference))
-    gap = f"{points} {metric.points_word} {metric.interval(low, high)}"
-    return f"{pair.first.name} {verb} {control} by {gap}"
+    ends = (abs(estimate.low), abs(estimate.high))
+    interval = metric.interval(*sorted(ends))
+    gap = abs(estimate.difference)
+    points = metric.points(gap)
+    by = f"{points} {metric.points_word} {interval}"
+    return f"{pair.first.name} {verb} {control} by {by}"
 
 
 def _possible(pairs: Sequence[Comparison]) -> str:
@@ -109,8 +142,10 @@ def _possible(pairs: Sequence[Comparison]) -> str:
     metric = pairs[0].first.compared
     low = min(estimate.low for estimate in estimates)
     high = max(estimate.high for estimate in estimates)
-    span = f"{metric.points(low)} to {metric.points(high)}"
-    return f"differences of {span} {metric.points_word}"
+    word = metric.points_word
+    least = metric.points(low)
+    most = metric.points(high)
+    return f"differences of {least} to {most} {word}"
 
 
 def _names(pairs: Sequence[Comparison]) -> str:
@@ -135,7 +170,8 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
         highest = max(own, key=lambda reference: reference.reach[1])
         judged[id(highest)].append(row)
         for reference in own:
-            if reference is not highest and _place_of(row, reference) == "not above":
+            place = _place_of(row, reference)
+            if reference is not highest and place == "not above":
                 not_above[id(reference)].append(row.name)
     if not judged:
         return ""
@@ -143,12 +179,16 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
     others = []
     for reference in references:
         if beside := judged[id(reference)]:
-            parts.append(_against(reference, beside))
-        if names := not_above[id(reference)]:
-            others.append(f"nor above {_named(reference)}: {', '.join(names)}")
+            sentence = _against(reference, beside)
+            parts.append(sentence)
+        if not_above[id(reference)]:
+            named = _named(reference)
+            names = ", ".join(not_above[id(reference)])
+            others.append(f"nor above {named}: {names}")
     parts += others
     if missing:
-        parts.append(f"no reference score recorded beside {', '.join(missing)}")
+        names = ", ".join(missing)
+        parts.append(f"no reference score recorded beside {names}")
     if rows[0].protocol == "paper":
         parts.append("these scores were chosen on the test split")
     return "; ".join(parts)
@@ -158,9 +198,12 @@ def _is_judged(row: TableRow) -> bool:
     """Judged are metrics of which more is better, where the interval over the test samples is
     known.
     """
-    if row.score is None or row.compared.mode != "max":
+    metric = row.compared
+    if row.score is None or metric.mode != "max":
         return False
-    return row.compared.answers or row.interval(row.metric) is not None
+    if metric.answers:
+        return True
+    return row.interval(row.metric) is not None
 
 
 def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
@@ -168,8 +211,10 @@ def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
     folders = {run.folder for run in row.counted}
     own = []
     for reference in references:
+        if reference.metric != row.metric or not reference.interval:
+            continue
         recorded = {run.folder for run in reference.runs}
-        if folders & recorded and reference.metric == row.metric and reference.interval:
+        if folders & recorded:
             own.append(reference)
     return own
 
@@ -180,7 +225,8 @@ def _named(reference: Reference) -> str:
     share = metric.points(reference.value)
     if metric.unit == "%":
         share += " %"
-    return f"{reference.words} {share} {metric.interval(*reference.reach)}"
+    interval = metric.interval(*reference.reach)
+    return f"{reference.words} {share} {interval}"
 
 
 _PLACES = {
@@ -194,12 +240,16 @@ _PLACES = {
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
     places = defaultdict[str, list[str]](list)
     for row in rows:
-        places[_place_of(row, reference)].append(row.name)
-    what = f"the best reference score ({_named(reference)})"
+        place = _place_of(row, reference)
+        places[place].append(row.name)
+    named = _named(reference)
+    what = f"the best reference score ({named})"
     parts = []
     for place, (start, end) in _PLACES.items():
-        if names := places[place]:
-            parts.append(f"{start} {what}: {', '.join(names)}{end}")
+        mixers = places[place]
+        if mixers:
+            names = ", ".join(mixers)
+            parts.append(f"{start} {what}: {names}{end}")
             what = "it"
     return "; ".join(parts)
 
@@ -212,7 +262,9 @@ def _place_of(row: TableRow, reference: Reference) -> str:
     score = row.score
     if score is None or score.mean <= high:
         return "not above"
-    interval = row.interval(row.metric) or stats.wilson(score.mean, reference.samples)
+    interval = row.interval(row.metric)
+    if interval is None:
+        interval = stats.wilson(score.mean, reference.samples)
     low = _lower_end(score, interval[0])
     if low is None:
         return "few seeds"
@@ -228,6 +280,7 @@ def _lower_end(score: Spread, low: float) -> float | None:
     if score.std is None:
         return None
     error = score.std / sqrt(score.count)
-    of_seeds = stats.t_quantile(score.count - 1.0) * error
+    freedom = score.count - 1.0
+    of_seeds = stats.t_quantile(freedom) * error
     of_samples = score.mean - low
     return score.mean - hypot(of_seeds, of_samples)

@@ -124,16 +124,22 @@ class PublishedTable(_Strict):
         names = self.models.get(mixer, [])
         names = self.models.get(label, names)
         found = []
+        tables_with_it = set[tuple[str, str]]()
         for row in self.rows:
-            if row.model in names and row.benchmark == benchmark and row.metric == metric:
+            is_measured = row.benchmark == benchmark and row.metric == metric
+            if is_measured and row.model in names:
                 found.append(row)
-        with_it = {(row.source, row.table) for row in found}
+                tables_with_it.add((row.source, row.table))
         first = dict[str, str]()
         for source, tables in self.tables.items():
             for table in reversed(tables):
-                if (source, table) in with_it:
+                if (source, table) in tables_with_it:
                     first[source] = table
-        return [row for row in found if first.get(row.source) == row.table]
+        kept = []
+        for row in found:
+            if row.table == first.get(row.source):
+                kept.append(row)
+        return kept
 
     def find_varied(
         self, mixer: str, key: str, benchmark: str, metric: str
@@ -144,12 +150,14 @@ class PublishedTable(_Strict):
         found = []
         rules = self.varied.get(mixer, {})
         for rule in rules.get(key, []):
-            where = (rule.source, rule.table, benchmark, metric)
+            expected = (rule.source, rule.table, benchmark, metric)
             for row in self.rows:
-                is_there = (row.source, row.table, row.benchmark, row.metric) == where
-                if is_there and row.model.startswith(rule.model):
-                    value = float(row.model.removeprefix(rule.model))
-                    found.append((value, row, rule))
+                where = (row.source, row.table, row.benchmark, row.metric)
+                if where != expected:
+                    continue
+                if row.model.startswith(rule.model):
+                    value = row.model.removeprefix(rule.model)
+                    found.append((float(value), row, rule))
         return sorted(found, key=lambda printed: printed[0])
 
     def conditions_of(self, row: PublishedRow) -> Conditions | None:
@@ -157,8 +165,9 @@ class PublishedTable(_Strict):
         for rule in self.conditions:
             if rule.source != row.source or row.table not in rule.tables:
                 continue
-            models = rule.models or [row.model]
-            if row.model in models and row.benchmark in rule.samples:
+            if rule.models and row.model not in rule.models:
+                continue
+            if row.benchmark in rule.samples:
                 return rule
         return None
 
@@ -175,7 +184,11 @@ def published_tables() -> list[PublishedTable]:
     """The tables of all installed packages; those that cannot be used are left out
     (`published_faults`).
     """
-    return [found for _, found in _files() if isinstance(found, PublishedTable)]
+    tables = []
+    for _, found in _files():
+        if isinstance(found, PublishedTable):
+            tables.append(found)
+    return tables
 
 
 def published_faults(plugin: Found | None = None) -> list[str]:
@@ -189,8 +202,10 @@ def published_faults(plugin: Found | None = None) -> list[str]:
 
 def _files() -> Iterator[tuple[Found, PublishedTable | str]]:
     for owner, folder in folders("published"):
-        for path in sorted(folder.glob("*.yaml")):
-            yield owner, _read(path, str(owner))
+        paths = folder.glob("*.yaml")
+        for path in sorted(paths):
+            table = _read(path, str(owner))
+            yield owner, table
 
 
 @cache
@@ -198,24 +213,36 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
     """A published table, or in one line what is wrong with its file."""
     try:
         yaml = read_text(path, path.name)
-        data = parse_yaml(yaml, path.name, aliases=True).data
+        parsed = parse_yaml(yaml, path.name, aliases=True)
+        data = parsed.data
         if isinstance(data, dict):
-            text = data.get("rows") or path.with_suffix(".csv").read_text(encoding="utf-8")
-            rows = csv.DictReader(str(text).splitlines())
-            data["rows"] = [{**row, "printed": row.get("value")} for row in rows]
+            text = data.get("rows")
+            if not text:
+                beside = path.with_suffix(".csv")
+                text = beside.read_text(encoding="utf-8")
+            rows = []
+            lines = str(text).splitlines()
+            for row in csv.DictReader(lines):
+                printed = row.get("value")
+                rows.append({**row, "printed": printed})
+            data["rows"] = rows
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
-        return f"{owner}: {path.name}: {in_one_line(error)}"
-    rows = tuple(_cautioned(row, table.cautions) for row in table.rows)
-    return table.model_copy(update={"rows": rows})
+        reason = in_one_line(error)
+        return f"{owner}: {path.name}: {reason}"
+    cautioned = [_cautioned(row, table.cautions) for row in table.rows]
+    changed = {"rows": tuple(cautioned)}
+    return table.model_copy(update=changed)
 
 
 def _cautioned(row: PublishedRow, cautions: Sequence[_Caution]) -> PublishedRow:
-    fitting = []
+    texts = []
+    is_target = True
+    columns = vars(row).items()
     for caution in cautions:
         given = caution.model_dump(exclude={"text", "target"}, exclude_none=True)
-        if given.items() <= vars(row).items():
-            fitting.append(caution)
-    texts = tuple(caution.text for caution in fitting)
-    is_target = all(caution.target for caution in fitting)
-    return row.model_copy(update={"cautions": texts, "target": is_target})
+        if given.items() <= columns:
+            texts.append(caution.text)
+            is_target = is_target and caution.target
+    changed = {"cautions": tuple(texts), "target": is_target}
+    return row.model_copy(update=changed)

@@ -81,7 +81,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
-        over = f"{len(self.datasets)} data sets ({self.protocol})"
+        count = len(self.datasets)
+        over = f"{count} data sets ({self.protocol})"
         return f"Mean ranks over {over}: {self.compared.label}"
 
     @property
@@ -116,25 +117,34 @@ class Ranking:
         corrected = p_text(self.least_p_holm)
         bound = f"allow no p below {least}, after Holm's correction {corrected}"
         if self.least_p_holm >= _ALPHA:
-            needed = 1 + ceil(log2(len(self.pairs) / _ALPHA))
+            odds = len(self.pairs) / _ALPHA
+            needed = 1 + ceil(log2(odds))
             bound = f"{bound}; it takes {needed}"
-        parts.append(f"{self._pair_words()}{len(self.datasets)} data sets {bound}")
+        pairs = self._pair_words()
+        count = len(self.datasets)
+        parts.append(f"{pairs}{count} data sets {bound}")
         if any(pair.unequal for pair in self.pairs):
             parts.append("mixers were tuned unequally")
         for pair in self.pairs:
             if not pair.chance.counted:
                 parts.append(f"p of pairs with equal differences is {pair.chance.words}")
                 break
-        return f"{self.protocol}: {'; '.join(parts)}"
+        words = "; ".join(parts)
+        return f"{self.protocol}: {words}"
 
     def _friedman_words(self, chance: stats.Chance) -> str:
         mixers = len(self.mixers)
         datasets = len(self.datasets)
-        verb = "differ" if chance.p_value < _ALPHA else "are not shown to differ"
-        test = f"Friedman p {p_text(chance.p_value)}, {chance.words}"
-        bound = factorial(mixers) ** (1.0 - datasets)
+        verb = "are not shown to differ"
+        if chance.p_value < _ALPHA:
+            verb = "differ"
+        p_value = p_text(chance.p_value)
+        test = f"Friedman p {p_value}, {chance.words}"
+        orders = factorial(mixers)
+        bound = orders ** (1.0 - datasets)
         if bound > 0.001:
-            test += f"; so few data sets allow no less than {p_text(bound)}"
+            least = p_text(bound)
+            test += f"; so few data sets allow no less than {least}"
         return f"the mean ranks of {mixers} mixers {verb} over {datasets} data sets ({test})"
 
     def _pair_words(self) -> str:
@@ -160,31 +170,37 @@ def make_rankings(means: Sequence[Mean], baseline: str) -> Iterator[Ranking]:
     """One for each protocol and metric with two mixers and more on all of its data sets."""
     groups = defaultdict[tuple[str, str], list[Mean]](list)
     for mean in means:
-        if not mean.is_reference and not mean.others:
-            groups[mean.protocol, mean.metric].append(mean)
+        if mean.is_reference or mean.others:
+            continue
+        groups[mean.protocol, mean.metric].append(mean)
     for members in groups.values():
         if len(members) > 1:
-            yield _ranking(sorted(members, key=lambda mean: mean.name == baseline))
+            members.sort(key=lambda mean: mean.name == baseline)
+            yield _ranking(members)
 
 
 def _ranking(members: Sequence[Mean]) -> Ranking:
     from scipy.stats import rankdata
 
     first = members[0]
-    scores = np.array([member.by_dataset for member in members]).T
+    count = len(members)
+    by_mixer = np.array([member.by_dataset for member in members])
+    scores = by_mixer.T
     good = scores if first.compared.mode == "max" else -scores
-    ranks = rankdata(-good.round(9), axis=1)
+    rounded = good.round(9)
+    ranks = rankdata(-rounded, axis=1)
     mean = ranks.mean(axis=0)
     order = np.argsort(mean, kind="stable")
+    mixers = [members[place].name for place in order]
     return Ranking(
         protocol=first.protocol,
         metric=first.metric,
         compared=first.compared,
         datasets=first.datasets,
-        mixers=tuple(members[place].name for place in order),
+        mixers=tuple(mixers),
         ranks=tuple(mean[order].tolist()),
-        friedman=stats.friedman(ranks) if len(members) > 2 else None,
-        critical=stats.critical_difference(len(members), len(first.datasets)),
+        friedman=stats.friedman(ranks) if count > 2 else None,
+        critical=stats.critical_difference(count, len(first.datasets)),
         pairs=tuple(_pairs(members, scores, good)),
     )
 
@@ -194,14 +210,21 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
     pairs = list(combinations(range(len(members)), 2))
     gaps = [good[:, first] - good[:, second] for first, second in pairs]
     chances = list(map(stats.signed_rank, gaps))
-    holm = stats.holm([chance.p_value for chance in chances])
-    are_few = len(pairs) * 2.0 ** (1 - len(scores)) >= _ALPHA
+    p_values = [chance.p_value for chance in chances]
+    holm = stats.holm(p_values)
+    least_p = 2.0 ** (1 - len(scores))
+    are_few = len(pairs) * least_p >= _ALPHA
     for (first, second), gap, chance, adjusted in zip(pairs, gaps, chances, holm, strict=True):
         mine = members[first]
         other = members[second]
         difference = scores[:, first] - scores[:, second]
-        signs = np.sign(gap.round(9)).tolist()
-        verdict = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
+        rounded = gap.round(9)
+        signs = np.sign(rounded).tolist()
+        verdict = "not distinguishable"
+        if are_few:
+            verdict = "too few data sets"
+        elif adjusted < _ALPHA:
+            verdict = "distinguishable"
         yield RankedPair(
             first=mine.name,
             second=other.name,
@@ -210,7 +233,7 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
             chance=chance,
             adjusted=adjusted,
             unequal=tuple(_tuned_unequally(mine, other)),
-            verdict="too few data sets" if are_few else verdict,
+            verdict=verdict,
         )
 
 
@@ -224,7 +247,8 @@ def rank_cells(ranking: Ranking, pair: RankedPair) -> dict[str, str]:
     """A line of the table of pairs."""
     notes = DASH
     if pair.unequal:
-        notes = f"unequal tuning on {', '.join(pair.unequal)}"
+        datasets = ", ".join(pair.unequal)
+        notes = f"unequal tuning on {datasets}"
     return {
         "pair": f"{pair.first} − {pair.second}",
         "protocol": ranking.protocol,

@@ -131,12 +131,15 @@ class Mean:
     def over(self) -> str:
         """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
         known = len(self.datasets)
-        if not self.others:
+        unknown = len(self.others)
+        if not unknown:
             return f"all {known}"
-        count = f"{known} of {known + len(self.others)}"
-        if len(self.others) <= known:
-            return f"{count}, not {', '.join(self.others)}"
-        return f"{count}: {', '.join(self.datasets)}"
+        count = f"{known} of {known + unknown}"
+        if unknown <= known:
+            names = ", ".join(self.others)
+            return f"{count}, not {names}"
+        names = ", ".join(self.datasets)
+        return f"{count}: {names}"
 
 
 def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
@@ -145,22 +148,28 @@ def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """
     groups = defaultdict[tuple[str, str, str, Mode], list[ReportedRun]](list)
     for row in rows:
-        groups[*row.family, row.metric, row.compared.mode] += row.counted
+        mode = row.compared.mode
+        groups[*row.family, row.metric, mode] += row.counted
     for (dataset, protocol, metric, mode), runs in groups.items():
         found = defaultdict[tuple[float, str, int], list[ReportedRun]](list)
         for run in runs:
-            if kept := run.reference_scores:
-                scores = kept.scores.get(metric, {})
-                for key, value in scores.items():
-                    found[value, key, kept.samples].append(run)
+            kept = run.reference_scores
+            if kept is None:
+                continue
+            scores = kept.scores.get(metric, {})
+            for key, value in scores.items():
+                found[value, key, kept.samples].append(run)
         times = Counter(key for _, key, _ in found)
         for value, key, samples in sorted(found, reverse=mode == "min"):
             members = found[value, key, samples]
+            which = ""
+            if times[key] > 1:
+                which = _which(members, runs)
             yield Reference(
                 dataset=dataset,
                 protocol=protocol,
                 key=key,
-                which=_which(members, runs) if times[key] > 1 else "",
+                which=which,
                 metric=metric,
                 value=value,
                 samples=samples,
@@ -176,9 +185,11 @@ def _which(members: Sequence[ReportedRun], everyone: Sequence[ReportedRun]) -> s
     setting = []
     for key in varying(run.settings for run in everyone):
         if key.startswith("dataset.") and key not in differing:
-            setting.append((key, members[0].settings.get(key, "none")))
+            value = members[0].settings.get(key, "none")
+            setting.append((key, value))
     if setting:
-        return printable(short_setting(tuple(setting)))
+        words = short_setting(tuple(setting))
+        return printable(words)
     return f"{len(members)} of {len(everyone)} runs"
 
 
@@ -193,7 +204,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
     for row in rows:
         blocks[row.protocol, row.metric].append(row)
     for (protocol, metric), members in blocks.items():
-        names = tuple(dict.fromkeys(row.dataset for row in members))
+        names = _datasets(members)
         mixers = defaultdict[str, list[TableRow | Reference]](list)
         for row in members:
             mixers[row.label].append(row)
@@ -201,19 +212,24 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
         for guess in references:
             if guess.protocol == protocol and guess.metric == metric:
                 guesses[guess.key].append(guess)
-        of_guesses = [tuple(dict.fromkeys(map(_dataset, group))) for group in guesses.values()]
+        groups = [*mixers.values(), *guesses.values()]
+        of_guesses = map(_datasets, guesses.values())
         for datasets in dict.fromkeys((names, *of_guesses)):
+            if len(datasets) < 2:
+                continue
             block = []
-            for group in (*mixers.values(), *guesses.values()):
+            for group in groups:
                 mean = _mean_over(datasets, names, group)
                 if mean:
                     block.append(mean)
-            if len(datasets) > 1 and not all(mean.is_reference for mean in block):
+            if not all(mean.is_reference for mean in block):
                 yield from block
 
 
-def _dataset(row: TableRow | Reference) -> str:
-    return row.dataset
+def _datasets(rows: Sequence[TableRow | Reference]) -> tuple[str, ...]:
+    """Each once, in the order of the rows."""
+    names = dict.fromkeys(row.dataset for row in rows)
+    return tuple(names)
 
 
 def _mean_over(
@@ -234,14 +250,15 @@ def _mean_over(
             rows.append(row)
             values.append(row.score.mean)
     first = among[0]
+    is_reference = isinstance(first, Reference)
     return Mean(
-        name=first.name if isinstance(first, Reference) else first.label,
+        name=first.name if is_reference else first.label,
         protocol=first.protocol,
         metric=first.metric,
         datasets=datasets,
         others=tuple(name for name in names if name not in datasets),
         score=_score_of(rows, values),
-        is_reference=isinstance(first, Reference),
+        is_reference=is_reference,
         compared=first.compared,
         by_dataset=tuple(values),
         tunings=tuple(row.tuning for row in rows),
@@ -250,12 +267,17 @@ def _mean_over(
 
 def _score_of(rows: Sequence[TableRow], values: Sequence[float]) -> Spread:
     """With its spread over seeds, if they are the same everywhere."""
-    mean = Spread(fsum(values) / len(values), None, 0)
+    mean = fsum(values) / len(values)
+    alone = Spread(mean, None, 0)
     seeds = {row.seeds for row in rows}
     if len(seeds) != 1:
-        return mean
+        return alone
     by_row = []
     for row in rows:
-        by_row.append([run.score(row.metric) or 0.0 for run in row.counted])
-    by_seed = [fsum(scores) / len(rows) for scores in zip(*by_row, strict=True)]
-    return Spread.of(by_seed) or mean
+        scores = [run.score(row.metric) or 0.0 for run in row.counted]
+        by_row.append(scores)
+    by_seed = []
+    for scores in zip(*by_row, strict=True):
+        mean = fsum(scores) / len(rows)
+        by_seed.append(mean)
+    return Spread.of(by_seed) or alone

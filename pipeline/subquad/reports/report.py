@@ -133,7 +133,12 @@ def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
                 answers[number, example.target].append(answer)
         for number, target in sorted(answers, key=lambda sample: sample[0]):
             given = answers[number, target]
-            yield ExampleTexts(dataset=dataset, number=number, target=target, answers=tuple(given))
+            yield ExampleTexts(
+                dataset=dataset,
+                number=number,
+                target=target,
+                answers=tuple(given),
+            )
 
 
 def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
@@ -142,8 +147,10 @@ def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
     for study in studies:
         if not study.exists():
             continue
-        text = read_text(study, str(study))
-        data = parse_yaml(text, str(study)).data
+        place = str(study)
+        text = read_text(study, place)
+        data = parse_yaml(text, place).data
         if isinstance(data, dict) and data.get(key):
-            return printable(str(data[key]))
+            value = str(data[key])
+            return printable(value)
     return ""

@@ -71,10 +71,11 @@ class FilePart(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
+            message = first["msg"]
             if where:
-                raise ValueError(f"{where}: {first['msg'].lower()}") from None
-            message = first["msg"].removeprefix("Value error, ")
-            raise ValueError(message) from None
+                raise ValueError(f"{where}: {message.lower()}") from None
+            reason = message.removeprefix("Value error, ")
+            raise ValueError(reason) from None
 
 
 class _Evaluation(FilePart):
@@ -114,7 +115,9 @@ class _Git(FilePart):
     @property
     def words(self) -> str:
         commit = self.commit or DASH
-        return f"{commit} with uncommitted changes" if self.dirty else commit
+        if self.dirty:
+            return f"{commit} with uncommitted changes"
+        return commit
 
 
 class Machine(FilePart):
@@ -228,7 +231,9 @@ class ReportedRun(FilePart):
     @property
     def compared(self) -> str:
         """The metric that tables compare."""
-        return self.tested[0] if self.tested else self.metric
+        if self.tested:
+            return self.tested[0]
+        return self.metric
 
     def shown(self, name: str) -> Metric:
         """How a metric is called and printed."""
@@ -267,9 +272,12 @@ class ReportedRun(FilePart):
                 varied |= value.keys()
         found = {}
         for key, value in self.leaves.items():
-            if key != "train.seed" and (key in varied or decides_numbers(key)):
+            if key == "train.seed":
+                continue
+            if key in varied or decides_numbers(key):
                 found[key] = _setting_text(value)
-        source = min((self.folder / SOURCES).glob("*"), default=None)
+        sources = self.folder / SOURCES
+        source = min(sources.glob("*"), default=None)
         if source is not None:
             found["mixer.source"], _, _ = source.name.partition("-")
         return found
@@ -296,14 +304,19 @@ class ReportedRun(FilePart):
         """
         machine = self.environment
         experiment = read_bytes(self.folder / EXPERIMENT)
-        steps = openings = tested = ""
+        steps = ""
         if self.steps is not None:
-            steps = f"{self.steps} in {duration(self.seconds)}"
+            time = duration(self.seconds)
+            steps = f"{self.steps} in {time}"
+        openings = ""
         if self.openings > 1:
             openings = f"{self.openings} times"
-        if self.test:
-            tested = f"{self.test.checkpoint} checkpoint, {self.test.samples} samples"
-        packages = [f"{name} {version}" for name, version in sorted(machine.packages.items())]
+        tested = ""
+        if test := self.test:
+            tested = f"{test.checkpoint} checkpoint, {test.samples} samples"
+        versions = sorted(machine.packages.items())
+        packages = [f"{name} {version}" for name, version in versions]
+        git = machine.git or _Git()
         facts = {
             "not verified": "; ".join(self.faults),
             "experiment.yaml sha256": hashlib.sha256(experiment).hexdigest(),
@@ -315,7 +328,7 @@ class ReportedRun(FilePart):
             "workers": self.workers,
             "test split opened": openings,
             "tested": tested,
-            "git commit": (machine.git or _Git()).words,
+            "git commit": git.words,
             "python": machine.python,
             "platform": machine.platform,
             "GPUs": ", ".join(machine.gpus),
@@ -337,14 +350,18 @@ def _plugin(facts: Values) -> str:
     distribution = facts.get("distribution") or "a file"
     version = facts.get("version") or ""
     origin = f"{distribution} {version}".strip()
-    words = f"{facts.get('kind')} {facts.get('name')} from {origin}"
+    kind = facts.get("kind")
+    name = facts.get("name")
+    words = f"{kind} {name} from {origin}"
     marks = []
     if facts.get("editable"):
         marks.append("editable")
-    if digest := facts.get("sha256"):
-        marks.append(f"sha256 {str(digest)[:12]}")
+    if facts.get("sha256"):
+        digest = str(facts["sha256"])
+        marks.append(f"sha256 {digest[:12]}")
     if marks:
-        words += f" ({', '.join(marks)})"
+        listed = ", ".join(marks)
+        words += f" ({listed})"
     return words
 
 
@@ -352,19 +369,28 @@ def _setting_text(value: Any) -> str:
     """A setting as text; mixers of some layers or roles in words."""
     if isinstance(value, str):
         return value
-    entries = value if isinstance(value, list) else []
-    if entries and all(isinstance(entry, Mapping) and "name" in entry for entry in entries):
-        return "; ".join(map(_mixer_text, entries))
+    if isinstance(value, list) and value and all(map(_is_mixer, value)):
+        mixers = map(_mixer_text, value)
+        return "; ".join(mixers)
     return json.dumps(value, sort_keys=True, default=str)
+
+
+def _is_mixer(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "name" in entry
 
 
 def _mixer_text(entry: Values) -> str:
     text = entry["name"]
     if layers := entry.get("layers"):
-        text += f" in layers {', '.join(map(str, layers))}"
+        numbers = ", ".join(map(str, layers))
+        text += f" in layers {numbers}"
     if role := entry.get("role"):
         text += f" for {role}"
     if params := entry.get("params"):
-        words = [f"{key} {_setting_text(value)}" for key, value in params.items()]
-        text += f" ({', '.join(words)})"
+        words = []
+        for key, value in params.items():
+            setting = _setting_text(value)
+            words.append(f"{key} {setting}")
+        listed = ", ".join(words)
+        text += f" ({listed})"
     return text

@@ -44,7 +44,9 @@ def results_section(report: Report) -> Section:
     """The table of rows, after those of a data set and protocol their reference scores."""
     metrics = {row.compared.with_unit for row in report.rows}
     named = len(metrics) > 1
-    score = "test score" if named else f"test {metrics.pop()}"
+    score = "test score"
+    if not named:
+        score = f"test {metrics.pop()}"
     besides: dict[str, None] = {}
     units: dict[str, int] = {}
     for row in report.rows:
@@ -60,7 +62,8 @@ def results_section(report: Report) -> Section:
             published = in_short(report.published(row))
             cells.append(_row_cells(row, score, named, besides, published))
             status = row.status()
-            if status != f"{len(row.counted)} finished":
+            count = len(row.counted)
+            if status != f"{count} finished":
                 is_usual = False
             if status != row.status(reasons=False):
                 reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
@@ -85,10 +88,17 @@ def _row_cells(
     others = {}
     for name in besides:
         metric = row.shown(name)
-        others[metric.with_unit] = _ended(metric, row.besides.get(name), row.interval(name))
+        spread = row.besides.get(name)
+        interval = row.interval(name)
+        others[metric.with_unit] = _ended(metric, spread, interval)
     # a process's memory is mostly that of its libraries
     memory = row.peak_memory_bytes if row.first.on_gpus else None
     tokens = row.tokens_per_second
+    seconds = row.seconds
+    tuning = row.tuning.words if row.tuning else DASH
+    parameters = DASH
+    if row.parameters is not None:
+        parameters = f"{row.parameters:,}"
     return {
         **row_names(row),
         "seeds": str(len(row.counted)),
@@ -96,10 +106,10 @@ def _row_cells(
         "last epoch": score_text(row.compared, row.last_score),
         **others,
         "published": published,
-        "tuning": row.tuning.words if row.tuning else DASH,
+        "tuning": tuning,
         "status": row.status(reasons=False),
-        "parameters": DASH if row.parameters is None else f"{row.parameters:,}",
-        "training": duration(row.seconds.mean if row.seconds else None),
+        "parameters": parameters,
+        "training": duration(seconds and seconds.mean),
         "s/1000 steps": _rounded(row.seconds_per_step, 1e3),
         "tokens/s": _with_prefix(tokens and tokens.mean),
         "peak MB": _rounded(memory, 1e-6),
@@ -116,7 +126,11 @@ def _span(values: Iterable[float]) -> str:
 
 
 def row_names(row: TableRow | Reference) -> dict[str, str]:
-    return {"data set": row.dataset, "mixer": row.name, "protocol": row.protocol}
+    return {
+        "data set": row.dataset,
+        "mixer": row.name,
+        "protocol": row.protocol,
+    }
 
 
 def _reference_cells(
@@ -124,13 +138,17 @@ def _reference_cells(
 ) -> dict[str, str]:
     metric = reference.compared
     text = _ended(metric, reference.value, reference.interval)
+    if named:
+        text += f" {metric.with_unit}"
     cells = row_names(reference)
-    cells[score] = f"{text} {metric.with_unit}" if named else text
+    cells[score] = text
     for name in besides:
         metric = reference.shown(name)
         value = reference.score(name)
-        cells[metric.with_unit] = _ended(metric, value, reference.given(name))
-    return {**cells, "status": f"n = {reference.samples:,}"}
+        interval = reference.given(name)
+        cells[metric.with_unit] = _ended(metric, value, interval)
+    cells["status"] = f"n = {reference.samples:,}"
+    return cells
 
 
 def row_score(row: TableRow, named: bool = False) -> str:
@@ -149,7 +167,8 @@ def _ended(metric: Metric, value: Spread | float | None, ends: Ends | None) -> s
     """
     text = score_text(metric, value)
     if ends:
-        text += f" {metric.interval(*ends)}"
+        interval = metric.interval(*ends)
+        text += f" {interval}"
     return text
 
 
@@ -173,16 +192,21 @@ def _notes(report: Report) -> Iterator[str]:
     if report.references:
         intervals: dict[str, str] = {}
         for reference in report.references:
-            if reference.interval:
-                metric = reference.compared
-                whose = ", Wilson's" if metric.answers else ""
-                intervals[metric.label] = f"{metric.label} [{over}{whose}]"
-        parts = ["reference", REFERENCE_MEANING]
+            if not reference.interval:
+                continue
+            metric = reference.compared
+            whose = ", Wilson's" if metric.answers else ""
+            intervals[metric.label] = f"{metric.label} [{over}{whose}]"
+        note = f"reference: {REFERENCE_MEANING}"
         if intervals:
-            parts.append(", ".join(intervals.values()))
-        yield ": ".join(parts)
-    labels = [row.compared.label for row in rows if row.interval(row.metric)]
-    for label in dict.fromkeys(labels):
+            shown = ", ".join(intervals.values())
+            note += f": {shown}"
+        yield note
+    labels: dict[str, None] = {}
+    for row in rows:
+        if row.interval(row.metric):
+            labels[row.compared.label] = None
+    for label in labels:
         yield f"{label} of a mixer [{over}, mean over the seeds]"
     yield from _notes_of_rows(rows)
     for fault in published_faults():
@@ -199,14 +223,16 @@ def _notes_of_rows(rows: Sequence[TableRow]) -> Iterator[str]:
     for (dataset, note), names in noted.items():
         line = f"{dataset}: {note}"
         if len(names) < of_dataset[dataset]:
-            line += f" ({', '.join(dict.fromkeys(names))})"
+            mixers = ", ".join(dict.fromkeys(names))
+            line += f" ({mixers})"
         yield line
 
 
 def _rounded(spread: Spread | None, factor: float) -> str:
     if spread is None:
         return DASH
-    return f"{factor * spread.mean:.4g}"
+    value = factor * spread.mean
+    return f"{value:.4g}"
 
 
 def _with_prefix(value: float | None) -> str:
@@ -215,5 +241,6 @@ def _with_prefix(value: float | None) -> str:
         return DASH
     for name, size in _PREFIXES.items():
         if value >= size:
-            return f"{value / size:.3g} {name}"
+            count = value / size
+            return f"{count:.3g} {name}"
     return f"{value:.3g}"

@@ -117,7 +117,8 @@ class TableRow:
     @property
     def first(self) -> ReportedRun:
         """The run that speaks for all."""
-        return (self.counted or self.runs)[0]
+        runs = self.counted or self.runs
+        return runs[0]
 
     def shown(self, metric: str) -> Metric:
         """How a metric of the runs is called and printed."""
@@ -132,18 +133,20 @@ class TableRow:
         """Ends of a metric's 95 % interval over the test samples as the runs give them, means
         over the seeds.
         """
-        low = Spread.of(run.score(f"{metric}_low") for run in self.counted)
-        high = Spread.of(run.score(f"{metric}_high") for run in self.counted)
+        runs = self.counted
+        low = Spread.of(run.score(f"{metric}_low") for run in runs)
+        high = Spread.of(run.score(f"{metric}_high") for run in runs)
         if low is None or high is None:
             return None
-        if low.count == high.count == len(self.counted):
+        if low.count == high.count == len(runs):
             return low.mean, high.mean
         return None
 
     @property
     def benchmark(self) -> str:
         """What published tables call the data set."""
-        return self.first.published_keys.get("benchmark", self.first.dataset)
+        first = self.first
+        return first.published_keys.get("benchmark", first.dataset)
 
     def status(self, *, reasons: bool = True) -> str:
         """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
@@ -157,15 +160,21 @@ class TableRow:
             if reason and reasons:
                 state += f" ({reason})"
             states[state] += 1
-        order = sorted(states, key=lambda state: (state != "finished", state))
-        return ", ".join(f"{states[state]} {state}" for state in order)
+        words = []
+        for state in sorted(states, key=lambda state: (state != "finished", state)):
+            count = states[state]
+            words.append(f"{count} {state}")
+        return ", ".join(words)
 
     def _state(self, run: ReportedRun) -> tuple[str, str | None]:
         """The state and its reason."""
+        is_finished = run.status == "finished"
         if run.faults:
-            state = "not verified" if run.status == "finished" else run.status
-            return state, "; ".join(filter(None, (run.reason, *run.faults)))
-        if run.status != "finished" or any(run is counted for counted in self.counted):
+            reasons = filter(None, (run.reason, *run.faults))
+            state = "not verified" if is_finished else run.status
+            return state, "; ".join(reasons)
+        is_counted = any(run is counted for counted in self.counted)
+        if is_counted or not is_finished:
             return run.status, run.reason
         if run.score(run.compared) is None:
             return "finished without a test score", None
@@ -178,14 +187,17 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     for run in runs:
         groups[run.data_label, run.protocol, run.label].append(run)
     rows: list[TableRow] = []
-    for names in sorted(groups, key=lambda names: list(map(_by_numbers, names))):
-        rows += _rows_of(groups[names])
+    in_place = sorted(groups, key=lambda names: list(map(_by_numbers, names)))
+    for names in in_place:
+        members = groups[names]
+        rows += _rows_of(members)
     return rows
 
 
 def _by_numbers(name: str) -> list[tuple[float, str]]:
     """Sort key of names, the numbers in them in their order: k2 before k16."""
-    return [in_order(part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"(\d+)", name)
+    return list(map(in_order, parts))
 
 
 def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
@@ -195,11 +207,24 @@ def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
         setting = []
         for key in keys:
             value = run.settings.get(key, "none")
-            setting.append((printable(key), printable(value)))
+            part = (printable(key), printable(value))
+            setting.append(part)
         variants[tuple(setting)].append(run)
     shorter = _by_change(list(variants))
-    rows = [_row(shorter[setting], members) for setting, members in variants.items()]
-    return sorted(rows, key=lambda row: [(key, *in_order(value)) for key, value in row.setting])
+    rows = []
+    for setting, members in variants.items():
+        row = _row(shorter[setting], members)
+        rows.append(row)
+    return sorted(rows, key=_by_setting)
+
+
+def _by_setting(row: TableRow) -> list[tuple[str, float, str]]:
+    """Sort key of rows: the values of their settings in order."""
+    places = []
+    for key, value in row.setting:
+        number, word = in_order(value)
+        places.append((key, number, word))
+    return places
 
 
 def _by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
@@ -211,12 +236,14 @@ def _by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
         shorter = {base: _BASE}
         varied = set[str]()
         for variant in variants:
-            if variant != base:
-                change = _changes(variant, base)
-                if len(change) != 1:
-                    break
-                shorter[variant] = change
-                varied.add(change[0][0])
+            if variant == base:
+                continue
+            change = _changes(variant, base)
+            if len(change) != 1:
+                break
+            shorter[variant] = change
+            name, _ = change[0]
+            varied.add(name)
         if len(shorter) == len(variants) and len(varied) > 1:
             return shorter
     return dict(zip(variants, variants, strict=True))
@@ -224,8 +251,13 @@ def _by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
 
 def _changes(variant: Setting, base: Setting) -> Setting:
     """What differs; of two settings that switch each other off the one that is given."""
-    found = [part for part, other in zip(variant, base, strict=True) if part != other]
-    names = {name for name, _ in found}
+    found = []
+    names = set[str]()
+    for part, other in zip(variant, base, strict=True):
+        if part != other:
+            name, _ = part
+            found.append(part)
+            names.add(name)
     changes = []
     for name, value in found:
         alternatives = with_alternative(name) & names
@@ -236,7 +268,10 @@ def _changes(variant: Setting, base: Setting) -> Setting:
 
 def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     first = next((run for run in runs if run.has_result), runs[0])
+    most_opened = max(runs, key=lambda run: run.openings)
     counted = _one_per_seed(runs)
+    tested = [run.test for run in (*counted, *runs) if run.test]
+    measured = counted[0] if counted else None
 
     def mean(name: str) -> Spread | None:
         return Spread.of(getattr(run, name) for run in counted)
@@ -244,9 +279,6 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     def score(metric: str) -> Spread | None:
         return Spread.of(run.score(metric) for run in counted)
 
-    validation = Spread.of(run.validation_score(first.metric) for run in counted)
-    if validation and validation.count != len(counted):
-        validation = None
     last_score = None
     if first.protocol == "paper":
         last_score = Spread.of(run.last_score(first.compared) for run in counted)
@@ -255,7 +287,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,
-        protocol_label=max(runs, key=lambda run: run.openings).protocol_meaning,
+        protocol_label=most_opened.protocol_meaning,
         setting=setting,
         settings=runs[0].settings,
         metric=first.compared,
@@ -263,25 +295,35 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         counted=counted,
         score=score(first.compared),
         last_score=last_score,
-        validation=validation,
+        validation=_validation(counted, first.metric),
         besides={name: score(name) for name in first.tested[1:]},
         seconds=mean("seconds"),
         seconds_per_step=mean("seconds_per_step"),
         tokens_per_second=mean("tokens_per_second"),
         peak_memory_bytes=mean("peak_memory_bytes"),
-        parameters=counted[0].parameters if counted else None,
-        flops_per_step=counted[0].flops_per_step if counted else None,
-        samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
+        parameters=measured and measured.parameters,
+        flops_per_step=measured and measured.flops_per_step,
+        samples=tested[0].samples if tested else None,
         tuning=common(run.tuning for run in counted or runs),
     )
+
+
+def _validation(runs: Sequence[ReportedRun], metric: str) -> Spread | None:
+    """None where a run has none."""
+    spread = Spread.of(run.validation_score(metric) for run in runs)
+    if spread and spread.count == len(runs):
+        return spread
+    return None
 
 
 def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
     """Finished runs by seed; of several with one seed the newest, because folders are named by
     their time.
     """
-    by_age = sorted(runs, key=lambda run: run.folder.name)
-    newest = {run.seed: run for run in by_age if run.score(run.compared) is not None}
+    newest = {}
+    for run in sorted(runs, key=lambda run: run.folder.name):
+        if run.score(run.compared) is not None:
+            newest[run.seed] = run
     return tuple(newest[seed] for seed in sorted(newest))
 
 
@@ -311,7 +353,9 @@ def with_alternative(key: str) -> set[str]:
     `train.steps`.
     """
     for pair in ALTERNATIVES:
-        keys = {".".join(map(str, path)) for path in pair}
+        keys = set[str]()
+        for path in pair:
+            keys.add(".".join(map(str, path)))
         if key in keys:
             return keys
     return {key}

@@ -40,34 +40,46 @@ def search_document(
     if is_study(place) and runs_below(place):
         report = read_report([place], baseline=baseline, search=summary)
         final = document_of(report)
-    left = _left(summary, [run.status == "finished" for run in final.runs])
+    done = [run.status == "finished" for run in final.runs]
+    left = _left(summary, done)
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
-    pictures = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
-    name = f"{folder.parent.name}/{folder.name}"
+    paths = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
+    pictures = {}
+    for path in paths:
+        name = printable(path.stem)
+        pictures[name] = read_bytes(path)
+    name = printable(f"{folder.parent.name}/{folder.name}")
+    records = map(_record, summary["candidates"])
     return ReportDocument(
-        title=f"Search {printable(name)}",
+        title=f"Search {name}",
         lead=(_settings(summary), *_opened_before(summary), *left),
         sections=(_candidates(summary), *_final(final.sections, summary)),
         runs=final.runs,
-        pictures={printable(path.stem): read_bytes(path) for path in pictures},
-        records=(*map(_record, summary["candidates"]), *final.records),
+        pictures=pictures,
+        records=(*records, *final.records),
         values={
             "format": 1,
             "search": summary,
             "finished": not left,
             "final": final.values or None,
-            "pictures": [str(path) for path in pictures],
+            "pictures": list(map(str, paths)),
         },
     )
 
 
 def _final(sections: Sequence[Section], summary: Values) -> Iterator[Section]:
     """Those of the final study; beside its table stands which rows were not tuned."""
-    dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
+    dimensions = {}
+    for entry in summary["candidates"]:
+        label = entry["label"]
+        dimensions[label] = entry["dimensions"]
     note = untuned(summary["settings"]["space"], dimensions)
     for section in sections:
-        lines = (*note, *section.lines)
-        yield replace(section, title=f"Final study: {section.title}", lines=lines)
+        yield replace(
+            section,
+            title=f"Final study: {section.title}",
+            lines=(*note, *section.lines),
+        )
         note = ()
 
 
@@ -77,35 +89,46 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
     Args:
         dimensions: how many settings of each candidate are searched, by label.
     """
-    idle = ", ".join(label for label, count in dimensions.items() if not count)
+    idle = [label for label, count in dimensions.items() if not count]
     if not idle:
         return ()
+    labels = ", ".join(idle)
     why = f"not tuned, as nothing of space {space} varies there"
-    how = f"{idle} (one trial each, as it stands)"
+    how = f"{labels} (one trial each, as it stands)"
     hint = "a space that all share, such as optimizer, gives all the same number of trials"
-    return (printable(f"{why}: {how}; {hint}"),)
+    line = printable(f"{why}: {how}; {hint}")
+    return (line,)
 
 
 def print_candidates(summary: Values, console: Console) -> None:
     """Print the table of candidates, then lines on each."""
-    print_document(ReportDocument(title="", sections=(_candidates(summary),)), console)
+    section = _candidates(summary)
+    document = ReportDocument(title="", sections=(section,))
+    print_document(document, console)
 
 
 def _settings(summary: Values) -> str:
     """What was searched and how."""
     settings = summary["settings"]
     candidates = summary["candidates"]
+    count = len(candidates)
     whom = candidates[0]["label"]
-    if len(candidates) > 1:
-        whom = f"each of {len(candidates)} candidates"
-    parts = [f"{name} {settings[name]}" for name in ("space", "sampler", "pruner")]
+    if count > 1:
+        whom = f"each of {count} candidates"
+    parts = []
+    for name in ("space", "sampler", "pruner"):
+        value = settings[name]
+        parts.append(f"{name} {value}")
     for name in ("match", "cost"):
-        if settings[name] != "none":
-            parts.append(f"--{name} {settings[name]}")
+        value = settings[name]
+        if value != "none":
+            parts.append(f"--{name} {value}")
     budget = settings["budget"].replace("-", " ")
+    seed = settings["seed"]
     parts.append(f"at most {budget} for {whom}")
-    parts.append(f"seed {settings['seed']}")
-    return printable(f"{', '.join(parts)}; selected on the validation split")
+    parts.append(f"seed {seed}")
+    words = ", ".join(parts)
+    return printable(f"{words}; selected on the validation split")
 
 
 def _opened_before(summary: Values) -> Iterator[str]:
@@ -121,20 +144,30 @@ def _left(summary: Values, done: Sequence[bool]) -> list[str]:
     the final study.
     """
     candidates = summary["candidates"]
-    under_way = [entry["label"] for entry in candidates if not entry["over"] or _unended(entry)]
+    under_way = []
+    has_best = False
+    for entry in candidates:
+        if entry["best"]:
+            has_best = True
+        if not entry["over"] or _unended(entry):
+            under_way.append(entry["label"])
     if under_way:
-        still = "unfinished, still running or interrupted"
-        return [printable(f"{still}: trials of {', '.join(under_way)}")]
-    if all(done) and (done or not any(entry["best"] for entry in candidates)):
-        return []  # without a best trial the final study never comes
+        labels = ", ".join(under_way)
+        line = f"unfinished, still running or interrupted: trials of {labels}"
+        return [printable(line)]
     if not done:
+        if not has_best:
+            return []  # without a best trial the final study never comes
         return ["unfinished: all trials ended, the final study has not begun"]
+    if all(done):
+        return []
     return [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
 
 
 def _unended(candidate: Values) -> int:
     """Trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
-    return candidate["trials"]["waiting"] + candidate["trials"]["running"]
+    trials = candidate["trials"]
+    return trials["waiting"] + trials["running"]
 
 
 def _candidates(summary: Values) -> Section:
@@ -145,14 +178,18 @@ def _candidates(summary: Values) -> Section:
         states.append("unfinished")
     cells = []
     lines = []
-    finished = {}
+    finished = []
+    counts = set[int]()
     for entry in candidates:
         label = entry["label"]
         cells.append(_cells(entry, summary["settings"], states))
-        lines += [f"{label}: {line}" for line in _lines(entry)]
-        finished[label] = entry["trials"]["finished"]
-    if len(set(finished.values())) > 1:
-        budgets = ", ".join(f"{label} {count}" for label, count in finished.items())
+        for line in _lines(entry):
+            lines.append(f"{label}: {line}")
+        count = entry["trials"]["finished"]
+        finished.append(f"{label} {count}")
+        counts.add(count)
+    if len(counts) > 1:
+        budgets = ", ".join(finished)
         lines.append(f"unequal budgets, trials that finished: {budgets}")
     numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
     hidden = ("sampler", "pruner", "best validation", "winning point")
@@ -166,21 +203,30 @@ def _candidates(summary: Values) -> Section:
 def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[str, str]:
     """The line of a candidate."""
     best = candidate["best"]
-    value = point = DASH
+    value = DASH
+    point = DASH
     if best:
         value = _value_text(candidate, best["value"])
-        point = f"trial {best['number']}: {point_text(best['point'])}"
+        number = best["number"]
+        settled = point_text(best["point"])
+        point = f"trial {number}: {settled}"
     trials = candidate["trials"]
     unended = _unended(candidate)
-    flops = candidate["flops"]
+    by_state = {}
+    for state in states:
+        count = trials.get(state, unended)
+        by_state[state] = str(count)
+    flops = "unknown"
+    if candidate["flops"] is not None:
+        flops = f"{candidate['flops']:.4g}"
     return {
         "candidate": printable(candidate["label"]),
         "sampler": settings["sampler"],
         "pruner": settings["pruner"],
         "dims": str(candidate["dimensions"]),
-        **{state: str(trials.get(state, unended)) for state in states},
+        **by_state,
         "steps": f"{candidate['steps']:,}",
-        "FLOPs": "unknown" if flops is None else f"{flops:.4g}",
+        "FLOPs": flops,
         "seconds": f"{candidate['seconds']:.1f}",
         "best validation": value,
         "winning point": point,
@@ -189,8 +235,10 @@ def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[s
 
 def _value_text(candidate: Values, value: float) -> str:
     """`accuracy 91.23 %`: a value of what a candidate's trials are judged by."""
-    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
-    return printable(metric.text(value))
+    metrics = read_metrics(candidate.get("metrics"))
+    metric = metric_of(metrics, candidate["metric"])
+    text = metric.text(value)
+    return printable(text)
 
 
 def point_text(point: Values) -> str:
@@ -199,7 +247,9 @@ def point_text(point: Values) -> str:
     for key, value in point.items():
         text = f"{value:.4g}" if isinstance(value, float) else value
         words.append(f"{key}={text}")
-    return printable(" ".join(words)) or "nothing was searched"
+    if not words:
+        return "nothing was searched"
+    return printable(" ".join(words))
 
 
 def _lines(candidate: Values) -> Iterator[str]:
@@ -207,32 +257,41 @@ def _lines(candidate: Values) -> Iterator[str]:
     more.
     """
     if best := candidate["best"]:
+        number = best["number"]
+        step = best["step"]
         value = _value_text(candidate, best["value"])
         point = point_text(best["point"])
-        where = f"best trial {best['number']}, validation {value} at step {best['step']}"
-        yield f"{where}: {point}"
-    for trial in candidate["front"] or ():
+        yield f"best trial {number}, validation {value} at step {step}: {point}"
+    front = candidate["front"]
+    for trial in front or ():
+        number = trial["number"]
         unit = _UNITS[candidate["cost"]]
         cost = f"{trial['cost']:.4g} {unit}"
         value = _value_text(candidate, trial["value"])
         point = point_text(trial["point"])
-        yield f"front: trial {trial['number']}, {value} for {cost}: {point}"
-    if candidate["front"] == []:
+        yield f"front: trial {number}, {value} for {cost}: {point}"
+    if front == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]
-    if candidate["dimensions"] and candidate["over"] not in ("", "budget used"):
-        yield candidate["over"]
+    over = candidate["over"]
+    if candidate["dimensions"] and over not in ("", "budget used"):
+        yield over
 
 
 def _record(candidate: Values) -> Values:
-    names = ("dimensions", "trials", "steps", "flops", "seconds", "metric", "best", "over")
-    record = {"kind": "search", "candidate": candidate["label"]}
-    for name in names:
-        record[name] = candidate[name]
-    if record["flops"] is None:
-        record["flops"] = "unknown"
-    best = dict(record["best"] or {})
+    flops = candidate["flops"]
+    best = dict(candidate["best"] or {})
     if best:
         best["point"] = point_text(best["point"])
-    record["best"] = best
-    return record
+    return {
+        "kind": "search",
+        "candidate": candidate["label"],
+        "dimensions": candidate["dimensions"],
+        "trials": candidate["trials"],
+        "steps": candidate["steps"],
+        "flops": "unknown" if flops is None else flops,
+        "seconds": candidate["seconds"],
+        "metric": candidate["metric"],
+        "best": best,
+        "over": candidate["over"],
+    }

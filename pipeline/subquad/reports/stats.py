@@ -82,10 +82,16 @@ class Scores:
         seeds, samples = answers.shape
         by_seed = answers.mean(1)
         by_sample = answers.mean(0)
-        rest = answers - by_seed[:, None] - by_sample + answers.mean()
-        squares = float((rest**2).sum())
+        of_seeds = by_seed[:, None]
+        rest = answers - of_seeds - by_sample + answers.mean()
+        squares = rest**2
+        total = float(squares.sum())
         freedom = max(1, seeds - 1) * (samples - 1)
-        return Scores(by_seed, by_sample, squares / freedom)
+        return Scores(
+            by_seed=by_seed,
+            by_sample=by_sample,
+            noise=total / freedom,
+        )
 
 
 def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
@@ -99,10 +105,12 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     freedom = 0.0
     for scores in groups:
         apart = scores.by_seed - scores.by_seed.mean()
-        squares += float((apart**2).sum())
+        square = apart**2
+        squares += float(square.sum())
         freedom += len(apart) - 1
-    variance = squares / freedom if freedom else 0.0
-    return variance, freedom
+    if not freedom:
+        return 0.0, 0.0
+    return squares / freedom, freedom
 
 
 def difference(
@@ -128,21 +136,21 @@ def difference(
     gaps = _sample_gaps(first, second)
     if gaps is not None:
         samples = len(gaps)
-        of_samples = float(gaps.var(ddof=1)) / samples
         # both mean squares hold the noise, which must count once
         if freedom:
             noise = sum(scores.noise / len(scores.by_seed) for scores in pair) / samples
-        # agreeing everywhere: as if not on one sample
-        extra = of_samples - noise if of_samples else 1 / samples**2
+        extra, of_samples = _of_samples(gaps, noise)
         if extra > 0:
             lasting += extra
-            share = min(1.0, extra / (of_samples or extra))
-            parts.append((extra, (samples - 1.0) * share**2))
+            parts.append((extra, of_samples))
     # seeds that agree by chance, more than the noise allows, must not pass for certainty
     if freedom:
-        parts.append((max(of_seeds, noise), freedom))
+        at_least = max(of_seeds, noise)
+        parts.append((at_least, freedom))
     error = sqrt(of_seeds + lasting)
-    gap = float(first.by_seed.mean() - (second.by_seed.mean() if second else 0.0))
+    gap = float(first.by_seed.mean())
+    if second:
+        gap -= float(second.by_seed.mean())
     freedom = _freedom(parts)
     half = t_quantile(freedom) * error
     return Estimate(
@@ -164,13 +172,31 @@ def _sample_gaps(first: Scores, second: Scores | None) -> np.ndarray | None:
     return first.by_sample - second.by_sample
 
 
+def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:
+    """Variance of the mean of (N,) differences beyond the noise, and its degrees of freedom."""
+    samples = len(gaps)
+    freedom = samples - 1.0
+    variance = float(gaps.var(ddof=1)) / samples
+    if not variance:
+        # agreeing everywhere: as if not on one sample
+        return 1 / samples**2, freedom
+    extra = variance - noise
+    if extra <= 0:
+        return 0.0, freedom
+    share = min(1.0, extra / variance)
+    return extra, freedom * share**2
+
+
 def _p_value(gap: float, error: float, freedom: float) -> float:
     """Two-sided, of no difference."""
     if error > 0:
         ratio = abs(gap) / error
+    elif gap:
+        ratio = float("inf")
     else:
-        ratio = float("inf") if gap else 0.0
-    return 2.0 * float(stdtr(freedom, -ratio))
+        ratio = 0.0
+    tail = float(stdtr(freedom, -ratio))
+    return 2.0 * tail
 
 
 def _freedom(terms: Sequence[tuple[float, float]]) -> float:
@@ -212,7 +238,11 @@ class Chance:
     def of(p_value: Any, arrangements: int) -> Chance:
         """Of a test with so many arrangements, of which it looked at `_ARRANGEMENTS` at most."""
         looked_at = min(arrangements, _ARRANGEMENTS)
-        return Chance(float(p_value), looked_at, arrangements == looked_at)
+        return Chance(
+            p_value=float(p_value),
+            arrangements=looked_at,
+            counted=arrangements == looked_at,
+        )
 
     @property
     def words(self) -> str:
@@ -239,10 +269,17 @@ def friedman(ranks: np.ndarray) -> Chance:
         squares = sums**2
         return squares.sum(axis=axis)
 
-    how = {"permutation_type": "pairings", "alternative": "greater", "axis": -1}
-    found = permutation_test(tuple(rest), spread, vectorized=True, **how, **_resampling())
-    arrangements = factorial(len(first)) ** len(rest)
-    return Chance.of(found.pvalue, arrangements)
+    found = permutation_test(
+        tuple(rest),
+        spread,
+        permutation_type="pairings",
+        vectorized=True,
+        alternative="greater",
+        axis=-1,
+        **_resampling(),
+    )
+    orders = factorial(len(first))
+    return Chance.of(found.pvalue, orders ** len(rest))
 
 
 def signed_rank(differences: np.ndarray) -> Chance:
@@ -252,13 +289,16 @@ def signed_rank(differences: np.ndarray) -> Chance:
     from scipy.stats import PermutationMethod, wilcoxon
 
     gaps = differences.round(_DECIMALS)
-    sizes = np.unique(np.abs(gaps))
-    arrangements = 2 ** len(gaps)
     if not gaps.any():
         return Chance(1.0, 1, True)
-    if len(sizes) == len(gaps) and sizes[0]:
+    count = len(gaps)
+    arrangements = 2**count
+    sizes = np.unique(np.abs(gaps))
+    all_differ = len(sizes) == count
+    if all_differ and sizes[0]:
         exact: Any = wilcoxon(gaps, method="exact")
-        return Chance(float(exact.pvalue), arrangements, True)
+        p_value = float(exact.pvalue)
+        return Chance(p_value, arrangements, True)
     method: Any = PermutationMethod(**_resampling())
     counted: Any = wilcoxon(gaps, zero_method="pratt", method=method)
     return Chance.of(counted.pvalue, arrangements)
@@ -266,8 +306,12 @@ def signed_rank(differences: np.ndarray) -> Chance:
 
 def _resampling() -> dict[str, Any]:
     """How many arrangements SciPy looks at, and how it draws them where that is not all."""
-    generator = np.random.Generator(np.random.Philox(0))
-    return {"n_resamples": _ARRANGEMENTS, "batch": _BATCH, "rng": generator}
+    bits = np.random.Philox(0)
+    return {
+        "n_resamples": _ARRANGEMENTS,
+        "batch": _BATCH,
+        "rng": np.random.Generator(bits),
+    }
 
 
 def critical_difference(mixers: int, datasets: int) -> float:
@@ -276,7 +320,8 @@ def critical_difference(mixers: int, datasets: int) -> float:
     """
     from scipy.stats import studentized_range
 
-    quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
+    studentized = studentized_range.ppf(0.95, mixers, np.inf)
+    quantile = float(studentized) / sqrt(2)
     variance = mixers * (mixers + 1) / (6 * datasets)
     return quantile * sqrt(variance)
 
@@ -286,12 +331,15 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
     normal = float(ndtri(_UPPER))
     square = normal**2
     shrunk = 1 + square / samples
-    middle = (share + square / (2 * samples)) / shrunk
-    variance = share * (1 - share) / samples + square / (4 * samples**2)
-    half = normal / shrunk * sqrt(variance)
-    low = max(0.0, middle - half)
-    high = min(1.0, middle + half)
-    return low, high
+    shift = square / (2 * samples)
+    middle = (share + shift) / shrunk
+    binomial = share * (1 - share) / samples
+    correction = square / (4 * samples**2)
+    deviation = sqrt(binomial + correction)
+    half = normal / shrunk * deviation
+    low = middle - half
+    high = middle + half
+    return max(0.0, low), min(1.0, high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -300,8 +348,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
+    ascending = values[order]
     factors = np.arange(len(values), 0, -1)
-    stepped = np.maximum.accumulate(values[order] * factors)
+    stepped = np.maximum.accumulate(ascending * factors)
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(1.0, stepped)
     return adjusted.tolist()

@@ -70,7 +70,8 @@ def score_text(metric: Metric, value: Spread | float | None) -> str:
     mean = metric.number(value.mean)
     if value.std is None:
         return mean
-    return f"{mean} ± {metric.number(value.std)}"
+    std = metric.number(value.std)
+    return f"{mean} ± {std}"
 
 
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
@@ -90,8 +91,10 @@ def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> 
         if name in ends:
             continue
         metric = metric_of(metrics, name)
-        line = f"{metric.with_unit} {metric.number(value)}"
+        number = metric.number(value)
+        line = f"{metric.with_unit} {number}"
         if name in intervals:
-            line += f" {metric.interval(*intervals[name])}"
+            interval = metric.interval(*intervals[name])
+            line += f" {interval}"
         lines.append(line)
     return lines

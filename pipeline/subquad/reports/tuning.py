@@ -77,8 +77,11 @@ def tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
         summary = read_json(search / SUMMARY) or {}
     for candidate in summary.get("candidates", ()):
         if cell.name in candidate["final"]:
-            finished = candidate["trials"]["finished"]
-            return Tuning(finished, candidate["dimensions"], candidate["flops"])
+            return Tuning(
+                trials=candidate["trials"]["finished"],
+                dimensions=candidate["dimensions"],
+                flops=candidate["flops"],
+            )
     return Tuning()
 
 
