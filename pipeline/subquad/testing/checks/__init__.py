@@ -2,22 +2,26 @@
 
 from subquad.testing.cases import Check
 from subquad.testing.checks import (
+    attention,
     compiled,
     complexity,
     decoding,
     gradients,
     influence,
     padding,
+    places,
     precision,
     samples,
     shapes,
     state,
     surroundings,
     values,
+    weights,
 )
 
 _THEMES = (
     shapes,
+    places,
     influence,
     padding,
     samples,
@@ -25,7 +29,9 @@ _THEMES = (
     compiled,
     precision,
     decoding,
+    attention,
     state,
+    weights,
     surroundings,
     values,
     complexity,

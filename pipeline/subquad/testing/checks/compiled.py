@@ -33,21 +33,32 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     """
     mixer = subject.build()
     x, keep = subject.pair(13)
-    mixer.train("training" in settled_modes(mixer, x) and not subject.facts.stateful)
-    expected = values_and_gradients(copy.deepcopy(mixer), x, keep)
+    is_settled = "training" in settled_modes(mixer, x)
+    mixer.train(is_settled and not subject.facts.stateful)
+    eager = copy.deepcopy(mixer)
+    expected = values_and_gradients(eager, x, keep)
     with _Tracing(subject) as tracing:
-        compiled: Any = torch.compile(copy.deepcopy(mixer), backend=tracing)
+        own = copy.deepcopy(mixer)
+        compiled: Any = torch.compile(own, backend=tracing)
         try:
             got = values_and_gradients(compiled, x, keep)
         except Exception as error:
             # without torch's advice on how to see more
-            message = " ".join(str(error).split("\n\nSet TORCH")[0].split())
-            raise NotApplicable(f"{_NOT_TESTED}: {type(error).__name__}: {message}") from error
+            said, *_ = str(error).split("\n\nSet TORCH")
+            message = " ".join(said.split())
+            name = type(error).__name__
+            raise NotApplicable(f"{_NOT_TESTED}: {name}: {message}") from error
+    label = f" compiled by {subject.compiler}"
     for mine, wanted in zip(got, expected, strict=True):
-        yield from each(mine, wanted, f" compiled by {subject.compiler}")
+        yield from each(mine, wanted, label)
     called = _count_calls(mixer, x, keep)
-    figures = {"operations": called, "compiled": tracing.operations}
-    return Finding(f"{_share(tracing, called)}{subject.compiler}, {tracing}", figures)
+    warning = _share(tracing, called)
+    words = f"{warning}{subject.compiler}, {tracing}"
+    figures = {
+        "operations": called,
+        "compiled": tracing.operations,
+    }
+    return Finding(words, figures)
 
 
 _NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"
@@ -57,7 +68,8 @@ def _share(tracing: _Tracing, called: int) -> str:
     """A word of warning where little or nothing was compiled."""
     if tracing.failure:
         return f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
-    if called > 1 and tracing.operations < COMPILED * called:
+    least = COMPILED * called
+    if called > 1 and tracing.operations < least:
         return f"hardly anything was compiled: {tracing.operations} of {called} operations; "
     return ""
 
@@ -96,9 +108,11 @@ class _Tracing:
     def __exit__(self, *error: object) -> None:
         metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
-            self.failure = str(metrics[0].fail_reason).split("\n")[0]
-        self.breaks = self.known.counters["graph_break"].total()
-        frames = self.known.counters["frames"]
+            reason = str(metrics[0].fail_reason)
+            self.failure, *_ = reason.split("\n")
+        counters = self.known.counters
+        self.breaks = counters["graph_break"].total()
+        frames = counters["frames"]
         self.fallbacks = frames["total"] - frames["ok"]
         torch._dynamo.reset()
 
@@ -109,11 +123,17 @@ class _Tracing:
                 calls += [node for node in part.graph.nodes if node.op.startswith("call_")]
         self.graphs += 1
         if len(calls) > 1:  # one alone is as it was
-            self.operations += sum(self.own in (node.stack_trace or self.own) for node in calls)
+            for node in calls:
+                trace = node.stack_trace or self.own
+                self.operations += self.own in trace
         return self.compile(graph, inputs)
 
     def __str__(self) -> str:
-        counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
+        counts = {
+            "graph": self.graphs,
+            "graph break": self.breaks,
+            "fallback": self.fallbacks,
+        }
         words = []
         for name, count in counts.items():
             plural = "" if count == 1 else "s"
@@ -136,8 +156,15 @@ def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:
     """Of torch, in the mixer's own code."""
     calls = _Calls()
     own = mixer.core if isinstance(mixer, AttentionMixer) else mixer
-    before = own.register_forward_pre_hook(lambda *_: calls.__enter__() and None)
-    behind = own.register_forward_hook(lambda *_: calls.__exit__(None, None, None))
+
+    def start(*_: Any) -> None:
+        calls.__enter__()
+
+    def end(*_: Any) -> None:
+        calls.__exit__(None, None, None)
+
+    before = own.register_forward_pre_hook(start)
+    behind = own.register_forward_hook(end)
     outputs(mixer, x, keep)
     before.remove()
     behind.remove()

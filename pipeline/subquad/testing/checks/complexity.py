@@ -35,7 +35,12 @@ KEPT = 6
 other terms, and a mixer may do short sequences another way.
 """
 
-LIMITS = {"flops": 3e10, "moved": 1.6e10, "operations": 4e4, "peak": 2.5e7}
+LIMITS = {
+    "flops": 3e10,
+    "moved": 1.6e10,
+    "operations": 4e4,
+    "peak": 2.5e7,
+}
 """What one length may cost, foretold from the two before it: a second or two, tensors of 100 MB."""
 
 PATIENCE = 2
@@ -73,7 +78,8 @@ class _Growth:
         found = fit_growth(self.lengths, counts)
         if found.growth:
             return found
-        return fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
+        lengths = self.lengths[-MIN_LENGTHS:]
+        return fit_growth(lengths, counts[-MIN_LENGTHS:])
 
     def numbers(self, name: str) -> list[int]:
         """Of "flops" or "moved" bytes at each length."""
@@ -84,28 +90,65 @@ class _Growth:
         """Operations whose largest tensor grows like L^2, and its elements at the longest
         length; largest first.
         """
-        before, last, end = (count.largest for count in self.counts[-3:])
+        *_, before, last, end = self.counts
         found = Counter[str]()
-        for name, size in end.items():
-            middle = last.get(name, size)
-            first = before.get(name, size)
-            if size and size >= SQUARE * middle >= SQUARE**2 * first:
+        for name, size in end.largest.items():
+            middle = last.largest.get(name, size)
+            first = before.largest.get(name, size)
+            grows = size >= SQUARE * middle
+            grew = middle >= SQUARE * first
+            if size and grows and grew:
                 found[name] = size
         return dict(found.most_common())
 
-    def is_steeper(self, declared: str) -> bool:
-        """Whether work outside of torch takes more time than is declared."""
+    def _check_time(self, what: str, declared: str) -> None:
+        """Of work outside of torch.
+
+        Raises:
+            CheckFailed: it takes more time than is declared.
+        """
         if not any(count.has_entered for count in self.counts):
-            return False
+            return
         term = TERMS[declared]
-        expected = term(self.lengths[-1]) / term(self.lengths[-3])
-        return self.seconds[-1] > STEEPER * expected * self.seconds[-3]
+        before = self.lengths[-3]
+        last = self.lengths[-1]
+        expected = term(last) / term(before)
+        needed_before = self.seconds[-3]
+        needed = self.seconds[-1]
+        if needed <= STEEPER * expected * needed_before:
+            return
+        times = needed / max(needed_before, 1e-6)
+        raise CheckFailed(
+            f"CPU time grows {times:.0f} times while the length grows 4 times, "
+            f"declared {declared}: {what} of torch do not, "
+            "so it is spent in Python or NumPy"
+        )
 
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
-        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
-        note = f", most of them by {' and '.join(names)}"
-        return f"{note}: {_SLICES}" if "aten::select_backward" in names else note
+        most = self.counts[-1].moved_by.most_common(2)
+        names = [name for name, _ in most]
+        among = " and ".join(names)
+        note = f", most of them by {among}"
+        if "aten::select_backward" in names:
+            note += f": {_SLICES}"
+        return note
+
+    def _check_known(self) -> None:
+        """Of the operations.
+
+        Raises:
+            NotProven: some cannot be counted.
+        """
+        unknown = set[str]()
+        for count in self.counts:
+            unknown.update(count.unknown)
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise NotProven(
+                f"nobody can count {names}: give it a formula with "
+                "torch.utils.flop_counter.register_flop_formula"
+            )
 
     def held_against(self, what: str, name: str, declared: str) -> tuple[Fit, dict[str, Any]]:
         """The class, if it is certain and not above the declared one, and figures. What nobody
@@ -119,25 +162,18 @@ class _Growth:
         if found.growth and exceeds(found.growth, declared):
             by = self._most_bytes() if name == "moved" else ""
             raise CheckFailed(f"{what} grow like {found}, declared {declared}{by}")
-        if self.is_steeper(declared):
-            times = self.seconds[-1] / max(self.seconds[-3], 1e-6)
-            raise CheckFailed(
-                f"CPU time grows {times:.0f} times while the length grows 4 times, declared "
-                f"{declared}: {what} of torch do not, so it is spent in Python or NumPy"
-            )
-        unknown = set().union(*(count.unknown for count in self.counts))
-        if unknown:
-            raise NotProven(
-                f"nobody can count {', '.join(sorted(unknown))}: give it a formula with "
-                "torch.utils.flop_counter.register_flop_formula"
-            )
+        self._check_time(what, declared)
+        self._check_known()
+        distances = {}
+        words = []
+        for key, distance in found.residuals.items():
+            distances[key] = float(f"{distance:.3g}")
+            words.append(f"{key} {100 * distance:.1f} %")
         if not found.growth:
-            words = [f"{key} {100 * distance:.1f} %" for key, distance in found.residuals.items()]
             raise NotProven(
                 f"{what} fit no class: exponent {found.exponent:.2f}, distances {', '.join(words)}"
             )
-        distances = {key: float(f"{distance:.3g}") for key, distance in found.residuals.items()}
-        return found, {
+        figures = {
             "class": found.growth,
             "exponent": round(found.exponent, 3),
             "distances": distances,
@@ -145,6 +181,7 @@ class _Growth:
             "counts": self.numbers(name),
             "cpu_seconds": list(self.seconds),
         }
+        return found, figures
 
 
 @lru_cache(maxsize=32)
@@ -154,40 +191,53 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     Raises:
         NotProven: it takes too few lengths.
     """
-    takes = [length for length in (*SHORTER, *LADDER) if subject.at_most(length) == length]
+    every = (*SHORTER, *LADDER)
+    takes = [length for length in every if subject.at_most(length) == length]
     ladder = [length for length in takes if length not in SHORTER]
 
     @cache
     def count(length: int) -> tuple[Count, float]:
         start = time.process_time()
         found = _count_at(subject, length)
-        return found, round(time.process_time() - start, 4)
+        needed = time.process_time() - start
+        return found, round(needed, 4)
 
-    if len(ladder) < MIN_LENGTHS or _is_step_by_step(count(ladder[0])[0]):
+    is_short = len(ladder) < MIN_LENGTHS
+    if not is_short:
+        first, _ = count(ladder[0])
+        is_short = _is_step_by_step(first)
+    if is_short:
         ladder = takes  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
-        known = ", ".join(map(str, (*SHORTER, *LADDER)[:MIN_LENGTHS]))
+        known = ", ".join(map(str, every[:MIN_LENGTHS]))
         raise NotProven(
             f"takes {subject.facts.max_length} positions at most: {len(ladder)} lengths to count "
             f"at ({known}, ...), and {MIN_LENGTHS} are needed"
         )
+    declared = _declared(subject)
     counts: list[Count] = []
     seconds: list[float] = []
     for length in ladder:
-        if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, _declared(subject)):
+        if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, declared):
             break
         found, needed = count(length)
         counts.append(found)
         seconds.append(needed)
     lengths = ladder[: len(counts)]
-    return _Growth(tuple(lengths[-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:]))
+    return _Growth(
+        tuple(lengths[-KEPT:]),
+        tuple(counts[-KEPT:]),
+        tuple(seconds[-KEPT:]),
+    )
 
 
 def _is_step_by_step(first: Count) -> bool:
     """Whether it takes so many operations at the shortest length that those of `MIN_LENGTHS` would
     take minutes: a loop over tokens in Python.
     """
-    return first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
+    doublings = MIN_LENGTHS - 1
+    at_last = first.operations * 2**doublings
+    return at_last > LIMITS["operations"]
 
 
 def growth_of(subject: CheckSubject) -> Complexity:
@@ -197,22 +247,32 @@ def growth_of(subject: CheckSubject) -> Complexity:
         CheckFailed: more than L^2, or tensors that grow faster than both.
         NotProven: it is not certain.
     """
-    growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
+    facts = replace(subject.facts, complexity="L^2")
+    steepest = replace(subject, facts=facts)
+    growth = _growth_of(steepest)
     flops, _ = growth.held_against("FLOPs", "flops", "L^2")
     moved, _ = growth.held_against("bytes", "moved", "L^2")
     declared = larger(flops, moved)
-    if declared != "L^2" and growth.squares:
-        raise CheckFailed(f"tensors of {', '.join(growth.squares)} grow like L^2, the rest less")
+    squares = growth.squares
+    if declared != "L^2" and squares:
+        names = ", ".join(squares)
+        raise CheckFailed(f"tensors of {names} grow like L^2, the rest less")
     return cast(Complexity, declared)
 
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
-    found = fit_growth(ladder[: len(counts)], [count.flops for count in counts]).growth
-    patience = PATIENCE if found and exceeds(found, declared) else 1.0
+    lengths = ladder[: len(counts)]
+    flops = [count.flops for count in counts]
+    found = fit_growth(lengths, flops).growth
+    patience = 1.0
+    if found and exceeds(found, declared):
+        patience = PATIENCE
     for name, limit in LIMITS.items():
-        foretold = getattr(last, name) ** 2 / max(getattr(before, name), 1)
+        latest = getattr(last, name)
+        earlier = getattr(before, name)
+        foretold = latest**2 / max(earlier, 1)
         if foretold > patience * limit:
             return True
     return False
@@ -224,18 +284,24 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
     """
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(1, length, dtype=torch.float32)
-    keep = torch.arange(length)[None] < length - length // 8
+    real = length - length // 8
+    keep = torch.arange(length)[None] < real
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            training = count_pass(mixer.train(), x) + count_pass(mixer, x, keep=keep)
-            return training + count_pass(mixer.eval(), x, keep=keep)
+            mixer.train()
+            alone = count_pass(mixer, x)
+            padded = count_pass(mixer, x, keep=keep)
+            mixer.eval()
+            evaluation = count_pass(mixer, x, keep=keep)
+            return alone + padded + evaluation
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
-            text = " ".join(str(error).split())[:200]
+            name = type(error).__name__
+            message = " ".join(str(error).split())
             raise NotProven(
-                f"cannot be run and counted at length {length}: {type(error).__name__}: {text}"
+                f"cannot be run and counted at length {length}: {name}: {message[:200]}"
             ) from error
 
 
@@ -254,15 +320,19 @@ def _complexity_flops(subject: CheckSubject) -> Finding:
     flops, figures = growth.held_against("FLOPs", "flops", declared)
     moved = growth.fit("moved")
     if declared == "L log L" and flops.has_slight:
-        return Finding(f"{flops} and a slight L log L, declared {declared}", figures)
+        words = f"{flops} and a slight L log L, declared {declared}"
+        return Finding(words, figures)
     # the check of bytes judges
-    if flops.growth == declared or not moved.growth or exceeds(moved.growth, declared):
-        return Finding(f"{flops}, declared {declared}", figures)
+    is_left = not moved.growth or exceeds(moved.growth, declared)
+    if flops.growth == declared or is_left:
+        words = f"{flops}, declared {declared}"
+        return Finding(words, figures)
     if moved.growth == declared:
-        return Finding(f"{flops}; bytes reach the declared {declared}", figures)
+        words = f"{flops}; bytes reach the declared {declared}"
+        return Finding(words, figures)
+    found = larger(flops, moved)
     raise CheckFailed(
-        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare "
-        f"{larger(flops, moved)}"
+        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare {found}"
     )
 
 
@@ -270,17 +340,21 @@ def _complexity_flops(subject: CheckSubject) -> Finding:
 def _complexity_bytes(subject: CheckSubject) -> Finding:
     growth = _growth_of(subject)
     declared = _declared(subject)
-    if declared != "L^2" and growth.squares:
-        name, size = next(iter(growth.squares.items()))
-        before = growth.counts[-2].largest[name]
+    squares = list(growth.squares.items())
+    if declared != "L^2" and squares:
+        name, size = squares[0]
+        last = growth.counts[-2]
+        before = last.largest[name]
         *_, shorter, longest = growth.lengths
         raise CheckFailed(
-            f"declared {declared}, but the largest tensor that {name} makes grows "
-            f"like L^2: {size:,} numbers at length {longest}, {before:,} at {shorter}"
+            f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
+            f"{size:,} numbers at length {longest}, "
+            f"{before:,} at {shorter}"
         )
     moved, figures = growth.held_against("bytes", "moved", declared)
     _count_at_prime(subject, growth)
-    return Finding(f"{moved}, declared {declared}", figures)
+    words = f"{moved}, declared {declared}"
+    return Finding(words, figures)
 
 
 def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
@@ -291,17 +365,21 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     """
     length = growth.lengths[-3]
     even = growth.counts[-3]
-    prime = next(odd for odd in range(length - 1, 2, -2) if _is_prime(odd))
+    odds = range(length - 1, 2, -2)
+    prime = next(filter(_is_prime, odds))
     found = _count_at(subject, prime)
-    flops = found.flops / max(even.flops, 1)
-    moved = found.moved / max(even.moved, 1)
-    for what, times in {"FLOPs": flops, "bytes": moved}.items():
+    ratios = {
+        "FLOPs": found.flops / max(even.flops, 1),
+        "bytes": found.moved / max(even.moved, 1),
+    }
+    for what, times in ratios.items():
         if times > INCONVENIENT:
             raise CheckFailed(
-                f"{what} at {prime:,} tokens, a prime number, are {times:.1f} times those at "
-                f"{length:,}"
+                f"{what} at {prime:,} tokens, a prime number, "
+                f"are {times:.1f} times those at {length:,}"
             )
 
 
 def _is_prime(odd: int) -> bool:
-    return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
+    divisors = range(3, math.isqrt(odd) + 1, 2)
+    return all(odd % divisor for divisor in divisors)

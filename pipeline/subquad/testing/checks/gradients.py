@@ -52,7 +52,9 @@ class Accuracy(NamedTuple):
 
     def near(self, got: float, expected: float) -> bool:
         """Whether two derivatives count as equal."""
-        return abs(got - expected) <= self.absolute + self.relative * abs(expected)
+        apart = abs(got - expected)
+        allowed = self.absolute + self.relative * abs(expected)
+        return apart <= allowed
 
 
 _DOUBLE = Accuracy((1e-6, 1e-5, 1e-7), 1e-4, 1e-6)
@@ -92,12 +94,21 @@ def measured_gradients(subject: CheckSubject) -> Finding:
         values = partial(_values, mixer, tokens, keep)
         for mode in settled_modes(mixer, x):
             where = f"{length} tokens in {mode}"
-            together = length > SHORT
-            if not compare_gradients(values, inputs, accuracy, where, together=together):
+            is_smooth = compare_gradients(
+                values,
+                inputs,
+                accuracy,
+                where,
+                together=length > SHORT,
+            )
+            if not is_smooth:
                 rough.append(where)
-    tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
-    note = f"; too rough to be judged: {', '.join(rough)}" if rough else ""
-    words = f"by tokens and weights, {tried} tokens{accuracy.note}{note}"
+    lengths = subject.lengths(*LENGTHS)
+    tried = ", ".join(map(str, lengths))
+    words = f"by tokens and weights, {tried} tokens{accuracy.note}"
+    if rough:
+        places = ", ".join(rough)
+        words += f"; too rough to be judged: {places}"
     return Finding(words, {"allowed": accuracy.relative})
 
 
@@ -107,21 +118,28 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
     """
     for length in subject.lengths(*LENGTHS):
         tokens, keep = subject.pair(length)
-        if length < PAIRED:
-            yield subject.build_for(length), tokens, keep
-        elif length == PAIRED:
-            yield subject.build_elsewhere(length, num_prefix_tokens=1), tokens, keep
+        if length == PAIRED:
+            mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
-            yield subject.build_for(length), tokens[:1], None
+            mixer = subject.build_for(length)
+        if length <= PAIRED:
+            yield mixer, tokens, keep
+        else:
+            yield mixer, tokens[:1], None
 
 
 def _values(mixer: TokenMixer, tokens: Tensor, keep: Tensor | None) -> dict[str, Tensor]:
     """Outputs at real tokens and extra losses; in evaluation those that have a gradient."""
     result = call(afresh(mixer), tokens, keep)
-    found = {"outputs": result.out if keep is None else result.out[keep]}
+    out = result.out
+    if keep is not None:
+        out = out[keep]
+    found = {"outputs": out}
     for name, loss in result.losses.items():
         found[f"extra loss {name!r}"] = loss
-    return {name: value for name, value in found.items() if mixer.training or value.requires_grad}
+    if mixer.training:
+        return found
+    return {name: value for name, value in found.items() if value.requires_grad}
 
 
 def compare_gradients(
@@ -146,14 +164,18 @@ def compare_gradients(
     """
     drawn = torch.Generator().manual_seed(0)
     alone = [{by: tensor} for by, tensor in inputs.items()]
-    given = values()
-    weights = {name: _random_like(value, drawn) for name, value in given.items()}
-    found = {name: backward(value, inputs, weights[name]) for name, value in given.items()}
+    groups = [inputs] if together else alone
+    weights = {}
+    found = {}
+    for name, value in values().items():
+        weight = _random_like(value, drawn)
+        weights[name] = weight
+        found[name] = backward(value, inputs, weight)
     judged = True
     for name, grads in found.items():
         summed = partial(_summed, values, name, weights[name])
         verdicts_by = partial(_verdicts, summed, grads, accuracy)
-        for group in [inputs] if together else alone:
+        for group in groups:
             verdicts = verdicts_by(group, drawn)
             judged &= _agree(verdicts)
             if not _are_wrong(verdicts):
@@ -165,13 +187,19 @@ def compare_gradients(
                     verdicts = apart
                     (by,) = single
                     break
-            fault = next(verdict for verdict in verdicts if verdict.kind == "other")
             raise CheckFailed(
-                f"gradient of the {name} by {by}, {where}: {fault.got:.7g} along a direction, by "
-                f"finite differences {fault.measured:.7g}, allowed {accuracy.relative:g} relative, "
-                f"{accuracy.absolute:g} absolute"
+                f"gradient of the {name} by {by}, {where}: {_fault(verdicts)}, "
+                f"allowed {accuracy.relative:g} relative, {accuracy.absolute:g} absolute"
             )
     return judged
+
+
+def _fault(verdicts: list[_Verdict]) -> str:
+    """The first derivative that is another one, in words."""
+    fault = next(verdict for verdict in verdicts if verdict.kind == "other")
+    got = f"{fault.got:.7g} along a direction"
+    measured = f"by finite differences {fault.measured:.7g}"
+    return f"{got}, {measured}"
 
 
 def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
@@ -179,7 +207,8 @@ def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
 
 
 def _summed(values: Values, name: str, weight: Tensor) -> float:
-    return (weight * values()[name]).sum().item()
+    value = values()[name]
+    return (weight * value).sum().item()
 
 
 class _Verdict(NamedTuple):
@@ -199,8 +228,10 @@ def _agree(verdicts: list[_Verdict]) -> bool:
 
 def _are_wrong(verdicts: list[_Verdict]) -> bool:
     """Whether no direction agrees, and more than one says so: one alone may cross a kink."""
+    if _agree(verdicts):
+        return False
     others = sum(verdict.kind == "other" for verdict in verdicts)
-    return not _agree(verdicts) and others > 1
+    return others > 1
 
 
 def _verdicts(
@@ -215,22 +246,26 @@ def _verdicts(
     The part of a direction by each input has the length 1, or less where more would hide the
     others. It is half the gradient's own: across it a random one may see nothing.
     """
+    tensors = list(inputs.values())
     found: list[_Verdict] = []
     while len(found) < DIRECTIONS and not _agree(found):
         directions = []
         got = 0.0
         for by, tensor in inputs.items():
-            direction = _unit(_random_like(tensor, drawn))
+            random = _random_like(tensor, drawn)
+            direction = _unit(random)
             own = 0.0
             grad = grads[by]
             if grad is not None:
-                direction = _unit(direction + _unit(grad))
+                between = direction + _unit(grad)
+                direction = _unit(between)
                 own = (grad * direction).sum().item()
             shrunk = max(1.0, own)
             directions.append(direction / shrunk)
             got += own / shrunk
-        along = partial(slope, function, list(inputs.values()), directions)
-        found.append(_verdict(along, got, accuracy))
+        along = partial(slope, function, tensors, directions)
+        verdict = _verdict(along, got, accuracy)
+        found.append(verdict)
     return found
 
 
@@ -245,12 +280,15 @@ def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) ->
     # a step below float32's rounding moves nothing
     moving = [measured for measured in slopes if measured] or slopes
     settled = any(accuracy.near(first, second) for first, second in pairwise(moving))
-    return _Verdict("other" if settled else "rough", got, moving[0])
+    kind = "other" if settled else "rough"
+    return _Verdict(kind, got, moving[0])
 
 
 def _unit(tensor: Tensor) -> Tensor:
     """Of the length 1; zeros stay zeros."""
-    return tensor / tensor.norm().clamp_min(torch.finfo(tensor.dtype).tiny)
+    tiny = torch.finfo(tensor.dtype).tiny
+    length = tensor.norm().clamp_min(tiny)
+    return tensor / length
 
 
 @compares("calls in evaluation are equal and draw nothing random", 0.0)
@@ -262,12 +300,14 @@ def _determinism_eval(subject: CheckSubject) -> Comparisons:
         mixer = subject.build_for(length)
         x, keep = subject.pair(length)
         with torch.no_grad():
-            first = call(mixer, x, keep).out
-            second = call(mixer, x, keep, seed=1).out
-            yield "output of a second call in evaluation", second, first
+            first = call(mixer, x, keep)
+            second = call(mixer, x, keep, seed=1)
+            label = "output of a second call in evaluation"
+            yield label, second.out, first.out
             before = torch.get_rng_state()
             mixer(x, keep=keep)
-        if not torch.equal(before, torch.get_rng_state()):
+        after = torch.get_rng_state()
+        if not torch.equal(before, after):
             raise CheckFailed("the call draws random numbers in evaluation")
 
 
@@ -276,12 +316,19 @@ def _determinism_train(subject: CheckSubject) -> Comparisons:
     """Mixers built alike, in training mode with equal seeds: outputs, extra losses and
     gradients, several times.
     """
-    for length, others in {subject.at_most(LENGTH): 3, subject.at_most(FAR): 1}.items():
+    others = {
+        subject.at_most(LENGTH): 3,
+        subject.at_most(FAR): 1,
+    }
+    label = " of another mixer with equal seeds"
+    for length, count in others.items():
         x, keep = subject.pair(length)
-        mixer = subject.build_for(length).train()
+        mixer = subject.build_for(length)
+        mixer.train()
         first = values_and_gradients(mixer, x, keep, seed=4)
-        for _ in range(others):
-            mixer = subject.build_for(length).train()
+        for _ in range(count):
+            mixer = subject.build_for(length)
+            mixer.train()
             other = values_and_gradients(mixer, x, keep, seed=4)
             for mine, wanted in zip(other, first, strict=True):
-                yield from each(mine, wanted, " of another mixer with equal seeds")
+                yield from each(mine, wanted, label)

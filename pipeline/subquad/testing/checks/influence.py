@@ -65,7 +65,8 @@ def _leak(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"leak {leak:g} is declared, allowed 0 to {ROUNDING:g}: no rounding is as large"
         )
-    return Finding(f"leak {leak:g}", {"declared": leak, "allowed": ROUNDING})
+    figures = {"declared": leak, "allowed": ROUNDING}
+    return Finding(f"leak {leak:g}", figures)
 
 
 @shows("permuting tokens permutes outputs, as far as claimed")
@@ -80,51 +81,66 @@ def _permutation(subject: CheckSubject) -> Finding:
         claim = None
     if claim is True and worst > allowed:
         raise CheckFailed(
-            f"claimed equivariant, but a permutation moves an output by {worst:.1e} of the "
-            f"largest, allowed {allowed:g}"
+            "claimed equivariant, but a permutation moves an output "
+            f"by {worst:.1e} of the largest, allowed {allowed:g}"
         )
     if claim is False and worst < REFUTED:
         raise CheckFailed(
-            "claimed not equivariant, but no permutation moved an output by more than "
-            f"{worst:.1e} of the largest"
+            "claimed not equivariant, but no permutation moved an output "
+            f"by more than {worst:.1e} of the largest"
         )
-    found = "equivariant" if worst <= allowed else "not equivariant"
-    note = "" if claim is not None else ", nothing claimed"
-    return Finding(f"{found}: moved by {worst:.1e}{note}", {"worst": worst, "claimed": claim})
+    is_equivariant = worst <= allowed
+    found = "equivariant" if is_equivariant else "not equivariant"
+    words = f"{found}: moved by {worst:.1e}"
+    if claim is None:
+        words += ", nothing claimed"
+    figures = {"worst": worst, "claimed": claim}
+    return Finding(words, figures)
 
 
 def _largest_move(subject: CheckSubject) -> float:
     """By how much of the largest output a permutation moves one."""
     meter = Meter(math.inf)
     for length in subject.lengths(17, FAR):
-        samples = 1 if length > MAX_LEN else 2
+        is_far = length > MAX_LEN
+        samples = 1 if is_far else 2
         mixer = subject.build_for(length)
         x = subject.tokens(samples, length)
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             orders = _orders(length)
-            if length > MAX_LEN:
+            if is_far:
                 orders = orders[-1:]
             elif mode == "training":
                 orders = orders[-3:]
             for order in orders:
-                moved = outputs(mixer, x[:, order], dropout=False)
-                meter.compare("output", moved, expected[:, order])
+                permuted = x[:, order]
+                got = outputs(mixer, permuted, dropout=False)
+                wanted = expected[:, order]
+                meter.compare("output", got, wanted)
     return meter.worst
 
 
 def _orders(length: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(9)
-    drawn = [torch.randperm(length, generator=generator) for _ in range(ORDERS)]
+    orders = []
+    for _ in range(ORDERS):
+        drawn = torch.randperm(length, generator=generator)
+        orders.append(drawn)
     place = torch.arange(length)
-    swapped = torch.cat([place[:2].flip(0), place[2:]])
-    return [*drawn, swapped, place.roll(1), place.flip(0)]
+    first = place[:2].flip(0)
+    swapped = torch.cat([first, place[2:]])
+    shifted = place.roll(1)
+    reversed_order = place.flip(0)
+    return [*orders, swapped, shifted, reversed_order]
 
 
 def _not_causal(subject: CheckSubject) -> str:
     if subject.causal:
         return ""
-    return "declared causal: never" if subject.facts.causal == "never" else "not built causal"
+    if subject.facts.causal == "never":
+        return "declared causal: never"
+    return "not built causal"
 
 
 @compares("outputs depend on no later token or mask", leak_of, excluded=_not_causal)
@@ -136,8 +152,13 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep, cuts in _causal_cases(subject):
         for mode in modes(mixer):
             yield from before_cuts(mixer, x, keep, cuts, mode)
-    drawn = random.Random(subject.seed).randrange(LONG, FAR)
-    distances = {drawn: drawn // SAMPLES + 1, FAR: EACH, LONG: 1}
+    generator = random.Random(subject.seed)
+    drawn = generator.randrange(LONG, FAR)
+    distances = {
+        drawn: drawn // SAMPLES + 1,
+        FAR: EACH,
+        LONG: 1,
+    }
     for longest, distance in distances.items():
         length = subject.at_most(longest)
         mixer = subject.build_for(length)
@@ -146,7 +167,8 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         while cuts:
             some = cuts[:SAMPLES]
             cuts = cuts[SAMPLES:]
-            yield from before_cuts(mixer, x.repeat(len(some), 1, 1), None, some, "evaluation")
+            batch = x.repeat(len(some), 1, 1)
+            yield from before_cuts(mixer, batch, None, some, "evaluation")
 
 
 def before_cuts(
@@ -154,30 +176,35 @@ def before_cuts(
 ) -> Iterator[Comparison]:
     """Outputs before a cut in each sample, where later tokens change and where they are padded."""
     later = _later(x, cuts)
-    changes = {"changed": (changed(x, later), keep)}
-    if keep is not None:  # without a mask another kernel may run
-        changes["padded"] = (x, keep & ~later)
     before = _before(later, keep)
+    other = changed(x, later)
+    changes = {"changed": (other, keep)}
+    if keep is not None:  # without a mask another kernel may run
+        changes["padded"] = (x, before)
     length = x.shape[1]
     expected = outputs(mixer, x, keep)
     for change, batch in changes.items():
-        got = outputs(mixer, *batch)
+        out = outputs(mixer, *batch)
         for sample, cut in enumerate(cuts):
             own = before[sample]
-            mine = got[sample][own]
-            wanted = expected[sample][own]
-            label = f"output before position {cut} of {length} in {mode}, later tokens {change}"
-            yield label, mine, wanted, expected
+            got = out[sample]
+            wanted = expected[sample]
+            where = f"position {cut} of {length} in {mode}"
+            label = f"output before {where}, later tokens {change}"
+            yield label, got[own], wanted[own], expected
 
 
 def _later(x: Tensor, cuts: Sequence[int]) -> Tensor:
     """What is behind the cut of each sample, (B, L)."""
-    return torch.arange(x.shape[1]) >= torch.tensor(cuts)[:, None]
+    place = torch.arange(x.shape[1])
+    starts = torch.tensor(cuts)
+    return place >= starts[:, None]
 
 
 def _before(later: Tensor, keep: Tensor | None) -> Tensor:
     """Real tokens before the cuts, (B, L)."""
-    return ~later if keep is None else keep & ~later
+    before = ~later
+    return before if keep is None else keep & before
 
 
 @compares(
@@ -191,16 +218,22 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
     stands there.
     """
     for mixer, x, keep, cuts in _causal_cases(subject, behind=False):
+        length = x.shape[1]
         later = _later(x, cuts)
+        other = changed(x, later)
         watched = _before(later, keep)
         expected = input_gradient(mixer, x, keep, watched)
-        got = input_gradient(mixer, changed(x, later), keep, watched)
+        got = input_gradient(mixer, other, keep, watched)
         for sample, cut in enumerate(cuts):
-            name = f"gradient of outputs before position {cut} of {x.shape[1]} by"
-            wanted = expected[sample]
-            yield f"{name} later tokens", wanted[cut:], None, expected
+            outs = f"outputs before position {cut} of {length}"
+            name = f"gradient of {outs} by"
+            whole = expected[sample]
+            beyond = whole[cut:]
+            yield f"{name} later tokens", beyond, None, expected
+            wanted = whole[:cut]
             mine = got[sample, :cut]
-            yield f"{name} earlier tokens, later ones changed", mine, wanted[:cut], expected
+            label = f"{name} earlier tokens, later ones changed"
+            yield label, mine, wanted, expected
 
 
 @compares(
@@ -210,22 +243,33 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
 )
 def _causal_weight_gradients(subject: CheckSubject) -> Comparisons:
     for length, cuts in _lengths_with_cuts(subject, SHORT, FAR):
-        mixer = subject.build_for(length).train()
+        mixer = subject.build_for(length)
+        mixer.train()
         x = subject.tokens(2, length)
-        largest = _weight_gradients(mixer, x, length).values()
-        for cut in cuts if length <= SHORT else cuts[-1:]:
-            other = changed(x, _later(x, [cut, cut]))
+        largest = _weight_gradients(mixer, x, length)
+        scale = largest.values()
+        if length > SHORT:
+            cuts = cuts[-1:]
+        for cut in cuts:
+            later = _later(x, (cut, cut))
+            other = changed(x, later)
             expected = _weight_gradients(mixer, x, cut)
             got = _weight_gradients(mixer, other, cut)
-            label = f" of outputs before position {cut} of {length}, later tokens changed"
-            yield from each(got, expected, label, scale=largest)
+            where = f"before position {cut} of {length}"
+            label = f" of outputs {where}, later tokens changed"
+            yield from each(got, expected, label, scale=scale)
 
 
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> dict[str, Tensor]:
     """Of a weighted sum of the outputs before a cut."""
-    out = call(afresh(mixer), x).out[:, :cut]
-    found = gradients(weighted(out).sum(), trainable(mixer))
-    return {f"gradient by {name}": grad for name, grad in found.items()}
+    out = call(afresh(mixer), x).out
+    before = out[:, :cut]
+    value = weighted(before).sum()
+    weights = trainable(mixer)
+    found = {}
+    for name, grad in gradients(value, weights).items():
+        found[f"gradient by {name}"] = grad
+    return found
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)
@@ -236,16 +280,20 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             for cut in cuts:
-                got = outputs(mixer, beginning(x, cut), dropout=False)
-                label = f"output of the first {cut} tokens alone against within {length} in {mode}"
-                yield label, got, expected[:, :cut]
+                start = beginning(x, cut)
+                got = outputs(mixer, start, dropout=False)
+                wanted = expected[:, :cut]
+                alone = f"output of the first {cut} tokens alone"
+                label = f"{alone} against within {length} in {mode}"
+                yield label, got, wanted
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:
     """Lengths that the mixer takes, and the cuts of each."""
     shortest = {subject.at_most(length): length for length in lengths[::-1]}
     for length, longest in shortest.items():
-        cuts = [cut for cut in CUTS[longest] if cut < length]
+        known = CUTS[longest]
+        cuts = [cut for cut in known if cut < length]
         if cuts:
             yield length, cuts
 
@@ -267,7 +315,8 @@ def _causal_cases(
             mixer = subject.build_for(length)
         samples = len(cuts)
         x = subject.tokens(samples, length)
-        short = max(1, 2 * length // 3)
+        most = 2 * length // 3
+        short = max(1, most)
         real = [short, length] * samples
         back = padded(length, real[:samples])
         front = back.flip(1)
@@ -276,8 +325,13 @@ def _causal_cases(
             yield mixer, x, back, cuts
         yield mixer, x, front, cuts
         if SHORT < length <= LONG:
-            prefixed = subject.build_elsewhere(length, role="self", num_prefix_tokens=1)
+            prefixed = subject.build_elsewhere(
+                length,
+                role="self",
+                num_prefix_tokens=1,
+            )
             yield prefixed, x, None, cuts
         if length <= SHORT and not subject.facts.leak:
             single = subject.build_elsewhere(length, dtype=torch.float32)
-            yield single, x.float(), front, cuts
+            tokens = x.float()
+            yield single, tokens, front, cuts

@@ -29,7 +29,8 @@ LOUD = 10.0
 
 
 def _not_claimed(subject: CheckSubject) -> str:
-    return "" if subject.facts.padding_invariant else "padding_invariant not claimed"
+    is_claimed = subject.facts.padding_invariant
+    return "" if is_claimed else "padding_invariant not claimed"
 
 
 @compares(
@@ -38,12 +39,16 @@ def _not_claimed(subject: CheckSubject) -> str:
 def padding_content(subject: CheckSubject) -> Comparisons:
     """Loud noise in the padding, at fixed shape."""
     for mixer, x, side, keep in _padding_cases(subject):
-        other = changed(x, ~keep, LOUD)
+        padding = ~keep
+        other = changed(x, padding, LOUD)
         for mode in modes(mixer):
-            expected = outputs(mixer, x, keep)[keep]
-            got = outputs(mixer, other, keep)[keep]
-            label = f"output at real tokens in {mode}, other content in the padding ({side})"
-            yield label, got, expected
+            expected = outputs(mixer, x, keep)
+            got = outputs(mixer, other, keep)
+            mine = got[keep]
+            wanted = expected[keep]
+            where = f"output at real tokens in {mode}"
+            label = f"{where}, other content in the padding ({side})"
+            yield label, mine, wanted
 
 
 @compares(
@@ -55,12 +60,17 @@ def padding_content(subject: CheckSubject) -> Comparisons:
 def _padding_gradients(subject: CheckSubject) -> Comparisons:
     """In training."""
     for mixer, x, side, keep in _padding_cases(subject):
+        padding = ~keep
+        other = changed(x, padding, LOUD)
         expected = input_gradient(mixer, x, keep, keep)
-        got = input_gradient(mixer, changed(x, ~keep, LOUD), keep, keep)
+        got = input_gradient(mixer, other, keep, keep)
+        inside = expected[padding]
         label = f"gradient of outputs at real tokens by padding ({side})"
-        yield label, expected[~keep], None, expected
+        yield label, inside, None, expected
+        mine = got[keep]
+        wanted = expected[keep]
         label = f"gradient by real tokens, other content in the padding ({side})"
-        yield label, got[keep], expected[keep]
+        yield label, mine, wanted
 
 
 @compares(
@@ -75,20 +85,32 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     large = subject.at_most(LENGTH) - 8
     for real in {1, max(1, small), max(1, large)}:
         rest = most - real
-        amounts = [(0, 1), (0, 7), (1, 0), (7, 0), (5, 3), (0, rest), (rest, 0)]
+        amounts = [
+            (0, 1),
+            (0, 7),
+            (1, 0),
+            (7, 0),
+            (5, 3),
+            (0, rest),
+            (rest, 0),
+        ]
         fitting = [amount for amount in amounts if sum(amount) <= rest]
         yield from _padded_around(subject, real, fitting, most)
     far = subject.at_most(FAR)
     if far > 2 * most:
-        yield from _padded_around(subject, far - 90, [(0, 60), (60, 30)], far)
+        real = far - 90
+        amounts = [(0, 60), (60, 30)]
+        yield from _padded_around(subject, real, amounts, far)
     mixer = subject.build_elsewhere(most, num_prefix_tokens=1)
     x = subject.tokens(2, most)
     real = (most + 1) // 2
-    keep = padded(most, [real] * 2)
-    got = outputs(mixer, x, keep)[:, :real]
-    expected = outputs(mixer, beginning(x, real))
-    label = f"output of {real} tokens with {most - real} padded after, behind a prefix token"
-    yield label, got, expected
+    rest = most - real
+    keep = padded(most, (real, real))
+    alone = beginning(x, real)
+    got = outputs(mixer, x, keep)
+    expected = outputs(mixer, alone)
+    label = f"output of {real} tokens with {rest} padded after, behind a prefix token"
+    yield label, got[:, :real], expected
 
 
 def _padded_around(
@@ -100,15 +122,21 @@ def _padded_around(
     x = subject.tokens(samples, real)
     if real == 1:
         x = LOUD * x
+    lengths = [real] * samples
     for mode in settled_modes(mixer, x):
         expected = outputs(mixer, x, dropout=False)
         for before, after in amounts:
             end = before + real
-            keep = padded(end + after, [real] * samples, lead=[before] * samples)
-            wide = nn.functional.pad(x, (0, 0, before, after), value=LOUD)
-            got = outputs(mixer, wide, keep, dropout=False)
-            label = f"output of {real} tokens with {before} padded before and {after} after"
-            yield f"{label} in {mode}", got[:, before:end], expected
+            length = end + after
+            lead = [before] * samples
+            keep = padded(length, lengths, lead=lead)
+            sides = (0, 0, before, after)
+            wide = nn.functional.pad(x, sides, value=LOUD)
+            out = outputs(mixer, wide, keep, dropout=False)
+            got = out[:, before:end]
+            around = f"{before} padded before and {after} after"
+            label = f"output of {real} tokens with {around} in {mode}"
+            yield label, got, expected
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
@@ -120,25 +148,46 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
     x = subject.tokens(3, length)
     masks = padding_masks(length)
     for side, keep in masks.items():
-        yield subject.build(), x, side, keep
+        mixer = subject.build()
+        yield mixer, x, side, keep
     prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
-    yield prefixed, x, "right, behind a prefix token", masks["right"]
+    side = "right, behind a prefix token"
+    keep = masks["right"]
+    yield prefixed, x, side, keep
     if not subject.facts.leak:
         single = subject.build_elsewhere(length, dtype=torch.float32)
-        yield single, x.float(), "left, in float32 in a later layer", masks["left"]
+        rounded = x.float()
+        side = "left, in float32 in a later layer"
+        keep = masks["left"]
+        yield single, rounded, side, keep
     far = subject.at_most(FAR)
     if far > length:
         mixer = subject.build(max_len=far)
         x = subject.tokens(3, far)
-        real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]
-        lead = [0, far // 25, far // 3]
-        yield mixer, x, f"{far} tokens", padded(far, real, lead=lead)
+        real = [
+            max(1, far - 60),
+            max(1, far - 100),
+            max(1, far // 4),
+        ]
+        lead = [
+            0,
+            far // 25,
+            far // 3,
+        ]
+        keep = padded(far, real, lead=lead)
+        side = f"{far} tokens"
+        yield mixer, x, side, keep
 
 
 def padding_masks(length: int) -> dict[str, Tensor]:
     """Three samples of different lengths, padded behind, in front, and on both sides."""
-    real = (length, max(1, 2 * length // 3), max(1, length // 4))
+    most = max(1, 2 * length // 3)
+    few = max(1, length // 4)
+    real = (length, most, few)
     lead = [(length - tokens) // 2 for tokens in real]
     right = padded(length, real)
-    both = padded(length, real, lead=lead)
-    return {"right": right, "left": right.flip(1), "both sides": both}
+    return {
+        "right": right,
+        "left": right.flip(1),
+        "both sides": padded(length, real, lead=lead),
+    }

@@ -43,16 +43,22 @@ def _batch_outputs(subject: CheckSubject) -> Comparisons:
     mode.
     """
     for mode, first, second in _two_batches(subject):
-        for own in range(0, len(first.out), 2):
+        samples = len(first.out)
+        for own in range(0, samples, 2):
+            got = second.out[own]
+            expected = first.out[own]
             label = f"output of sample {own} in {mode}, other samples changed"
-            yield label, second.out[own], first.out[own]
+            yield label, got, expected
 
 
 def _no_losses(subject: CheckSubject) -> str:
-    mixer = subject.build().train()
+    mixer = subject.build()
+    mixer.train()
+    x, _ = subject.pair(LENGTH)
     with torch.no_grad():
-        found = call(mixer, subject.pair(LENGTH)[0]).losses
-    return "" if found or mixer.loss_weights else "returns no extra loss"
+        result = call(mixer, x)
+    is_returned = result.losses or mixer.loss_weights
+    return "" if is_returned else "returns no extra loss"
 
 
 @shows(
@@ -64,16 +70,20 @@ def _losses(subject: CheckSubject) -> Finding:
     every name is returned.
     """
     length = subject.at_most(LENGTH)
-    mixer = subject.build().train()
+    half = (length + 1) // 2
+    mixer = subject.build()
+    mixer.train()
     x = subject.tokens(3, length).requires_grad_()
     weights = mixer.loss_weights
     inputs = {"tokens": x, **trainable(mixer)}
-    for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
+    padding_behind = padded(length, (length, half, 1))
+    for keep in (None, padding_behind):
         losses = call(mixer, x, keep).losses
-        odd = sorted(set(losses) ^ set(weights))
+        odd = set(losses) ^ set(weights)
         if odd:
             raise CheckFailed(
-                f"losses {sorted(losses)} and loss_weights {sorted(weights)} differ in {odd}"
+                f"losses {sorted(losses)} and loss_weights {sorted(weights)} "
+                f"differ in {sorted(odd)}"
             )
         for name, value in losses.items():
             label = f"loss {name!r}"
@@ -84,7 +94,10 @@ def _losses(subject: CheckSubject) -> Finding:
             grads = gradients(value.sum(), inputs)
             if not any(grad.any() for grad in grads.values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
-    return Finding(", ".join(f"{name} x {weight:g}" for name, weight in weights.items()))
+    words = []
+    for name, weight in weights.items():
+        words.append(f"{name} x {weight:g}")
+    return Finding(", ".join(words))
 
 
 @compares(
@@ -97,43 +110,57 @@ def _batch_losses(subject: CheckSubject) -> Comparisons:
     for mode, first, second in _two_batches(subject):
         for name, loss in first.losses.items():
             if loss.dim():
+                other = second.losses[name]
+                got = other[0]
+                expected = loss[0]
                 label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
-                yield label, second.losses[name][0], loss[0], loss
+                yield label, got, expected, loss
 
 
 @compares("a sample's gradient reaches no other sample", leak_of, "the largest gradient")
 def _batch_gradients(subject: CheckSubject) -> Comparisons:
     """In training."""
     for mixer, x, keep in _batches(subject):
+        length = x.shape[1]
         tokens = x.clone().requires_grad_()
-        result = call(mixer.train(), tokens, keep)
-        value = weighted(result.out[1]).sum()
+        mixer.train()
+        result = call(mixer, tokens, keep)
+        own = result.out[1]
+        value = weighted(own).sum()
         for loss in result.losses.values():
             if loss.dim():
                 value = value + loss[1]
-        grad = gradients(value, {"tokens": tokens})["tokens"]
+        found = gradients(value, {"tokens": tokens})
+        grad = found["tokens"]
         for other in (0, 2):
-            label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
+            label = f"gradient of sample 1 by sample {other} of {length} tokens"
             yield label, grad[other], None, grad
 
 
 @compares("a sample gives the same alone and in a batch")
 def _batch_size(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep in _batches(subject):
-        samples = range(0, len(x), len(x) // 3)
-        far = x.shape[1] >= FAR
+        is_far = x.shape[1] >= FAR
+        third = len(x) // 3
+        samples = range(0, len(x), third)
+        if is_far:
+            samples = samples[:1]
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, keep, dropout=False)
-            for own in samples[:1] if far else samples:
+            for own in samples:
                 alone = slice(own, own + 1)
-                got = outputs(mixer, x[alone], keep[alone], dropout=False)
+                single = x[alone]
+                mask = keep[alone]
+                got = outputs(mixer, single, mask, dropout=False)
                 label = f"output of a sample alone against in a batch in {mode}"
                 yield label, got[0], expected[own]
-            if not far:
+            if not is_far:
+                single = x[:1]
                 expected = outputs(mixer, x, dropout=False)
-                got = outputs(mixer, x[:1], dropout=False)
+                got = outputs(mixer, single, dropout=False)
+                wanted = expected[:1]
                 label = f"output of a batch without a mask in {mode}, sample alone"
-                yield label, got, expected[:1]
+                yield label, got, wanted
 
 
 def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor]]:
@@ -142,20 +169,25 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
     """
     for length in subject.lengths(1, 17, 33, FAR):
         count = 3 if length != 17 else MANY
-        real = [length, max(1, length // 2), max(1, length - 5)]
+        half = max(1, length // 2)
+        shorter = max(1, length - 5)
+        real = [length, half, shorter]
         if length == 33:
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
             mixer = subject.build_for(length)
         x = subject.tokens(count, length)
         if length > 1 or _takes(mixer, x):
-            yield mixer, x, padded(length, real * (count // 3))
+            times = count // 3
+            keep = padded(length, real * times)
+            yield mixer, x, keep
 
 
 def _takes(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it can be called with one token; another check tells where it cannot."""
     try:
-        return bool(outputs(mixer, x).isfinite().all())
+        out = outputs(mixer, x)
+        return bool(out.isfinite().all())
     except Exception:
         return False
 
@@ -165,9 +197,14 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
     another mask.
     """
     for mixer, x, keep in _batches(subject):
-        other = torch.arange(len(x))[:, None] % 2 == 1
+        samples = len(x)
+        sample = torch.arange(samples)
+        is_odd = sample % 2 == 1
+        other = is_odd[:, None]
         tokens = changed(x, other, 5)
-        mask = keep | (other & ~keep.flip(1))
+        turned = ~keep.flip(1)
+        further = other & turned
+        mask = keep | further
         for mode in modes(mixer):
             with torch.no_grad():
                 first = call(afresh(mixer), x, keep)
@@ -185,8 +222,8 @@ def _carry(subject: CheckSubject) -> Finding:
     length = subject.at_most(LENGTH)
     x = stack.tokens(3, length)
     passes("three layers", stack.build(), x, None)
-    keep = padding.padding_masks(length)["right"]
-    passes("three layers with padding", stack.build(), x, keep)
+    masks = padding.padding_masks(length)
+    passes("three layers with padding", stack.build(), x, masks["right"])
     _call_without_carry(subject)
     properties = {
         "samples apart": [_batch_outputs],
@@ -196,12 +233,15 @@ def _carry(subject: CheckSubject) -> Finding:
     kept = []
     found = []
     for name, checks in properties.items():
-        if not checks[0].excluded(stack):
+        first = checks[0]
+        if not first.excluded(stack):
             kept.append(name)
             found += [check.run(stack) for check in checks]
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
-    return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
+    names = ", ".join(kept)
+    words = f"{worst.words}; three layers: {names}"
+    return Finding(words, worst.figures)
 
 
 def _call_without_carry(subject: CheckSubject) -> None:
@@ -213,7 +253,8 @@ def _call_without_carry(subject: CheckSubject) -> None:
     what = "a second layer without a carry"
     x, keep = subject.pair(LENGTH)
     try:
-        passes(what, subject.build(layer_index=1), x, keep)
+        mixer = subject.build(layer_index=1)
+        passes(what, mixer, x, keep)
     except CheckFailed:
         raise
     except SubquadError:

@@ -1,4 +1,4 @@
-"""What goes in and comes out, wherever a mixer stands: shapes, dtypes, memory layouts, lengths.
+"""What goes in and comes out: shapes, dtypes, memory layouts, lengths.
 
 Letters: B batch, L length, D model width.
 """
@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from subquad.errors import ConfigError, PluginError
+from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
@@ -26,7 +23,6 @@ from subquad.testing.calls import (
     outputs,
     padded,
     settled_modes,
-    tensors_of,
     total,
     trainable,
     weighted,
@@ -36,7 +32,6 @@ from subquad.testing.meter import (
     CheckFailed,
     Comparisons,
     Finding,
-    NotApplicable,
     each,
     finite,
     kind,
@@ -51,8 +46,6 @@ matrix product reads a transposed operand with another kernel, whose sums have a
 
 LENGTH = 13
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
-GRID = (7, 9)
-"""Height and width: with the class token as many tokens as `MAX_LEN`."""
 
 
 def passes(
@@ -64,18 +57,21 @@ def passes(
         CheckFailed: the output has another shape, or something is not finite.
     """
     for mode in modes(mixer):
-        tokens = x.clone().requires_grad_(mixer.training)
-        with torch.set_grad_enabled(mixer.training):
+        training = mixer.training
+        tokens = x.clone().requires_grad_(training)
+        with torch.set_grad_enabled(training):
             result = call(afresh(mixer), tokens, keep, autocast=autocast)
         where = f"{what} in {mode}"
         given = tuple(result.out.shape)
         wanted = tuple(x.shape)
         if given != wanted:
             raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        finite(f"{where}: output and losses", result.out, *result.losses.values())
-        if mixer.training:
+        losses = result.losses.values()
+        finite(f"{where}: output and losses", result.out, *losses)
+        if training:
             inputs = {"tokens": tokens, **trainable(mixer)}
-            grads = gradients(total(result), inputs)
+            value = total(result)
+            grads = gradients(value, inputs)
             finite(f"{what}: gradients", *grads.values())
 
 
@@ -87,23 +83,29 @@ def _shapes(subject: CheckSubject) -> Finding:
     for dtype in (torch.float64, torch.float32):
         mixer = subject.build(dtype=dtype)
         x = tokens.to(dtype)
+        wanted = kind(x)
         for mode in modes(mixer):
             name = f"output for {word(dtype)} in {mode}"
             for keep in (None, mask):
                 out = outputs(mixer, x, keep)
-                if kind(out) != kind(x):
-                    raise CheckFailed(f"{name}: {kind(out)}, expected {kind(x)}")
+                given = kind(out)
+                if given != wanted:
+                    raise CheckFailed(f"{name}: {given}, expected {wanted}")
                 finite(name, out)
-    return Finding(f"{tuple(tokens.shape)} in float64 and float32")
+    shape = tuple(tokens.shape)
+    return Finding(f"{shape} in float64 and float32")
 
 
 @compares("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x, keep = subject.pair(LENGTH)
+    every = torch.ones_like(keep)
     for mode in modes(mixer):
-        got = outputs(mixer, x, torch.ones_like(keep))
-        yield f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x)
+        got = outputs(mixer, x, every)
+        expected = outputs(mixer, x)
+        label = f"no mask against a mask of real tokens in {mode}"
+        yield label, got, expected
 
 
 @shows("inputs are not changed in place")
@@ -131,38 +133,57 @@ def _strides(subject: CheckSubject) -> Comparisons:
     """
     mixer = subject.build()
     x, keep = subject.pair(LENGTH)
-    transposed = keep.T.contiguous().T
-    expanded = keep[:1].expand(2, -1)
+    turned = keep.T.contiguous()
+    transposed = turned.T
+    first = keep[:1]
+    expanded = first.expand(2, -1)
+    same = expanded.contiguous()
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
         expected = still(x, keep)
         for name, view in _layouts(x).items():
-            yield f"output for {name} tokens in {mode}", still(view, keep), expected
-        yield f"output for a transposed mask in {mode}", still(x, transposed), expected
-        expected = still(x, expanded.contiguous())
-        yield f"output for an expanded mask in {mode}", still(x, expanded), expected
+            got = still(view, keep)
+            label = f"output for {name} tokens in {mode}"
+            yield label, got, expected
+        got = still(x, transposed)
+        label = f"output for a transposed mask in {mode}"
+        yield label, got, expected
+        expected = still(x, same)
+        got = still(x, expanded)
+        label = f"output for an expanded mask in {mode}"
+        yield label, got, expected
     mixer.train()
-    grad = weighted(torch.ones_like(x))
-    reference = _backward(mixer, x, keep, grad)
+    ones = torch.ones_like(x)
+    grad = weighted(ones)
+    expected = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
+        got = _backward(mixer, x, keep, view)
         label = f", given {name} gradients of the output"
-        yield from each(_backward(mixer, x, keep, view), reference, label)
+        yield from each(got, expected, label)
 
 
 def _layouts(x: Tensor) -> dict[str, Tensor]:
+    batch_second = x.transpose(0, 1).contiguous()
+    transposed = x.transpose(1, 2).contiguous()
+    pairs = torch.stack([x, -x], -1)
+    doubled = pairs.flatten(-2)
     return {
-        "batch-second": x.transpose(0, 1).contiguous().transpose(0, 1),
-        "transposed": x.transpose(1, 2).contiguous().transpose(1, 2),
-        "strided": torch.stack([x, -x], -1).flatten(-2)[..., ::2],
+        "batch-second": batch_second.transpose(0, 1),
+        "transposed": transposed.transpose(1, 2),
+        "strided": doubled[..., ::2],
     }
 
 
 def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
+    inputs = {"tokens": x, **trainable(mixer)}
     out = call(afresh(mixer), x, keep).out
-    found = backward(out, {"tokens": x, **trainable(mixer)}, grad)
-    return {f"gradient by {name}": got for name, got in found.items() if got is not None}
+    found = {}
+    for name, own in backward(out, inputs, grad).items():
+        if own is not None:
+            found[f"gradient by {name}"] = own
+    return found
 
 
 @shows("one token, odd, prime and longest sequences work")
@@ -172,15 +193,18 @@ def _lengths(subject: CheckSubject) -> Finding:
     short = subject.build()
     long = subject.build_for(longest)
     for length in tried:
-        mixer = short if length <= MAX_LEN else long
+        what = f"length {length}"
+        is_short = length <= MAX_LEN
+        mixer = short if is_short else long
         x, keep = subject.pair(length)
         if length != FAR:
-            passes(f"length {length}", mixer, x, None)
-        passes(f"length {length}", mixer, x, keep)
+            passes(what, mixer, x, None)
+        passes(what, mixer, x, keep)
     single = subject.build(max_len=longest, dtype=torch.float32)
     x, keep = subject.pair(longest, torch.float32)
     passes(f"length {longest} in float32", single, x, keep)
-    return Finding(f"lengths {', '.join(map(str, tried))}")
+    lengths = ", ".join(map(str, tried))
+    return Finding(f"lengths {lengths}")
 
 
 @shows("longer than what it is bound to is refused in words; unbound takes more")
@@ -192,12 +216,16 @@ def _max_length(subject: CheckSubject) -> Finding:
     most = claimed if isinstance(claimed, int) else MAX_LEN
     mixer = subject.build(max_len=most)
     length = min(most, FAR)
-    passes(f"built for {most}, length {length}", mixer, subject.tokens(2, length), None)
+    x = subject.tokens(2, length)
+    passes(f"built for {most}, length {length}", mixer, x, None)
     if claimed is None:
-        return _takes_more(mixer, subject.tokens(2, 3 * most + 1))
+        length = 3 * most + 1
+        x = subject.tokens(2, length)
+        return _takes_more(mixer, x)
     more = most + 1
+    longer = subject.tokens(1, 1).expand(1, more, -1)
     try:
-        outputs(mixer, subject.tokens(1, 1).expand(1, more, -1))
+        outputs(mixer, longer)
     except PluginError as error:
         message = str(error)
     except Exception as error:
@@ -207,8 +235,8 @@ def _max_length(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"claimed bound to {most} positions, but {more} were taken without a PluginError"
         )
-    numbers = re.findall(r"\d+", message)
-    if str(most) not in numbers or str(more) not in numbers or "\n" in message:
+    lacking = {str(most), str(more)}.difference(re.findall(r"\d+", message))
+    if lacking or "\n" in message:
         raise CheckFailed(
             f"the refusal of {more} positions must name {more} and {most} in one line: {message}"
         )
@@ -236,23 +264,31 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     """
     length = subject.at_most(LENGTH)
     half = (length + 1) // 2
-    keep = padded(length, (length, length - 1, half))
+    shorter = length - 1
+    keep = padded(length, (length, shorter, half))
     fewer = padded(length, (length, 0, half))
+    none = torch.zeros_like(keep)
     mixer = subject.build()
     single = subject.build(dtype=torch.float32)
     x = subject.tokens(3, length)
-    what = "a sample without real tokens"
-    for built, tokens in ((single, x.float()), (mixer, x)):
-        passes(what, built, tokens, fewer)
-        passes("a batch without real tokens", built, tokens, torch.zeros_like(keep))
+    rounded = x.float()
+    sample = "a sample without real tokens"
+    batch = "a batch without real tokens"
+    passes(sample, single, rounded, fewer)
+    passes(batch, single, rounded, none)
+    passes(sample, mixer, x, fewer)
+    passes(batch, mixer, x, none)
     if _autocasts(subject):
-        passes(f"{what} under bf16 autocast", single, x.float(), fewer, autocast=True)
+        what = f"{sample} under bf16 autocast"
+        passes(what, single, rounded, fewer, autocast=True)
     expected = outputs(mixer, x, keep)
     got = outputs(mixer, x, fewer)
     for own in (0, 2):
         real = keep[own]
+        mine = got[own][real]
+        wanted = expected[own][real]
         label = f"output of sample {own} at real tokens beside a sample without any"
-        yield label, got[own][real], expected[own][real]
+        yield label, mine, wanted
     return "finite outputs, losses and gradients"
 
 
@@ -263,13 +299,17 @@ def _flat_tokens(subject: CheckSubject) -> Finding:
     mixer = subject.build()
     single = subject.build(dtype=torch.float32)
     autocasts = _autocasts(subject)
-    batches = {"zero tokens": torch.zeros_like(x), "equal tokens": x[:, :1].expand_as(x)}
+    batches = {
+        "zero tokens": torch.zeros_like(x),
+        "equal tokens": x[:, :1].expand_as(x),
+    }
     for what, flat in batches.items():
+        rounded = flat.float()
         for mask in (None, keep):
             passes(what, mixer, flat, mask)
-            passes(what, single, flat.float(), mask)
+            passes(what, single, rounded, mask)
         if autocasts:
-            passes(what, single, flat.float(), keep, autocast=True)
+            passes(what, single, rounded, keep, autocast=True)
     return Finding("also in float32 and bf16" if autocasts else "also in float32")
 
 
@@ -278,107 +318,12 @@ def _autocasts(subject: CheckSubject) -> bool:
     so.
     """
     tokens, keep = subject.pair(LENGTH)
+    x = tokens.float()
+    mixer = subject.build(dtype=torch.float32)
     try:
-        passes("", subject.build(dtype=torch.float32), tokens.float(), keep, autocast=True)
+        passes("", mixer, x, keep, autocast=True)
     except CheckFailed:
         return True
     except Exception:
         return False
     return True
-
-
-@shows("tensors it makes are on its tokens' device")
-def _devices(subject: CheckSubject) -> Finding:
-    """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
-    mixer = subject.build()
-    x, keep = subject.pair(LENGTH)
-    outputs(mixer, x, keep)  # what cannot be called anywhere is told by another check
-    mixer = mixer.to("meta")
-    x = x.to("meta")
-    keep = keep.to("meta")
-    found: list[Any] = []
-    try:
-        with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
-            for _ in modes(mixer):
-                for mask in (None, keep):
-                    result = call(mixer, x, mask)
-                    found += [result.out, result.losses, result.carry]
-            if mixer.caches:
-                found += mixer.prefill(x, keep=keep)
-                found += mixer.step(x[:, 0], found[-1])
-    except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
-        reason = "torch's meta device has no numbers to go on with"
-        raise NotApplicable(f"{reason}: {cause(error)}") from None
-    for tensor in tensors_of(found):
-        if not tensor.is_meta:
-            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {tensor.device}")
-    return Finding("both modes, with and without a mask")
-
-
-_AUTOCAST = torch.autocast.__init__
-
-
-def _autocast_anywhere(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
-    """torch has no autocast on the meta device, not even one that is switched off."""
-    _AUTOCAST(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
-
-
-_ALSO_OF_CPU = ("_to_copy", "copy_", "index", "index_put", "index_put_", "_pack_padded_sequence")
-"""Operations that take a tensor of the CPU beside those of a GPU; the last one wants its lengths
-there.
-"""
-
-
-class _Elsewhere(TorchDispatchMode):
-    """Inside, an operation takes tensors of one device, but for CPU numbers and indices, as a GPU's
-    does.
-
-    Who asks for a number on the meta device gets 1; who takes a tensor from there to the CPU,
-    zeros.
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        tensors = tensors_of((args, kwargs))
-        meta = [tensor for tensor in tensors if tensor.is_meta]
-        if not meta:
-            return func(*args, **kwargs)
-        dtype = meta[0].dtype
-        device = torch.device(kwargs.get("device") or "meta")
-        if name == "_local_scalar_dense":
-            return torch.ones((), dtype=dtype).item()
-        if name == "_to_copy" and device.type != "meta":
-            return torch.zeros(meta[0].shape, dtype=kwargs.get("dtype") or dtype, device=device)
-        if name not in _ALSO_OF_CPU:
-            for tensor in tensors:
-                if not tensor.is_meta and tensor.dim():
-                    here = f"{kind(tensor)} on {tensor.device}"
-                    raise CheckFailed(f"{name} takes a tensor {here} beside its tokens' on meta")
-        return func(*args, **kwargs)
-
-
-@shows("works with a class token in front")
-def _class_token(subject: CheckSubject) -> Finding:
-    mixer = _built(subject, num_prefix_tokens=1)
-    x, keep = subject.pair(LENGTH + 1)
-    passes("class token in front", mixer, x, None)
-    passes("class token in front, padded", mixer, x, keep)
-    return Finding(f"1 + {x.shape[1] - 1} tokens")
-
-
-@shows("works on a grid of image patches with a class token")
-def _image_grid(subject: CheckSubject) -> Finding:
-    most = subject.at_most(MAX_LEN)
-    if most < MAX_LEN:
-        raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
-    mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
-    passes("image patches", mixer, subject.tokens(2, MAX_LEN), None)
-    return Finding("1 + 7 x 9 tokens")
-
-
-def _built(subject: CheckSubject, **site: Any) -> TokenMixer:
-    try:
-        return subject.build(**site)
-    except ConfigError as error:
-        raise NotApplicable(f"refuses such a place when built: {error}") from None

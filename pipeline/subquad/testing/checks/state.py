@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,23 +16,21 @@ from torch import Tensor
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
     MODES,
-    backward,
     beginning,
     call,
     modes,
     outputs,
     tensors_of,
-    trainable,
-    weighted,
 )
 from subquad.testing.cases import compares, shows
 from subquad.testing.meter import ROUNDING, CheckFailed, Comparison, Comparisons, Finding
-from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
+from subquad.testing.subject import MAX_LEN, CheckSubject
 
 LENGTH = 13
 BETWEEN = (LENGTH, MAX_LEN, *[5] * 12)
 """Lengths of other batches between two calls that must give the same."""
-DOUBLE, SINGLE = torch.float64, torch.float32
+DOUBLE = torch.float64
+SINGLE = torch.float32
 MOVED = {SINGLE: 1e-4, DOUBLE: ROUNDING}
 """How near results in a number format must be, after calls in the other one."""
 MANY_CALLS = 1100
@@ -52,9 +50,12 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
         outputs(other, x)
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
     count = _transfer(mixer, other)
-    for mode, _ in zip(modes(mixer), modes(other), strict=True):
+    both = zip(modes(mixer), modes(other), strict=True)
+    for mode, _ in both:
+        got = outputs(other, x)
+        expected = outputs(mixer, x)
         label = f"output in {mode} of a mixer that loaded the state"
-        yield label, outputs(other, x), outputs(mixer, x)
+        yield label, got, expected
     return f"{count} tensors"
 
 
@@ -70,23 +71,28 @@ def _state_registered(subject: CheckSubject) -> Finding:
     sizes = _sizes(mixer)
     _use(mixer, subject)
     for name, size in _sizes(mixer).items():
-        if size > sizes.get(name, size):
-            raise CheckFailed(f"{name} grows with each call: {sizes[name]}, then {size}")
-    if made := sorted(set(mixer.state_dict()) - set(built)):
+        before = sizes.get(name, size)
+        if size > before:
+            raise CheckFailed(f"{name} grows with each call: {before}, then {size}")
+    made = set(mixer.state_dict()) - set(built)
+    if made:
+        names = ", ".join(sorted(made))
         reason = "optimisers, DDP and checkpoints need it when built"
-        raise CheckFailed(f"the first call makes {', '.join(made)}: {reason}")
+        raise CheckFailed(f"the first call makes {names}: {reason}")
     other = subject.build(seed=1)
     _use(other, subject, seed=5)
     same = _plain_tensors(other)
     kept = _plain_tensors(mixer)
     for name, tensors in kept.items():
-        if name in unmoved or not _are_equal(tensors, same.get(name, [])):
+        others = same.get(name, [])
+        if name in unmoved or not _are_equal(tensors, others):
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
-        _check_moves(subject, ", ".join(kept))
-    parameters = len(list(mixer.parameters()))
-    buffers = len(list(mixer.buffers()))
-    return Finding(f"{parameters} parameters, {buffers} buffers")
+        names = ", ".join(kept)
+        _check_moves(subject, names)
+    parameters = list(mixer.parameters())
+    buffers = list(mixer.buffers())
+    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
 
 
 def _use(
@@ -96,25 +102,31 @@ def _use(
     length = subject.at_most(LENGTH)
     x = subject.tokens(2, length, seed=seed, dtype=dtype)
     _, keep = subject.pair(length)
-    found = list(_in_each_mode(mixer, x, keep).values())
+    by_mode = _in_each_mode(mixer, x, keep)
+    found = list(by_mode.values())
     if mixer.caches:
-        out, cache = mixer.prefill(beginning(x, 1))
+        start = beginning(x, 1)
+        out, cache = mixer.prefill(start)
         after, _ = mixer.step(x[:, 0], cache)
-        found += [out.detach(), after.detach()]
+        found.append(out.detach())
+        found.append(after.detach())
     return found
 
 
 def _attributes(mixer: TokenMixer) -> Iterator[tuple[str, Any]]:
     """What its modules hold as plain attributes, by place."""
-    for name, module in mixer.named_modules():
-        for key, value in vars(module).items():
-            if key not in _REGISTERED:
-                yield f"{name}.{key}" if name else key, value
+    for place, module in mixer.named_modules():
+        prefix = f"{place}." if place else ""
+        for name, value in vars(module).items():
+            if name not in _REGISTERED:
+                yield f"{prefix}{name}", value
 
 
 def _plain_tensors(mixer: TokenMixer) -> dict[str, list[Tensor]]:
     """Tensors that are neither parameters nor buffers, by the attribute that holds them."""
-    registered = {id(tensor) for tensor in (*mixer.parameters(), *mixer.buffers())}
+    registered = set[int]()
+    for tensor in (*mixer.parameters(), *mixer.buffers()):
+        registered.add(id(tensor))
     found = defaultdict(list)
     for name, value in _attributes(mixer):
         for tensor in tensors_of(value):
@@ -130,7 +142,8 @@ def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     for tensor, other in zip(tensors, others, strict=True):
         if tensor.requires_grad or tensor.layout != other.layout:
             return False
-        if not torch.equal(tensor.to_dense(), other.to_dense()):
+        numbers = tensor.to_dense()
+        if not torch.equal(numbers, other.to_dense()):
             return False
     return True
 
@@ -141,23 +154,31 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
     Raises:
         CheckFailed: it does not compute there what a new mixer does.
     """
-    for before, after in (DOUBLE, SINGLE), (SINGLE, DOUBLE):
+    directions = (
+        (DOUBLE, SINGLE),
+        (SINGLE, DOUBLE),
+    )
+    for before, after in directions:
         mixer = subject.build(dtype=before)
         other = subject.build(dtype=after)
         _use(mixer, subject, dtype=before)
-        other.load_state_dict(mixer.state_dict())
+        weights = mixer.state_dict()
+        other.load_state_dict(weights)
         expected = _use(other, subject, dtype=after)
-        moved = _use(mixer.to(after), subject, dtype=after)
+        mixer.to(after)
+        moved = _use(mixer, subject, dtype=after)
         close = MOVED[after]
+        near = partial(torch.allclose, rtol=close, atol=close)
         for got, wanted in zip(moved, expected, strict=True):
-            is_near = got.dtype == after and torch.allclose(got, wanted, rtol=close, atol=close)
-            if not is_near:
+            if got.dtype != after or not near(got, wanted):
                 raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 
 def _sizes(mixer: TokenMixer) -> dict[str, int]:
     """Numbers in each buffer, and elements of each list, dict and the like."""
-    sizes = {name: buffer.numel() for name, buffer in mixer.named_buffers()}
+    sizes = {}
+    for name, buffer in mixer.named_buffers():
+        sizes[name] = buffer.numel()
     for name, value in _attributes(mixer):
         if isinstance(value, Collection):
             sizes[name] = len(value)
@@ -173,7 +194,8 @@ def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
     reason = "in a forward pass, but stateful is not claimed"
     for mode in MODES:
-        yield from _after_others(subject.build(), subject, mode, MODES, reason)
+        mixer = subject.build()
+        yield from _after_others(mixer, subject, mode, MODES, reason)
 
 
 def _after_others(
@@ -188,11 +210,15 @@ def _after_others(
     x, keep = subject.pair(LENGTH)
     before = _state(mixer)
     first = _in_each_mode(mixer, x, keep, compared)
-    _call_between(mixer.train(MODES[mode]), subject)
+    training = MODES[mode]
+    mixer.train(training)
+    _call_between(mixer, subject)
     for name in _changed(mixer, before):
         raise CheckFailed(f"{name} changed {reason}")
-    for later, again in _in_each_mode(mixer, x, keep, compared).items():
-        yield f"output in {later} after other batches in {mode}", again, first[later]
+    second = _in_each_mode(mixer, x, keep, compared)
+    for later, again in second.items():
+        label = f"output in {later} after other batches in {mode}"
+        yield label, again, first[later]
 
 
 def _in_each_mode(
@@ -201,7 +227,10 @@ def _in_each_mode(
     """Outputs by the mode; it ends in evaluation."""
     found = {}
     for mode in compared:
-        found[mode] = call(mixer.train(MODES[mode]), x, keep).out.detach()
+        training = MODES[mode]
+        mixer.train(training)
+        out = call(mixer, x, keep).out
+        found[mode] = out.detach()
     mixer.eval()
     return found
 
@@ -210,18 +239,25 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
     """Calls with other batches of several lengths, and many where the mixer counts its calls."""
     counted = _numbers(mixer)
     for seed, longest in enumerate(BETWEEN, 7):
-        x = subject.tokens(3, subject.at_most(longest), seed=seed)
+        length = subject.at_most(longest)
+        x = subject.tokens(3, length, seed=seed)
         call(mixer, 2 * x + 1)
-    if _numbers(mixer) != counted:
-        few = subject.tokens(1, subject.at_most(2))
-        with torch.no_grad():
-            for _ in range(MANY_CALLS):
-                call(mixer, few)
+    if _numbers(mixer) == counted:
+        return
+    length = subject.at_most(2)
+    few = subject.tokens(1, length)
+    with torch.no_grad():
+        for _ in range(MANY_CALLS):
+            call(mixer, few)
 
 
 def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
     """Plain numbers that its modules keep."""
-    return {name: value for name, value in _attributes(mixer) if isinstance(value, int | float)}
+    found = {}
+    for name, value in _attributes(mixer):
+        if isinstance(value, int | float):
+            found[name] = value
+    return found
 
 
 @compares(
@@ -239,7 +275,8 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     mode = "evaluation"
     reason = "in a call in evaluation, before training"
     yield from _after_others(mixer, subject, mode, [mode], reason)
-    before = _state(mixer.train())
+    mixer.train()
+    before = _state(mixer)
     for seed in range(3):
         x = subject.tokens(2, length, seed=seed)
         call(mixer, 2 * x + 1)
@@ -249,11 +286,14 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     _transfer(mixer, other)
     x = subject.tokens(2, length)
     expected = _in_each_mode(mixer, x, None)
-    for mode, got in _in_each_mode(other, x, None).items():
-        yield f"output in {mode} after loading the state", got, expected[mode]
+    got = _in_each_mode(other, x, None)
+    for later, out in got.items():
+        label = f"output in {later} after loading the state"
+        yield label, out, expected[later]
     reason = "in a call in evaluation, after training"
-    yield from _after_others(mixer, subject, "evaluation", ["evaluation"], reason)
-    return f"state in {', '.join(changed)}"
+    yield from _after_others(mixer, subject, mode, [mode], reason)
+    names = ", ".join(changed)
+    return f"state in {names}"
 
 
 def _state(mixer: TokenMixer) -> dict[str, Tensor]:
@@ -262,11 +302,12 @@ def _state(mixer: TokenMixer) -> dict[str, Tensor]:
 
 def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
     """Names in the state that are new, or whose tensor is another one."""
-    return [
-        name
-        for name, value in mixer.state_dict().items()
-        if name not in before or not torch.equal(value, before[name])
-    ]
+    names = []
+    for name, value in mixer.state_dict().items():
+        known = before.get(name)
+        if known is None or not torch.equal(value, known):
+            names.append(name)
+    return names
 
 
 def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
@@ -275,68 +316,20 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
     """
     state = mixer.state_dict(keep_vars=True)
     first: dict[int, str] = {}
-    names = {name: first.setdefault(id(value), name) for name, value in state.items()}
-    once = {name: state[name].detach().contiguous() for name in first.values()}
+    sources = {}
+    once = {}
+    for name, value in state.items():
+        source = first.setdefault(id(value), name)
+        sources[name] = source
+        once[source] = state[source].detach().contiguous()
     saved = load(save(once))
-    restored = {name: saved[source] for name, source in names.items()}
+    restored = {name: saved[source] for name, source in sources.items()}
     found = other.load_state_dict(restored, strict=False)
-    if found.missing_keys or found.unexpected_keys:
+    missing = found.missing_keys
+    unexpected = found.unexpected_keys
+    if missing or unexpected:
         raise CheckFailed(
-            f"the state dict depends on the seed or on past calls: missing {found.missing_keys}, "
-            f"unexpected {found.unexpected_keys}"
+            "the state dict depends on the seed or on past calls: "
+            f"missing {missing}, unexpected {unexpected}"
         )
     return len(saved)
-
-
-@shows("every weight has a gradient, as DDP needs")
-def _parameters_used(subject: CheckSubject) -> Finding:
-    """In a last layer alone, and in layers with their carry, every trainable weight has a
-    gradient.
-    """
-    last = _training_gradients(subject.build(num_layers=1), subject)
-    grads = {("a last layer", name): grad for name, grad in last.items()}
-    stack = replace(subject, stacked=True).build()
-    for name, grad in _training_gradients(stack, subject).items():
-        layer, _, own = name.removeprefix("layers.").partition(".")
-        grads[f"the {layer} of {len(LAYERS)}", own] = grad
-    unused = defaultdict[str, list[str]](list)
-    zero = {}
-    for (layer, name), grad in grads.items():
-        if grad is None:
-            unused[name].append(layer)
-        elif not grad.any():
-            zero[name] = None
-    layers = 1 + len(LAYERS)
-    if unused:
-        words = []
-        for name, where in unused.items():
-            place = "" if len(where) == layers else f" (in {' and '.join(where)})"
-            words.append(f"{name}{place}")
-        raise CheckFailed(f"no gradient for {', '.join(words)}")
-    note = f", zero for {', '.join(zero)}" if zero else ""
-    return Finding(f"{len(grads) // layers} weights{note}", {"zero": list(zero)})
-
-
-def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
-    """Gradient of each trainable weight, of all that training would add up; None where there is
-    none. So many tokens fill the chunks and buckets of most.
-    """
-    x, keep = subject.pair(MAX_LEN)
-    # as those of every layer in a network: a reentrant checkpoint needs that
-    result = call(network.train(), x.requires_grad_(), keep)
-    value = weighted(result.out).sum()
-    for name, loss in result.losses.items():
-        if network.loss_weights.get(name):
-            value = value + loss.sum()
-    return backward(value, trainable(network))
-
-
-@shows("rules for the optimiser name parameters that exist")
-def _parameter_rules(subject: CheckSubject) -> Finding:
-    mixer = subject.build()
-    given = mixer.parameter_rules()
-    known = dict(mixer.named_parameters())
-    for name in given:
-        if name not in known:
-            raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")
-    return Finding(f"{len(given)} rules")

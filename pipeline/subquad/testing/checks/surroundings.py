@@ -28,7 +28,13 @@ class _Switch(NamedTuple):
 
 
 def _flag(owner: Any, name: str) -> _Switch:
-    return _Switch(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
+    def read() -> Any:
+        return getattr(owner, name)
+
+    def write(value: Any) -> None:
+        setattr(owner, name, value)
+
+    return _Switch(read, write)
 
 
 _SWITCHES = {
@@ -76,7 +82,8 @@ def _process_kept(subject: CheckSubject) -> Finding:
     try:
         for i in (0, 1):
             for switch in _SWITCHES.values():
-                switch.write(switch.values[i])
+                value = switch.values[i]
+                switch.write(value)
             torch.manual_seed(i)
             states.append(_states(subject))
     finally:
@@ -84,9 +91,11 @@ def _process_kept(subject: CheckSubject) -> Finding:
             switch.write(found[name])
     first, second = states
     for step, state in first.items():
-        if step in second and torch.equal(state, second[step]):
+        other = second.get(step)
+        if other is not None and torch.equal(state, other):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
-    return Finding(f"{len(_READINGS)} settings, {', '.join(first)}")
+    steps = ", ".join(first)
+    return Finding(f"{len(_READINGS)} settings, {steps}")
 
 
 def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
@@ -99,7 +108,8 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
     states = {}
     for step in _steps(subject):
         for name, read in _READINGS.items():
-            if read() != kept[name]:
+            now = read()
+            if now != kept[name]:
                 raise CheckFailed(f"{step} changes {name}, which the whole process shares")
         states[step] = torch.get_rng_state()
     return states
@@ -107,19 +117,23 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
 
 def _steps(subject: CheckSubject) -> Iterator[str]:
     """Uses a mixer; each step's name when it is done."""
-    mixer = make_mixer(subject.resolved, subject.config, subject.site())
+    site = subject.site()
+    mixer = make_mixer(subject.resolved, subject.config, site)
     yield "building it"
     tokens, keep = subject.pair(LENGTH)
     x = tokens.float().requires_grad_()
-    mixer.eval()(x, keep=keep)
+    mixer.eval()
+    mixer(x, keep=keep)
     yield "a call in evaluation"
+    mixer.train()
     # not `call`, which seeds the generator
-    out = as_output(mixer.train()(x, keep=keep)).out
+    out = as_output(mixer(x, keep=keep)).out
     yield "a call in training"
     if out.requires_grad:
         weighted(out).sum().backward()
         yield "a backward pass"
-    if mixer.eval().caches:
+    mixer.eval()
+    if mixer.caches:
         _, cache = mixer.prefill(x[:, :1])
         mixer.step(x[:, 0], cache)
         yield "decoding"

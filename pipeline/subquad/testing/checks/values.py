@@ -53,7 +53,8 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
             try:
                 kind.validate_python(value, strict=True)
             except ValidationError as error:
-                reason = error.errors()[0]["msg"]
+                first = error.errors()[0]
+                reason = first["msg"]
                 raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
     return Finding(f"{len(fields)} parameters")
 
@@ -61,12 +62,15 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
 def _searched(spec: FieldInfo) -> dict[str, Any]:
     """What a search tries, by its place there."""
     extra: Any = spec.json_schema_extra
-    search = extra.get("search") or {} if isinstance(extra, dict) else {}
+    search = {}
+    if isinstance(extra, dict):
+        search = extra.get("search") or {}
     tried = {}
     for end in ("low", "high"):
         if end in search:
             tried[f"{end} of its search"] = search[end]
-    for i, choice in enumerate(search.get("choices", ())):
+    choices = search.get("choices", ())
+    for i, choice in enumerate(choices):
         tried[f"choice {i} of its search"] = choice
     return tried
 
@@ -89,10 +93,12 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
     tried = 0
     for values in _other_values(subject):
         other = _built_with(subject, values)
-        if other is not None:
-            tried += 1
-            words = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-            yield from _claims(other, words, broken)
+        if other is None:
+            continue
+        tried += 1
+        given = [f"{name} = {value!r}" for name, value in values.items()]
+        words = ", ".join(given)
+        yield from _claims(other, words, broken)
     return f"{tried} values"
 
 
@@ -103,7 +109,12 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     tried = []
     dim = subject.dim
     heads = subject.num_heads
-    for width, number in ((dim, 1), (2 * dim, 2 * heads), (12 * heads, heads)):
+    sizes = (
+        (dim, 1),
+        (2 * dim, 2 * heads),
+        (12 * heads, heads),
+    )
+    for width, number in sizes:
         other = replace(subject, dim=width, num_heads=number)
         try:
             other.build(dtype=torch.float64)
@@ -120,9 +131,10 @@ def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     config = type(subject.config)
     now = subject.config.model_dump(mode="json")
     for name, spec in config.model_fields.items():
-        known = [now[name]]
+        given = now[name]
+        known = [given]
         needed = _needed(config, name, now)
-        for value in _candidates(spec, now[name]):
+        for value in _candidates(spec, given):
             if not any(same(value, other) for other in known):
                 known.append(value)
                 yield {**needed, name: value}
@@ -165,19 +177,23 @@ def _listed(annotation: Any) -> Iterator[Any]:
 def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
     """Values of other parameters with which this one has an effect, as far as they are listed."""
     conditions, *_ = effect_of(config, name)
-    return {
-        condition.key: condition.values[0]
-        for condition in conditions
-        if not condition.holds(now[condition.key]) and not condition.but
-    }
+    needed = {}
+    for condition in conditions:
+        key = condition.key
+        if not condition.holds(now[key]) and not condition.but:
+            needed[key] = condition.values[0]
+    return needed
 
 
 def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
     """The subject with other parameters; None where they are refused, or do not fit causality."""
+    plugin: Any = subject.resolved.plugin
+    given = {**subject.given, **values}
+    refused = "never" if subject.causal else "always"
     try:
-        config = parameters(subject.resolved, {**subject.given, **values})
-        facts = subject.resolved.plugin.facts_of(config)  # pyright: ignore
-        if facts.causal == ("never" if subject.causal else "always"):
+        config = parameters(subject.resolved, given)
+        facts = plugin.facts_of(config)
+        if facts.causal == refused:
             return None
         other = replace(subject, config=config, facts=facts)
         other.build(dtype=torch.float64)
@@ -194,13 +210,15 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
         NotApplicable: it cannot be called so.
     """
     subject.first_call()
+    allowed = subject.at_least(ROUNDING)
     broken = set()
     try:
         for label, *tensors in _compared(subject, "as given"):
-            meter = Meter(subject.at_least(ROUNDING))
+            meter = Meter(allowed)
             meter.compare(label, *tensors)
             if meter.failed:
-                broken.add(_without_numbers(label))
+                kind = _without_numbers(label)
+                broken.add(kind)
     except Exception as failure:
         raise NotApplicable(f"another check tells: {named_cause(failure)}") from failure
     return broken
@@ -222,7 +240,8 @@ def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Com
     """
     try:
         for label, *tensors in _compared(subject, words):
-            if _without_numbers(label) not in broken:
+            kind = _without_numbers(label)
+            if kind not in broken:
                 yield f"{label}, {words}", *tensors
     except SubquadError:
         raise
@@ -237,26 +256,32 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     mixer = subject.build()
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
-    keep = padding_masks(length)["both sides"]
+    masks = padding_masks(length)
+    keep = masks["both sides"]
     passes(words, mixer, x, None)
     passes(words, mixer, x, keep)
     with torch.no_grad():
-        first = call(mixer, x, keep).out
-        second = call(mixer, x, keep, seed=1).out
-    yield "a second call in evaluation", second, first
+        first = call(mixer, x, keep)
+        second = call(mixer, x, keep, seed=1)
+    yield "a second call in evaluation", second.out, first.out
     for mode in settled_modes(mixer, x):
         if subject.facts.padding_invariant:
+            other = changed(x, ~keep)
             expected = outputs(mixer, x, keep)
-            got = outputs(mixer, changed(x, ~keep), keep)
+            got = outputs(mixer, other, keep)
             label = f"output at real tokens in {mode}, other content in the padding"
             yield label, got[keep], expected[keep]
         if subject.causal:
             cuts = range(1, length)
-            yield from before_cuts(mixer, x[:1].repeat(len(cuts), 1, 1), None, cuts, mode)
+            batch = x[:1].repeat(len(cuts), 1, 1)
+            yield from before_cuts(mixer, batch, None, cuts, mode)
         elif subject.facts.permutation_equivariant:
             expected = outputs(mixer, x, dropout=False)
             got = outputs(mixer, x.flip(1), dropout=False)
-            yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
+            label = f"outputs of reversed tokens in {mode}"
+            yield label, got.flip(1), expected
     if mixer.caches and length > 1:
         start = min(START, length - 1)
-        yield "outputs of decoding", decoded(mixer, x, start), outputs(mixer, x)
+        got = decoded(mixer, x, start)
+        expected = outputs(mixer, x)
+        yield "outputs of decoding", got, expected

@@ -1,0 +1,285 @@
+"""Attention: a sequence may see another, and weights of a softmax model load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import AttentionCore, AttentionMixer, TokenMixer
+from subquad.plugin import AttentionConfig
+from subquad.registry import build_class
+from subquad.testing.calls import (
+    afresh,
+    beginning,
+    call,
+    changed,
+    has_drawn,
+    modes,
+    outputs,
+    padded,
+    trainable,
+)
+from subquad.testing.cases import compares, leak_of, shows
+from subquad.testing.checks.decoding import (
+    LONGEST,
+    MANY,
+    ORDER,
+    SAID,
+    STARTS,
+    STEPS,
+    check_untouched,
+    copies_of,
+    next_of,
+    reordered,
+)
+from subquad.testing.checks.gradients import accuracy_of, compare_gradients
+from subquad.testing.checks.shapes import passes
+from subquad.testing.meter import (
+    ROUNDING,
+    CheckFailed,
+    Comparison,
+    Comparisons,
+    Finding,
+    Meter,
+    finite,
+)
+from subquad.testing.subject import MAX_LEN, CheckSubject
+
+QUERIES = 7
+KEYS = 11
+SIZES = (
+    (QUERIES, KEYS),
+    (KEYS, QUERIES),
+    (KEYS, KEYS),
+    (1, KEYS),
+    (QUERIES, 1),
+    (QUERIES, 150),
+    (150, QUERIES),
+)
+"""Queries and keys; more of either than a short sequence has, in a later layer."""
+
+
+def _no_cross(subject: CheckSubject) -> str:
+    if not subject.facts.cross:
+        return "cross not claimed"
+    if subject.causal:
+        return "built causal: no order between two sequences"
+    return ""
+
+
+def _no_cross_cache(subject: CheckSubject) -> str:
+    reason = _no_cross(subject)
+    if reason:
+        return reason
+    mixer = subject.build(role="cross")
+    return "" if mixer.caches else "offers no decode cache across"
+
+
+@compares("queries and keys of two lengths, padding of neither counts", leak_of, excluded=_no_cross)
+def _cross(subject: CheckSubject) -> Comparisons:
+    """More keys than queries and fewer: shapes, padded keys and padded queries without
+    influence, samples apart.
+    """
+    short = subject.build(role="cross")
+    long = subject.build(
+        role="cross",
+        max_len=150,
+        layer_index=2,
+        num_layers=3,
+    )
+    for most_queries, most_keys in SIZES:
+        queries = subject.at_most(most_queries)
+        keys = subject.at_most(most_keys)
+        x = subject.tokens(3, queries, seed=1)
+        context = subject.tokens(3, keys, seed=2)
+        is_long = max(most_queries, most_keys) > MAX_LEN
+        mixer = long if is_long else short
+        keep = _mask(x)
+        context_keep = _mask(context)
+        across = _Across(mixer, context, context_keep)
+        label = f"{queries} queries with {keys} keys"
+        passes(label, across, x, keep)
+        if subject.facts.padding_invariant:
+            for _ in modes(mixer):
+                yield from _cross_padding(subject, mixer, x, context, turned=False)
+                yield from _cross_padding(subject, mixer, x, context, turned=True)
+        _check_gradients(subject, across, x, label)
+    return f"{QUERIES} queries with {KEYS} and 150 keys, and the reverse"
+
+
+class _Across(TokenMixer):
+    """A mixer that sees another sequence, (B, Lk, D), which counts as a weight."""
+
+    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Tensor | None):
+        super().__init__()
+        self.mixer = mixer
+        self.keys = nn.Parameter(context)
+        self.keys_keep = context_keep
+        self.train(mixer.training)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Any:
+        return self.mixer(
+            x,
+            keep=keep,
+            context=self.keys,
+            context_keep=self.keys_keep,
+        )
+
+
+def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: str) -> None:
+    """Those of finite differences, by both sequences and all weights."""
+    queries = x.clone().requires_grad_()
+    keep = _mask(x)
+
+    def values() -> dict[str, Tensor]:
+        result = call(afresh(across), queries, keep)
+        return {"outputs": result.out[keep]}
+
+    inputs = {
+        "the queries": queries,
+        "the keys": across.keys,
+        **trainable(across.mixer),
+    }
+    accuracy = accuracy_of(subject)
+    for mode in modes(across):
+        values()
+        if not has_drawn():
+            where = f"{label} in {mode}"
+            compare_gradients(values, inputs, accuracy, where)
+
+
+@torch.no_grad()
+def _cross_padding(
+    subject: CheckSubject, mixer: TokenMixer, x: Tensor, context: Tensor, turned: bool
+) -> Iterator[Comparison]:
+    """Padding behind, or in front where turned."""
+    queries = x.shape[1]
+    keys = context.shape[1]
+    keep = _mask(x, turned)
+    # of sequences of one length, each has its own mask
+    context_turned = turned != (queries == keys)
+    context_keep = _mask(context, context_turned)
+
+    def at_real(x: Tensor, context: Tensor) -> Tensor:
+        across = _Across(mixer, context, context_keep)
+        out = outputs(across, x, keep)
+        return out[keep]
+
+    side = " (left)" if turned else ""
+    lengths = f"{queries} queries with {keys} keys{side}"
+    expected = at_real(x, context)
+    label = f"{lengths}: output at real queries, other content in padded"
+    other_keys = changed(context, ~context_keep)
+    yield f"{label} keys", at_real(x, other_keys), expected
+    other_queries = changed(x, ~keep)
+    yield f"{label} queries", at_real(other_queries, context), expected
+    others = torch.tensor([[False], [True], [True]])
+    louder = changed(x, others)
+    louder_context = changed(context, others)
+    got = at_real(louder, louder_context)
+    first, second, _ = keep.sum(1).tolist()
+    label = f"{lengths}: output of sample 0, others changed"
+    yield label, got[:first], expected[:first]
+    if mixer.training:  # random numbers would be other ones
+        return
+    own = keep[1:2]
+    real = context[1:2, context_keep[1]]
+    out = outputs(_Across(mixer, real, None), x[1:2], own)
+    wanted = expected[first:][:second]
+    rounded = Meter(subject.at_least(ROUNDING))
+    rounded.compare(f"{lengths}: padded keys left away", out[own], wanted)
+    rounded.finding()
+
+
+@compares(
+    "with another sequence in memory, prefill and steps return what forward does",
+    excluded=_no_cross_cache,
+)
+@torch.no_grad()
+def _cross_cache(subject: CheckSubject) -> Comparisons:
+    """Memory is built once and left alone; samples of different lengths; beams reorder memory
+    and cache alike.
+    """
+    keep = padded(LONGEST, STARTS)
+    x = subject.tokens(3, LONGEST + STEPS)
+    start = beginning(x, LONGEST)
+    for number in subject.lengths(KEYS, MANY):
+        longest = max(number, MAX_LEN)
+        # its prefill and step take a memory
+        mixer: Any = subject.build(role="cross", max_len=longest)
+        context = subject.tokens(3, number, seed=2)
+        context_keep = _mask(context)
+        across = _Across(mixer, context, context_keep)
+        memory = mixer.memory(context, keep=context_keep)
+        built = copies_of(memory)
+        out, cache = mixer.prefill(start, keep=keep, memory=memory)
+        expected = outputs(across, start, keep)
+        yield "prefill against forward", out[keep], expected[keep]
+        expected = outputs(across, x)
+        for i in range(STEPS):
+            token = next_of(x, i)
+            wanted = next_of(expected, i)
+            step = f"step {i + 1}"
+            moved = reordered(memory)
+            beams = reordered(cache)
+            got, _ = mixer.step(token[ORDER], beams, memory=moved)
+            label = f"{step} after reordering memory and cache"
+            yield label, got, wanted[ORDER]
+            out, cache = mixer.step(token, cache, memory=memory)
+            yield f"{step} against forward", out, wanted
+        check_untouched("decoding changed the memory", memory, built)
+    steps = SAID.format(STEPS)
+    return f"{KEYS} and {MANY} keys in memory, {steps}"
+
+
+def _mask(x: Tensor, turned: bool = False) -> Tensor:
+    """Of three samples, two of which have padding: behind, or in front where turned."""
+    length = x.shape[1]
+    shorter = max(1, length - 2)
+    half = max(1, length // 2)
+    mask = padded(length, (length, shorter, half))
+    return mask.flip(1) if turned else mask
+
+
+def _is_core(subject: CheckSubject) -> bool:
+    """Whether it is an attention core, whose projections subquad owns."""
+    built = build_class(subject.resolved)
+    return issubclass(built, AttentionCore)
+
+
+@shows(
+    "weights of a softmax model load into it",
+    excluded=lambda subject: "" if _is_core(subject) else "owns its projections",
+)
+def _softmax_weights(subject: CheckSubject) -> Finding:
+    """The projections have the names and shapes that any core has, so weights of a softmax model
+    load.
+    """
+    config = subject.config
+    if not isinstance(config, AttentionConfig):
+        config = None
+    site = subject.site()
+    softmax = AttentionMixer(_Plain(), site, config)
+    weights = softmax.to(subject.dtype).state_dict()
+    mixer = subject.build()
+    found = mixer.load_state_dict(weights, strict=False)
+    unexpected = found.unexpected_keys
+    missing = [name for name in found.missing_keys if not name.startswith("core.")]
+    if missing or unexpected:
+        lacks = f"missing {missing}, unexpected {unexpected}"
+        raise CheckFailed(f"weights of a softmax model do not fit: {lacks}")
+    x = subject.tokens(2, KEYS)
+    out = outputs(mixer, x)
+    finite("output with weights of a softmax model", out)
+    return Finding(f"{len(weights)} tensors")
+
+
+class _Plain(AttentionCore):
+    """A core without weights."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **masks: Tensor | None) -> Tensor:
+        scores = q @ k.mT
+        return torch.softmax(scores, -1) @ v
