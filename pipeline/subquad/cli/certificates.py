@@ -37,8 +37,9 @@ class CertificateDocument:
         from subquad.testing import Certificate
 
         requested = {**settings, "only": list(settings["only"])}
-        head = {"environment": Certificate.environment(), "asked": requested}
-        self.head = json.dumps(head).removesuffix("}") + ', "mixers": ['
+        environment = Certificate.environment()
+        head = json.dumps({"environment": environment, "asked": requested})
+        self.head = head.removesuffix("}") + ', "mixers": ['
         self.earlier = self._read(resume) if resume else {}
         self.broken: dict[str, str] = {}
         self.holds = True
@@ -50,7 +51,8 @@ class CertificateDocument:
     def add(self, mixer: Mapping[str, Any]) -> None:
         """Print a mixer."""
         self.holds &= mixer["holds"]
-        click.echo(self._separator + json.dumps(mixer, default=str), nl=False)
+        text = json.dumps(mixer, default=str)
+        click.echo(self._separator + text, nl=False)
         self._separator = ",\n"
         sys.stdout.flush()
 
@@ -63,13 +65,15 @@ class CertificateDocument:
         from subquad.registry import plugin_facts, resolve
         from subquad.testing.code import code_digest
 
-        short = name.rpartition(":")[2]
-        if short not in {known for _, known in self.earlier}:
+        _, _, short = name.rpartition(":")
+        names = {known for _, known in self.earlier}
+        if short not in names:
             return False
         try:
             resolved = resolve("mixer", name)
             facts = plugin_facts(resolved)
-            mixer = self.earlier.get((facts["distribution"], facts["name"]))
+            key = (facts["distribution"], facts["name"])
+            mixer = self.earlier.get(key)
             if mixer is None or mixer["plugin"] != facts:
                 return False
             if mixer["code"] != code_digest(resolved):
@@ -83,7 +87,8 @@ class CertificateDocument:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except OSError as error:
-            raise UserError(f"--resume {file}: {error.strerror or 'is no text'}") from error
+            why = error.strerror or "is no text"
+            raise UserError(f"--resume {file}: {why}") from error
         except UnicodeDecodeError as error:
             raise UserError(f"--resume {file}: is no text") from error
         lines = text.splitlines()
@@ -98,7 +103,8 @@ class CertificateDocument:
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 mixer = json.loads(line.rstrip(","))
                 plugin = mixer["plugin"]
-                found[plugin["distribution"], plugin["name"]] = mixer
+                key = (plugin["distribution"], plugin["name"])
+                found[key] = mixer
         return found
 
 
@@ -118,7 +124,8 @@ def show_certificate(
     for outcome in certificate.outcomes:
         if outcome.traceback:
             where = f"{certificate.name}, {outcome.subject}, {outcome.check}"
-            print_text(f"{where}\n{outcome.traceback}\n", err=True)
+            text = f"{where}\n{outcome.traceback}\n"
+            print_text(text, err=True)
 
 
 def show_progress(name: str, outcome: CheckOutcome) -> None:
@@ -135,8 +142,12 @@ def _print(certificate: Certificate) -> None:
     for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
         ways.append(str(number))
-    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
-    print_table(("check", *ways, "seen, nearest to the limit"), rows)
+    rows: list[tuple[str, ...]] = []
+    for check, marks, measured in certificate.table(MARKS):
+        row = (check.name, *marks, measured)
+        rows.append(row)
+    columns = ("check", *ways, "seen, nearest to the limit")
+    print_table(columns, rows)
     for status in ("excluded", "not proven", "failed"):
         for note, again in certificate.notes(status):
             print_line(f"{status}: {note}")

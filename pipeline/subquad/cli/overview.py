@@ -104,7 +104,9 @@ def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
         yield folder
         return
     with suppress(OSError):
-        entries = {entry.name: entry for entry in os.scandir(folder)} if depth else {}
+        entries = {}
+        if depth:
+            entries = {entry.name: entry for entry in os.scandir(folder)}
         for name in sorted(entries):
             if name.startswith(".") or name == _COPIES:
                 continue
@@ -125,13 +127,20 @@ def _line(folder: Path) -> Overview:
     # the first file of a folder is never written again
     started = (folder / mark).lstat().st_mtime
     summary = read_json(folder / SUMMARY) if mark == SEARCH else None
+    failed = [result for result in results if result.get("status") == "failed"]
+    is_ended = bool(results) and len(results) == len(parts)
     if _is_locked(folder) or _is_locked(folder / FINAL):
         state = "running"
-    elif summary is None and not 0 < len(results) == len(parts):
+    elif summary is None and not is_ended:
         state = "stopped"
+    elif failed and mark != SEARCH:
+        state = f"{len(failed)} failed"
     else:
-        failed = sum(result["status"] == "failed" for result in results)
-        state = f"{failed} failed" if failed and mark != SEARCH else "finished"
+        state = "finished"
+    if mark == SEARCH:
+        score = _best_trial(summary or {})
+    else:
+        score = _best_row(results)
     return Overview(
         folder=str(folder),
         kind=_KINDS[mark],
@@ -139,17 +148,20 @@ def _line(folder: Path) -> Overview:
         age=max(0.0, time.time() - started),
         done=len(results),
         of=len(parts),
-        score=_best_trial(summary or {}) if mark == SEARCH else _best_row(results),
+        score=score,
         bytes=_bytes(folder),
     )
 
 
 def _parts(folder: Path, mark: str) -> list[Path]:
     """The runs of a study, the trials of a search, or the run itself."""
-    patterns = {SEARCH: f"{TRIALS}/*/*", STUDY: f"{CELLS}/*"}
-    if mark not in patterns:
+    if mark == SEARCH:
+        found = folder.glob(f"{TRIALS}/*/*")
+    elif mark == STUDY:
+        found = folder.glob(f"{CELLS}/*")
+    else:
         return [folder]
-    return sorted(path for path in folder.glob(patterns[mark]) if path.is_dir())
+    return sorted(path for path in found if path.is_dir())
 
 
 def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
@@ -172,15 +184,19 @@ def _best_row(results: Sequence[Mapping[str, Any]]) -> str:
     first = tested[0]
     names = first.get("tested") or [first["metric"]]
     name = next(iter(names))
-    metric = _metric(first.get("metrics", {}), name)
+    metrics = first.get("metrics", {})
+    metric = _metric(metrics, name)
     rows = defaultdict[str, list[float]](list)
     for result in tested:
         axes = result.get("axes") or {}
-        row = str(axes.get("mixer", result["mixer"]))
-        score = result["test"]["metrics"].get(name, "nan")
-        rows[row].append(float(score))
+        mixer = axes.get("mixer", result["mixer"])
+        row = str(mixer)
+        scores = result["test"]["metrics"]
+        score = float(scores.get(name, "nan"))
+        rows[row].append(score)
     means = {row: mean(scores) for row, scores in rows.items()}
-    return _best_of(means, dict.fromkeys(means, metric))
+    same_metric = dict.fromkeys(means, metric)
+    return _best_of(means, same_metric)
 
 
 def _best_trial(summary: Mapping[str, Any]) -> str:
@@ -188,13 +204,15 @@ def _best_trial(summary: Mapping[str, Any]) -> str:
     values: dict[str, float] = {}
     metrics: dict[str, Metric] = {}
     for candidate in summary.get("candidates", ()):
-        if candidate.get("best"):
+        best = candidate.get("best")
+        if best:
             label = candidate["label"]
-            values[label] = candidate["best"]["value"]
+            values[label] = best["value"]
             metrics[label] = _metric(candidate["metrics"], candidate["metric"])
     if not values:
         return ""
-    return f"validation {_best_of(values, metrics)}"
+    text = _best_of(values, metrics)
+    return f"validation {text}"
 
 
 def _best_of(values: Mapping[str, float], metrics: Mapping[str, Metric]) -> str:
@@ -222,8 +240,9 @@ def _is_locked(folder: Path) -> bool:
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
+    shared_at_once = fcntl.LOCK_SH | fcntl.LOCK_NB
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, shared_at_once)
     except OSError:
         return True
     finally:

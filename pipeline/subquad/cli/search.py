@@ -31,7 +31,7 @@ from subquad.cli.study import (
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
-from subquad.experiment import load_study
+from subquad.experiment import Study, load_study
 from subquad.experiment.settings import shorten
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
@@ -93,7 +93,8 @@ def start_search(
     if dry_run:
         found = estimate(prepared)
         if as_json:
-            click.echo(json.dumps(found, default=str))
+            text = json.dumps(found, default=str)
+            click.echo(text)
         else:
             _show_estimate(found)
         return 0
@@ -106,7 +107,8 @@ def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_js
     code.
     """
     folder = folder.resolve()
-    search = reopened(folder, read_search(folder), budget)
+    written = read_search(folder)
+    search = reopened(folder, written, budget)
     prepared = prepare(search, executor, fresh=False)
     return _run_search(prepared, folder, executor, as_json=as_json)
 
@@ -124,9 +126,18 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
     _opening(search, folder, console)
     reported: dict[tuple[str, str], int] = {}
     made: list[ReportDocument] = []
+
+    def say_trial(trial: Trial) -> None:
+        line = _trial_line(search, trial, reported)
+        say(console, line)
+
+    def say_final(study: Study) -> None:
+        pending = len(study.pending)
+        say(console, f"final study: {pending} runs to do")
+
     watch = Watch(
-        trial=lambda trial: say(console, _trial_line(search, trial, reported)),
-        final=lambda study: say(console, f"final study: {len(study.pending)} runs to do"),
+        trial=say_trial,
+        final=say_final,
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
     )
@@ -135,8 +146,13 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
         ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        values = json_value(ended.summary | {"signal": ended.signum, "final": final})
-        click.echo(json.dumps(values, default=str))
+        values = {
+            **ended.summary,
+            "signal": ended.signum,
+            "final": final,
+        }
+        text = json.dumps(json_value(values), default=str)
+        click.echo(text)
     else:
         _show(ended, console, made)
     return _exit_code(ended, again)
@@ -146,17 +162,22 @@ def _exit_code(ended: Ended, again: str) -> int:
     outcome = None
     if ended.final:
         _, outcome = ended.final
-    if ended.signum and (outcome is None or outcome.unfinished):
+    is_complete = outcome is not None and not outcome.unfinished
+    if ended.signum and not is_complete:
         name = signal.Signals(ended.signum).name
         raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
     candidates = ended.summary["candidates"]
     if outcome is None:
         reasons: list[str] = []
         for candidate in candidates:
-            reasons += [f"{candidate['label']}: {text}" for text in candidate["reasons"]]
-        raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
+            label = candidate["label"]
+            reasons += [f"{label}: {text}" for text in candidate["reasons"]]
+        why = "; ".join(reasons) or "all were ended early"
+        raise TrainingFailed(f"no trial finished: {why}")
+    if outcome.failed or outcome.unfinished:
+        return 1
     is_lacking = any(candidate["best"] is None for candidate in candidates)
-    return int(bool(is_lacking or outcome.failed or outcome.unfinished))
+    return int(is_lacking)
 
 
 def _opening(search: Search, folder: Path, console: Console) -> None:
@@ -177,9 +198,11 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     if len(search.study.runs) > len(candidates):
         by_seed = defaultdict[int, list[str]](list)
         for candidate in candidates:
-            by_seed[candidate.run.experiment.train.seed].append(candidate.label)
+            seed = candidate.run.experiment.train.seed
+            by_seed[seed].append(candidate.label)
         for seed, labels in by_seed.items():
-            say(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
+            names = ", ".join(labels)
+            say(console, f"trials have the study's first seed, {seed}: {names}")
     dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
     timings = {candidate.label: candidate.timing for candidate in candidates}
     _show_notes(settings.space, dimensions, timings, console)
@@ -201,7 +224,8 @@ def _show_notes(
 ) -> None:
     """Which candidates are not tuned, and what was measured; all by label."""
     measured = {label: timing for label, timing in timings.items() if timing}
-    for text in (*untuned(space, dimensions), *_timing_lines(measured)):
+    texts = [*untuned(space, dimensions), *_timing_lines(measured)]
+    for text in texts:
         say(console, text)
 
 
@@ -213,12 +237,14 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)
     if best:
-        parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
+        value = goal.printed.text(best.value)
+        parts.append(f"validation {value} at step {best.step}")
     parts.append(f"{trial.steps} steps, {trial.seconds:.1f} s")
     parts.append(point_text(trial.point))
     if trial.reason:
         parts.append(trial.reason)
-    return f"{trial.candidate} {trial.number}: {'; '.join(parts)}"
+    words = "; ".join(parts)
+    return f"{trial.candidate} {trial.number}: {words}"
 
 
 def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
@@ -227,7 +253,8 @@ def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     Args:
         reported: candidates with reasons, and the trial with which each was told.
     """
-    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
+    what = (trial.candidate, trial.reason)
+    first = reported.setdefault(what, trial.number)
     reason = f"as {first}"
     if first == trial.number:
         reason = shorten(trial.reason, MAX_REASON)
@@ -241,20 +268,26 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
         say(console, f"not drawn: {text}")
     folder = Path(found["folder"])
     where = short(folder)
-    say(console, f"search  {where} (tables and pictures: {to_paste('report', where)})")
+    report = to_paste("report", where)
+    say(console, f"search  {where} (tables and pictures: {report})")
     if ended.final:
-        for path in sorted((folder / WINNERS).glob("*.yaml")):
-            train = to_paste("train", short(path))
-            say(console, f"best    {short(path)} (runs as it is: {train})")
+        winners = (folder / WINNERS).glob("*.yaml")
+        for path in sorted(winners):
+            winner = short(path)
+            train = to_paste("train", winner)
+            say(console, f"best    {winner} (runs as it is: {train})")
     pictures = len(ended.drawn.files)
     if pictures:
-        say(console, f"plots   {pictures} pictures in {short(folder / PLOTS)}")
+        place = short(folder / PLOTS)
+        say(console, f"plots   {pictures} pictures in {place}")
     if ended.tracking.uri:
-        say(console, f"MLflow  {tracking_line(ended.tracking)}")
+        tracked = tracking_line(ended.tracking)
+        say(console, f"MLflow  {tracked}")
     if ended.final:
         say(console, "final study, the winners on the test split:")
+        space = found["settings"]["space"]
         dimensions = {entry["label"]: entry["dimensions"] for entry in found["candidates"]}
-        _show_notes(found["settings"]["space"], dimensions, {}, console)
+        _show_notes(space, dimensions, {}, console)
         study, outcome = ended.final
         tell(study, outcome, console, reports)
 
@@ -267,12 +300,13 @@ def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
         step = 1e3 * timing["step"]
         evaluation = 1e3 * timing["evaluation"]
         lines.append(f"{label}: timed at {step:.3g} ms a step, {evaluation:.3g} ms an evaluation")
-        if timing["spread"] > NOISY:
-            noisy.append(f"{label} ({timing['spread']:.0%})")
+        spread = timing["spread"]
+        if spread > NOISY:
+            noisy.append(f"{label} ({spread:.0%})")
     if noisy:
+        labels = ", ".join(noisy)
         lines.append(
-            f"steps took unequally long between rounds: {', '.join(noisy)}; is "
-            "something else running here?"
+            f"steps took unequally long between rounds: {labels}; is something else running here?"
         )
     return lines
 
@@ -283,8 +317,11 @@ def _show_estimate(found: Values) -> None:
     some = "at least " if found["at_least"] else ""
     shown: list[Values] = []
     for row in rows:
+        trials = f"{row['trials']:,}"
+        if some:
+            trials = f">= {trials}"
         words = {
-            "trials": f"{'>= ' if some else ''}{row['trials']:,}",
+            "trials": trials,
             "infeasible": f"{row['infeasible']} of {row['drawn']}",
             "hours": row["seconds"] / 3600,
         }
@@ -292,9 +329,11 @@ def _show_estimate(found: Values) -> None:
     show_table(shown, ESTIMATE, console)
     for row in rows:
         for point in row["points"]:
-            text = f"{row['label']} {point['number']}: {point_text(point['point'])}"
-            if point["infeasible"]:
-                text += f"; infeasible: {point['infeasible']}"
+            settings = point_text(point["point"])
+            text = f"{row['label']} {point['number']}: {settings}"
+            reason = point["infeasible"]
+            if reason:
+                text += f"; infeasible: {reason}"
             say(console, text)
     dimensions = {row["label"]: row["dimensions"] for row in rows}
     timings = {row["label"]: row["timing"] for row in rows}

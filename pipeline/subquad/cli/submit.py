@@ -108,7 +108,8 @@ def submit_command() -> None:
 
 
 def _connect(address: str | None, insecure: bool) -> Jobs:
-    named = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS", "")
+    environ = os.environ
+    named = environ.get("RAY_API_SERVER_ADDRESS") or environ.get("RAY_ADDRESS", "")
     if address is None and named.startswith("http"):
         address = named
     if address is None:
@@ -141,23 +142,29 @@ def _submitted(
         folder = Path(scratch, "job")
         archive = Path(scratch, "job.zip")
         job, words = fill_job(folder, base, plugin, given)
-        files = [path.name for path in (folder / JOB).rglob("*") if path.is_file()]
+        below = (folder / JOB).rglob("*")
+        files = [path.name for path in below if path.is_file()]
         sent = ", ".join([*check_packages(folder), *files])
         jobs = _connect(address, insecure)
         size = pack(folder, archive) / 1e6
         print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
         metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
-        jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
+        command = ["submit", "_job", job, root, *words]
+        jobs.submit(archive, command, job, metadata)
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     again = _reached(address, insecure)
     if detach:
-        follow = f"follow it with: {to_paste('submit', 'logs', job, '-f', *again)}"
-        click.echo(json.dumps({"job": job}) if as_json else follow)
+        follow = to_paste("submit", "logs", job, "-f", *again)
+        text = f"follow it with: {follow}"
+        if as_json:
+            text = json.dumps({"job": job})
+        click.echo(text)
         return 0
     info = _followed(jobs, job, again, as_json)
+    run = PurePosixPath(given.get("run", ""))
     # `runs/NAME/STAMP` of the run that the job goes on with
-    resumed = PurePosixPath(given.get("run", "")).parts[-3:]
-    return _report_outcome(jobs, job, info, into, "/".join(resumed), as_json)
+    resumed = "/".join(run.parts[-3:])
+    return _report_outcome(jobs, job, info, into, resumed, as_json)
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -170,7 +177,8 @@ def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if storage and "overrides" not in given:
         raise UserError(f"--root {root}: a run goes on where its own storage is; leave it out")
     if storage:
-        return _ROOT, given | {"overrides": (*given["overrides"], *storage)}
+        overrides = (*given["overrides"], *storage)
+        return _ROOT, {**given, "overrides": overrides}
     if not root.startswith(("/", "~")):
         raise UserError(
             f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}"
@@ -214,11 +222,17 @@ def _report_outcome(
         if code == 0:
             print_line(f"subquad: {error}", err=True)
     if info.driver_exit_code is None and status == "FAILED":
-        reason = (info.message or "?").splitlines()[0]
-        print_line(f"subquad: job {job} did not run: {escaped(reason)}", err=True)
+        message = info.message or "?"
+        reason = escaped(message.splitlines()[0])
+        print_line(f"subquad: job {job} did not run: {reason}", err=True)
     if as_json:
-        fetched = [str(path) for path in folders]
-        print_json({"job": job, "status": status, "exit_code": code, "fetched": fetched})
+        outcome = {
+            "job": job,
+            "status": status,
+            "exit_code": code,
+            "fetched": [str(path) for path in folders],
+        }
+        print_json(outcome)
         return code
     print_line(f"job {job}: {status}")
     for folder in folders:
@@ -233,22 +247,26 @@ def _code(info: JobDetails) -> int:
     if info.status.value == "STOPPED":
         return 128 + signal.SIGTERM
     code = info.driver_exit_code or 1
-    return code if code > 0 else 128 - code
+    if code < 0:
+        return 128 - code
+    return code
 
 
 def _add_command(base: click.Command, help: str, *sent: str, runs: str = "nothing") -> None:
     """A command of `subquad` that a job can do, with its options but those of this machine."""
+    read = [*sent, "--plugin", "answers of --address"]
+    sends = ", ".join([*sent, "--plugin and the token"])
     reach = Reach(
-        reads=", ".join([*sent, "--plugin", "answers of --address"]),
+        reads=", ".join(read),
         runs=runs,
         writes="runs/ in --into",
-        sends=f"{', '.join([*sent, '--plugin and the token'])}, to --address",
+        sends=f"{sends}, to --address",
     )
     params = [param for param in base.params if param.name not in _HERE_ONLY]
+    params += _SUBMITTING
     call = reach(partial(_submitted, base))
-    submit_command.add_command(
-        click.Command(base.name, params=[*params, *_SUBMITTING], callback=call, help=help)
-    )
+    command = click.Command(base.name, params=params, callback=call, help=help)
+    submit_command.add_command(command)
 
 
 _add_command(
@@ -309,9 +327,11 @@ def _row(info: JobDetails) -> dict[str, Any]:
     if info.start_time:
         begun = info.start_time / 1e3
         ended = info.end_time / 1e3 if info.end_time else time.time()
-        minutes = f"{(ended - begun) / 60:.1f}"
+        spent = ended - begun
+        minutes = f"{spent / 60:.1f}"
         with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
-            accepted = datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds")
+            moment = datetime.fromtimestamp(begun, UTC)
+            accepted = moment.isoformat(" ", "milliseconds")
     metadata = info.metadata or {}
     return {
         "job": info.submission_id,
@@ -341,7 +361,9 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
     """
     jobs = _connect(address, insecure)
     if follow:
-        return _code(_followed(jobs, job, _reached(address, insecure), False))
+        again = _reached(address, insecure)
+        info = _followed(jobs, job, again, False)
+        return _code(info)
     print_text(jobs.logs(job))
     return 0
 

@@ -108,13 +108,22 @@ def tune_command(
     from subquad.cli.search import start_search
     from subquad.stores import root_of
 
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        if value not in (None, ()):
+            chosen[name] = value
     overrides, options = search_options(overrides, chosen)
     executor = executor_of(local, address, jobs)
     folder, storage = root_of(root)
     overrides = executor.placed((*overrides, *storage))
     return start_search(
-        target, overrides, options, executor, folder, dry_run=dry_run, as_json=as_json
+        target,
+        overrides,
+        options,
+        executor,
+        folder,
+        dry_run=dry_run,
+        as_json=as_json,
     )
 
 
@@ -141,5 +150,6 @@ def search_options(
     others = [text for text in overrides if text not in own]
     if "points" in given:
         given["points"] = parse_points(given["points"], cwd)
-    given |= parse_settings(parse_overrides(own, cwd))
+    settings = parse_overrides(own, cwd)
+    given |= parse_settings(settings)
     return tuple(others), given

@@ -72,24 +72,27 @@ class Count:
         return max(self.largest.values(), default=0)
 
     def __add__(self, other: Count) -> Count:
+        unknown = {*self.unknown, *other.unknown}
         return Count(
             flops=self.flops + other.flops,
             moved=self.moved + other.moved,
             moved_by=self.moved_by + other.moved_by,
             operations=self.operations + other.operations,
             largest=Counter(self.largest) | Counter(other.largest),
-            unknown=tuple(sorted({*self.unknown, *other.unknown})),
+            unknown=tuple(sorted(unknown)),
             has_entered=self.has_entered or other.has_entered,
         )
 
     def note_unknown(self, name: str) -> None:
-        self.unknown = tuple(sorted({*self.unknown, name}))
+        names = {*self.unknown, name}
+        self.unknown = tuple(sorted(names))
 
     def note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         """Add one operation that ran."""
         rule, changed = _known(func)
         name = func._schema.name
-        is_sparse = any(tensor.layout != torch.strided for tensor in tensors_in([args, out]))
+        tensors = tensors_in([args, out])
+        is_sparse = any(tensor.layout != torch.strided for tensor in tensors)
         if is_sparse and not _is_free(rule):
             rule = sparse_rule(name)
             name = f"{name} of COO tensors"
@@ -98,7 +101,8 @@ class Count:
         elif _is_free(rule):
             return
         else:
-            written = tensors_in([args[place] for place in changed if place < len(args)])
+            given = [args[place] for place in changed if place < len(args)]
+            written = tensors_in(given)
             moved = _moved(rule, written, args, kwargs, out)
             self.flops += rule.flops(args, out)
             self.moved += moved
@@ -106,7 +110,8 @@ class Count:
         self.operations += 1
         for tensor in tensors_in(out):
             for part in stored(tensor):
-                self.largest[name] = max(self.largest[name], part.numel())
+                size = part.numel()
+                self.largest[name] = max(self.largest[name], size)
 
 
 @contextmanager
@@ -132,16 +137,21 @@ def count_pass(
     """
     x = x.detach().requires_grad_(backward)
     with counting() as forward, torch.set_grad_enabled(backward):
-        out = as_output(mixer(x, keep=keep))
+        returned = mixer(x, keep=keep)
+        out = as_output(returned)
     if not backward:
         return forward
     weights = getattr(mixer, "loss_weights", {})
-    ends = [out.out]
+    results = [out.out]
     for name, loss in out.losses.items():
         if weights.get(name):
-            ends.append(loss)
-    ends = [end for end in ends if end.requires_grad]
-    ones = [torch.ones_like(end) for end in ends]
+            results.append(loss)
+    ends = []
+    ones = []
+    for result in results:
+        if result.requires_grad:
+            ends.append(result)
+            ones.append(torch.ones_like(result))
     kept = {parameter: parameter.grad for parameter in mixer.parameters()}
     mixer.zero_grad(set_to_none=True)
     with counting() as back:
@@ -197,28 +207,35 @@ def step_cost(
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     parameters = sum(weight.numel() for weight in weights)
     try:
-        few = _pass(model, objective, example(min(_FEW, batch_size)))
+        samples = min(_FEW, batch_size)
+        batch = example(samples)
+        few = _pass(model, objective, batch)
         more = few
         if batch_size > _FEW:
-            more = _pass(model, objective, example(_FEW + 1))
+            batch = example(_FEW + 1)
+            more = _pass(model, objective, batch)
     except UserError:
         raise
     except Exception as error:
         # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        text = " ".join(str(error).split())
+        why = f"{type(error).__name__}: {text[:200]}"
         return Cost(parameters=parameters, uncounted=(why,))
-    unknown = (few + more).unknown
-    if unknown:
-        return Cost(parameters=parameters, uncounted=unknown)
+    both = few + more
+    if both.unknown:
+        return Cost(parameters=parameters, uncounted=both.unknown)
     extra = max(batch_size - _FEW, 0)
-    flops = few.flops + extra * (more.flops - few.flops)
-    moved = few.moved + extra * (more.moved - few.moved)
+    flops_of_one = more.flops - few.flops
+    moved_by_one = more.moved - few.moved
+    flops = few.flops + extra * flops_of_one
+    moved = few.moved + extra * moved_by_one
     return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
 
 
 def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) -> Count:
     with counting() as count:
-        objective(batch).backward()
+        loss = objective(batch)
+        loss.backward()
     model.zero_grad(set_to_none=True)
     return count
 
@@ -228,7 +245,8 @@ def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
     """An operator's rule, and which of its arguments it changes."""
     changed = []
     for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info and argument.alias_info.is_write:
+        alias = argument.alias_info
+        if alias and alias.is_write:
             changed.append(place)
     return rule_of(func), tuple(changed)
 
@@ -250,10 +268,13 @@ def _moved(
             scattered = max(scattered, size)
         if not (is_changed and rule.overwrites):
             reads.append(size)
-    written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
-    writes = sum(map(_touched, written))
+    named = list(kwargs.values())
+    written = tensors_in(out) or changed or tensors_in(named)
+    written_sizes = map(_touched, written)
+    writes = sum(written_sizes)
     if rule.traffic == "gather" and reads:
-        reads[0] = min(reads[0], writes)
+        first = reads[0]
+        reads[0] = min(first, writes)
     if rule.traffic == "scatter" and changed:
         writes = min(reads[0], scattered)
         reads[0] = writes
@@ -265,11 +286,14 @@ def _touched(x: Tensor) -> int:
     once.
     """
     if x.layout != torch.strided:
-        return sum(map(_touched, stored(x)))
+        parts = map(_touched, stored(x))
+        return sum(parts)
     own = x.element_size()
     for size, stride in zip(x.shape, x.stride(), strict=True):
-        own *= size if stride or not size else 1
-    return min(own, x.untyped_storage().nbytes())
+        if stride or not size:
+            own *= size
+    held = x.untyped_storage().nbytes()
+    return min(own, held)
 
 
 class _Dispatch(TorchDispatchMode):
@@ -329,9 +353,11 @@ class _Borders(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in self.exits and args[0].numel() > _SMALL:
-            name = self.exits[func]
-            self.count.note_unknown(f"Tensor.{name}")
+        name = self.exits.get(func)
+        if name:
+            tensor = args[0]
+            if tensor.numel() > _SMALL:
+                self.count.note_unknown(f"Tensor.{name}")
         result = func(*args, **kwargs)
         if func in self.entrances and result.numel() > _SMALL:
             given = [*args, *kwargs.values()]

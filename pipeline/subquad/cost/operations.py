@@ -61,14 +61,17 @@ def stored(x: Tensor) -> list[Tensor]:
     """
     if x.layout == torch.strided:
         return [x]
-    return [x._indices(), x._values()] if x.layout == torch.sparse_coo else []
+    if x.layout == torch.sparse_coo:
+        return [x._indices(), x._values()]
+    return []
 
 
 def _reals(tree: Any, of_complex: int = 2) -> int:
     """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
     count = 0
     for tensor in tensors_in(tree):
-        count += tensor.numel() * (of_complex if tensor.is_complex() else 1)
+        reals = of_complex if tensor.is_complex() else 1
+        count += tensor.numel() * reals
     return count
 
 
@@ -77,60 +80,80 @@ def _nothing(args: Sequence[Any], out: Any) -> int:
 
 
 def _per_input(factor: int) -> _Formula:
-    return lambda args, out: factor * _reals(args[0])
+    def flops(args: Sequence[Any], out: Any) -> int:
+        first = args[0]
+        return factor * _reals(first)
+
+    return flops
 
 
 def _per_output(factor: int, of_complex: int = 2) -> _Formula:
-    return lambda args, out: factor * _reals(out, of_complex)
+    def flops(args: Sequence[Any], out: Any) -> int:
+        written = _reals(out, of_complex)
+        return factor * written
+
+    return flops
 
 
 def _fft(factor: float, *, is_real_out: bool = False) -> _Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         x, axes = args[:2]
         longer = out if is_real_out else x
-        length = math.prod(longer.shape[axis] for axis in axes)
+        sizes = [longer.shape[axis] for axis in axes]
+        length = math.prod(sizes)
         depth = math.log2(max(length, 1))
-        return round(factor * longer.numel() * depth)
+        numbers = longer.numel()
+        return round(factor * numbers * depth)
 
     return flops
 
 
 def _sort(args: Sequence[Any], out: Any) -> int:
     x = args[0]
-    axes = [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
-    axis = axes[0] if axes else -1
+    axis = -1
+    for arg in args[1:]:
+        if type(arg) is int:
+            axis = arg
+            break
     length = x.shape[axis] if x.ndim else 1
     depth = math.log2(max(length, 1))
-    return round(x.numel() * depth)
+    comparisons = x.numel() * depth
+    return round(comparisons)
 
 
 def _topk(args: Sequence[Any], out: Any) -> int:
     """n log2 k: a heap of k, as torch's partial sort; so a fixed k stays linear in n."""
     x, k = args[:2]
     depth = math.log2(max(k, 2))
-    return round(x.numel() * depth)
+    comparisons = x.numel() * depth
+    return round(comparisons)
 
 
 def _search(place: int) -> _Formula:
     """A binary search for each output in a sorted argument."""
 
     def flops(args: Sequence[Any], out: Any) -> int:
-        length = args[place].shape[-1]
+        searched = args[place]
+        length = searched.shape[-1]
         depth = math.log2(1 + length)
-        return round(_reals(out) * depth)
+        comparisons = _reals(out) * depth
+        return round(comparisons)
 
     return flops
 
 
 def _trilinear(args: Sequence[Any], out: Any) -> int:
     """Two products and a sum for each number of its three factors' common shape."""
+    factors = args[:3]
+    expanded = args[3:6]
     shapes = []
-    for factor, expanded in zip(args[:3], args[3:6], strict=True):
+    for factor, axes in zip(factors, expanded, strict=True):
         shape = list(factor.shape)
-        for axis in expanded:
+        for axis in axes:
             shape.insert(axis, 1)
         shapes.append(shape)
-    return 3 * math.prod(torch.broadcast_shapes(*shapes))
+    common = torch.broadcast_shapes(*shapes)
+    return 3 * math.prod(common)
 
 
 def _cubic(factor: float) -> _Formula:
@@ -138,7 +161,9 @@ def _cubic(factor: float) -> _Formula:
 
     def flops(args: Sequence[Any], out: Any) -> int:
         matrix, *_ = tensors_in(args)
-        return round(factor * _reals(matrix) * min(matrix.shape[-2:]))
+        numbers = _reals(matrix)
+        size = min(matrix.shape[-2:])
+        return round(factor * numbers * size)
 
     return flops
 
@@ -149,8 +174,10 @@ def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         factored = args[matrix]
         size = factored.shape[-1]
-        factorisation = round(factor * _reals(factored) * size)
-        return factorisation + 2 * size * _reals(args[right])
+        numbers = _reals(factored)
+        factorisation = round(factor * numbers * size)
+        right_sides = _reals(args[right])
+        return factorisation + 2 * size * right_sides
 
     return flops
 
@@ -162,15 +189,23 @@ def _convolution_backward(args: Sequence[Any], out: Any) -> int:
     grad, x, weight, *_ = args
     is_transposed = args[7]
     by_input, by_weight, by_bias = args[10]
-    samples, _, *places = (x if is_transposed else grad).shape
-    once = 2 * samples * math.prod(places) * weight.numel()
-    return once * (by_input + by_weight) + by_bias * _reals(grad)
+    convolved = x if is_transposed else grad
+    once = _one_pass(convolved, weight)
+    products = once * (by_input + by_weight)
+    bias_sums = by_bias * _reals(grad)
+    return products + bias_sums
 
 
 def _convolution(args: Sequence[Any], out: Any) -> int:
     _, weight, *_ = args
-    samples, _, *places = out.shape
-    return 2 * samples * math.prod(places) * weight.numel()
+    return _one_pass(out, weight)
+
+
+def _one_pass(convolved: Tensor, weight: Tensor) -> int:
+    """Every weight meets every place of every sample."""
+    samples, _, *sizes = convolved.shape
+    places = samples * math.prod(sizes)
+    return 2 * places * weight.numel()
 
 
 def _lstm(factor: int) -> _Formula:
@@ -179,19 +214,23 @@ def _lstm(factor: int) -> _Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         x, first, second, *_ = args
         tokens = math.prod(x.shape[:-1])
-        return factor * tokens * (first.numel() + second.numel())
+        weights = first.numel() + second.numel()
+        return factor * tokens * weights
 
     return flops
 
 
 def _product(args: Sequence[Any], out: Any) -> int:
     """A vector, or a matrix and a vector: two for each number of the larger one."""
-    return 2 * max(map(_reals, tensors_in(args)))
+    sizes = map(_reals, tensors_in(args))
+    return 2 * max(sizes)
 
 
 def _distances(args: Sequence[Any], out: Any) -> int:
+    points = args[0]
+    width = points.shape[-1]
     pairs, *_ = tensors_in(out)
-    return 3 * _reals(pairs) * args[0].shape[-1]
+    return 3 * _reals(pairs) * width
 
 
 def _pool(args: Sequence[Any], out: Any) -> int:
@@ -199,9 +238,11 @@ def _pool(args: Sequence[Any], out: Any) -> int:
     if isinstance(window, int):
         window = [window]
     pooled, *_ = tensors_in(out)
-    return _reals(pooled) * math.prod(window)
+    size = math.prod(window)
+    return _reals(pooled) * size
 
 
+_UNTOUCHED = Rule(_nothing, "none")
 _FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided
 empty_permuted new_empty new_empty_strided _local_scalar_dense item is_nonzero resize resize_as
 set_data set _assert_async _assert_scalar _assert_tensor_metadata lift_fresh sym_size sym_stride
@@ -303,7 +344,7 @@ _FORMULAS: dict[str, _Formula] = {
     "linalg_solve_triangular": _solve(0),
 }
 _GROUPS = {
-    _FREE: Rule(_nothing, "none"),
+    _FREE: _UNTOUCHED,
     _MOVES: Rule(_nothing),
     _OVERWRITES: Rule(_nothing, overwrites=True),
     _GATHERS: Rule(_nothing, "gather"),
@@ -351,13 +392,15 @@ def rule_of(func: Any) -> Rule | None:
 
     A formula that a library registered for its own operators (`register_flop_formula`) counts too.
     """
-    namespace, _, name = func._schema.name.partition("::")
-    is_view = func.is_view or torch.Tag.inplace_view in func.tags
-    if namespace in ("profiler", "prim") or (namespace == "aten" and is_view):
-        return Rule(_nothing, "none")
+    schema = func._schema
+    namespace, _, name = schema.name.partition("::")
+    if namespace in ("profiler", "prim"):
+        return _UNTOUCHED
     if namespace != "aten":
         return _registered(func.overloadpacket)
-    if func._schema.is_mutable and name not in _RULES:
+    if func.is_view or torch.Tag.inplace_view in func.tags:
+        return _UNTOUCHED
+    if schema.is_mutable and name not in _RULES:
         name = name.removesuffix("_")
     packet = getattr(torch.ops.aten, name, None)
     return _RULES.get(name) or _registered(packet) or _by_tag(name, packet)
@@ -365,16 +408,32 @@ def rule_of(func: Any) -> Rule | None:
 
 def _registered(packet: Any) -> Rule | None:
     formula = flop_registry.get(packet)
-    return None if formula is None else Rule(lambda args, out: formula(*args, out_val=out))
+    if formula is None:
+        return None
+
+    def flops(args: Sequence[Any], out: Any) -> int:
+        return formula(*args, out_val=out)
+
+    return Rule(flops)
 
 
 def _by_tag(name: str, packet: Any) -> Rule | None:
     """In-place and `out=` forms are not tagged throughout, so any form speaks for all."""
     tags = set()
-    for overload in packet.overloads() if packet else ():
-        tags.update(getattr(packet, overload).tags)
+    overloads = packet.overloads() if packet else ()
+    for overload in overloads:
+        form = getattr(packet, overload)
+        tags.update(form.tags)
     if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
-        return Rule(lambda args, out: _reals(out) or _reals(args[0]))
+        return Rule(_written_or_read)
     if torch.Tag.reduction in tags:
         return Rule(_per_input(1))
-    return Rule(_nothing) if torch.Tag.view_copy in tags else None
+    if torch.Tag.view_copy in tags:
+        return Rule(_nothing)
+    return None
+
+
+def _written_or_read(args: Sequence[Any], out: Any) -> int:
+    """One for each number; an in-place form of a list returns nothing."""
+    first = args[0]
+    return _reals(out) or _reals(first)

@@ -33,7 +33,8 @@ def check_final(search: Search) -> None:
     Raises:
         UserError: why.
     """
-    _winning_study(search, {candidate.label: {} for candidate in search.candidates})
+    starting: Winners = {candidate.label: {} for candidate in search.candidates}
+    _winning_study(search, starting)
 
 
 def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
@@ -50,8 +51,9 @@ def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
             continue
         best = candidate.laid(winners[candidate.label])
         experiment = best.experiment.model_dump(mode="json")
+        experiment["matrix"] = seeds
         path = folder / WINNERS / f"{candidate.label}.yaml"  # which `subquad train` runs as it is
-        write_text(path, to_yaml(experiment | {"matrix": seeds}))
+        write_text(path, to_yaml(experiment))
     place = folder / FINAL
     if not is_study(place):
         write_text(folder / f"{FINAL}.yaml", study.text)
@@ -88,7 +90,8 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    begun = load_study(str(folder / FINAL / STUDY))
+    text = folder / FINAL / STUDY
+    begun = load_study(str(text))
     before = {run.label: run.digest for run in begun.runs}
     now: dict[str, str] = {}
     if winners:
@@ -116,14 +119,16 @@ def final_study(search: Search, winners: Winners) -> Study:
     kept = [candidate for candidate in search.candidates if candidate.label in winners]
     cells = [cell_of(candidate.run) for candidate in kept]
     for candidate, cell in zip(kept, cells, strict=True):
+        settings = dict(winners[candidate.label])
         case: Values = {}
         if cell:
             case["when"] = cell
-        case["set"] = dict(winners[candidate.label])
-        if case["set"]:
+        case["set"] = settings
+        if settings:
             cases.append(case)
     matrix: dict[str, Any] = {}
-    for key, values in data.get("matrix", {}).items():
+    axes = data.get("matrix", {})
+    for key, values in axes.items():
         if axis_path(key) == SEED:
             continue
         if not matrix and len(kept) < len(search.candidates):
@@ -146,7 +151,9 @@ def _for_cells(
         others: list[dict[str, str]] = []
         for cell in cells:
             if cell[key] == label:
-                others.append({axis: wanted for axis, wanted in cell.items() if axis != key})
+                other = {**cell}
+                other.pop(key)
+                others.append(other)
         if not others:
             continue
         if others != [{}]:
@@ -167,8 +174,9 @@ def _winning_study(search: Search, winners: Winners) -> Study:
         candidates |= dict.fromkeys(labels, candidate)
     for run in study.runs:
         candidate = candidates[run.label]
-        seed = {"train.seed": run.experiment.train.seed}
-        winner = candidate.laid({**winners[candidate.label], **seed})
+        settings = dict(winners[candidate.label])
+        settings["train.seed"] = run.experiment.train.seed
+        winner = candidate.laid(settings)
         if run.digest != winner.digest:
             raise RunError(
                 f"run {run.label} of the final study is not the winner of {candidate.label}"

@@ -74,22 +74,32 @@ def _read(folder: Path, written: _Written, metric: str) -> Trial:
         records = _records(run)
         started: State = "running" if (run / ATTEMPTS).exists() else "waiting"
         states.append(result.get("status", started))
-        curves.append(_curve(records, metric))
+        curve = _curve(records, metric)
+        if curve:
+            curves.append(curve)
         reasons.append(result.get("reason") or "")
-        newest = records[-1] if records else None
-        steps += result.get("steps") or (newest.step if newest else 0)
-        seconds += result.get("seconds") or (newest.seconds if newest else 0.0)
+        last_step = 0
+        last_seconds = 0.0
+        if records:
+            newest = records[-1]
+            last_step = newest.step
+            last_seconds = newest.seconds
+        steps += result.get("steps") or last_step
+        seconds += result.get("seconds") or last_seconds
     flops = None
     if written.flops_per_step is not None or not steps:
-        flops = float(steps * (written.flops_per_step or 0))
+        each = written.flops_per_step or 0
+        flops = float(steps * each)
+    identity = written.model_dump(exclude={"state", "reason"})
+    given_reasons = filter(None, reasons)
     return Trial(
-        **written.model_dump(exclude={"state", "reason"}),
+        **identity,
         state=written.state or _state(states),
-        curves=tuple(filter(None, curves)),
+        curves=tuple(curves),
         steps=steps,
         flops=flops,
         seconds=seconds,
-        reason=next(filter(None, reasons), ""),
+        reason=next(given_reasons, ""),
     )
 
 
@@ -98,7 +108,9 @@ def _state(runs: Sequence[State]) -> State:
     for ended in ("failed", "pruned"):
         if ended in runs:
             return ended
-    return runs[0] if len(set(runs)) == 1 else "running"
+    if len(set(runs)) == 1:
+        return runs[0]
+    return "running"
 
 
 def free_name(path: Path) -> Path:
@@ -113,7 +125,12 @@ def free_name(path: Path) -> Path:
 def earlier_finals(search: Path) -> list[Path]:
     """Final studies that were set aside for an extension, the oldest first."""
     found = search.glob(f"{FINAL}-[0-9]*")
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+    return sorted(found, key=_final_number)
+
+
+def _final_number(path: Path) -> int:
+    _, _, number = path.name.rpartition("-")
+    return int(number)
 
 
 def _begun(folder: Path) -> _Written | None:
@@ -126,8 +143,10 @@ def _begun(folder: Path) -> _Written | None:
     try:
         written = _Written.model_validate(_object(path))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise _damaged(path, f"{dotted(first['loc'])}: {first['msg']}") from None
+        first, *_ = error.errors(include_url=False)
+        setting = dotted(first["loc"])
+        message = first["msg"]
+        raise _damaged(path, f"{setting}: {message}") from None
     place = (folder.parent.name, int(folder.name))
     if (written.candidate, written.number) != place:
         raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
@@ -168,23 +187,27 @@ def _curve(records: list[Record], metric: str) -> Curve:
     curve: list[Evaluation] = []
     for record in records:
         if record.kind == "eval" and record.split == "validation":
-            value = record.metrics.get(metric, math.nan)
-            loss = record.metrics.get("loss", math.nan)
-            curve.append(Evaluation(step=record.step, value=value, loss=loss))
+            metrics = record.metrics
+            value = metrics.get(metric, math.nan)
+            loss = metrics.get("loss", math.nan)
+            evaluation = Evaluation(step=record.step, value=value, loss=loss)
+            curve.append(evaluation)
     return tuple(curve)
 
 
 def _number(folder: Path) -> int:
     name = folder.name
-    if not name.isdigit() or name != f"{int(name):05d}":
+    number = int(name) if name.isdigit() else -1
+    if name != f"{number:05d}":
         raise RunError(f"{folder}: not a trial's folder; move it out of the search")
-    return int(name)
+    return number
 
 
 def _runs_below(trial: Path, seeds: Sequence[int]) -> list[Path]:
     if not seeds:
         return [trial]
-    return [trial / f"{_SEED}{seed}" for seed in seeds]
+    names = [f"{_SEED}{seed}" for seed in seeds]
+    return [trial / name for name in names]
 
 
 @dataclass(frozen=True)
@@ -214,11 +237,14 @@ class Trials:
         """
         if candidate not in self._known:
             self._known[candidate] = {}
-            folders = (self.search / TRIALS / candidate).glob("[0-9]*")
-            for number in sorted(map(_number, folders)):
+            place = self.search / TRIALS / candidate
+            folders = place.glob("[0-9]*")
+            numbers = map(_number, folders)
+            for number in sorted(numbers):
                 self._look(candidate, number)
         known = self._known[candidate]
-        for trial in list(known.values()):
+        before = list(known.values())
+        for trial in before:
             if not trial.ended:
                 self._look(candidate, trial.number)
         new = max(known, default=-1) + 1
@@ -242,7 +268,8 @@ class Trials:
         if begun is None:
             known.pop(number, None)
             return None
-        known[number] = _read(folder, begun, self.goals[candidate].metric)
+        goal = self.goals[candidate]
+        known[number] = _read(folder, begun, goal.metric)
         return known[number]
 
     def sums(self, candidate: str) -> dict[str, str]:
@@ -253,7 +280,8 @@ class Trials:
     def _sum(self, trial: Trial) -> str:
         key = (trial.candidate, trial.number)
         if key not in self._sums:
-            self._sums[key] = trial_sum(trial_folder(self.search, *key))
+            folder = trial_folder(self.search, *key)
+            self._sums[key] = trial_sum(folder)
         return self._sums[key]
 
     def check(self) -> None:
@@ -265,9 +293,11 @@ class Trials:
         summary = read_json(self.search / SUMMARY) or {}
         for candidate in summary.get("candidates", ()):
             label = candidate["label"]
-            for number, written_sum in candidate.get("ended", {}).items():
-                folder = trial_folder(self.search, label, int(number))
-                trial = self.trial(label, int(number))
+            ended = candidate.get("ended", {})
+            for written_number, written_sum in ended.items():
+                number = int(written_number)
+                folder = trial_folder(self.search, label, number)
+                trial = self.trial(label, number)
                 if trial is None:
                     raise _damaged(folder, "a trial that had ended is gone")
                 if self._sum(trial) != written_sum:
@@ -288,4 +318,5 @@ class Trials:
         if trial.state == "infeasible":
             names += ["state", "reason"]
         folder = trial_folder(self.search, trial.candidate, trial.number)
-        write_json(folder / TRIAL, {name: getattr(trial, name) for name in names})
+        values = {name: getattr(trial, name) for name in names}
+        write_json(folder / TRIAL, values)

@@ -34,7 +34,8 @@ def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
         if is_auto(dim):
             dim = _narrowed(dim, candidate, costs)
         dims.append(dim)
-    return replace(candidate, space=replace(candidate.space, dims=tuple(dims)))
+    space = replace(candidate.space, dims=tuple(dims))
+    return replace(candidate, space=space)
 
 
 def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimension:
@@ -46,7 +47,8 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
 
     def fits(option: Any) -> bool:
         try:
-            costs.parameters(candidate.laid({**around, dim.path: option}))
+            settings = {**around, dim.path: option}
+            costs.parameters(candidate.laid(settings))
         except UserError:
             return False
         return True
@@ -57,11 +59,14 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
     else:
         kept = [option for option in options if fits(option)]
     if kept and isinstance(whole, IntDistribution):
-        part = IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
+        least = kept[0]
+        largest = kept[-1]
+        part = IntDistribution(least, largest, log=whole.log, step=whole.step)
         return replace(dim, distribution=part)
     if not kept:
         experiment = candidate.run.experiment.model_dump(mode="json")
-        kept = [candidate.space.rest.get(dim.path, get(experiment, dim.key_path))]
+        own = get(experiment, dim.key_path)
+        kept = [candidate.space.rest.get(dim.path, own)]
     return replace(dim, distribution=CategoricalDistribution(kept))
 
 

@@ -78,16 +78,21 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
     reasons = defaultdict[str, list[str]](list)
     for name, job in _jobs(candidates).items():
         try:
-            with _apart() as charts, replacing(out / name) as stream:
+            file = out / name
+            with _apart() as charts, replacing(file) as stream:
                 figure = job(charts)
                 figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
-            files.append(out / name)
+            files.append(file)
         except _NotDrawn as error:
             reasons[str(error)].append(name)
         except Exception as error:  # whatever a plotting library raises must not reach the search
+            kind = type(error).__name__
             line, _, _ = str(error).partition("\n")
-            reasons[f"{type(error).__name__}: {line}"].append(name)
-    left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+            reasons[f"{kind}: {line}"].append(name)
+    left_out: list[str] = []
+    for reason, names in reasons.items():
+        pictures = ", ".join(names)
+        left_out.append(f"{pictures}: {reason}")
     return Drawn(tuple(files), tuple(left_out))
 
 
@@ -98,7 +103,10 @@ def _jobs(candidates: Sequence[Pictured]) -> dict[str, _Job]:
     for candidate in candidates:
         by_metric[candidate.goal.metric].append(candidate)
     for metric, compared in by_metric.items():
-        suffix = f"-{metric.replace('/', '_')}" if len(by_metric) > 1 else ""
+        suffix = ""
+        if len(by_metric) > 1:
+            word = metric.replace("/", "_")
+            suffix = f"-{word}"
         jobs[f"best-so-far{suffix}.png"] = partial(_best_so_far, compared)
     for candidate in candidates:
         own: dict[str, Callable[[Pictured, Any], Any]] = {}
@@ -106,7 +114,9 @@ def _jobs(candidates: Sequence[Pictured]) -> dict[str, _Job]:
             own["front"] = _front
         own["curves"] = _curves
         if candidate.space.dims:
-            own |= {"parallel": _parallel, "slice": _slice, "importances": _importances}
+            own["parallel"] = _parallel
+            own["slice"] = _slice
+            own["importances"] = _importances
         for name, picture in own.items():
             jobs[f"{candidate.label}-{name}.png"] = partial(picture, candidate)
     return jobs
@@ -119,7 +129,9 @@ def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
         raise _NotDrawn("no finished trial has a value")
     first = candidates[0]
     axes = charts.plot_optimization_history(
-        studies, target=_target(first), target_name=f"validation {first.metric}"
+        studies,
+        target=_target(first),
+        target_name=f"validation {first.metric}",
     )
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
@@ -134,7 +146,8 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
                 learned[point.step] = scaled(point.value)
         if learned:
             state = optuna.trial.TrialState.PRUNED
-            study.add_trial(optuna.create_trial(state=state, intermediate_values=learned))
+            shown = optuna.create_trial(state=state, intermediate_values=learned)
+            study.add_trial(shown)
     count = len(study.trials)
     if not count:
         raise _NotDrawn("no trial was evaluated")
@@ -150,7 +163,10 @@ def _parallel(pictured: Pictured, charts: Any) -> Any:
     study = _study(pictured)
     names = _varied(study)
     axes = charts.plot_parallel_coordinate(
-        study, params=names, target=_target(pictured), target_name=pictured.metric
+        study,
+        params=names,
+        target=_target(pictured),
+        target_name=pictured.metric,
     )
     width = 1.5 * len(names) + 4
     return _sized(axes, (width, 4.8), f"{pictured.label}: settings of finished trials")
@@ -165,9 +181,10 @@ def _slice(pictured: Pictured, charts: Any) -> Any:
     for panel in panels:
         panel.tick_params(axis="x", labelrotation=45)
     title = _plain(f"{pictured.label}: finished trials by each setting")
-    panels[0].figure.suptitle(title)
+    first = panels[0]
+    first.figure.suptitle(title)
     width = 2.6 * len(names) + 2
-    return _sized(panels[0], (width, 3.6), "")
+    return _sized(first, (width, 3.6), "")
 
 
 def _importances(pictured: Pictured, charts: Any) -> Any:
@@ -175,7 +192,8 @@ def _importances(pictured: Pictured, charts: Any) -> Any:
 
     study = _study(pictured)
     trials = study.trials
-    if all(trial.values == trials[0].values for trial in trials):
+    first = trials[0]
+    if all(trial.values == first.values for trial in trials):
         raise _NotDrawn("all finished trials are equal")
     varied = _varied(study, least=2)
     axes = charts.plot_param_importances(
@@ -231,10 +249,11 @@ def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
         for dim in pictured.space.dims:
             if dim.path in trial.point:
                 name = names[dim.path]
-                params[name], distributions[name] = _shown(dim, trial.point[dim.path])
-        study.add_trial(
-            optuna.create_trial(values=values, params=params, distributions=distributions)
-        )
+                value, distribution = _shown(dim, trial.point[dim.path])
+                params[name] = value
+                distributions[name] = distribution
+        shown = optuna.create_trial(values=values, params=params, distributions=distributions)
+        study.add_trial(shown)
     count = len(study.trials)
     if count < least:
         trials = "trial" if count == 1 else "trials"
@@ -276,7 +295,9 @@ def _varied(study: optuna.Study, *, least: int = 1) -> list[str]:
         if len(values) > 1:
             varied.append(name)
     if len(varied) < least:
-        few = f"fewer than {least} settings differ" if least > 1 else "no setting differs"
+        few = "no setting differs"
+        if least > 1:
+            few = f"fewer than {least} settings differ"
         raise _NotDrawn(f"{few} between finished trials")
     return varied
 
@@ -318,5 +339,6 @@ def _apart() -> Iterator[Any]:
         with quiet(), matplotlib.rc_context():
             yield charts
     finally:
-        for number in set(plt.get_fignums()) - open_before:
+        new = set(plt.get_fignums()) - open_before
+        for number in new:
             plt.close(number)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from optuna import Study
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.storages import InMemoryStorage
+from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import TrialState
 from pydantic import Field
 
@@ -64,7 +66,8 @@ class Pruner:
         self.name: PrunerName = name
         self.goal = goal
         make, _ = PRUNERS[name]
-        self._pruner = make(**_checked(name, settings or {}))
+        arguments = _checked(name, settings or {})
+        self._pruner = make(**arguments)
         self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
         """Of each seed the trials before the first one that runs, as Optuna's study has them.
         None of this changes.
@@ -89,54 +92,66 @@ class Pruner:
         trial = next(trial for trial in known if trial.number == number)
         newest = trial.curve[-1]
         total = trial.total_steps
-        if self.name == "none" or newest.step >= total:
+        is_last = newest.step >= total
+        if self.name == "none" or is_last:
             return ""
         with quiet():
-            if not self._prunes(trial, known):
-                return ""
+            is_pruned = self._prunes(trial, known)
+        if not is_pruned:
+            return ""
         value = self.goal.printed.text(newest.value)
         return f"{self.name}: {value} at step {newest.step} of {total}"
 
     def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
         seed = len(trial.curves) - 1
         start = 0
-        while known[start].ended and known[start] is not trial:
+        for other in known:
+            if other is trial or not other.ended:
+                break
             start += 1
-        settled = _with_curve(known[:start], seed)
+        before = known[:start]
+        settled = _with_curve(before, seed)
         kept = self._settled[seed]
         kept_trials = [other for other, _ in kept]
         if kept_trials != settled[: len(kept)]:
             kept.clear()
         new = settled[len(kept) :]
         storage = InMemoryStorage()
-        study = study_of([frozen for _, frozen in kept], self.goal, storage)
-        study_id = storage.get_study_id_from_name(study.study_name)
-
-        def report(reported: Trial) -> bool:
-            """Tell a curve; asked after each evaluation, successive halving notes what the trial
-            had at each rung.
-            """
-            own = storage.create_new_trial(study_id)
-            curve = reported.curves[seed]
-            pruned = False
-            for evaluation in curve:
-                percent = int(100 * evaluation.step / reported.total_steps + 1e-9)
-                storage.set_trial_intermediate_value(own, percent, evaluation.value)
-                if self.name == "asha" or evaluation is curve[-1]:
-                    pruned = self._pruner.prune(study, storage.get_trial(own))
-            if reported.state == "finished":
-                storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
-            return pruned
-
+        kept_frozen = [frozen for _, frozen in kept]
+        study = study_of(kept_frozen, self.goal, storage)
+        report = partial(self._report, study, storage, seed)
         for other in new:
             report(other)
+        study_id = storage.get_study_id_from_name(study.study_name)
         reported_trials = storage.get_all_trials(study_id, deepcopy=False)
-        for other, frozen in zip(new, reported_trials[len(kept) :], strict=True):
-            kept.append((other, KeptTrial(frozen)))
-        for other in _with_curve(known[start:], seed):
+        new_reported = reported_trials[len(kept) :]
+        for other, frozen in zip(new, new_reported, strict=True):
+            entry = (other, KeptTrial(frozen))
+            kept.append(entry)
+        later = _with_curve(known[start:], seed)
+        for other in later:
             if other is not trial:
                 report(other)
         return report(trial)
+
+    def _report(self, study: Study, storage: BaseStorage, seed: int, trial: Trial) -> bool:
+        """Tell a curve; asked after each evaluation, successive halving notes what the trial
+        had at each rung.
+        """
+        study_id = storage.get_study_id_from_name(study.study_name)
+        own = storage.create_new_trial(study_id)
+        curve = trial.curves[seed]
+        pruned = False
+        for evaluation in curve:
+            share = 100 * evaluation.step / trial.total_steps
+            percent = int(share + 1e-9)
+            storage.set_trial_intermediate_value(own, percent, evaluation.value)
+            if self.name == "asha" or evaluation is curve[-1]:
+                reported = storage.get_trial(own)
+                pruned = self._pruner.prune(study, reported)
+        if trial.state == "finished":
+            storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
+        return pruned
 
 
 def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
@@ -145,7 +160,8 @@ def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
     """
     comparable: list[Trial] = []
     for trial in trials:
-        if trial.total_steps and len(trial.curves) > seed:
+        has_curve = len(trial.curves) > seed
+        if trial.total_steps and has_curve:
             comparable.append(trial)
     return comparable
 
@@ -174,4 +190,6 @@ def prune_reason(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> st
         run: the trial's folder.
     """
     candidate, number = place_of(run)
-    return pruners[candidate].reason_to_stop(number, trials.of(candidate))
+    pruner = pruners[candidate]
+    known = trials.of(candidate)
+    return pruner.reason_to_stop(number, known)

@@ -109,13 +109,16 @@ class Sampler:
             ConfigError: the constraints leave hardly a point.
         """
         if number < len(self._first):
-            return self.space.draw(self._seed, number, self._first[number])
+            first = self._first[number]
+            return self.space.draw(self._seed, number, first)
         found = [self._facts(trial) for trial in known]
         tried = {facts.identity for facts in found}
         if self.name == "random":
             return self._untried(number, tried)
         point = self._suggested(number, found, tried)
-        return point or self._untried(number, tried)
+        if not point:
+            point = self._untried(number, tried)
+        return point
 
     def _facts(self, trial: Trial) -> _Facts:
         """What is known of a trial; of one that ended, the same object comes again."""
@@ -141,8 +144,10 @@ class Sampler:
             study = study_of(trials, self.goal, InMemoryStorage(), sampler)
             for _ in range(MAX_SUGGESTED):
                 suggested = study.ask()
-                point = self.space.compose(partial(_value_of, suggested))
-                if self.space.keeps(point) and identity(point) not in tried:
+                values_of = partial(_value_of, suggested)
+                point = self.space.compose(values_of)
+                is_tried = identity(point) in tried
+                if self.space.keeps(point) and not is_tried:
                     return point
                 if worst and self.name != "grid":
                     study.tell(suggested, worst)  # or a model of the values would have it again
@@ -163,16 +168,26 @@ class Sampler:
         Failed and infeasible ones, and those without a value, are told with the worst value there
         is: Optuna ignores what failed, and would suggest it again.
         """
-        dims = [dim for dim in self.space.ordered if dim.path in trial.point]
-        params = {dim.path: trial.point[dim.path] for dim in dims}
-        distributions: dict[str, BaseDistribution] = {dim.path: dim.distribution for dim in dims}
-        create = partial(optuna.create_trial, params=params, distributions=distributions)
+        params: dict[str, Any] = {}
+        distributions: dict[str, BaseDistribution] = {}
+        for dim in self.space.ordered:
+            path = dim.path
+            if path in trial.point:
+                params[path] = trial.point[path]
+                distributions[path] = dim.distribution
+        create = partial(
+            optuna.create_trial,
+            params=params,
+            distributions=distributions,
+        )
         if not trial.ended:
             return create(state=TrialState.RUNNING)
-        learned = {}
+        learned: dict[int, float] = {}
         if trial.state == "pruned" and self.goal.cost == "none":
-            learned = {point.step: point.value for point in trial.curve}
-        if values is None and (learned or not worst):
+            for evaluation in trial.curve:
+                learned[evaluation.step] = evaluation.value
+        is_told_worst = bool(worst) and not learned
+        if values is None and not is_told_worst:
             return create(state=TrialState.PRUNED, intermediate_values=learned)
         return create(state=TrialState.COMPLETE, values=values or worst)
 
@@ -186,10 +201,12 @@ class Sampler:
             seed = seed_of(self._seed, attempt)
         if not self.space.is_finite:
             return self.space.draw(self._seed, number)
-        left = [point for point in self.space.grid() if identity(point) not in tried]
+        grid = self.space.grid()
+        left = [point for point in grid if identity(point) not in tried]
         if not left:
             return None
-        return left[seed_of(self._seed, number, "left") % len(left)]
+        drawn = seed_of(self._seed, number, "left")
+        return left[drawn % len(left)]
 
 
 def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
@@ -198,7 +215,11 @@ def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
         return trial.suggest_categorical(dim.path, values.choices)
     if isinstance(values, IntDistribution):
         return trial.suggest_int(
-            dim.path, values.low, values.high, log=values.log, step=values.step
+            dim.path,
+            values.low,
+            values.high,
+            log=values.log,
+            step=values.step,
         )
     return trial.suggest_float(dim.path, values.low, values.high, log=values.log)
 
@@ -207,6 +228,7 @@ def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
     """The worst value of each objective; none where there are no values."""
     worst: list[float] = []
     columns = zip(*values, strict=True)
-    for way, column in zip(goal.directions, columns, strict=False):
-        worst.append(min(column) if way == "maximize" else max(column))
+    for direction, column in zip(goal.directions, columns, strict=False):
+        choose = min if direction == "maximize" else max
+        worst.append(choose(column))
     return worst

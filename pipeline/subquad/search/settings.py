@@ -52,7 +52,12 @@ _SLACK = 1 + 1e-9
 
 def keyed(settings: Iterable[Setting]) -> Values:
     """Settings by dotted key."""
-    return {".".join(map(str, setting.path)): setting.value for setting in settings}
+    values: Values = {}
+    for setting in settings:
+        words = map(str, setting.path)
+        key = ".".join(words)
+        values[key] = setting.value
+    return values
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,10 @@ class Budget:
             return len(started) < self.amount
         used = 0.0
         for trial in (*started, cost):
-            its = trial.flops if self.unit == "flops" else trial.seconds
-            if its is None:
+            own = trial.flops if self.unit == "flops" else trial.seconds
+            if own is None:
                 return False
-            used += its
+            used += own
         return used <= self.amount * _SLACK
 
     @property
@@ -172,7 +177,8 @@ class Settings:
                 "trained winners meet the test split"
             )
         if self.seeds_per_trial < 1:
-            raise ConfigError(f"trial.seeds: got {shown(self.seeds_per_trial)}, must be >= 1")
+            seeds = shown(self.seeds_per_trial)
+            raise ConfigError(f"trial.seeds: got {seeds}, must be >= 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"sampler.seed: got {self.seed}, must be from 0 to {MAX_SEED}")
 
@@ -188,7 +194,8 @@ class Settings:
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:
     if given not in there:
         hint = did_you_mean(given, there)
-        raise ConfigError(f"{option}: got {shown(given)}, must be one of {', '.join(there)}{hint}")
+        known = ", ".join(there)
+        raise ConfigError(f"{option}: got {shown(given)}, must be one of {known}{hint}")
 
 
 def parse_settings(given: Sequence[Setting]) -> Values:
@@ -224,7 +231,8 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
     points: list[Point] = []
     for text in given:
         if "=" in text:
-            points.append(keyed(parse_overrides(text.split(), cwd)))
+            overrides = parse_overrides(text.split(), cwd)
+            points.append(keyed(overrides))
             continue
         name = shown_target(text)
         content = read_text(cwd / text, name)

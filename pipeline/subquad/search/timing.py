@@ -58,13 +58,16 @@ class SearchCosts(StudyCosts):
             PluginError: what it reports instead.
         """
         dataset, _ = self.data(run)
-        few = _first(dataset.split("validation"), 2)
-        metrics, _ = evaluate(self._parts(run), few)
+        validation = dataset.split("validation")
+        few = _first(validation, 2)
+        parts = self._parts(run)
+        metrics, _ = evaluate(parts, few)
         metric = run.goal.metric
         if metric not in metrics:
+            task = run.task.found.name
             reported = ", ".join(metrics) or "nothing"
             raise PluginError(
-                f"task {run.task.found.name!r}: its metric {metric!r} is never "
+                f"task {task!r}: its metric {metric!r} is never "
                 f"reported, so nothing can be selected; it reports {reported}"
             )
 
@@ -81,19 +84,22 @@ class SearchCosts(StudyCosts):
         rounds: dict[str, list[_Round]] = {label: [] for label in runs}
         for _ in range(ROUNDS):
             for label, run in runs.items():
-                rounds[label].append(self._timed(run))
+                timed = self._timed(run)
+                rounds[label].append(timed)
         return {label: _timing(timed) for label, timed in rounds.items()}
 
     def _timed(self, run: Run) -> _Round:
         parts = self._parts(run)
         dataset, _ = self.data(run)
+        validation = dataset.split("validation")
         steps = _step_seconds(parts)
-        evaluation = _evaluation_seconds(parts, dataset.split("validation"))
+        evaluation = _evaluation_seconds(parts, validation)
         return steps, evaluation
 
     def _parts(self, run: Run) -> Parts:
         dataset, _ = self.data(run)
-        group = Group(device=device_of(run.experiment.resources))
+        device = device_of(run.experiment.resources)
+        group = Group(device=device)
         return build_parts(run, group, dataset)
 
 
@@ -126,7 +132,8 @@ def _step_seconds(parts: Parts) -> list[float]:
         seconds.append(now - before)
         before = now
         is_enough = len(seconds) == WARM_UP + TIMED
-        if is_enough or now - start > MAX_SECONDS:
+        is_slow = now - start > MAX_SECONDS
+        if is_enough or is_slow:
             break
     return seconds[WARM_UP:] or seconds[-1:]
 
@@ -134,7 +141,8 @@ def _step_seconds(parts: Parts) -> list[float]:
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
     batch_size = parts.train.eval_batch_size or parts.train.batch_size
-    few = _first(split, EVALUATED * batch_size)
+    count = EVALUATED * batch_size
+    few = _first(split, count)
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)

@@ -27,9 +27,13 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     empty.
     """
     place = torch.arange(length)
-    start = torch.tensor(lead or [0] * len(real))[:, None]
-    end = start + torch.tensor(real)[:, None]
-    return (place >= start) & (place < end)
+    before = lead or [0] * len(real)
+    start = torch.tensor(before)[:, None]
+    lengths = torch.tensor(real)[:, None]
+    end = start + lengths
+    has_begun = place >= start
+    is_before_end = place < end
+    return has_begun & is_before_end
 
 
 def call(
@@ -49,21 +53,27 @@ def call(
         dropout: False: torch's dropout does nothing.
     """
     torch.manual_seed(seed)
+    number_format = "bf16 autocast" if autocast else word(x.dtype)
+    # what `afresh` makes is made in training only
+    training = getattr(mixer, "training", True)
     looked().note(
         length=x.shape[1],
-        format="bf16 autocast" if autocast else word(x.dtype),
-        # what `afresh` makes is made in training only
-        mode="training" if getattr(mixer, "training", True) else "evaluation",
+        format=number_format,
+        mode="training" if training else "evaluation",
     )
     still = contextlib.nullcontext() if dropout else _NoDropout()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
-        return as_output(mixer(x, keep=keep))
+    casting = torch.autocast(x.device.type, torch.bfloat16, enabled=autocast)
+    with casting, still:
+        returned = mixer(x, keep=keep)
+        return as_output(returned)
 
 
 def afresh(mixer: nn.Module) -> Callable[..., Any]:
     """The mixer for one call, which leaves its buffers as they are in training, too."""
-    kept = {name: buffer.clone() for name, buffer in mixer.named_buffers()}
-    if not mixer.training or not kept:
+    kept = {}
+    for name, buffer in mixer.named_buffers():
+        kept[name] = buffer.clone()
+    if not kept or not mixer.training:
         return mixer
 
     def called(x: Tensor, *, keep: Tensor | None) -> Any:
@@ -79,7 +89,8 @@ def outputs(
     training makes.
     """
     with torch.set_grad_enabled(mixer.training):
-        return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
+        result = call(afresh(mixer), x, keep, dropout=dropout)
+        return result.out.detach()
 
 
 class Watching(TorchFunctionMode):
@@ -88,9 +99,11 @@ class Watching(TorchFunctionMode):
     has_less_than_double = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
         for tensor in tensors_of(result):
-            if tensor.is_floating_point() and tensor.dtype != torch.float64:
+            is_double = tensor.dtype == torch.float64
+            if tensor.is_floating_point() and not is_double:
                 self.has_less_than_double = True
         return result
 
@@ -105,7 +118,8 @@ class _NoDropout(TorchFunctionMode):
             return args[0]
         if name == "scaled_dot_product_attention":
             if len(args) > 4:
-                args = (*args[:4], 0.0, *args[5:])
+                before, after = args[:4], args[5:]
+                args = (*before, 0.0, *after)
             else:
                 kwargs["dropout_p"] = 0.0
         return func(*args, **kwargs)
@@ -125,7 +139,8 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
     Without these and without dropout, sequences of two shapes can be compared.
     """
     for mode in modes(mixer):
-        if mixer.training and draws(mixer, x):
+        draws_here = mixer.training and draws(mixer, x)
+        if draws_here:
             looked().note(skipped=mode)
         else:
             yield mode
@@ -133,7 +148,8 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
 
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
-    outputs(mixer, x[:1], dropout=False)
+    first = x[:1]
+    outputs(mixer, first, dropout=False)
     return has_drawn()
 
 
@@ -141,7 +157,8 @@ def has_drawn() -> bool:
     """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
     after = torch.get_rng_state()
     torch.manual_seed(0)
-    return not torch.equal(after, torch.get_rng_state())
+    fresh = torch.get_rng_state()
+    return not torch.equal(after, fresh)
 
 
 def normal(shape: Sequence[int], seed: int) -> Tensor:
@@ -152,18 +169,21 @@ def normal(shape: Sequence[int], seed: int) -> Tensor:
 
 def beginning(x: Tensor, length: int) -> Tensor:
     """The first tokens alone."""
-    return x[:, :length].contiguous()
+    first = x[:, :length]
+    return first.contiguous()
 
 
 def changed(x: Tensor, where: Tensor, size: float = 3.0) -> Tensor:
     """Tokens (B, L, D) with others, so much larger, where a mask (B, L) says so."""
     other = size * normal(x.shape, 3).to(x)
-    return torch.where(where[..., None], other, x)
+    is_other = where[..., None]
+    return torch.where(is_other, other, x)
 
 
 def weighted(x: Tensor) -> Tensor:
     """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
-    return x * normal(x.shape, 11).to(x)
+    factors = normal(x.shape, 11).to(x)
+    return x * factors
 
 
 def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
@@ -172,19 +192,21 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    result_sum = weighted(result.out)[chosen].sum()
+    outs = weighted(result.out)[chosen]
+    result_sum = outs.sum()
     for i, loss in enumerate(result.losses.values(), 1):
-        result_sum = result_sum + i * loss.sum()
+        loss_sum = loss.sum()
+        result_sum = result_sum + i * loss_sum
     return result_sum
 
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
     """Weights with a gradient, by name; not those without a number in them."""
-    return {
-        name: weight
-        for name, weight in mixer.named_parameters()
-        if weight.requires_grad and weight.numel()
-    }
+    weights = {}
+    for name, weight in mixer.named_parameters():
+        if weight.requires_grad and weight.numel():
+            weights[name] = weight
+    return weights
 
 
 def values_and_gradients(
@@ -198,9 +220,12 @@ def values_and_gradients(
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
         values[f"loss {name!r}"] = loss.detach()
+    inputs = {"tokens": x, **trainable(mixer)}
+    by_input = gradients(total(result), inputs)
     grads = {}
-    for name, grad in gradients(total(result), {"tokens": x, **trainable(mixer)}).items():
-        grads[f"gradient by {name.removeprefix('_orig_mod.')}"] = grad
+    for name, grad in by_input.items():
+        plain = name.removeprefix("_orig_mod.")
+        grads[f"gradient by {plain}"] = grad
     return values, grads
 
 
@@ -218,21 +243,25 @@ def slope(
     for signed in (step, -step):
         with torch.no_grad():
             for tensor, direction in zip(inputs, directions, strict=True):
-                tensor += signed * direction
+                move = signed * direction
+                tensor += move
         values.append(function())
         with torch.no_grad():
             for tensor, known in zip(inputs, before, strict=True):
                 tensor.copy_(known)
     ahead, behind = values
-    return (ahead - behind) / (2 * step)
+    rise = ahead - behind
+    return rise / (2 * step)
 
 
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    out, cache = mixer.prefill(beginning(x, start))
+    prompt = beginning(x, start)
+    out, cache = mixer.prefill(prompt)
     outs = [out]
-    for token in x[:, start:].unbind(1):
+    later = x[:, start:]
+    for token in later.unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
         outs.append(out[:, None])
     return torch.cat(outs, 1)
@@ -240,15 +269,18 @@ def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
 
 def tensors_of(tree: Any) -> list[Tensor]:
     """The tensors among a tree's leaves."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    leaves = tree_leaves(tree)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Gradients of a scalar by name; zeros where it does not depend on an input."""
-    return {
-        name: torch.zeros_like(inputs[name]) if found is None else found
-        for name, found in backward(value, inputs).items()
-    }
+    grads = {}
+    for name, grad in backward(value, inputs).items():
+        if grad is None:
+            grad = torch.zeros_like(inputs[name])
+        grads[name] = grad
+    return grads
 
 
 def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Tensor) -> Tensor:
@@ -256,8 +288,11 @@ def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Te
     bool.
     """
     x = x.detach().clone().requires_grad_()
-    out = call(afresh(mixer.train()), x, keep).out
-    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
+    training = afresh(mixer.train())
+    out = call(training, x, keep).out
+    watched_sum = weighted(out)[watched].sum()
+    grads = gradients(watched_sum, {"tokens": x})
+    return grads["tokens"]
 
 
 def backward(

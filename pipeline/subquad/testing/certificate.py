@@ -110,15 +110,20 @@ class Certificate:
         if not covered["length"]:
             return ["any call of the mixer"]
         first = self.subjects[0]
-        words = [f"more than {max(covered['length']):,} tokens, but for growth"]
+        longest = max(covered["length"])
+        words = [f"more than {longest:,} tokens, but for growth"]
         for name, known in _PLACES.items():
             missing = [value for value in known if value not in covered[name]]
             if missing:
-                words.append(f"{name} {' and '.join(missing)}")
+                values = " and ".join(missing)
+                words.append(f"{name} {values}")
         if covered["skipped"]:
             words.append("training where two lengths are compared, as it draws random numbers")
         words.append(f"sizes but width {first.dim} and {first.num_heads} heads")
-        words.append("a GPU" if first.device == "cpu" else f"{first.device}, but for kernels")
+        if first.device == "cpu":
+            words.append("a GPU")
+        else:
+            words.append(f"{first.device}, but for kernels")
         return words
 
     def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
@@ -128,9 +133,10 @@ class Certificate:
         for check in self.checks:
             found = [outcome for outcome in self.outcomes if outcome.check == check.name]
             passed = [outcome for outcome in found if outcome.status == "passed"]
-            passed.sort(key=lambda outcome: outcome.figures.get("worst") or 0.0, reverse=True)
-            words = passed[0].detail if passed else ""
-            yield check, [marks[outcome.status] for outcome in found], words
+            nearest = max(passed, key=_worst, default=None)
+            words = nearest.detail if nearest else ""
+            own_marks = [marks[outcome.status] for outcome in found]
+            yield check, own_marks, words
 
     def notes(self, status: Status) -> list[tuple[str, str]]:
         """Outcomes with a status in words, those that say the same of the same subjects together;
@@ -149,15 +155,21 @@ class Certificate:
             waits = status == "not proven" and not first.again
             where = ""
             if not waits and len(outcomes) < len(self.subjects):
-                where = f" ({'; '.join(outcome.subject for outcome in outcomes)})"
+                ways = "; ".join(outcome.subject for outcome in outcomes)
+                where = f" ({ways})"
             together[where, first.detail].append(first)
         by_name = {str(subject): subject for subject in self.subjects}
         notes = []
         for (where, detail), outcomes in together.items():
             checks = [outcome.check for outcome in outcomes]
+            names = ", ".join(checks)
             first = outcomes[0]
-            again = by_name[first.subject].again(checks) if first.again else ""
-            notes.append((f"{', '.join(checks)}{where}: {detail}", again))
+            again = ""
+            if first.again:
+                subject = by_name[first.subject]
+                again = subject.again(checks)
+            note = f"{names}{where}: {detail}"
+            notes.append((note, again))
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -179,11 +191,23 @@ class Certificate:
         }
 
 
+def _worst(outcome: CheckOutcome) -> float:
+    return outcome.figures.get("worst") or 0.0
+
+
 def _plain(subject: CheckSubject) -> dict[str, Any]:
-    names = ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
-    own = {name: getattr(subject, name) for name in names}
-    parameters = subject.config.model_dump(mode="json")
-    return {"name": str(subject), **own, "parameters": parameters, "facts": subject.claims}
+    return {
+        "name": str(subject),
+        "variant": subject.variant,
+        "causal": subject.causal,
+        "dim": subject.dim,
+        "num_heads": subject.num_heads,
+        "compiler": subject.compiler,
+        "device": subject.device,
+        "seed": subject.seed,
+        "parameters": subject.config.model_dump(mode="json"),
+        "facts": subject.claims,
+    }
 
 
 def certificates_markdown(certificates: Sequence[Certificate]) -> str:
@@ -222,18 +246,25 @@ def certify(
         workers: check the ways side by side; in this process, one by one, where None.
     """
     start = time.perf_counter()
-    arguments = {"params": params, "exclude": exclude, "only": list(only or ()), **options}
+    arguments = {
+        "params": params,
+        "exclude": exclude,
+        "only": list(only or ()),
+        **options,
+    }
     cases = check_mixer(target, **arguments)
     first = cases[0].subject
     refuse_unfit(first)
     subjects = tuple(dict.fromkeys(case.subject for case in cases))
     checks = tuple(dict.fromkeys(case.check for case in cases))
-    origin = _sendable(subjects[0].resolved)
+    origin = _sendable(first.resolved)
     if workers and origin and len(subjects) > 1:
         outcomes = list(workers.outcomes(cases, origin, arguments, done))
     else:
         outcomes = outcomes_of(cases, done)
-    claims = found_claims(first) if claims_nothing(first) and not only else None
+    claims = None
+    if claims_nothing(first) and not only:
+        claims = found_claims(first)
     seconds = time.perf_counter() - start
     return Certificate(
         subjects=subjects,
@@ -246,4 +277,7 @@ def certify(
 
 def _sendable(resolved: Resolved) -> str | SourceFile | None:
     """What another process finds a plugin by; None for a class that was handed over."""
-    return resolved.source or (resolved.found.full_name if resolved.found.distribution else None)
+    if resolved.source:
+        return resolved.source
+    found = resolved.found
+    return found.full_name if found.distribution else None

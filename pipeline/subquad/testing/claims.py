@@ -47,7 +47,9 @@ class Claims:
             value = getattr(self.facts, field.name)
             if value != field.default or field.name == "complexity":
                 arguments.append(f"{field.name}={value!r}")
-        return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
+        listed = ", ".join(arguments)
+        facts = f"facts = Facts({listed})"
+        return facts.replace("'", '"')
 
 
 def claims_nothing(subject: CheckSubject) -> bool:
@@ -97,7 +99,8 @@ def found_claims(subject: CheckSubject) -> Claims:
         outcomes = _outcomes(subject, claimed, checks)
         unmet = [outcome for outcome in outcomes if outcome.status != "passed"]
         if unmet:
-            reasons[name] = f"{unmet[0].check}: {unmet[0].detail}"
+            first = unmet[0]
+            reasons[name] = f"{first.check}: {first.detail}"
             if name == "padding_invariant" and not takes_mask(bare):
                 reasons[name] += " (its forward takes no mask, so padding counts like any token)"
             continue
@@ -109,7 +112,8 @@ def found_claims(subject: CheckSubject) -> Claims:
         if name == "permutation_equivariant":
             break
     try:
-        facts = replace(facts, complexity=growth_of(replace(subject, causal=False)))
+        free = replace(subject, causal=False)
+        facts = replace(facts, complexity=growth_of(free))
     except SubquadError as error:
         reasons["complexity"] = str(error)
     return Claims(replace(facts, leak=_rounded_up(leak)), reasons)
@@ -144,4 +148,7 @@ def _ways(facts: Facts, names: Sequence[str]) -> tuple[bool, ...]:
 
 def _rounded_up(leak: float) -> float:
     """A power of ten that is some times as large."""
-    return 10.0 ** math.ceil(math.log10(3 * leak)) if leak else 0.0
+    if not leak:
+        return 0.0
+    digits = math.log10(3 * leak)
+    return 10.0 ** math.ceil(digits)

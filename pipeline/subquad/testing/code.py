@@ -22,27 +22,38 @@ def code_digest(resolved: Resolved) -> str:
     them, nor are data files and other packages.
     """
     files = set(_with_imports(_CHECKS))
-    if resolved.found.distribution and not resolved.source:
-        files |= _with_imports(resolved.found.target.partition(":")[0].strip())
-    rows = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    found = resolved.found
+    if found.distribution and not resolved.source:
+        module, _, _ = found.target.partition(":")
+        files |= _with_imports(module.strip())
+    digests = []
+    for file in files:
+        content = file.read_bytes()
+        digests.append(hashlib.sha256(content).hexdigest())
+    rows = "\n".join(sorted(digests))
+    return hashlib.sha256(rows.encode()).hexdigest()
 
 
 @cache
 def _with_imports(module: str) -> set[Path]:
     """Files of a module and of all that it imports from its own package and from this one."""
-    packages = {name.partition(".")[0] for name in (module, _CHECKS)}
+    top, _, _ = module.partition(".")
+    own, _, _ = _CHECKS.partition(".")
     files = set[Path]()
     waiting = [module]
     known = {module}
     while waiting:
         name = waiting.pop()
         file = _file(name)
-        if file:
-            files.add(file)
-            imported = _imports(name, file) - known
-            waiting += [found for found in imported if found.partition(".")[0] in packages]
-            known |= imported
+        if file is None:
+            continue
+        files.add(file)
+        imported = _imports(name, file) - known
+        known |= imported
+        for found in imported:
+            package, _, _ = found.partition(".")
+            if package in (top, own):
+                waiting.append(found)
     return files
 
 
@@ -54,10 +65,12 @@ def _file(module: str) -> Path | None:
     for part in parts:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        name = f"{spec.name}.{part}"
+        spec = PathFinder.find_spec(name, spec.submodule_search_locations)
+    if spec is None or spec.origin is None:
         return None
-    return Path(spec.origin)
+    path = Path(spec.origin)
+    return path if path.suffix == ".py" else None
 
 
 @cache
@@ -65,16 +78,21 @@ def _imports(module: str, file: Path) -> frozenset[str]:
     """Names that may be modules: those of import statements wherever they stand, and the packages
     around each.
     """
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    package = module
+    if file.name != "__init__.py":
+        package, _, _ = module.rpartition(".")
+    tree = ast.parse(file.read_bytes())
     imported = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = resolve_name("." * node.level + (node.module or ""), package)
+            dots = "." * node.level
+            start = resolve_name(dots + (node.module or ""), package)
             imported += [f"{start}.{alias.name}" for alias in node.names]
     names = set[str]()
     for name in imported:
-        parts = name.split(".")
-        names |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        while name:
+            names.add(name)
+            name, _, _ = name.rpartition(".")
     return frozenset(names)

@@ -65,17 +65,20 @@ class Fit:
     has_slight: bool = False
 
     def __str__(self) -> str:
-        return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
+        growth = self.growth or "no class"
+        return f"{growth} (exponent {self.exponent:.2f})"
 
 
 def exceeds(growth: str, limit: str) -> bool:
     """Whether one class of growth is higher than another."""
-    return ORDER.index(growth) > ORDER.index(limit)
+    place = ORDER.index(growth)
+    return place > ORDER.index(limit)
 
 
 def larger(first: Fit, second: Fit) -> str:
     """The higher class of two."""
-    return max(str(first.growth), str(second.growth), key=ORDER.index)
+    growths = [str(fit.growth) for fit in (first, second)]
+    return max(growths, key=ORDER.index)
 
 
 def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
@@ -83,20 +86,32 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     counts as L.
     """
     if not any(counts):
-        return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
-    y = np.maximum(np.asarray(counts, dtype=float), 1.0)
-    models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
-    residuals = {name: distance for name, (distance, _) in models.items()}
+        exact = dict.fromkeys(CLASSES, 0.0)
+        return Fit("L", exact, 0.0)
+    y = np.asarray(counts, dtype=float)
+    y = np.maximum(y, 1.0)
+    models = {}
+    residuals = {}
+    for name in CLASSES:
+        models[name] = _nearest(lengths, y, ("L", name))
+        distance, _ = models[name]
+        residuals[name] = distance
     half = len(lengths) // 2
-    longer = np.log(lengths[half:])
-    larger_counts = np.log(y[half:])
-    slope, _ = np.polyfit(longer, larger_counts, 1)
+    longer = lengths[half:]
+    their_counts = y[half:]
+    log_lengths = np.log(longer)
+    log_counts = np.log(their_counts)
+    slope, _ = np.polyfit(log_lengths, log_counts, 1)
     exponent = float(slope)
-    growth = _smallest(models) or _mixed(lengths, y)
+    growth = _smallest(models)
+    if growth is None:
+        growth = _mixed(lengths, y)
     if growth is None and exponent > 2:
         growth = MORE
-    nearer = residuals["L log L"] * BETTER_THAN_L < residuals["L"]
-    has_slight = growth == "L" and residuals["L"] > EXACT and nearer
+    linear = residuals["L"]
+    by_another_term = residuals["L log L"] * BETTER_THAN_L
+    is_nearer = linear > EXACT and by_another_term < linear
+    has_slight = growth == "L" and is_nearer
     return Fit(growth, residuals, exponent, has_slight)
 
 
@@ -107,18 +122,21 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
     """
     for place, name in enumerate(CLASSES):
         own, _ = models[name]
+        is_near = own <= NEAR
         if own <= EXACT:
             return name
-        if own > NEAR:
+        if not is_near:
             continue
-        higher = {other: models[other] for other in CLASSES[place + 1 :]}
+        higher = CLASSES[place + 1 :]
         if not higher:
             return name
-        rival = min(higher, key=lambda other: higher[other][0])
-        distance, share = higher[rival]
+        rival = min(higher, key=lambda other: models[other][0])
+        distance, share = models[rival]
         much = BETTER if place else BETTER_THAN_L
-        is_slight = rival == "L log L" and share <= SLIGHT
-        if is_slight or distance * much > own:
+        has_slight = share <= SLIGHT
+        is_slight = rival == "L log L" and has_slight
+        scaled = distance * much
+        if is_slight or scaled > own:
             return name
     return None
 
@@ -128,7 +146,8 @@ def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
     say.
     """
     for count, name in enumerate(CLASSES, 1):
-        distance, _ = _nearest(lengths, y, CLASSES[:count])
+        names = CLASSES[:count]
+        distance, _ = _nearest(lengths, y, names)
         if distance <= NEAR:
             return name
     return None
@@ -143,12 +162,18 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     """
     ones = np.ones(len(y))
     columns = [ones / y]
-    for name in dict.fromkeys(names):
+    terms = dict.fromkeys(names)
+    for name in terms:
         term = TERMS[name]
-        columns.append([term(length) for length in lengths] / y)
+        values = [term(length) for length in lengths]
+        columns.append(values / y)
     matrix = np.stack(columns, 1)
-    matrix /= matrix.max(0)
+    largest_terms = matrix.max(0)
+    matrix /= largest_terms
     weights, _ = nnls(matrix, ones)
     parts = matrix * weights
-    distances = np.abs(parts.sum(1) - 1)
-    return float(distances.max()), float(parts[-1, -1])
+    sums = parts.sum(1)
+    distances = np.abs(sums - 1)
+    largest = float(distances.max())
+    last_share = float(parts[-1, -1])
+    return largest, last_share

@@ -48,7 +48,8 @@ class ObservedCalls:
         plural = "" if length == 1 else "s"
         role = self.last.get("role", "self")
         number_format = self.last["format"]
-        return f" ({number_format}, {length} token{plural}, {self.last['mode']}, role {role})"
+        mode = self.last["mode"]
+        return f" ({number_format}, {length} token{plural}, {mode}, role {role})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -149,8 +150,10 @@ class Meter:
         """
         if expected is None:
             expected = torch.zeros_like(got)
-        if kind(got) != kind(expected):
-            raise CheckFailed(f"{what}: {kind(got)} instead of {kind(expected)}")
+        got_kind = kind(got)
+        expected_kind = kind(expected)
+        if got_kind != expected_kind:
+            raise CheckFailed(f"{what}: {got_kind} instead of {expected_kind}")
         apart = _difference(got, expected, scale)
         self.compared += 1
         if apart > self.allowed:
@@ -158,8 +161,12 @@ class Meter:
             if self.largest is None or apart > self.worst:
                 reason = f"differs by {apart:.1e} of {self.of}"
                 if apart == math.inf:
-                    reason = _not_finite(got, expected, scale) or reason
-                self.largest = CheckFailed(f"{what}: {reason}, allowed {self.limit}")
+                    compared = [got, expected]
+                    if scale is not None:
+                        compared.append(scale)
+                    reason = _not_finite(*compared) or reason
+                message = f"{what}: {reason}, allowed {self.limit}"
+                self.largest = CheckFailed(message)
         self.worst = max(self.worst, apart)
 
     def finding(self, note: Finding | str | None = None) -> Finding:
@@ -177,34 +184,50 @@ class Meter:
                 message += f"; {self.advice}"
             self.largest.args = (message,)
             raise self.largest
-        further = note if isinstance(note, Finding) else Finding(note or "")
+        further = note
+        if not isinstance(further, Finding):
+            further = Finding(further or "")
         words = "equal bit for bit"
         if self.worst:
             words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
         if further.words:
             words += f"; {further.words}"
-        figures = {"worst": self.worst, "allowed": self.allowed, **further.figures}
+        figures = {
+            "worst": self.worst,
+            "allowed": self.allowed,
+            **further.figures,
+        }
         return Finding(words, figures)
 
 
-def _not_finite(*tensors: Tensor | None) -> str:
+def _not_finite(*tensors: Tensor) -> str:
     """Where tensors that are compared hold NaN or infinity; "" where none does."""
-    wrong = [tensor for tensor in tensors if tensor is not None and not tensor.isfinite().all()]
+    wrong = [tensor for tensor in tensors if not _is_finite(tensor)]
+    if not wrong:
+        return ""
     # a whole batch of tokens says more than what was picked from it
-    wrong.sort(key=lambda tensor: tensor.dim() != 3)
-    return f"has {_wrong_numbers(wrong[0])}" if wrong else ""
+    first = min(wrong, key=lambda tensor: tensor.dim() != 3)
+    return f"has {_wrong_numbers(first)}"
+
+
+def _is_finite(x: Tensor) -> bool:
+    return bool(x.isfinite().all())
 
 
 def _wrong_numbers(x: Tensor) -> str:
     """How many numbers are not finite, and the first one's place."""
-    places = (~x.isfinite()).nonzero().tolist()
+    is_wrong = ~x.isfinite()
+    places = is_wrong.nonzero().tolist()
     words = f"NaN or infinity in {len(places)} of {x.numel()} numbers"
-    names = ("sample", "token", "number") if x.dim() == 3 else ("row", "column")
+    names = ["row", "column"]
+    if x.dim() == 3:
+        names = ["sample", "token", "number"]
     first = []
     for name, index in zip(names, places[0], strict=False):
         first.append(f"{name} {index}")
     if first:
-        words += f", the first at {', '.join(first)}"
+        place = ", ".join(first)
+        words += f", the first at {place}"
     return words
 
 
@@ -222,13 +245,19 @@ def each(
         scale: whose largest value counts; that of `expected` where None.
     """
     known = expected.values() if scale is None else scale
-    largest = torch.stack([_size(tensor) for tensor in known]) if expected else None
+    largest = None
+    if expected:
+        sizes = [_size(tensor) for tensor in known]
+        largest = torch.stack(sizes)
     for name, value in expected.items():
         yield f"{name}{about}", got[name], value, largest
 
 
 def _size(tensor: Tensor) -> Tensor:
-    return tensor.detach().abs().max() if tensor.numel() else tensor.new_zeros(())
+    if not tensor.numel():
+        return tensor.new_zeros(())
+    magnitudes = tensor.detach().abs()
+    return magnitudes.max()
 
 
 def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
@@ -237,14 +266,21 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
     """
     if torch.equal(got, expected):
         return 0.0
-    magnitude = max(_size(got), _size(expected)) if scale is None else _size(scale)
-    gap = (_size(got - expected) / magnitude).item()
-    return gap if gap < math.inf else math.inf
+    if scale is None:
+        magnitude = max(_size(got), _size(expected))
+    else:
+        magnitude = _size(scale)
+    gap = _size(got - expected)
+    relative = (gap / magnitude).item()
+    if math.isnan(relative):
+        return math.inf
+    return relative
 
 
 def kind(x: Tensor) -> str:
     """Shape and dtype in words."""
-    return f"{tuple(x.shape)} {word(x.dtype)}"
+    shape = tuple(x.shape)
+    return f"{shape} {word(x.dtype)}"
 
 
 def word(dtype: torch.dtype) -> str:
@@ -259,5 +295,6 @@ def finite(what: str, *values: Tensor | None) -> None:
         CheckFailed: how many there are, and where the first one is.
     """
     for value in values:
-        if value is not None and not value.isfinite().all():
-            raise CheckFailed(f"{what}: {_wrong_numbers(value)}")
+        if value is not None and not _is_finite(value):
+            wrong = _wrong_numbers(value)
+            raise CheckFailed(f"{what}: {wrong}")

@@ -102,10 +102,14 @@ class CheckSubject:
                 return False
             weights = [weight for weight in mixer.parameters() if weight.is_floating_point()]
             inputs = [x, *weights]
-            steps = [normal(tensor.shape, seed).to(tensor) for seed, tensor in enumerate(inputs)]
+            steps = []
+            for seed, tensor in enumerate(inputs):
+                step = normal(tensor.shape, seed)
+                steps.append(step.to(tensor))
 
             def summed() -> float:
-                return weighted(call(mixer, x, keep).out).sum().item()
+                out = call(mixer, x, keep).out
+                return weighted(out).sum().item()
 
             near = slope(summed, inputs, steps, 1e-6)
             far = slope(summed, inputs, steps, 1e-5)
@@ -151,11 +155,14 @@ class CheckSubject:
         """
         x, _ = self.pair(_LOOKED_AT)
         with torch.no_grad():
-            return call(self.build(), x).carry is not None
+            result = call(self.build(), x)
+        return result.carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""
-        return max(allowed, ROUNDING_SINGLE) if allowed and self.is_single else allowed
+        if allowed and self.is_single:
+            return max(allowed, ROUNDING_SINGLE)
+        return allowed
 
     @property
     def given(self) -> dict[str, Any]:
@@ -170,7 +177,9 @@ class CheckSubject:
     def at_most(self, length: int) -> int:
         """`length`, or the most positions the mixer takes with any `Site`, where that is less."""
         limit = self.facts.max_length
-        return min(length, limit) if isinstance(limit, int) else length
+        if isinstance(limit, int):
+            return min(length, limit)
+        return length
 
     def build(
         self,
@@ -192,18 +201,28 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = replace(self, stacked=False)
-            place = {"max_len": max_len, "dtype": dtype, "num_layers": len(LAYERS), **site}
-            layers = {
-                name: single.build(seed=i, layer_index=i, **place) for i, name in enumerate(LAYERS)
-            }
+            layers = {}
+            for i, name in enumerate(LAYERS):
+                layers[name] = single.build(
+                    max_len=max_len,
+                    dtype=dtype,
+                    seed=i,
+                    num_layers=len(LAYERS),
+                    layer_index=i,
+                    **site,
+                )
             return _Stack(layers).eval()
-        looked().note(role=site.get("role", "self"))
-        place = self.site(max_len=max_len, seed=self._drawn(seed), num_layers=num_layers, **site)
+        role = site.get("role", "self")
+        looked().note(role=role)
+        drawn = self._drawn(seed)
+        place = self.site(max_len=max_len, seed=drawn, num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(self._drawn(seed))
-            mixer = make_mixer(self.resolved, self.config, place).to(dtype).eval()
+            torch.manual_seed(drawn)
+            mixer = make_mixer(self.resolved, self.config, place)
+            mixer = mixer.to(dtype).eval()
             for parameter in mixer.parameters():
-                parameter.add_(STIR * torch.randn_like(parameter))
+                noise = torch.randn_like(parameter)
+                parameter.add_(STIR * noise)
         return mixer
 
     def site(self, *, max_len: int = MAX_LEN, num_layers: int = 2, **site: Any) -> Site:
@@ -223,7 +242,9 @@ class CheckSubject:
         self, batch: int, length: int, *, dtype: torch.dtype | None = None, seed: int = 1
     ) -> Tensor:
         """Standard normal tokens of the subject's width, (B, L, D)."""
-        return normal((batch, length, self.dim), self._drawn(seed)).to(dtype or self.dtype)
+        shape = (batch, length, self.dim)
+        x = normal(shape, self._drawn(seed))
+        return x.to(dtype or self.dtype)
 
     def _drawn(self, seed: int) -> int:
         return seed + 1000 * self.seed
@@ -234,14 +255,16 @@ class CheckSubject:
         given = self.given
         if not self.resolved.source and not found.distribution:
             params = f", {given}" if given else ""
-            return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
+            only = list(checks)
+            return f"check_mixer({found.name}{params}, only={only}, seed={self.seed})"
         words = [found.name]
         for key, value in given.items():
             words.append(f"{key}={json.dumps(value)}")
         for name in ("dim", "num_heads", "compiler", "device"):
             value = getattr(self, name)
             if value != getattr(CheckSubject, name):
-                words += [f"--{name.removeprefix('num_')}", str(value)]
+                option = name.removeprefix("num_")
+                words += [f"--{option}", str(value)]
         for check in checks:
             words += ["--only", check]
         return to_paste("check", *words, "--seed", self.seed)
@@ -252,15 +275,18 @@ class CheckSubject:
         """
         length = self.at_most(length)
         half = (length + 1) // 2
-        return self.tokens(2, length, dtype=dtype), padded(length, (length, half))
+        keep = padded(length, (length, half))
+        return self.tokens(2, length, dtype=dtype), keep
 
     def lengths(self, *lengths: int) -> list[int]:
         """Of these, each at most what the mixer takes, and once."""
-        return list(dict.fromkeys(map(self.at_most, lengths)))
+        possible = map(self.at_most, lengths)
+        return list(dict.fromkeys(possible))
 
     def build_for(self, length: int) -> TokenMixer:
         """A new mixer that takes so many positions, or `MAX_LEN`."""
-        return self.build(max_len=max(length, MAX_LEN))
+        longest = max(length, MAX_LEN)
+        return self.build(max_len=longest)
 
     def build_elsewhere(self, length: int, **options: Any) -> TokenMixer:
         """As `build_for`, as the last of three layers, of a decoder where it is causal.
@@ -273,7 +299,8 @@ class CheckSubject:
         longest = max(length, MAX_LEN)
         if self.stacked or self.hands_on:
             return self.build(max_len=longest, **options)
-        place = {"role": "decoder" if self.causal else "self", **options}
+        role = "decoder" if self.causal else "self"
+        place = {"role": role, **options}
         return self.build(max_len=longest, layer_index=2, num_layers=3, **place)
 
 
@@ -327,12 +354,20 @@ def check_subjects(
     plugin = resolved.plugin
     if not isinstance(plugin, MixerPlugin):
         raise ConfigError(f"{resolved.found} is no mixer")
-    chosen = {"given": params} if params else {"default": {}, **plugin.variants}
+    chosen: dict[str, Mapping[str, Any]] = {"default": {}, **plugin.variants}
+    if params:
+        chosen = {"given": params}
     for name, values in chosen.items():
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
-        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
+        own = {
+            "resolved": resolved,
+            "config": config,
+            "facts": facts,
+            "variant": name,
+            **options,
+        }
         if facts.causal != "always":
             yield CheckSubject(**own, causal=False)
         if facts.causal != "never":
@@ -346,9 +381,12 @@ def _resolved(target: Target) -> Resolved:
         return load_source(target)
     if isinstance(target, str):
         return resolve("mixer", target)
-    build = target if isinstance(target, type) else target.build
+    build = target
+    if not isinstance(build, type):
+        build = build.build
     if not isinstance(build, str):
         build = f"{build.__module__}:{build.__name__}"
     _, _, name = build.partition(":")
     found = Found("mixer", name, "", "not installed", build)
-    return Resolved(check_plugin(found, target), found)
+    plugin = check_plugin(found, target)
+    return Resolved(plugin, found)

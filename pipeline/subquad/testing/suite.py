@@ -23,15 +23,22 @@ def chosen_checks(
     names = [check.name for check in CHECKS]
     wanted = list(only or ())
     reasons = exclude or {}
-    for name in (*wanted, *reasons):
+    named = [*wanted, *reasons]
+    for name in named:
         if name not in names:
-            known = f"checks: {', '.join(names)}"
-            raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; {known}")
+            known = ", ".join(names)
+            hint = did_you_mean(name, names)
+            raise ConfigError(f"no check {name!r}{hint}; checks: {known}")
     for name, reason in reasons.items():
         if not reason.strip():
             example = f"{name}='why it does not apply'"
             raise ConfigError(f"exclude {name}: give a reason, as in {example}")
-    return tuple(check for check in CHECKS if check.name in (wanted or names))
+    chosen = wanted or names
+    checks: list[Check] = []
+    for check in CHECKS:
+        if check.name in chosen:
+            checks.append(check)
+    return tuple(checks)
 
 
 def check_mixer(
@@ -67,8 +74,9 @@ def check_mixer(
     """
     checks = chosen_checks(only, exclude)
     reasons = dict(exclude or {})
-    return [
-        CheckCase(check, subject, reasons, seconds)
-        for subject in check_subjects(target, params, **options)
-        for check in checks
-    ]
+    cases = []
+    for subject in check_subjects(target, params, **options):
+        for check in checks:
+            case = CheckCase(check, subject, reasons, seconds)
+            cases.append(case)
+    return cases
