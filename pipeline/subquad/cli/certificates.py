@@ -39,7 +39,8 @@ class CertificateDocument:
         requested = {**settings, "only": list(settings["only"])}
         environment = Certificate.environment()
         head = json.dumps({"environment": environment, "asked": requested})
-        self.head = head.removesuffix("}") + ', "mixers": ['
+        begun = head.removesuffix("}")
+        self.head = f'{begun}, "mixers": ['
         self.earlier = self._read(resume) if resume else {}
         self.broken: dict[str, str] = {}
         self.holds = True
@@ -57,8 +58,10 @@ class CertificateDocument:
         sys.stdout.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        end = json.dumps({"broken": self.broken, "complete": kind is None})
-        click.echo("\n], " + end.removeprefix("{"))
+        is_complete = kind is None
+        end = json.dumps({"broken": self.broken, "complete": is_complete})
+        rest_of_line = end.removeprefix("{")
+        click.echo(f"\n], {rest_of_line}")
 
     def has(self, name: str) -> bool:
         """Print a mixer if the earlier document has it, of the same plugin and the same code."""
@@ -76,7 +79,8 @@ class CertificateDocument:
             mixer = self.earlier.get(key)
             if mixer is None or mixer["plugin"] != facts:
                 return False
-            if mixer["code"] != code_digest(resolved):
+            digest = code_digest(resolved)
+            if mixer["code"] != digest:
                 return False
         except UserError:  # it is told where the mixer is checked
             return False
@@ -92,7 +96,8 @@ class CertificateDocument:
         except UnicodeDecodeError as error:
             raise UserError(f"--resume {file}: is no text") from error
         lines = text.splitlines()
-        if lines[:1] != [self.head]:
+        first = lines[:1]
+        if first != [self.head]:
             raise UserError(
                 f"--resume {file}: not printed by `check --all --json` with these "
                 "options and versions"
@@ -134,7 +139,8 @@ def show_progress(name: str, outcome: CheckOutcome) -> None:
         return
     check = f"{name}: {outcome.subject}: {outcome.check}"
     mark = MARKS[outcome.status]
-    print_line(f"{check}: {mark} {outcome.seconds:.1f} s", err=True)
+    seconds = f"{outcome.seconds:.1f} s"
+    print_line(f"{check}: {mark} {seconds}", err=True)
 
 
 def _print(certificate: Certificate) -> None:
@@ -155,7 +161,8 @@ def _print(certificate: Certificate) -> None:
                 print_line(f"    again: {again}")
     unchecked = "; ".join(certificate.unchecked)
     print_line(f"not looked at: {unchecked}")
-    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
+    seconds = f"{certificate.seconds:.1f} s"
+    print_line(f"{certificate.verdict} in {seconds}")
     if certificate.could_claim:
         _print_claims(certificate.name, certificate.could_claim)
     print_line()
@@ -178,10 +185,14 @@ def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) ->
     whole = len(certificates) + len(broken)
     if whole < 2:
         return
-    failing = [certificate.name for certificate in certificates if not certificate.holds]
+    seconds = 0.0
+    failing: list[str] = []
+    for certificate in certificates:
+        seconds += certificate.seconds
+        if not certificate.holds:
+            failing.append(certificate.name)
     failing += broken
     certified = whole - len(failing)
-    seconds = sum(certificate.seconds for certificate in certificates)
     line = f"{certified} of {whole} mixers certified in {seconds:.0f} s"
     if failing:
         names = ", ".join(failing)

@@ -45,7 +45,8 @@ def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offe
     """Recipes and files."""
     from subquad.registry import recipes
 
-    return [_file(incomplete), *_beginning(recipes(), incomplete)]
+    names = _beginning(recipes(), incomplete)
+    return [_file(incomplete), *names]
 
 
 def run_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
@@ -56,16 +57,18 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
     """Paths of an experiment's settings; after `mixer=` and the like names of plugins."""
     paths, parts = _paths()
     key, equals, _ = incomplete.partition("=")
+    words: list[str] = []
     if not equals:
-        return _beginning([f"{path}=" for path in paths], incomplete)
-    if key not in parts:
-        return []
-    return _beginning([f"{key}={name}" for name in _names(key)], incomplete)
+        words = [f"{path}=" for path in paths]
+    elif key in parts:
+        words = [f"{key}={name}" for name in _names(key)]
+    return _beginning(words, incomplete)
 
 
 def mixers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Names of mixers, and files."""
-    return [_file(incomplete), *_beginning(_names("mixer"), incomplete)]
+    names = _beginning(_names("mixer"), incomplete)
+    return [_file(incomplete), *names]
 
 
 def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:

@@ -289,10 +289,22 @@ def _words(key: str, value: Any) -> str:
 def _print_parameters(rows: list[ParameterRow]) -> None:
     cells: list[tuple[str, ...]] = []
     for row in rows:
-        meaning = f"{row.meaning} [{row.unit}]" if row.unit else row.meaning
-        what = (row.name, row.symbol, row.type, row.range)
-        cells.append((*what, row.default_text, row.search_text, row.when, meaning))
-    print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
+        meaning = row.meaning
+        if row.unit:
+            meaning += f" [{row.unit}]"
+        cell = (
+            row.name,
+            row.symbol,
+            row.type,
+            row.range,
+            row.default_text,
+            row.search_text,
+            row.when,
+            meaning,
+        )
+        cells.append(cell)
+    columns = ("name", "symbol", "type", "range", "default", "search", "when", "meaning")
+    print_table(columns, cells)
 
 
 @click.command("doctor")

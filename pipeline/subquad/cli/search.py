@@ -191,7 +191,8 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     if settings.pruner != "none":
         how = f"{how} and {settings.pruner}"
     where = short(folder)
-    say(console, f"searching {settings.space} with {how}, at most {limit} for {whom}, in {where}")
+    what = f"searching {settings.space} with {how}"
+    say(console, f"{what}, at most {limit} for {whom}, in {where}")
     if limit.unit == "trials":
         for candidate in candidates:
             _tell_small(candidate, limit, console)
@@ -203,8 +204,11 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed, labels in by_seed.items():
             names = ", ".join(labels)
             say(console, f"trials have the study's first seed, {seed}: {names}")
-    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
-    timings = {candidate.label: candidate.timing for candidate in candidates}
+    dimensions: dict[str, int] = {}
+    timings: dict[str, Timing | None] = {}
+    for candidate in candidates:
+        dimensions[candidate.label] = candidate.space.dimensions
+        timings[candidate.label] = candidate.timing
     _show_notes(settings.space, dimensions, timings, console)
 
 
@@ -212,7 +216,9 @@ def _tell_small(candidate: Candidate, limit: Budget, console: Console) -> None:
     """That a candidate's space is used up before the budget is."""
     space = candidate.space
     size = space.size()
-    if space.dims and size is not None and size < limit.amount:
+    if size is None or not space.dims:
+        return
+    if size < limit.amount:
         say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
 
 
@@ -239,8 +245,10 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
     if best:
         value = goal.printed.text(best.value)
         parts.append(f"validation {value} at step {best.step}")
-    parts.append(f"{trial.steps} steps, {trial.seconds:.1f} s")
-    parts.append(point_text(trial.point))
+    seconds = f"{trial.seconds:.1f} s"
+    parts.append(f"{trial.steps} steps, {seconds}")
+    point = point_text(trial.point)
+    parts.append(point)
     if trial.reason:
         parts.append(trial.reason)
     words = "; ".join(parts)
@@ -335,9 +343,10 @@ def _show_estimate(found: Values) -> None:
             if reason:
                 text += f"; infeasible: {reason}"
             say(console, text)
+    space = found["settings"]["space"]
     dimensions = {row["label"]: row["dimensions"] for row in rows}
     timings = {row["label"]: row["timing"] for row in rows}
-    _show_notes(found["settings"]["space"], dimensions, timings, console)
+    _show_notes(space, dimensions, timings, console)
     hours = found["seconds"] / 3600
     say(
         console,

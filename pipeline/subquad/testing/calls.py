@@ -114,7 +114,8 @@ class _NoDropout(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if "dropout" in name and args:
+        is_dropout = "dropout" in name
+        if is_dropout and args:
             return args[0]
         if name == "scaled_dot_product_attention":
             if len(args) > 4:
@@ -219,7 +220,8 @@ def values_and_gradients(
     result = call(mixer, x, keep, seed=seed)
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
-        values[f"loss {name!r}"] = loss.detach()
+        words = f"loss {name!r}"
+        values[words] = loss.detach()
     inputs = {"tokens": x, **trainable(mixer)}
     by_input = gradients(total(result), inputs)
     grads = {}
@@ -238,7 +240,10 @@ def slope(
     """The derivative along a direction by a step ahead and one behind; the inputs come back to
     where they were.
     """
-    before = [tensor.detach().clone() for tensor in inputs]
+    before = []
+    for tensor in inputs:
+        kept = tensor.detach()
+        before.append(kept.clone())
     values = []
     for signed in (step, -step):
         with torch.no_grad():

@@ -132,7 +132,9 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
             return name
         rival = min(higher, key=lambda other: models[other][0])
         distance, share = models[rival]
-        much = BETTER if place else BETTER_THAN_L
+        much = BETTER
+        if name == "L":
+            much = BETTER_THAN_L
         has_slight = share <= SLIGHT
         is_slight = rival == "L log L" and has_slight
         scaled = distance * much
