@@ -180,15 +180,18 @@ def _unexpected(error: Exception) -> int:
     """Say in one line what went wrong outside of subquad's own refusals. Returns the exit code."""
     from subquad.errors import UserError, escaped
 
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith(
-        "subquad"
-    ):
-        needs = f"this needs {error.name}, which is not installed: pip install 'subquad[all]'"
-        return _failed(needs, 2)
+    if isinstance(error, ModuleNotFoundError):
+        module = error.name or "subquad"
+        if not module.startswith("subquad"):
+            needs = f"this needs {module}, which is not installed: pip install 'subquad[all]'"
+            return _failed(needs, 2)
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
-        return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
-    text = escaped(" ".join(str(error).split()), UserError.longest)
-    return _failed(f"unexpected {type(error).__name__}: {text} (--debug shows where)", 1)
+        file = escaped(error.filename)
+        return _failed(f"{file}: {error.strerror}", 2)
+    kind = type(error).__name__
+    words = " ".join(str(error).split())
+    text = escaped(words, UserError.longest)
+    return _failed(f"unexpected {kind}: {text} (--debug shows where)", 1)
 
 
 def _failed(message: str, code: int) -> int:

@@ -238,7 +238,9 @@ def _show_notes(
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, reported)
-    goals = {candidate.label: candidate.goal for candidate in search.candidates}
+    goals = {}
+    for candidate in search.candidates:
+        goals[candidate.label] = candidate.goal
     goal = goals[trial.candidate]
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)

@@ -148,7 +148,8 @@ class Fitter:
         steps, per_epoch = self.costs.steps(run)
         cost = self._cost(run)
         if cost is None or not cost.flops_per_step:
-            raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
+            why = _why(cost)
+            raise ConfigError(f"its FLOPs cannot be counted{why}, so they cannot be matched")
         wanted = _steps_of_flops(self.amount, cost.flops_per_step)
         return _of_length(run.experiment.train, steps, per_epoch, wanted)
 

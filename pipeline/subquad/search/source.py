@@ -190,9 +190,18 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
         if other.state == "finished":
             steps += other.steps
             taken += other.seconds
-    seconds = fitted.steps * taken / steps if steps else fitted.seconds
-    flops = None if fitted.flops is None else fitted.flops * runs
-    return replace(trial, total_steps=fitted.steps, flops=flops, seconds=seconds * runs)
+    seconds = fitted.seconds
+    if steps:
+        seconds = fitted.steps * taken / steps
+    flops = fitted.flops
+    if flops is not None:
+        flops *= runs
+    return replace(
+        trial,
+        total_steps=fitted.steps,
+        flops=flops,
+        seconds=seconds * runs,
+    )
 
 
 def _hopeless(known: Sequence[Trial]) -> str:
@@ -200,7 +209,10 @@ def _hopeless(known: Sequence[Trial]) -> str:
     ended = [trial for trial in known if trial.ended]
     newest = ended[-MAX_FRUITLESS:]
     states = {trial.state for trial in newest}
-    if len(newest) < MAX_FRUITLESS or not states <= set(_FRUITLESS):
+    others = states.difference(_FRUITLESS)
+    if others or len(newest) < MAX_FRUITLESS:
         return ""
-    kinds = " or ".join(state for state in _FRUITLESS if state in states)
-    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[-1].reason}"
+    seen = [state for state in _FRUITLESS if state in states]
+    kinds = " or ".join(seen)
+    last = newest[-1]
+    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {last.reason}"

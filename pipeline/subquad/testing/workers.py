@@ -62,14 +62,17 @@ class CheckWorkers:
             arguments: its other arguments.
             done: a function of a module, told of each outcome by the process that found it.
         """
-        size = sum(case.subject is cases[0].subject for case in cases)
-        ways = [slice(start, start + size) for start in range(0, len(cases), size)]
+        first = cases[0].subject
+        size = sum(case.subject is first for case in cases)
+        starts = range(0, len(cases), size)
+        ways = [slice(start, start + size) for start in starts]
         futures = [self._submit(target, arguments, way, done) for way in ways]
         for way, future in zip(ways, futures, strict=True):
             found = self._result(future)
             if found is None:
                 # all ways under way are lost with one: whose fault it was shows alone
-                found = self._result(self._submit(target, arguments, way, done))
+                alone = self._submit(target, arguments, way, done)
+                found = self._result(alone)
             if found is None:
                 found = [_died(case) for case in cases[way]]
             yield from found
