@@ -8,10 +8,7 @@ import re
 import shlex
 import signal
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.job import do_job, fill_job
+from subquad.cli.job_status import exit_code, job_row
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, RunError, UserError, escaped
@@ -213,7 +211,7 @@ def _report_outcome(
     jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool
 ) -> int:
     """Fetch what a job has made and say what became of it. Returns the job's exit code."""
-    code = _code(info)
+    code = exit_code(info)
     status = info.status.value
     folders: list[Path] = []
     try:
@@ -237,18 +235,6 @@ def _report_outcome(
     print_line(f"job {job}: {status}")
     for folder in folders:
         print_line(f"fetched {folder}")
-    return code
-
-
-def _code(info: JobDetails) -> int:
-    """The exit code of a job's command; of one that a signal ended as a shell has it."""
-    if info.status.value == "SUCCEEDED":
-        return 0
-    if info.status.value == "STOPPED":
-        return 128 + signal.SIGTERM
-    code = info.driver_exit_code or 1
-    if code < 0:
-        return 128 - code
     return code
 
 
@@ -313,34 +299,12 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
     """
     jobs = _connect(address, insecure)
     chosen = [jobs.info(job)] if job else jobs.all()
-    rows = [_row(info) for info in chosen]
+    rows = [job_row(info) for info in chosen]
     if as_json:
         print_json(rows)
         return
     columns = ("job", "status", "exit code", "accepted", "minutes", "command")
     print_table(columns, [[*row.values()] for row in rows])
-
-
-def _row(info: JobDetails) -> dict[str, Any]:
-    accepted = ""
-    minutes = ""
-    if info.start_time:
-        begun = info.start_time / 1e3
-        ended = info.end_time / 1e3 if info.end_time else time.time()
-        spent = ended - begun
-        minutes = f"{spent / 60:.1f}"
-        with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
-            moment = datetime.fromtimestamp(begun, UTC)
-            accepted = moment.isoformat(" ", "milliseconds")
-    metadata = info.metadata or {}
-    return {
-        "job": info.submission_id,
-        "status": info.status.value,
-        "exit_code": _code(info) if info.status.is_terminal() else "",
-        "accepted": accepted,
-        "minutes": minutes,
-        "command": metadata.get("command", ""),
-    }
 
 
 _GOES_ON = re.compile(r"go on with: subquad resume (runs/\w[\w.-]*/\w[\w.-]*)(?:\s|$)")
@@ -363,7 +327,7 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
     if follow:
         again = _reached(address, insecure)
         info = _followed(jobs, job, again, False)
-        return _code(info)
+        return exit_code(info)
     print_text(jobs.logs(job))
     return 0
 

@@ -28,7 +28,8 @@ from torch._C._dynamo.eval_frame import set_code_exec_strategy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from subquad.cost.operations import Rule, rule_of, sparse_rule, stored, tensors_in
+from subquad.cost.formulas import stored, tensors_in
+from subquad.cost.operations import Rule, rule_of, sparse_rule
 from subquad.errors import UserError
 from subquad.nn import Batch, as_output
 from subquad.nn.kernels import counted

@@ -1,26 +1,21 @@
 """What one torch operation costs: FLOPs, and which tensors it has to touch. Names are those of
 ATen.
 
-Conventions, as in the literature: a multiply-add is 2; a complex FFT of length n is 5 n log2 n, a
-real one half of it; a sort is n log2 n comparisons; an element-wise operation is 1 per real number
-it writes, whatever function it is. Matrix products, forward convolutions and attention have torch's
-own formulas (`torch.utils.flop_counter`). Copies, gathers and constants are 0 FLOPs: what they cost
-is bytes.
+Matrix products, forward convolutions and attention have torch's own formulas
+(`torch.utils.flop_counter`), others those of `subquad.cost.formulas`. Copies, gathers and constants
+are 0 FLOPs: what they cost is bytes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-_Formula = Callable[[Sequence[Any], Any], int]
-"""FLOPs from the positional arguments and the result."""
+from subquad.cost import formulas
 
 Traffic = Literal["all", "none", "gather", "scatter"]
 """all: every input is read and every output written; none: only the description of a tensor
@@ -39,210 +34,12 @@ class Rule:
         overwrites: whether what it changes in place is not read first.
     """
 
-    flops: _Formula
+    flops: formulas.Formula
     traffic: Traffic = "all"
     overwrites: bool = False
 
 
-def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors in an argument or a result, however deep in lists."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    found = []
-    if isinstance(tree, (list, tuple)):
-        for part in tree:
-            found += tensors_in(part)
-    return found
-
-
-def stored(x: Tensor) -> list[Tensor]:
-    """What holds a tensor's numbers: itself, or indices and values of a sparse one; nothing is
-    known of other layouts than COO.
-    """
-    if x.layout == torch.strided:
-        return [x]
-    if x.layout == torch.sparse_coo:
-        return [x._indices(), x._values()]
-    return []
-
-
-def _reals(tree: Any, of_complex: int = 2) -> int:
-    """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
-    count = 0
-    for tensor in tensors_in(tree):
-        reals = of_complex if tensor.is_complex() else 1
-        count += tensor.numel() * reals
-    return count
-
-
-def _nothing(args: Sequence[Any], out: Any) -> int:
-    return 0
-
-
-def _per_input(factor: int) -> _Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        first = args[0]
-        return factor * _reals(first)
-
-    return flops
-
-
-def _per_output(factor: int, of_complex: int = 2) -> _Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        written = _reals(out, of_complex)
-        return factor * written
-
-    return flops
-
-
-def _fft(factor: float, *, is_real_out: bool = False) -> _Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        x, axes = args[:2]
-        longer = out if is_real_out else x
-        sizes = [longer.shape[axis] for axis in axes]
-        length = math.prod(sizes)
-        depth = math.log2(max(length, 1))
-        numbers = longer.numel()
-        return round(factor * numbers * depth)
-
-    return flops
-
-
-def _sort(args: Sequence[Any], out: Any) -> int:
-    x = args[0]
-    axis = -1
-    for arg in args[1:]:
-        if type(arg) is int:
-            axis = arg
-            break
-    length = x.shape[axis] if x.ndim else 1
-    depth = math.log2(max(length, 1))
-    comparisons = x.numel() * depth
-    return round(comparisons)
-
-
-def _topk(args: Sequence[Any], out: Any) -> int:
-    """n log2 k: a heap of k, as torch's partial sort; so a fixed k stays linear in n."""
-    x, k = args[:2]
-    depth = math.log2(max(k, 2))
-    comparisons = x.numel() * depth
-    return round(comparisons)
-
-
-def _search(place: int) -> _Formula:
-    """A binary search for each output in a sorted argument."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        searched = args[place]
-        length = searched.shape[-1]
-        depth = math.log2(1 + length)
-        comparisons = _reals(out) * depth
-        return round(comparisons)
-
-    return flops
-
-
-def _trilinear(args: Sequence[Any], out: Any) -> int:
-    """Two products and a sum for each number of its three factors' common shape."""
-    factors = args[:3]
-    expanded = args[3:6]
-    shapes = []
-    for factor, axes in zip(factors, expanded, strict=True):
-        shape = list(factor.shape)
-        for axis in axes:
-            shape.insert(axis, 1)
-        shapes.append(shape)
-    common = torch.broadcast_shapes(*shapes)
-    return 3 * math.prod(common)
-
-
-def _cubic(factor: float) -> _Formula:
-    """factor n^3 for each square matrix of the first argument; for m x n, factor m n min(m, n)."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        matrix, *_ = tensors_in(args)
-        numbers = _reals(matrix)
-        size = min(matrix.shape[-2:])
-        return round(factor * numbers * size)
-
-    return flops
-
-
-def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
-    """factor n^3 for the factorisation and 2 n^2 for each right-hand side."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        factored = args[matrix]
-        size = factored.shape[-1]
-        numbers = _reals(factored)
-        factorisation = round(factor * numbers * size)
-        right_sides = _reals(args[right])
-        return factorisation + 2 * size * right_sides
-
-    return flops
-
-
-def _convolution_backward(args: Sequence[Any], out: Any) -> int:
-    """Each product of the forward pass comes back once in either gradient; torch's formula
-    forgets the groups.
-    """
-    grad, x, weight, *_ = args
-    is_transposed = args[7]
-    by_input, by_weight, by_bias = args[10]
-    convolved = x if is_transposed else grad
-    once = _one_pass(convolved, weight)
-    products = once * (by_input + by_weight)
-    bias_sums = by_bias * _reals(grad)
-    return products + bias_sums
-
-
-def _convolution(args: Sequence[Any], out: Any) -> int:
-    _, weight, *_ = args
-    return _one_pass(out, weight)
-
-
-def _one_pass(convolved: Tensor, weight: Tensor) -> int:
-    """Every weight meets every place of every sample."""
-    samples, _, *sizes = convolved.shape
-    places = samples * math.prod(sizes)
-    return 2 * places * weight.numel()
-
-
-def _lstm(factor: int) -> _Formula:
-    """Both weights multiply every token."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        x, first, second, *_ = args
-        tokens = math.prod(x.shape[:-1])
-        weights = first.numel() + second.numel()
-        return factor * tokens * weights
-
-    return flops
-
-
-def _product(args: Sequence[Any], out: Any) -> int:
-    """A vector, or a matrix and a vector: two for each number of the larger one."""
-    sizes = map(_reals, tensors_in(args))
-    return 2 * max(sizes)
-
-
-def _distances(args: Sequence[Any], out: Any) -> int:
-    points = args[0]
-    width = points.shape[-1]
-    pairs, *_ = tensors_in(out)
-    return 3 * _reals(pairs) * width
-
-
-def _pool(args: Sequence[Any], out: Any) -> int:
-    window = args[1]
-    if isinstance(window, int):
-        window = [window]
-    pooled, *_ = tensors_in(out)
-    size = math.prod(window)
-    return _reals(pooled) * size
-
-
-_UNTOUCHED = Rule(_nothing, "none")
+_UNTOUCHED = Rule(formulas.nothing, "none")
 _FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided
 empty_permuted new_empty new_empty_strided _local_scalar_dense item is_nonzero resize resize_as
 set_data set _assert_async _assert_scalar _assert_tensor_metadata lift_fresh sym_size sym_stride
@@ -315,46 +112,47 @@ _CUBIC = {
 """Factors of n^3, as in Golub and Van Loan, Matrix Computations, for each square matrix of n
 rows.
 """
-_FORMULAS: dict[str, _Formula] = {
-    "_fft_c2c": _fft(5),
-    "_fft_r2c": _fft(2.5),
-    "_fft_c2r": _fft(2.5, is_real_out=True),
-    **dict.fromkeys(("sort", "argsort", "msort"), _sort),
-    "topk": _topk,
-    "_trilinear": _trilinear,
-    "searchsorted": _search(0),
-    "bucketize": _search(1),
-    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), _product),
-    **dict.fromkeys(("mul", "div"), _per_output(1, of_complex=6)),
-    **dict.fromkeys(("addcmul", "addcdiv", "addr"), _per_output(2)),
+_FORMULAS: dict[str, formulas.Formula] = {
+    "_fft_c2c": formulas.fft(5),
+    "_fft_r2c": formulas.fft(2.5),
+    "_fft_c2r": formulas.fft(2.5, is_real_out=True),
+    **dict.fromkeys(("sort", "argsort", "msort"), formulas.sort),
+    "topk": formulas.topk,
+    "_trilinear": formulas.trilinear,
+    "searchsorted": formulas.search(0),
+    "bucketize": formulas.search(1),
+    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), formulas.product),
+    **dict.fromkeys(("mul", "div"), formulas.per_output(1, of_complex=6)),
+    **dict.fromkeys(("addcmul", "addcdiv", "addr"), formulas.per_output(2)),
     "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
     "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
-    **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), _distances),
-    "convolution_backward": _convolution_backward,
-    "mkldnn_convolution": _convolution,
-    "mkldnn_rnn_layer": _lstm(2),
-    "mkldnn_rnn_layer_backward": _lstm(4),
+    **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), formulas.distances),
+    "convolution_backward": formulas.convolution_backward,
+    "mkldnn_convolution": formulas.convolution,
+    "mkldnn_rnn_layer": formulas.lstm(2),
+    "mkldnn_rnn_layer_backward": formulas.lstm(4),
     **dict.fromkeys(
-        ("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), _pool
+        ("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"),
+        formulas.pool,
     ),
-    "linalg_lstsq": _solve(4),
-    "_linalg_solve_ex": _solve(2 / 3),
-    **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), _solve(0, right=2)),
-    **dict.fromkeys(("cholesky_solve", "triangular_solve"), _solve(0, matrix=1, right=0)),
-    "linalg_solve_triangular": _solve(0),
+    "linalg_lstsq": formulas.solve(4),
+    "_linalg_solve_ex": formulas.solve(2 / 3),
+    **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), formulas.solve(0, right=2)),
+    **dict.fromkeys(("cholesky_solve", "triangular_solve"), formulas.solve(0, matrix=1, right=0)),
+    "linalg_solve_triangular": formulas.solve(0),
 }
 _GROUPS = {
     _FREE: _UNTOUCHED,
-    _MOVES: Rule(_nothing),
-    _OVERWRITES: Rule(_nothing, overwrites=True),
-    _GATHERS: Rule(_nothing, "gather"),
-    _SCATTERS: Rule(_nothing, "scatter"),
-    _ADDS: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter"),
-    _RANDOM: Rule(_per_output(1), overwrites=True),
-    _REDUCTIONS: Rule(_per_input(1)),
-    _ELEMENTWISE: Rule(_per_output(1)),
-    **{names: Rule(_per_input(factor)) for factor, names in _PER_INPUT.items()},
-    **{names: Rule(_cubic(factor)) for factor, names in _CUBIC.items()},
+    _MOVES: Rule(formulas.nothing),
+    _OVERWRITES: Rule(formulas.nothing, overwrites=True),
+    _GATHERS: Rule(formulas.nothing, "gather"),
+    _SCATTERS: Rule(formulas.nothing, "scatter"),
+    _ADDS: Rule(lambda args, out: formulas.reals(formulas.tensors_in(args)[-1]), "scatter"),
+    _RANDOM: Rule(formulas.per_output(1), overwrites=True),
+    _REDUCTIONS: Rule(formulas.per_input(1)),
+    _ELEMENTWISE: Rule(formulas.per_output(1)),
+    **{names: Rule(formulas.per_input(factor)) for factor, names in _PER_INPUT.items()},
+    **{names: Rule(formulas.cubic(factor)) for factor, names in _CUBIC.items()},
 }
 _RULES = {
     **{name: rule for names, rule in _GROUPS.items() for name in names.split()},
@@ -369,20 +167,20 @@ def sparse_rule(name: str) -> Rule | None:
 
 def _sparse_product(args: Sequence[Any], out: Any) -> int:
     """Each value of the sparse factor multiplies a row or a column of the dense one."""
-    *_, left, right = tensors_in(args)
+    *_, left, right = formulas.tensors_in(args)
     if left.layout == torch.strided:
         sparse = right
         vectors = left.shape[0]
     else:
         sparse = left
         vectors = right.shape[-1]
-    *_, values = stored(sparse)
+    *_, values = formulas.stored(sparse)
     return 2 * values.numel() * vectors
 
 
 _BUILDS = "_sparse_coo_tensor_with_dims_and_tensors _coalesce _coalesced clone _to_copy"
 _SPARSE = {
-    **dict.fromkeys(_BUILDS.split(), Rule(_nothing)),
+    **dict.fromkeys(_BUILDS.split(), Rule(formulas.nothing)),
     **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),
 }
 
@@ -427,13 +225,13 @@ def _by_tag(name: str, packet: Any) -> Rule | None:
     if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
         return Rule(_written_or_read)
     if torch.Tag.reduction in tags:
-        return Rule(_per_input(1))
+        return Rule(formulas.per_input(1))
     if torch.Tag.view_copy in tags:
-        return Rule(_nothing)
+        return Rule(formulas.nothing)
     return None
 
 
 def _written_or_read(args: Sequence[Any], out: Any) -> int:
     """One for each number; an in-place form of a list returns nothing."""
     first = args[0]
-    return _reals(out) or _reals(first)
+    return formulas.reals(out) or formulas.reals(first)
