@@ -111,7 +111,8 @@ class _Float64:
 @shows("float32 stays as near to float64 as the method allows")
 def _precision_fp32(subject: CheckSubject) -> Finding:
     case = _float32_case(subject)
-    return _compare_drift(_Float64(case), torch.float32, _real_results(*case))
+    results = _real_results(*case)
+    return _compare_drift(_Float64(case), torch.float32, results)  # of the mixer after its call
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")
