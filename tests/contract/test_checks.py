@@ -18,6 +18,7 @@ from subquad.plugin import Site
 from subquad.testing import Certificate, CheckCase, CheckSubject, NotProven, certify
 from subquad.testing.checks import CHECKS
 from subquad.testing.subject import check_subjects
+from subquad.testing.switches import SWITCHES
 
 GROWTH = {"complexity-flops", "complexity-bytes"}
 """Tests of their own: tests/unit/testing."""
@@ -56,7 +57,10 @@ def slow_if(condition: bool):
     ],
 )
 def test_a_wrong_mixer_is_caught(mixer, wanted):
+    """And the process is as it was, whatever the mixer does."""
+    before = {name: switch.read() for name, switch in SWITCHES.items()}
     found = failed(certify(mixer, only=wanted))
+    assert {name: switch.read() for name, switch in SWITCHES.items()} == before
     assert set(found) == wanted
     assert all("\n" not in detail and len(detail) > 20 for detail in found.values())
 

@@ -24,8 +24,7 @@ OURS = {"self._separator", "page", "_EXTRA", "length"}
 HELD = {
     "row",  # json.dumps, in a generator above
     r"f'\r\x1b[K{line}\r'",  # a line of `escaped` that replaces the one before
-    """f'{self.head[:-1]}, "mixers": ['""",
-    "json.dumps({'job': job}) if as_json else follow",
+    "self.head",  # json.dumps, in certificates.py
 }
 """Arguments that were looked at."""
 

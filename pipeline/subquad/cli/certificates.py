@@ -52,16 +52,15 @@ class CertificateDocument:
     def add(self, mixer: Mapping[str, Any]) -> None:
         """Print a mixer."""
         self.holds &= mixer["holds"]
-        text = json.dumps(mixer, default=str)
-        click.echo(self._separator + text, nl=False)
+        click.echo(self._separator + json.dumps(mixer, default=str), nl=False)
         self._separator = ",\n"
         sys.stdout.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         is_complete = kind is None
-        end = json.dumps({"broken": self.broken, "complete": is_complete})
-        rest_of_line = end.removeprefix("{")
-        click.echo(f"\n], {rest_of_line}")
+        click.echo(
+            f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(is_complete)}}}'
+        )
 
     def has(self, name: str) -> bool:
         """Print a mixer if the earlier document has it, of the same plugin and the same code."""

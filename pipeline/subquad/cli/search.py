@@ -93,8 +93,7 @@ def start_search(
     if dry_run:
         found = estimate(prepared)
         if as_json:
-            text = json.dumps(found, default=str)
-            click.echo(text)
+            click.echo(json.dumps(found, default=str))
         else:
             _show_estimate(found)
         return 0
@@ -151,8 +150,7 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
             "signal": ended.signum,
             "final": final,
         }
-        text = json.dumps(json_value(values), default=str)
-        click.echo(text)
+        click.echo(json.dumps(json_value(values), default=str))
     else:
         _show(ended, console, made)
     return _exit_code(ended, again)

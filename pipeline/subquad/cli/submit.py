@@ -153,10 +153,10 @@ def _submitted(
     again = _reached(address, insecure)
     if detach:
         follow = to_paste("submit", "logs", job, "-f", *again)
-        text = f"follow it with: {follow}"
         if as_json:
-            text = json.dumps({"job": job})
-        click.echo(text)
+            click.echo(json.dumps({"job": job}))
+        else:
+            print_line(f"follow it with: {follow}")
         return 0
     info = _followed(jobs, job, again, as_json)
     run = PurePosixPath(given.get("run", ""))

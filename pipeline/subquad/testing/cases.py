@@ -32,6 +32,7 @@ from subquad.testing.meter import (
     looking,
 )
 from subquad.testing.subject import CheckSubject, named_cause
+from subquad.testing.switches import switches_kept
 
 Status = Literal["passed", "failed", "excluded", "not proven"]
 
@@ -298,17 +299,16 @@ def _limited(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No warnings, one thread, gradients on; torch's random state is put back afterwards. What is
-    compiled inside keeps its graph, of which several gradients are taken.
+    """No warnings, one thread, gradients on; torch's random state and switches are put back
+    afterwards. What is compiled inside keeps its graph, of which several gradients are taken.
 
     Tensors are small, so that more threads cost more than they save, and one thread adds in one
     order.
     """
     torch_log = logging.getLogger("torch")
     level = torch_log.level
-    threads = torch.get_num_threads()
-    dtype = torch.get_default_dtype()
     with (
+        switches_kept(),
         warnings.catch_warnings(),
         torch.random.fork_rng(devices=[]),
         torch.enable_grad(),
@@ -320,6 +320,4 @@ def _quiet() -> Iterator[None]:
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
-            torch.set_default_dtype(dtype)
             torch_log.setLevel(level)

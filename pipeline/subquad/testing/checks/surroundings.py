@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,52 +15,13 @@ from subquad.testing.calls import weighted
 from subquad.testing.cases import shows
 from subquad.testing.meter import CheckFailed, Finding
 from subquad.testing.subject import CheckSubject
+from subquad.testing.switches import SWITCHES, switches_kept
 
 LENGTH = 13
 
 
-class _Switch(NamedTuple):
-    """A setting of the whole process, and two values of it, so that setting either shows."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    values: tuple[Any, Any] = (False, True)
-
-
-def _flag(owner: Any, name: str) -> _Switch:
-    def read() -> Any:
-        return getattr(owner, name)
-
-    def write(value: Any) -> None:
-        setattr(owner, name, value)
-
-    return _Switch(read, write)
-
-
-_SWITCHES = {
-    "grad mode": _Switch(torch.is_grad_enabled, torch.set_grad_enabled, (True, False)),
-    "the number of threads": _Switch(torch.get_num_threads, torch.set_num_threads, (1, 2)),
-    "torch.backends.cudnn.benchmark": _flag(torch.backends.cudnn, "benchmark"),
-    "torch.backends.cudnn.deterministic": _flag(torch.backends.cudnn, "deterministic"),
-    "torch.use_deterministic_algorithms": _Switch(
-        torch.are_deterministic_algorithms_enabled,
-        lambda on: torch.use_deterministic_algorithms(on, warn_only=True),
-    ),
-    "torch.set_float32_matmul_precision": _Switch(
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-        ("highest", "high"),
-    ),
-    "torch.set_flush_denormal": _Switch(
-        lambda: not (torch.full((1,), 1e-310, dtype=torch.float64) * 1).any().item(),
-        torch.set_flush_denormal,
-    ),
-    "the flash kernel of torch's attention": _Switch(
-        torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp
-    ),
-}
 _READINGS: dict[str, Callable[[], Any]] = {
-    **{name: switch.read for name, switch in _SWITCHES.items()},
+    **{name: switch.read for name, switch in SWITCHES.items()},
     "the default dtype": torch.get_default_dtype,
     "the default device": torch.get_default_device,
     "torch's anomaly mode": torch.is_anomaly_enabled,
@@ -77,18 +38,14 @@ def _process_kept(subject: CheckSubject) -> Finding:
 
     Building and training may draw from torch's generator, but must not set it.
     """
-    found = {name: switch.read() for name, switch in _SWITCHES.items()}
     states = []
-    try:
+    with switches_kept():
         for i in (0, 1):
-            for switch in _SWITCHES.values():
+            for switch in SWITCHES.values():
                 value = switch.values[i]
                 switch.write(value)
             torch.manual_seed(i)
             states.append(_states(subject))
-    finally:
-        for name, switch in _SWITCHES.items():
-            switch.write(found[name])
     first, second = states
     for step, state in first.items():
         other = second.get(step)
