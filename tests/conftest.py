@@ -41,6 +41,8 @@ WAITS = ("ray", "mlflow", "tracking")
 process does them all.
 """
 
+SLOW_FOLDERS = ("guards", "integration")
+
 
 def _waits_for(item: pytest.Item) -> str:
     """The word of WAITS that names the server; "" where there is none."""
@@ -52,12 +54,15 @@ def _waits_for(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a
-    server in one.
+    """What starts processes or tries combinations is of the ci tier, by its folder.
 
-    They come first, so that other processes have work to do beside them until the end.
+    Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a
+    server in one. They come first, so that other processes have work to do beside them until the
+    end.
     """
     for item in items:
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.ci)
         item.add_marker(pytest.mark.xdist_group(_waits_for(item) or item.path.stem))
     items.sort(key=lambda item: not _waits_for(item))
 

@@ -52,7 +52,6 @@ def _other(guard: Guard, row) -> dict[str, str]:
     return {name: choice for name, choice in row.items() if choice != firsts[name]}
 
 
-@pytest.mark.ci
 def test_rows_of_a_committed_seed(ranks, tmp_path):
     space = Space.quick(tmp_path, CI_SEED)
     counts, wrong = outcomes(Guard(ranks, space), space.drawn(CI_SEED, CI_ROWS), tmp_path, CI_SEED)
@@ -73,7 +72,6 @@ def test_every_pair_is_trained(ranks, tmp_path, guard_seed, guard_rows):
     assert counts["refused"] <= 0.1 * len(rows)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("plant", "found"), [(lose_state, "ended with 0"), (empty_state, "differ|other checkpoints")]
 )

@@ -58,7 +58,6 @@ def test_the_page_of_mixers_says_what_they_say() -> None:
     assert f"any of [{count} mixers](docs/reference/mixers/index.md)" in text_of("README.md")
 
 
-@pytest.mark.ci
 def test_the_page_of_the_papers_says_what_recipes_and_table_say() -> None:
     """`python tests/support/papers_page.py` writes it."""
     assert text_of("docs/reference/papers.md") == papers_page.page()
@@ -91,7 +90,6 @@ CHANGED = [
 """Recipe, a changed setting, a difference by name, and how many numbers have it."""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(("recipe", "setting", "difference", "count"), CHANGED)
 def test_what_a_recipe_has_otherwise_stands_there_by_name(
     recipe: str, setting: str, difference: str, count: int
@@ -101,7 +99,6 @@ def test_what_a_recipe_has_otherwise_stands_there_by_name(
     assert len(named) == count
 
 
-@pytest.mark.ci
 def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
     """What is not stands on the page, with the reason."""
     (papers,) = published_tables()

@@ -258,7 +258,6 @@ def wrong(faults: dict[str, str]) -> str:
     return "".join(f"\n{where}: {fault}" for where, fault in faults.items() if fault)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("page", pages())
 def test_commands_are_right(place: Path, page: str) -> None:
     write_files(place, page)
@@ -269,7 +268,6 @@ def test_commands_are_right(place: Path, page: str) -> None:
     assert wrong(faults) == ""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("page", pages())
 def test_refusals_are_said_as_the_page_shows_them(
     place: Path,
@@ -324,14 +322,12 @@ TRAINS = [page for page in PYTHON if "runs/" in text_of(page) or "subquad.t" in 
 """Pages whose Python trains, or needs a run that was trained."""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("page", PYTHON)
 def test_names_in_python_exist(place: Path, page: str) -> None:
     write_files(place, page)
     assert "".join(name_faults(python_of(page))) == ""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("page", sorted({*PYTHON} - {*TRAINS}))
 def test_python_runs(place: Path, page: str) -> None:
     write_files(place, page)
@@ -402,7 +398,6 @@ def _document_fault(text: str, place: Path) -> str:
     return fault
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("page", [page for page in pages() if "```yaml" in text_of(page)])
 def test_yaml_is_read_as_what_it_is(place: Path, page: str) -> None:
     write_files(place, page)
@@ -429,7 +424,6 @@ PLANTED = {
 """Pages with one fault each, and the word that is found."""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("text", PLANTED)
 def test_a_planted_fault_is_found(place: Path, text: str) -> None:
     found = blocks_of("page.md", text)
@@ -452,7 +446,6 @@ def test_every_block_says_what_it_is() -> None:
     assert [line for line in lines if line.startswith("subquad ")] == []
 
 
-@pytest.mark.ci
 def test_shell_can_be_parsed(tmp_path: Path) -> None:
     found = [block for page in pages() for block in blocks(page) if block.language in SHELL]
     script = "".join(f"# {block}\n{block.text}" for block in found if not block.reason)

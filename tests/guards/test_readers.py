@@ -245,7 +245,6 @@ def test_every_data_set_with_a_path_is_guarded():
     assert with_path == {reader.dataset for reader in READERS.values()}
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", READERS)
 def test_good_files_are_read_as_they_are(name: str, tmp_path: Path):
     reader = READERS[name]
@@ -257,7 +256,6 @@ def test_good_files_are_read_as_they_are(name: str, tmp_path: Path):
     assert verdict.kind == "equal", verdict.said
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", READERS)
 def test_some_corruptions(name: str, tmp_path: Path):
     told(all_drawn([name], 3, SEED, tmp_path), SEED)
@@ -269,7 +267,6 @@ def test_drawn_corruptions(name: str, guard_seed: int, guard_rows: int | None, t
     told(all_drawn([name], guard_rows or DRAWN, guard_seed, tmp_path), guard_seed)
 
 
-@pytest.mark.ci
 def test_a_reader_that_skips_bad_lines_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from subquad_datasets.text_files import source
 
@@ -323,7 +320,6 @@ def changed_runs(count: int, seed: int, root: Path) -> str:
     return "".join(changed_run(good, number, seed, root) for number in range(count))
 
 
-@pytest.mark.ci
 def test_some_runs_of_strangers(tmp_path: Path):
     assert changed_runs(12, SEED, tmp_path) == ""
 

@@ -75,7 +75,6 @@ def axes(name: str) -> frozenset[str]:
     return frozenset(axis for run in load_study(name).runs for axis in run.axes)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", recipes())
 def test_every_row_can_be_built(place: Path, name: str) -> None:
     """With one seed, as seeds change no model, and with every mixer that the recipe knows."""
@@ -109,7 +108,6 @@ def test_no_setting_stands_beside_the_axis_that_replaces_it(name: str) -> None:
     assert not keys & axes(name)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("fault", MISSPELT)
 def test_a_misspelt_row_is_found(place: Path, fault: str) -> None:
     right, wrong, said = MISSPELT[fault]

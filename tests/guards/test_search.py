@@ -90,7 +90,6 @@ def test_rows_cover_every_pair_that_may_stand_together():
     assert pairs(filter(fits, drawn)) <= pairs(rows)
 
 
-@pytest.mark.ci
 def test_a_few_drawn_searches(tmp_path, monkeypatch, capsys):
     rows = [row for row in drawn_rows(SEED) if row["budget"] != "seconds"]
     killed = [row for row in rows if row["resume"] == "killed"][:1]
@@ -108,7 +107,6 @@ def second_meaning(axis: Axis, given: Any) -> list[str]:
     return [case.label for case in axis.known if given in (case.label, *case.sets.values())]
 
 
-@pytest.mark.ci
 def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Axis, "meant", second_meaning)
     assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == [
@@ -149,7 +147,6 @@ def planned_faults(mixer: str, ways: Mapping[str, dict[str, Any]], folder: Path)
                 yield f"{where}: {path} has no effect"
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("mixer", ["agf"])
 def test_dimensions_of_a_mixer_have_an_effect(mixer, tmp_path):
     assert list(planned_faults(mixer, {"default": {}}, tmp_path)) == []

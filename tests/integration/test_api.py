@@ -115,7 +115,6 @@ def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
         subquad.load(on_waves["folder"])
 
 
-@pytest.mark.ci
 def test_a_mixers_bug_ends_its_run_and_no_other(small, tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     study = "matrix.mixer=[./broken.py:Broken, identity]"
@@ -130,7 +129,6 @@ def test_a_mixers_bug_ends_its_run_and_no_other(small, tmp_path):
     assert good["status"] == "finished"
 
 
-@pytest.mark.ci
 def test_a_changed_source_file_is_not_resumed(small, tmp_path):
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
     arguments = ["train", str(small), "mixer=./own.py:Broken", "--local"]

@@ -126,7 +126,6 @@ def test_micro_batches_give_the_same_curve(ticket: Make):
     np.testing.assert_allclose(losses(cut.folder), losses(whole.folder), rtol=0, atol=1e-10)
 
 
-@pytest.mark.ci
 def test_loader_processes_do_not_change_the_order(ticket: Make):
     here, there = ticket(), ticket("train.loader_workers=2")
     run_here(here)
@@ -134,7 +133,6 @@ def test_loader_processes_do_not_change_the_order(ticket: Make):
     assert np.array_equal(losses(there.folder), losses(here.folder))
 
 
-@pytest.mark.ci
 def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(
     vowels: Path, tmp_path: Path
 ):
@@ -160,7 +158,6 @@ def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(
     assert (first["predicted"] == second["predicted"]).mean() > 0.99
 
 
-@pytest.mark.ci
 def test_a_kill_leaves_no_trace(vowels: Path, tmp_path: Path):
     cli(["train", str(vowels), "--local", "--root", str(tmp_path / "whole")], tmp_path)
     cli(

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster import Cluster, apart, until
+from cluster import Cluster, apart
 from command import Command, cli
 from small_run import SMALL, digests, only_run
+from waiting import until
 
 from subquad.records import read_records
 from subquad.runs import ATTEMPTS, read_result
@@ -57,7 +58,7 @@ class Training:
         self.driver = self.drive(
             ["train", "small.yaml", "--root", str(self.root), *chosen.values()]
         )
-        until(lambda: list(self.root.glob(f"runs/small/*/{ATTEMPTS}")), 180)
+        until(lambda: list(self.root.glob(f"runs/small/*/{ATTEMPTS}")), seconds=180)
         self.run = only_run(self.root)
         self.recovered: list[float] = []
 
@@ -75,13 +76,13 @@ class Training:
     def disturb(self, kill: Callable[[], None], times: int) -> None:
         draw = random.Random(times)
         for _ in range(times):
-            until(lambda: self.newest() > len(self.recovered), 180)
+            until(lambda: self.newest() > len(self.recovered), seconds=180)
             time.sleep(draw.uniform(0.2, 2.0))
             assert read_result(self.run) is None, f"ended after {len(self.recovered)} kills"
             before = self.newest()
             killed = time.time()
             kill()
-            until(lambda: self.newest() > before, 180)  # noqa: B023
+            until(lambda: self.newest() > before, seconds=180)  # noqa: B023
             steps = [
                 record.time
                 for record in read_records(self.run)
@@ -167,7 +168,7 @@ def test_a_failure_every_two_minutes_costs_less_than_a_fifth(four, tmp_path):
         if attempt == 1:
             rate = (_step(training) - first) / 120
         next(worker for node in four.living() for worker in workers(node)).kill()
-        until(lambda: training.newest() > attempt, 180)  # noqa: B023
+        until(lambda: training.newest() > attempt, seconds=180)  # noqa: B023
     time.sleep(began + 360 - time.time())
     goodput = (_step(training) - first) / (rate * 360)
     print(f"\ngoodput {100 * goodput:.1f} % at {rate:.0f} steps/s")
@@ -184,6 +185,6 @@ def test_a_worker_that_hangs_is_left_behind(four, undisturbed, tmp_path):
     training = Training(four, tmp_path, "resources.hang_timeout_s=10")
     until(lambda: training.newest() == 1)
     next(worker for node in four.living() for worker in workers(node)).suspend()
-    until(lambda: training.newest() == 2, 180)
+    until(lambda: training.newest() == 2, seconds=180)
     training.end()
     assert digests(training.run) == undisturbed

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster import APART, Cluster, apart, until
+from cluster import APART, Cluster, apart
 from command import Command, cli
 from small_run import digests, only_run
+from waiting import until
 from wheels import wheel
 
 from subquad.records import read_records
 from subquad.runs import ATTEMPTS, LAST, read_result
 
-pytestmark = pytest.mark.ci
 ROOT = Path("/tmp/subquad-driver")
 """Of the driver alone."""
 
@@ -131,7 +131,7 @@ def test_a_study_side_by_side_goes_on_without_a_lost_machine(two, small, tmp_pat
     root = ROOT / tmp_path.name
     command = ["train", str(small), "--root", str(root), "--address", two.address, *steps]
     with Command(command, tmp_path, **two.environment) as driver:
-        until(lambda: len(list(root.glob(f"runs/small/*/cells/*/{LAST}"))) == 2, 180)
+        until(lambda: len(list(root.glob(f"runs/small/*/cells/*/{LAST}"))) == 2, seconds=180)
         two.kill(two.nodes[-1])
         _, errors = driver.communicate(300)
     two.start("--num-cpus=1", private=[ROOT])

@@ -2,14 +2,12 @@
 
 import json
 
-import pytest
 from command import cli
 from small_run import only_run
 
 from subquad.runs import OPENINGS
 
 
-@pytest.mark.ci
 def test_a_run_is_measured_before_and_after_and_an_experiment_untrained(small, tmp_path):
     cli(["train", str(small), "--local", "train.epochs=2"], tmp_path)
     run = only_run(tmp_path)

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,7 @@ import torch
 from command import Command, cli
 from filelock import FileLock
 from safetensors.torch import load_file, save
-from small_run import digests, only_run, run_here
+from small_run import digests, only_run, run_here, wait_for_steps
 
 from subquad.cli.main import main
 from subquad.engine import checkpoint, faults
@@ -33,7 +32,8 @@ def poison(monkeypatch):
 
     def arm(*steps: int) -> None:
         faults._PASSED.clear()
-        monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", step, "") for step in steps])
+        armed = [("nan", "loss", step, "") for step in steps]
+        monkeypatch.setattr(faults, "_faults", lambda: armed)
 
     return arm
 
@@ -276,7 +276,6 @@ def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
         run_here(replace(other, place=run.folder))
 
 
-@pytest.mark.ci
 def test_a_run_in_use_is_refused(small, tmp_path):
     stopped = cli(
         ["train", str(small), "--local", "--root", str(tmp_path)],
@@ -294,22 +293,15 @@ def test_a_run_in_use_is_refused(small, tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.ci), (signal.SIGTERM, 143)],
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
 )
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
     settings = ["train.epochs=5000", f"resources.workers={workers}", "train.eval_every_epochs=null"]
     process = Command(
         ["train", str(small), "--local", "--root", str(tmp_path), *settings], tmp_path
     )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if any(
-            record.step > 3
-            for folder in (tmp_path / "runs").glob("small/*")
-            for record in read_records(folder)
-        ):
-            break
+    wait_for_steps(tmp_path, 3, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
@@ -333,7 +325,6 @@ def test_a_second_signal_stops_at_once_with_its_own_code(small, tmp_path, monkey
     assert not list(only_run(tmp_path).glob("checkpoints/*"))
 
 
-@pytest.mark.ci
 def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
     # The marker makes the fault fire in one of the two ranks only.
     fault = f"nan@loss:5:{tmp_path / 'fired'}"
@@ -347,7 +338,6 @@ def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
     assert result["skipped_steps"] == 1
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
@@ -372,7 +362,6 @@ def test_a_rank_that_ends_ends_the_others_and_the_run_goes_on_by_itself(
     assert result["attempts"] == 2
 
 
-@pytest.mark.ci
 def test_a_rank_that_always_raises_ends_its_run_with_the_cause_and_no_other_run(small, tmp_path):
     settings = [
         "matrix.train.lr=[0.001, 0.002]",

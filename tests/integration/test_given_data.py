@@ -194,7 +194,6 @@ def test_an_experiment_with_other_data_takes_them(small, series, tmp_path):
     assert result["status"] == "finished"
 
 
-@pytest.mark.ci
 def test_a_run_is_resumed_reported_and_verified_without_the_objects(series, tmp_path, capsys):
     code = (
         "import numpy as np, subquad; y = np.arange(48) % 3; "

@@ -81,7 +81,6 @@ def wrong_words(folder: Path, name: Path, kind: str, seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.ci
 def test_every_file_with_a_sum_is_looked_at(folders, tmp_path):
     whole, found = folders["finished run"], list[str]()
     names = [path.relative_to(whole) for path in with_sums(whole)]
@@ -214,7 +213,6 @@ def test_another_experiment_is_not_evaluated_with_the_weights(copy, tmp_path):
     assert "changed since the run was started: mixer.params.order" in outcome.err
 
 
-@pytest.mark.ci
 def test_trials_of_a_search_are_looked_at(tmp_path):
     (tmp_path / "whole").mkdir()
     whole = make_folders(tmp_path / "whole", ("search",))["finished search"]

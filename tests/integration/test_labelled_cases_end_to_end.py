@@ -20,7 +20,6 @@ matrix:
 """
 
 
-@pytest.mark.ci
 def test_from_the_file_to_the_table(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(SMALL + CASES)
     trained = cli(["train", "small.yaml", "--local", "train.epochs=1"], tmp_path)
@@ -52,7 +51,6 @@ def test_from_the_file_to_the_table(tmp_path: Path):
     assert "0 runs to do" in again.stdout
 
 
-@pytest.mark.ci
 def test_refused_before_anything_starts(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(SMALL + CASES.replace("order: 2", "order: 99"))
     refused = cli(["train", "small.yaml", "--local"], tmp_path, check=2)

@@ -29,7 +29,6 @@ MODEL = (
 )
 
 
-@pytest.mark.ci
 def test_results_do_not_depend_on_how_batches_are_cut(ticket, small, tmp_path, capsys):
     whole, cut = ticket(*MODEL), ticket(*MODEL, "train.micro_batch=2", "train.eval_batch_size=3")
     for run in (whole, cut):

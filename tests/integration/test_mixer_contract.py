@@ -137,7 +137,6 @@ def train(small, tmp_path, name, *settings, fault="", check=0, several=False):
     return done if check or several else only_run(root)
 
 
-@pytest.mark.ci
 def test_three_uneven_ranks_follow_the_same_curves(small, tmp_path):
     """Batches of 16 are 6, 5 and 5, the last of an epoch less: every sample counts the same,
     with its extra loss.
@@ -158,7 +157,6 @@ def test_three_uneven_ranks_follow_the_same_curves(small, tmp_path):
         assert tested[0] == pytest.approx(tested[1], abs=1e-9)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", ["Stateful", "Regularised"])
 def test_a_killed_run_goes_on_bit_for_bit(small, tmp_path, name):
     settings = (f"mixer=./mixers.py:{name}", "resources.workers=2", "train.epochs=2")
@@ -168,7 +166,6 @@ def test_a_killed_run_goes_on_bit_for_bit(small, tmp_path, name):
     assert digests(killed) == digests(whole)
 
 
-@pytest.mark.ci
 def test_state_is_in_the_checkpoint_and_moves_the_result(small, tmp_path):
     import subquad
 
@@ -177,7 +174,6 @@ def test_state_is_in_the_checkpoint_and_moves_the_result(small, tmp_path):
     assert model.blocks[0].mixer.seen.abs().max() > 0
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("head", ["last", "cls"])
 def test_a_length_bound_mixer_is_told_length_and_class_tokens(small, tmp_path, head):
     import subquad

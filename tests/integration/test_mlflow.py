@@ -512,7 +512,6 @@ def test_passwords_in_the_settings_do_not_reach_the_artefacts(root: Path, run: F
     assert artifact.read_text() == "tracking: {uri: 'https://***@host'}\n"
 
 
-@pytest.mark.ci
 def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
     publishers, folders = [], []
     for index in range(4):
@@ -533,7 +532,6 @@ def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
     ]
 
 
-@pytest.mark.ci
 def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path, run: Folder):
     run.train(range(1, 6))
     code = (
@@ -552,7 +550,6 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
     assert len(client(root).get_metric_history(found.info.run_id, "train/loss")) == 5
 
 
-@pytest.mark.ci
 def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
     root: Path, run: Folder, tmp_path: Path, monkeypatch
 ):
@@ -590,7 +587,6 @@ def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
         assert sync(run.path).delivered
 
 
-@pytest.mark.ci
 def test_ui_serves_its_own_user_and_stops_without_leftovers(root: Path, run: Folder, monkeypatch):
     run.train(range(1, 3))
     deliver(upload_for(root, run.path))
@@ -663,7 +659,6 @@ def answer(url: str, **more: Any) -> int:
         return error.code
 
 
-@pytest.mark.ci
 def test_ui_on_a_port_in_use_says_so(root: Path, capsys: pytest.CaptureFixture[str]):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

@@ -70,7 +70,6 @@ def test_a_certificate_shows_itself():
         subquad.check("agf", only=["shapes"], ordr=3)
 
 
-@pytest.mark.ci
 def test_importing_and_reporting_import_no_torch(small, tmp_path):
     (result,) = subquad.train(small, ["train.epochs=1"], root=tmp_path)
     code = (

@@ -100,7 +100,6 @@ def curve(run: Path) -> list[float]:
     return [line["metrics"]["loss"] for line in lines if line["kind"] == "train"]
 
 
-@pytest.mark.ci
 def test_pairs_are_not_parted(pets: Path):
     with pytest.raises(
         ConfigError, match=r"train\.micro_batch: got 3, this data set needs a multiple of 2; use 2"
@@ -108,7 +107,6 @@ def test_pairs_are_not_parted(pets: Path):
         train(pets, pets, *MIXED, "train.micro_batch=3")
 
 
-@pytest.mark.ci
 def test_unreadable_pictures_are_counted_and_too_many_stop_the_run(pets: Path):
     (pets / "pets/test/cat/000.png").write_bytes(encoded(1)[:90])
     with pytest.raises(
@@ -120,7 +118,6 @@ def test_unreadable_pictures_are_counted_and_too_many_stop_the_run(pets: Path):
     assert result["test"]["metrics"]["bad_samples"] == 1
 
 
-@pytest.mark.ci
 def test_answers_to_pictures(pets: Path, capsys: pytest.CaptureFixture[str]):
     run, result = train(pets, pets, "dataset.params.size=16")
     answers = [
@@ -132,7 +129,6 @@ def test_answers_to_pictures(pets: Path, capsys: pytest.CaptureFixture[str]):
     assert scores["metrics"]["accuracy"] == result["test"]["metrics"]["accuracy"]
 
 
-@pytest.mark.ci
 def test_a_number_is_learned_and_answered_by_its_name(
     walks: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -151,7 +147,6 @@ def test_a_number_is_learned_and_answered_by_its_name(
     assert "reference: mean" in report
 
 
-@pytest.mark.ci
 def test_several_labels_are_learned(walks: Path, capsys: pytest.CaptureFixture[str]):
     changes = [
         "dataset.params.target=multilabel",
@@ -170,7 +165,6 @@ def test_several_labels_are_learned(walks: Path, capsys: pytest.CaptureFixture[s
     assert "test mAP (%)" in said(capsys, "report", run)
 
 
-@pytest.mark.ci
 def test_two_workers_score_the_same(walks: Path):
     changes = [
         "dataset.params.target=multilabel",
@@ -184,7 +178,6 @@ def test_two_workers_score_the_same(walks: Path):
     assert two_workers == pytest.approx(one_worker, rel=1e-5)
 
 
-@pytest.mark.ci
 def test_a_task_that_does_not_fit_the_target(walks: Path):
     with pytest.raises(
         DataError,
@@ -197,7 +190,6 @@ def test_a_task_that_does_not_fit_the_target(walks: Path):
         train(walks, walks, "task=classification")
 
 
-@pytest.mark.ci
 def test_texts_in_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "said").mkdir()
     for part, count in (("train", 30), ("test", 10)):

@@ -342,7 +342,6 @@ class PLUGIN(TokenMixer):
 """
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     "arguments",
     # The first limit is one that importing torch alone would break. The second takes all kinds.

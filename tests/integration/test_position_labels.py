@@ -47,7 +47,6 @@ def test_accumulation_gives_the_same_curve(ticket):
     np.testing.assert_allclose(*curves, rtol=0, atol=1e-10)
 
 
-@pytest.mark.ci
 def test_a_head_that_does_not_fit_is_refused_in_one_line_before_a_folder_is_made(small, tmp_path):
     wrong = [setting for setting in MQAR if setting != "backbone.params.head=each"]
     done = cli(["train", str(small), "--local", "--root", str(tmp_path), *wrong], tmp_path, check=2)

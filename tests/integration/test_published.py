@@ -26,7 +26,6 @@ tracking: {{uri: off}}
 """
 
 
-@pytest.mark.ci
 def test_a_run_finds_the_published_rows_of_its_data_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -44,7 +43,6 @@ def test_a_run_finds_the_published_rows_of_its_data_set(
     assert all("stand-in data, published: the real data" in row.reasons for row in found)
 
 
-@pytest.mark.ci
 def test_a_data_set_of_its_own_name_has_no_key(small: Path, tmp_path: Path):
     (result,) = subquad.train(small, ["train.epochs=1"], root=tmp_path)
     assert "published_keys" not in result

@@ -18,7 +18,6 @@ from small_run import digests, only_run, wait_for_steps
 
 from subquad.runs import read_result
 
-pytestmark = pytest.mark.ci
 EPOCHS = "train.epochs=30"
 
 

@@ -19,8 +19,6 @@ from small_run import digests, only_run, wait_for_steps
 from subquad.records import read_records
 from subquad.runs import read_result
 
-pytestmark = pytest.mark.ci
-
 
 def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_cluster(
     small, tmp_path, nothing_left

@@ -30,7 +30,6 @@ tracking: {{uri: off}}
 """
 
 
-@pytest.mark.ci
 def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path / "data"))
     (tmp_path / "listops.yaml").write_text(LISTOPS)

@@ -403,7 +403,6 @@ def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder, stat
     assert runs_by_name(search)["agf-00000"].info.status == "RUNNING"
 
 
-@pytest.mark.ci
 def test_sync_sends_all_of_a_search_that_had_no_server(
     search: Folder, capsys: pytest.CaptureFixture[str]
 ):
@@ -435,7 +434,6 @@ def test_sync_sends_all_of_a_search_that_had_no_server(
     assert found["agf-seed0"].data.metrics["test/accuracy"] == 0.5
 
 
-@pytest.mark.ci
 def test_sending_a_search_again_or_by_one_of_its_trials_changes_nothing(search: Folder):
     run = search.trial(0)
     train(run, range(1, 3))
@@ -490,7 +488,6 @@ def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder)
     }
 
 
-@pytest.mark.ci
 def test_a_driver_that_is_killed_leaves_a_search_that_sync_finds_whole(search: Folder):
     run = search.trial(0)
     train(run, range(1, 6))

@@ -62,7 +62,6 @@ def sharded(ticket, workers, *more):
     return ticket("resources.strategy=fsdp2", f"resources.workers={workers}", *SETTINGS, *more)
 
 
-@pytest.mark.ci
 def test_a_sharded_run_goes_on_after_kills(ranks, ticket, tmp_path):
     settings = (f"mixer={odd_mixer(tmp_path)}", "train.ema_decay=0.9")
     whole = train(ranks, sharded(ticket, 2, *settings))

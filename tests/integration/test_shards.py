@@ -84,7 +84,6 @@ def same_after_kills(experiment: Path, steps: list[int], *settings: str) -> None
     assert digests(killed) == digests(whole)
 
 
-@pytest.mark.ci
 def test_a_killed_run_goes_on_with_the_next_picture(experiment):
     same_after_kills(experiment, [6])
 
@@ -109,7 +108,6 @@ def test_ranks_follow_the_same_curve(experiment, workers):
     assert [loss for _, loss in several] == pytest.approx([loss for _, loss in single], abs=1e-6)
 
 
-@pytest.mark.ci
 def test_unreadable_pictures_are_counted_named_and_stop_a_run_above_the_limit(experiment, capsys):
     shard = experiment.parent / "shards" / "train-00000.tar"
     row = read_index(shard).rows[0]
@@ -124,7 +122,6 @@ def test_unreadable_pictures_are_counted_named_and_stop_a_run_above_the_limit(ex
     assert "samples cannot be read" in capsys.readouterr().err
 
 
-@pytest.mark.ci
 def test_damage_is_refused_before_a_folder_is_made(experiment, capsys):
     folder = experiment.parent
     arguments = ["train", str(experiment), "--local", "--root", str(folder)]
@@ -142,7 +139,6 @@ def test_damage_is_refused_before_a_folder_is_made(experiment, capsys):
     assert not (folder / "runs").exists()
 
 
-@pytest.mark.ci
 def test_shards_in_an_object_store_are_brought_here(experiment, bucket, tmp_path):
     for path in (tmp_path / "shards").glob("[!.]*"):
         bucket.client.upload_file(str(path), bucket.name, f"lab/shards/{path.name}")

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from command import Command, cli
 from small_run import SMALL, digests, only_run
+from waiting import until
 
 from subquad.records import read_records
 from subquad.runs import ATTEMPTS, read_result
-
-pytestmark = pytest.mark.ci
 
 STUDY = (
     SMALL
@@ -138,8 +137,12 @@ def test_after_a_signal_all_that_ran_goes_on(tmp_path, way, number, nothing_left
     more = ["train.epochs=40", "matrix.train.seed=[0,1,2]"]
     cli(["train", "study.yaml", *more, "--local", "--jobs", "1", "--root", "one"], tmp_path)
     process = Command(["train", "study.yaml", *more, *WAYS[way], "--root", "two"], tmp_path)
-    while sum(steps(cell) > 20 for cell in tmp_path.glob("two/runs/small/*/cells/*")) < 2:
-        assert process.poll() is None, process.communicate()
+
+    def are_under_way() -> bool:
+        below = tmp_path.glob("two/runs/small/*/cells/*")
+        return sum(steps(cell) > 20 for cell in below) == 2
+
+    until(are_under_way, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=240)
     study = only_run(tmp_path / "two")

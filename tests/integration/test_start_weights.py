@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import torch
 from command import cli
 from odd import odd_mixer
@@ -22,7 +21,6 @@ def result(folder: Path) -> dict:
     return json.loads(path.read_text())
 
 
-@pytest.mark.ci
 def test_a_run_starts_from_another_ones_weights_with_another_mixer(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(SMALL)
     train = ["train", "small.yaml", "--local", "train.epochs=1", "tracking.uri=off"]
@@ -51,7 +49,6 @@ def test_a_run_starts_from_another_ones_weights_with_another_mixer(tmp_path: Pat
     assert result(only_run(tmp_path / "d"))["init"]["missing"] == []
 
 
-@pytest.mark.ci
 def test_two_mixers_in_one_model(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(SMALL + HYBRID)
     train = ["train", "small.yaml", "--local", "train.epochs=1", "backbone.params.num_layers=2"]

@@ -31,7 +31,6 @@ def weights(bucket: Bucket) -> dict[str, str]:
     return newest
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("fault", ["step:20", "save.manifest:2"])
 def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, fault, capsys):
     here, there = tmp_path / "here", tmp_path / "there"
@@ -81,7 +80,6 @@ def study(bucket, small, tmp_path, monkeypatch, capsys) -> str:
     return f"{bucket.storage}/runs/small/{folder.name}"
 
 
-@pytest.mark.ci
 def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, capsys):
     from subquad import load
 
@@ -114,7 +112,6 @@ def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, caps
     assert "is used" in capsys.readouterr().err
 
 
-@pytest.mark.ci
 def test_a_damaged_newest_checkpoint_is_walked_back_over(bucket, small, tmp_path, capsys):
     cli(
         ["train", str(small), "--local", "--root", bucket.storage],
@@ -136,7 +133,6 @@ def test_a_damaged_newest_checkpoint_is_walked_back_over(bucket, small, tmp_path
     assert main(["verify", str(run)]) == 0
 
 
-@pytest.mark.ci
 def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, capsys):
     cli(
         ["train", str(small), "--local", "--root", bucket.storage],
@@ -161,7 +157,6 @@ def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, 
     assert main(["resume", str(run), "--local"]) == 0
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -195,7 +190,6 @@ def test_storage_that_cannot_be_used_is_refused_before_anything_is_made(
     assert not list((tmp_path / "work").iterdir())
 
 
-@pytest.mark.ci
 def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, capsys):
     arguments = [
         "tune",
@@ -239,7 +233,6 @@ def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, cap
     assert [json.loads(line)["from_step"] for line in starts] == [0]
 
 
-@pytest.mark.ci
 def test_data_and_first_weights_come_from_a_store(bucket, small, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path / "prepared"))
     rows = [f"( ( ( [MAX {a} ) {b} ) ] )\t{max(a, b)}" for a in range(10) for b in range(10)]

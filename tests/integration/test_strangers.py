@@ -268,7 +268,7 @@ def usage_of(param: click.Parameter, command: click.Command) -> str:
 
 @pytest.mark.parametrize(
     "every",
-    [pytest.param(SOME, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.extended)],
+    [SOME, pytest.param(1, marks=pytest.mark.extended)],
     ids=["some", "all"],
 )
 @pytest.mark.parametrize(("name", "tried"), CASES)
@@ -295,7 +295,6 @@ def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: s
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.ci
 def test_what_a_command_must_not_do_is_found(world: World):
     """Each check of `wrong` by something that it is there for."""
     renewed(world)

@@ -14,9 +14,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, cluster, until
+from cluster import Cluster, cluster
 from command import Command, cli, ready
 from small_run import SMALL, only_run
+from waiting import until
 from wheels import MEAN, wheel
 
 from subquad.records import read_records
@@ -78,7 +79,7 @@ CANARIES = [
 
 @pytest.mark.parametrize(
     "lost",
-    [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.extended)],
+    [False, pytest.param(True, marks=pytest.mark.extended)],
 )
 def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_after_a_stop(
     submit, head, tmp_path, lost
@@ -184,7 +185,6 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
         head.kill(second)
 
 
-@pytest.mark.ci
 def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, head, tmp_path):
     shutil.unpack_archive(wheel(tmp_path), tmp_path / "site", "zip")
     given = ["train", "small.yaml", "mixer=sent-mean", "--root", str(head.folder / "root" / "lack")]
@@ -197,7 +197,6 @@ def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, hea
     assert not list((head.folder / "root" / "lack").glob("runs/*"))
 
 
-@pytest.mark.ci
 def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
     for token, message in (("wrong", "refuses the token"), ("", "asks for a token")):
         done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))

@@ -46,7 +46,6 @@ def articles(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.ci
 def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_path):
     params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
     settings = (*MODEL, f"dataset={{name: pubmed-summarization, params: {params}}}")
@@ -84,7 +83,6 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
     assert "rougeL_high" in verified.words
 
 
-@pytest.mark.ci
 def test_a_final_evaluation_stops_between_batches_and_is_done_again(ticket, tmp_path):
     """Ten steps of training, then the second batch of texts: on two processes with a sharded
     model.

@@ -41,7 +41,6 @@ def swaps(folder):
     return json.loads((folder / "swap.json").read_text())
 
 
-@pytest.mark.ci
 def test_a_vision_transformer_is_trained_and_swapped(vit, tmp_path):
     grid = [
         "num_indices=[2,8,17]",
@@ -96,7 +95,6 @@ def test_a_vision_transformer_is_trained_and_swapped(vit, tmp_path):
     assert agf["samples"] == 4
 
 
-@pytest.mark.ci
 def test_an_experiment_with_weights_is_swapped(vit, tmp_path):
     (weights,) = (vit / "checkpoints").glob("*/model.safetensors")
     save_file(load_file(weights), tmp_path / "w.safetensors")

@@ -77,7 +77,6 @@ def test_listed_and_shown(place, tmp_path):
     assert "mixer.params.order: {int: [2, 5]}" in shown
 
 
-@pytest.mark.ci
 def test_their_own_tests_pass(place):
     python = place / "venv" / "bin" / "python"
     imported = subprocess.run(
@@ -91,7 +90,6 @@ def test_their_own_tests_pass(place):
     assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("how", [["--local"], []], ids=["local", "ray"])
 def test_trained_and_reported(place, tmp_path, how):
     path, experiment = str(packages(place)), str(place / "running-mean" / "experiment.yaml")

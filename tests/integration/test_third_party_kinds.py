@@ -56,12 +56,11 @@ def test_a_plugin_of_any_kind_is_short(path):
     ("changes", "metric", "label"),
     [
         (["mixer=third-mean"], "accuracy", "recall"),
-        pytest.param(["mixer=third-linear"], "accuracy", "recall", marks=pytest.mark.ci),
-        pytest.param(
+        (["mixer=third-linear"], "accuracy", "recall"),
+        (
             [*DECODER, "dataset={name: copy, params: {train_size: 64}}"],
             "perplexity",
             "copy",
-            marks=pytest.mark.ci,
         ),
     ],
     ids=["mixer", "core", "backbone and task"],
@@ -93,7 +92,6 @@ def test_what_does_not_fit_is_refused_by_words_that_both_sides_said(site, tmp_pa
     )
 
 
-@pytest.mark.ci
 def test_a_recipe_extends_a_built_in_one(site, tmp_path):
     cli(
         ["train", "third-recall", "--local", "matrix.mixer=[softmax]"],

@@ -203,7 +203,6 @@ def test_a_damaged_export_is_refused(exported):
         subquad.load(exported)
 
 
-@pytest.mark.ci
 def test_a_program_takes_any_number_of_samples(place, tmp_path, capsys):
     said(capsys, "export", place / "run", tmp_path / "model", "--format", "torch-export")
     batch = {

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command import Command, cli
 from small_run import SMALL
+from waiting import until
 
 from subquad.cli.main import main
 from subquad.drivers import drive
@@ -84,7 +85,6 @@ def finals(search: Path) -> dict[str, dict]:
     return {run.name: (read_result(run) or {})["test"] for run in runs_below(search / "final")}
 
 
-@pytest.mark.ci
 def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "--json")) == 0
     document = json.loads(capsys.readouterr().out)
@@ -111,7 +111,6 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
     assert all(Path(trial["run"]).parent == search / "final" / "cells" for trial in ledger)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("rows", ["agf, {name: agf, label: long}", "{name: agf, label: long}, agf"])
 def test_verify_names_a_final_run_that_is_not_its_candidates_winner(study, tmp_path, capsys, rows):
     assert main(tune(f"matrix.mixer=[{rows}]", "--budget", "2-trials", "final.seeds=1")) == 0
@@ -144,7 +143,6 @@ def curves(search: Path, candidate: str) -> list[list[tuple[int, float]]]:
     ]
 
 
-@pytest.mark.ci
 def test_candidates_take_turns_and_get_the_same_points_of_what_they_share(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "final.seeds=1")) == 0
     lines = [
@@ -157,7 +155,6 @@ def test_candidates_take_turns_and_get_the_same_points_of_what_they_share(study,
     assert found["agf/00001"]["trial"]["point"] == found["softmax/00001"]["trial"]["point"]
 
 
-@pytest.mark.ci
 def test_the_end_says_where_everything_is(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "final.seeds=1", "--pruner", "median")) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -179,7 +176,6 @@ def test_the_end_says_where_everything_is(study, tmp_path, capsys):
     assert not any(line.startswith("unfinished") for line in capsys.readouterr().out.splitlines())
 
 
-@pytest.mark.ci
 def test_matched_flops_are_consumed_alike(study, capsys):
     assert main(tune("--budget", "3-trials", "trial.match=flops", "final.seeds=1", "--json")) == 0
     agf, softmax = json.loads(capsys.readouterr().out)["candidates"]
@@ -187,7 +183,6 @@ def test_matched_flops_are_consumed_alike(study, capsys):
     assert agf["flops"] == pytest.approx(softmax["flops"], rel=0.05)
 
 
-@pytest.mark.ci
 def test_a_budget_of_flops_is_used_and_not_exceeded(study, capsys):
     assert main(tune("--budget", "1.5e8flops", "final.seeds=1", "--json")) == 0
     for candidate in json.loads(capsys.readouterr().out)["candidates"]:
@@ -195,7 +190,6 @@ def test_a_budget_of_flops_is_used_and_not_exceeded(study, capsys):
         assert candidate["over"] == "budget used"
 
 
-@pytest.mark.ci
 def test_matched_parameters(study, tmp_path):
     (tmp_path / "space.yaml").write_text(
         "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, mixer.params.order: {int: [2, 9]}}"
@@ -212,7 +206,6 @@ def test_matched_parameters(study, tmp_path):
     assert counts[0] == pytest.approx(counts[1], rel=0.02)
 
 
-@pytest.mark.ci
 def test_a_failed_trial_is_marked_and_the_search_goes_on(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {choice: [1e30, 1e-3]}}")
     code = main(
@@ -244,7 +237,6 @@ def test_where_all_fail_the_reasons_are_told(study, tmp_path, capsys):
     assert not (only_search(tmp_path) / "final").exists()
 
 
-@pytest.mark.ci
 def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text(
         "dims: {train.lr: {choice: [1e-3, 1e-2]}, backbone.params.num_heads: {choice: [2, 3]}}"
@@ -265,7 +257,6 @@ def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
     assert candidate["over"] == "no point left to try"
 
 
-@pytest.mark.ci
 def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {choice: [3e-3, 1e-9]}}")
     settings = [
@@ -335,7 +326,6 @@ def whole(tmp_path_factory) -> Path:
     return only_search(place)
 
 
-@pytest.mark.ci
 def test_a_search_that_was_killed_goes_on_as_if_it_had_not_been(study, whole, tmp_path):
     kill_and_resume(tmp_path, [30, 20], whole, *SETTINGS)
 
@@ -348,7 +338,6 @@ def test_it_may_be_killed_before_any_write(study, whole, tmp_path, numbers):
     kill_and_resume(tmp_path, numbers, whole, *SETTINGS)
 
 
-@pytest.mark.ci
 def test_a_trial_that_takes_its_driver_with_it_each_time_has_failed(study, tmp_path):
     arguments = tune("--budget", "2-trials", "matrix.mixer=[softmax]", "final.seeds=1")
     assert run_killed(12, arguments, tmp_path).returncode == -signal.SIGKILL
@@ -360,11 +349,10 @@ def test_a_trial_that_takes_its_driver_with_it_each_time_has_failed(study, tmp_p
     assert [trial["status"] for trial in trials(search).values()] == ["failed", "finished"]
 
 
-@pytest.mark.ci
 def test_a_signal_saves_and_says_how_to_go_on(study, tmp_path):
     with Command(tune("train.epochs=5000", "--root", str(tmp_path)), tmp_path) as process:
-        while not list(tmp_path.glob("runs/small-search/*/trials/agf/00000/metrics.jsonl")):
-            assert process.poll() is None, process.communicate()
+        begun = "runs/small-search/*/trials/agf/00000/metrics.jsonl"
+        until(lambda: list(tmp_path.glob(begun)), process)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 143
@@ -482,7 +470,6 @@ def test_a_rule_about_seeds_is_refused(study, capsys):
     assert "cases[0].when: names seeds" in capsys.readouterr().err
 
 
-@pytest.mark.ci
 def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert main(tune("--budget", "1-trial", "final.seeds=1")) == 0
     search = str(only_search(tmp_path))
@@ -497,7 +484,6 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert main(["resume", search, "--budget", "1-trial", "--local", "--jobs", "1"]) == 0
 
 
-@pytest.mark.ci
 def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {choice: [3e-3, 1e-9]}}")
     settings = [
@@ -515,7 +501,6 @@ def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
     ]
 
 
-@pytest.mark.ci
 def test_a_trial_is_not_resumed_as_a_run(study, tmp_path, capsys):
     assert main(tune("--budget", "1-trial", "matrix.mixer=[softmax]", "final.seeds=1")) == 0
     search = only_search(tmp_path)
@@ -524,7 +509,6 @@ def test_a_trial_is_not_resumed_as_a_run(study, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.ci
 def test_the_same_command_again_is_a_new_search(study, tmp_path):
     for _ in range(2):
         assert main(tune("--budget", "1-trial", "final.seeds=1", "matrix.mixer=[softmax]")) == 0

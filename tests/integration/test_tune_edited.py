@@ -18,7 +18,6 @@ from wheels import MEAN
 from subquad.cli.main import main
 from subquad.runs import read_json, write_json
 
-pytestmark = pytest.mark.ci
 LONG = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}\ntrain: {epochs: 3,"
 SHORT = "mixer: ./mine.py:Mean\ntrain: {steps: 4, eval_every_epochs: null,"
 

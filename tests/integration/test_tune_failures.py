@@ -78,8 +78,8 @@ TOLD = {
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param(["--local"], marks=pytest.mark.ci, id="local"),
-        pytest.param([], marks=pytest.mark.ci, id="ray"),
+        pytest.param(["--local"], id="local"),
+        pytest.param([], id="ray"),
         pytest.param(
             ["--local", "resources.workers=2"], marks=pytest.mark.extended, id="local-2-workers"
         ),

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from searches import last_step, only_search, start, trained, trial_folders, until
+from searches import last_step, only_search, start, trained, trial_folders
+from waiting import until
 
 from subquad.engine import attempts, checkpoint
 from subquad.records import read_records

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from command import Command, cli
 from small_run import SMALL
+from waiting import until
 
 from subquad.records import read_records
 from subquad.runs import read_json, read_result, runs_below
-
-pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
@@ -107,8 +106,8 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
     """Two trials at once, where there are two CPUs; both save, and both go on from there."""
     more = ["train.epochs=50000", "resources.cpus_per_worker=0.5"]
     with Command(tune(study, "--budget", "2-trials", *more), study) as process:
-        while len(list(study.glob("runs/small-search/*/trials/small/*/metrics.jsonl"))) < 2:
-            assert process.poll() is None, process.communicate()
+        begun = "runs/small-search/*/trials/small/*/metrics.jsonl"
+        until(lambda: len(list(study.glob(begun))) == 2, process)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 143, errors

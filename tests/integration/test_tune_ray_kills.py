@@ -26,9 +26,9 @@ from searches import (
     start,
     trained,
     trial_folders,
-    until,
 )
 from small_run import SMALL
+from waiting import until
 
 from subquad.runs import ATTEMPTS, read_result
 

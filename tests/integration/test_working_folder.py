@@ -47,7 +47,6 @@ def hostile(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("where", [("--local",), ()], ids=["local", "ray"])
 def test_training_takes_no_code_from_it(hostile, tmp_path, where):
     settings = ("train.epochs=1", "train.loader_workers=1", "--root", str(tmp_path / "out"))

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import psutil
 from command import ready
+from waiting import until
 
 APART = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 PORTS = (
@@ -150,14 +150,6 @@ def apart(root: Path, nodes: int) -> Iterator[Cluster]:
             made.start("--num-cpus=1", private=[root])
         yield made
     shutil.rmtree(root, ignore_errors=True)
-
-
-def until(condition, seconds: float = 240.0) -> None:
-    """Wait for what comes true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.1)
 
 
 def free_port() -> int:

@@ -1,8 +1,8 @@
 """The command line in a process of its own: forked from one that has imported torch, or begun anew.
 
-A fork costs what the test does and not the seconds that importing torch and others takes. Nothing
-of the project is imported here, so that a fork reads its own environment, as a process that has
-begun anew does.
+A fork costs what the test does and not the seconds that importing torch and others takes. No module
+of the project reads the environment when it is imported, so that a fork reads its own, as a process
+that has begun anew does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,19 @@ _PRELOADED = [
     "scipy.stats",
     "matplotlib.figure",
     "timm",
+    "subquad.cli.train",
+    "subquad.cli.tune",
+    "subquad.drivers.local",
+    "subquad.engine.run",
+    "subquad.reports.search_report",
+    "subquad.tracking.publisher",
+    "subquad_datasets.recall.dataset",
+    "subquad_plugins.agf.mixer",
+    "subquad_plugins.classification.task",
+    "subquad_plugins.encoder.backbone",
 ]
-"""What a training run with its report imports of others; none starts a thread. What is missing
-is passed over.
+"""What a training run with its report imports; none starts a thread. What is missing is passed
+over.
 """
 
 

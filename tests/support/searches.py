@@ -8,7 +8,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,25 +65,6 @@ def start(arguments: Sequence[str], cwd: Path, **more: str) -> subprocess.Popen[
         text=True,
         start_new_session=True,
     )
-
-
-def until(
-    condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 900.0
-) -> None:
-    """Wait until something holds while a process runs.
-
-    Raises:
-        AssertionError: the process ended before, or it took too long.
-    """
-    for _ in range(int(seconds / 0.1)):
-        if condition():
-            return
-        try:
-            process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(f"ended with {process.returncode}: {process.communicate()}")
-    raise AssertionError(f"not within {seconds:.0f} s")
 
 
 def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:

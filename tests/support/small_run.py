@@ -6,19 +6,18 @@ import hashlib
 import itertools
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 from command import Command
 from safetensors.torch import load_file
 from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
+from waiting import until
 
 import subquad.errors
 from subquad.drivers.queue import END, Done
@@ -159,10 +158,9 @@ def only_run(root: Path, name: str = "small") -> Path:
 
 def wait_for_steps(root: Path, steps: int, process: Command) -> None:
     """Until a run below `root` has come further than so many steps."""
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        for folder in (root / "runs").glob("small/*"):
-            if any(record.step > steps for record in read_records(folder)):
-                return
-    state = "running" if process.poll() is None else process.communicate(timeout=5)
-    pytest.fail(f"no step in time: {state}")
+
+    def has_come() -> bool:
+        records = (read_records(folder) for folder in (root / "runs").glob("small/*"))
+        return any(record.step > steps for record in itertools.chain.from_iterable(records))
+
+    until(has_come, process)

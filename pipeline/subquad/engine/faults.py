@@ -12,24 +12,30 @@ import os
 import re
 import signal
 from collections import Counter
+from functools import cache
 
-_SPEC = os.environ.get("SUBQUAD_FAULT", "")
-_FAULTS = [
-    (action, point, int(number), marker)
-    for action, point, number, marker in re.findall(r"([^,@]+)@([^,:]+):(\d+):?([^,]*)", _SPEC)
-]
 _PASSED: Counter[str] = Counter()
+
+
+@cache
+def _faults() -> list[tuple[str, str, int, str]]:
+    """Action, point, number and marker of each; read when the first point is passed, so that a
+    forked process reads its own environment.
+    """
+    spec = os.environ.get("SUBQUAD_FAULT", "")
+    found = re.findall(r"([^,@]+)@([^,:]+):(\d+):?([^,]*)", spec)
+    return [(action, point, int(number), marker) for action, point, number, marker in found]
 
 
 def point(name: str) -> bool:
     """Pass a named point. Returns True where a `nan` fault fires here."""
-    return bool(_FAULTS) and _pass(name)
+    return bool(_faults()) and _pass(name)
 
 
 def _pass(name: str) -> bool:
     _PASSED[name] += 1
     fired = False
-    for action, at, number, marker in _FAULTS:
+    for action, at, number, marker in _faults():
         if at == name and number == _PASSED[name] and (not marker or _is_first(marker)):
             if action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)

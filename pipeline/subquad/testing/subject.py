@@ -217,7 +217,7 @@ class CheckSubject:
         drawn = self._drawn(seed)
         place = self.site(max_len=max_len, seed=drawn, num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(drawn)
+            torch.default_generator.manual_seed(drawn)
             mixer = make_mixer(self.resolved, self.config, place)
             mixer = mixer.to(dtype).eval()
             for parameter in mixer.parameters():

@@ -10,11 +10,11 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from subquad.cli.main import main
 
@@ -119,13 +119,6 @@ class Job:
         out, _ = process.communicate(timeout=20)
         return process.returncode, out
 
-    def until_it_trains(self, process: subprocess.Popen[str], seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not (self.folder / "calls.ready").exists():
-            assert process.poll() is None, process.communicate()[0]
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
     def left(self) -> list[str]:
         """Processes that still know this job's files."""
         found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
@@ -218,7 +211,7 @@ def test_the_head_starts_first_and_everything_ends(tmp_path, small):
 def test_a_signal_saves_and_queues_again_and_then_it_resumes(tmp_path, small):
     job = Job(tmp_path, small, ray=RAY, python3=PYTHON, subquad=SUBQUAD)
     process = job.start(SLOW="1", ROOT=str(job.own))
-    job.until_it_trains(process, 20)
+    until((job.folder / "calls.ready").exists, process)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 143
@@ -272,13 +265,7 @@ def test_it_trains_over_two_nodes_and_goes_on_after_its_time_limit(tmp_path):
     options = ("resources.workers=2", "train.epochs=300", "train.eval_every_epochs=3")
     job = Job(tmp_path, str(tmp_path / "small.yaml"), *options)
     process = job.start(OMP_NUM_THREADS="1")
-    end = time.monotonic() + 300
-    while not list(job.own.glob("runs/small/*/checkpoints/*/manifest.json")):
-        assert process.poll() is None, process.communicate()[0]
-        if time.monotonic() > end:
-            process.terminate()
-            pytest.fail(process.communicate()[0])
-        time.sleep(0.1)
+    until(lambda: list(job.own.glob("runs/small/*/checkpoints/*/manifest.json")), process)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 143, out
@@ -305,7 +292,7 @@ time.sleep(600)
     job = Job(tmp_path, small, subquad=joins)
     process = job.start(OMP_NUM_THREADS="1")
     try:
-        job.until_it_trains(process, 150)
+        until((job.folder / "calls.ready").exists, process)
         assert (tmp_path / "calls.nodes").read_text() == "2"
         token = (job.own / "token").read_text()
         assert stat.S_IMODE((job.own / "token").stat().st_mode) == 0o600

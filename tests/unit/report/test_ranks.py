@@ -48,6 +48,7 @@ def test_signed_rank_with_ties_and_zeros_counts_every_sign(seed: int):
     assert stats.signed_rank(gaps).p_value == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.ci
 def test_signed_rank_draws_only_where_there_are_too_many_signs_to_count():
     gaps = np.repeat([0.1, 0.2, -0.1, 0.3], 5)
     found = stats.signed_rank(gaps)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from PIL import Image
 from sharded import jpeg, picture_folder, shard_folder, tar_of
+from waiting import until
 
 from subquad.cli.main import main
 from subquad.errors import DataError
@@ -122,8 +123,7 @@ def test_a_killed_call_is_taken_up(tmp_path):
     given = words(pictures, out, "--size", 4, "--jobs", 2)
     command = [sys.executable, "-m", "subquad.cli.main", *given]
     process = subprocess.Popen(command)
-    while not list(out.glob("*.index")) and process.poll() is None:
-        pass
+    until(lambda: list(out.glob("*.index")), process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     assert process.wait() == -signal.SIGKILL
