@@ -135,6 +135,7 @@ def test_a_protocol_alone_does_not_run_a_file(tmp_path, monkeypatch, capsys, tim
     assert timed == []
 
 
+@pytest.mark.ci
 def test_speed_and_memory_are_also_given_over_a_row_of_the_protocol(tmp_path, capsys):
     file = tmp_path / "small.yaml"
     row = "softmax:kernel=standard"

@@ -158,6 +158,7 @@ def test_a_missing_package_is_named(monkeypatch):
         stores.place_at("gs://bucket/x")
 
 
+@pytest.mark.ci
 def test_only_what_changed_is_copied_and_what_went_goes(bucket, tmp_path):
     folder = tmp_path / "runs" / "small" / "one"
     files = RunFolder(folder, bucket.storage)

@@ -262,6 +262,7 @@ def test_files_go_only_to_storage_that_the_user_gave(tmp_path, capsys):
     assert place.exists()
 
 
+@pytest.mark.ci
 def test_storage_that_one_trained_with_needs_no_word(tmp_path):
     place = tmp_path / "ours"
     Path("small.yaml").write_text(SMALL + f"resources: {{storage: {place}}}\n")

@@ -156,6 +156,7 @@ def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(tmp
         check_parts(load_study(str(tmp_path / "one.yaml")))
 
 
+@pytest.mark.ci
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=40), st.integers(0, 5), st.data())
 def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(classes, seed, data):
     labels = np.array([*classes, 0, 0, 0, 1, 1, 1, 2, 2, 2])

@@ -296,7 +296,11 @@ def doubled(times: int, empty: bytes = b")", join: bytes = b"\x86") -> bytes:
     [
         (nested(200_000), "batches.meta: lists and tuples in one another: 101, at most 100"),
         (doubled(60), "batches.meta: values: "),
-        (b"\x80\x02" + b"N0" * 1_100_000 + b"}.", "batches.meta: steps of the pickle: 2,000,001"),
+        pytest.param(
+            b"\x80\x02" + b"N0" * 1_100_000 + b"}.",
+            "batches.meta: steps of the pickle: 2,000,001",
+            marks=pytest.mark.ci,
+        ),
         (
             b"\x80\x02}X\x05\x00\x00\x00label]" + b"](" * 150 + b"e" * 150 + b"s.",
             "batches.meta: lists and tuples",
@@ -353,9 +357,10 @@ GZIPPED_GB = packed_zeros(64)
             gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGLINK)) + GZIPPED_GB,
             "bytes of a name in the tar",
         ),
-        (
+        pytest.param(
             gzip.compress(header("a" * 90, 0) * 30_000) * 16,
             "files in the tar: 200,001, at most 200,000",
+            marks=pytest.mark.ci,
         ),
         (
             (header("x", 1, tarfile.GNUTYPE_LONGNAME) + b"a".ljust(512, b"\0")) * 5000 + ENDED,

@@ -119,6 +119,7 @@ def test_what_the_system_refuses_is_one_line(factory, capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.ci
 def test_a_report_needs_neither_torch_nor_ray_nor_mlflow(factory):
     code = (
         "import sys; from pathlib import Path; from subquad.reports import "

@@ -54,6 +54,7 @@ def test_every_picture_is_drawn_of_conditional_settings(tmp_path):
         assert 200 < height < 1500, path.name
 
 
+@pytest.mark.ci
 def test_candidates_are_compared_where_they_have_one_metric(tmp_path):
     both = draw([candidate("agf", ONE), candidate("cur", ONE)], tmp_path / "both")
     assert names(both)[0] == "best-so-far.png"
@@ -154,6 +155,7 @@ def test_a_legend_names_a_dozen_curves_at_most(count):
         assert (figure.axes[0].get_legend() is None) == (count > 12)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("state", ["waiting", "running", "pruned", "failed", "infeasible"])
 def test_trials_that_did_not_finish_do_no_harm(tmp_path, state):
     pictured = candidate(space=ONE)

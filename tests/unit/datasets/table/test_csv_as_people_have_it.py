@@ -109,6 +109,7 @@ def test_names_of_columns_may_have_another_separator_in_them(make: Make):
     assert make("own.csv", quoted, channels=("x;y;z;u;v",)).describe().channels == 1
 
 
+@pytest.mark.ci
 def test_thousands_of_columns(make: Make):
     head = ",".join(f"a rather long name of column {n}" for n in range(40_000))
     values = ",".join(["0.123456789012345678901234"] * 40_000)
