@@ -25,6 +25,7 @@ from subquad import disk
 if TYPE_CHECKING:
     from ranks import Ranks
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait give way to other tests
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")

@@ -42,11 +42,24 @@ def _two_cpus() -> Iterator[None]:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """Model, optimiser and generators of each run, one after the other in one process."""
     folder = tmp_path_factory.mktemp("one")
-    write(folder)
-    cli(["train", "study.yaml", "--local", "--jobs", "1"], folder)
-    study = only_run(folder)
+    study = one_after_the_other(folder)
     assert {process for process, _ in starts(study)} == {process_of_first(study)}
     return states(study)
+
+
+LONGER = ("train.epochs=40", "matrix.train.seed=[0,1,2]")
+
+
+@pytest.fixture(scope="module")
+def expected_of_longer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The same of three runs that last longer."""
+    return states(one_after_the_other(tmp_path_factory.mktemp("longer"), *LONGER))
+
+
+def one_after_the_other(folder: Path, *more: str) -> Path:
+    write(folder)
+    cli(["train", "study.yaml", *more, "--local", "--jobs", "1"], folder)
+    return only_run(folder)
 
 
 def write(folder: Path) -> None:
@@ -131,21 +144,21 @@ def test_a_killed_worker_changes_nothing(tmp_path, expected, way, moment, nothin
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name
 )
-def test_after_a_signal_all_that_ran_goes_on(tmp_path, way, number, nothing_left):
+def test_after_a_signal_all_that_ran_goes_on(
+    tmp_path, expected_of_longer, way, number, nothing_left
+):
     """Two runs are under way; both save, unless the driver is killed, and both go on."""
     write(tmp_path)
-    more = ["train.epochs=40", "matrix.train.seed=[0,1,2]"]
-    cli(["train", "study.yaml", *more, "--local", "--jobs", "1", "--root", "one"], tmp_path)
-    process = Command(["train", "study.yaml", *more, *WAYS[way], "--root", "two"], tmp_path)
+    process = Command(["train", "study.yaml", *LONGER, *WAYS[way]], tmp_path)
 
     def are_under_way() -> bool:
-        below = tmp_path.glob("two/runs/small/*/cells/*")
+        below = tmp_path.glob("runs/small/*/cells/*")
         return sum(steps(cell) > 20 for cell in below) == 2
 
     until(are_under_way, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=240)
-    study = only_run(tmp_path / "two")
+    study = only_run(tmp_path)
     if number == signal.SIGKILL:
         assert not nothing_left.after(seconds=90)
     else:
@@ -156,7 +169,7 @@ def test_after_a_signal_all_that_ran_goes_on(tmp_path, way, number, nothing_left
         assert len(begun) == 2
         assert all(list(cell.glob("checkpoints/step-*")) for cell in begun)
     cli(["resume", str(study), "--local"], tmp_path)
-    assert states(study) == states(only_run(tmp_path / "one"))
+    assert states(study) == expected_of_longer
     assert len(starts(study)) == 5
 
 

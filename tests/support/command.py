@@ -75,6 +75,8 @@ class Command:
         self.args = list(arguments)
         self._folder = Path(tempfile.mkdtemp(prefix="subquad-test-"))
         weakref.finalize(self, shutil.rmtree, self._folder)
+        for descriptor in ("1", "2"):
+            (self._folder / descriptor).touch()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
         self._process = _CONTEXT.Process(
             target=_main, args=(function, self.args, str(cwd), environment, self._folder)
@@ -100,9 +102,11 @@ class Command:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and what it wrote to stdout and stderr."""
         self.wait(timeout)
-        return (self._folder / "1").read_text(encoding="utf-8"), (self._folder / "2").read_text(
-            encoding="utf-8"
-        )
+        return self.printed(), self.printed(2)
+
+    def printed(self, descriptor: int = 1) -> str:
+        """What it has written so far, to stdout or, as 2, to stderr."""
+        return (self._folder / str(descriptor)).read_text(encoding="utf-8")
 
     def send_signal(self, number: int) -> None:
         """To this process alone; `os.killpg(self.pid, number)` sends it to what it started, too."""

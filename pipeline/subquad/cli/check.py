@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -150,6 +151,8 @@ def check_command(
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
     subquad check --all --json > all.json
     """
+    # Some checks use two threads, and several run at once: a thread that waits gives way to others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     requested = _requested_mixers(words, everything)
     _refuse_together(everything, markdown, as_json, resume)
     from subquad.drivers.preflight import available_cpus
