@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from object_store import Asked, Bucket
 
 from subquad import disk
@@ -36,6 +37,9 @@ os.environ["XDG_CONFIG_HOME"] = CONFIGURATION
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
+# Hypothesis would also draw constants of the modules that earlier tests happened to import.
+assert hasattr(providers, "is_local_module_file")
+providers.is_local_module_file = lambda path: False  # pyright: ignore
 
 WAITS = ("ray", "mlflow", "tracking")
 """In the names of integration tests that mostly wait for servers: for each of these words one

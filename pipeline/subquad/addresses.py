@@ -144,7 +144,7 @@ def _without_values(word: str) -> str:
 
 def _without_users(word: str) -> str:
     """A word with `***` for the user and password of each address in it."""
-    before, *pieces = word.split("://")
+    before, *pieces = _apart(word)
     shown = [before]
     for piece in pieces:
         user = _user_of(_scheme_at_the_end(before), piece)
@@ -155,6 +155,20 @@ def _without_users(word: str) -> str:
             shown.append(piece)
         before = piece
     return "://".join(shown)
+
+
+def _apart(word: str) -> list[str]:
+    """What stands before the first `://`, and what follows each.
+
+    A password may have a `://` itself, so an address of a server goes on to the last `@`.
+    """
+    parts = word.split("://")
+    with_at = [i for i, part in enumerate(parts) if i and "@" in part]
+    for i in range(1, max(with_at, default=0)):
+        if _scheme_at_the_end(parts[i - 1]) not in _LOCAL:
+            end = with_at[-1] + 1
+            return [*parts[:i], "://".join(parts[i:end]), *parts[end:]]
+    return parts
 
 
 def _scheme_at_the_end(text: str) -> str:
