@@ -26,7 +26,10 @@ from subquad import disk
 if TYPE_CHECKING:
     from ranks import Ranks
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait give way to other tests
+# Tensors of tests are small: a second thread costs more than it saves, and one that waits is to
+# give way to other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")
