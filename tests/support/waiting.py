@@ -10,7 +10,7 @@ PAUSE = 0.03
 """Seconds between two looks."""
 
 
-def until(condition: Callable[[], Any], process: Any = None, seconds: float = 240.0) -> None:
+def until(condition: Callable[[], Any], process: Any = None, seconds: float = 900.0) -> None:
     """Wait until something holds, and leave the processor to what is waited for.
 
     Args:
