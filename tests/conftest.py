@@ -22,14 +22,13 @@ from hypothesis.internal.conjecture import providers
 from object_store import Asked, Bucket
 
 from subquad import disk
+from subquad.processes import FOR_CHECKS
 
 if TYPE_CHECKING:
     from ranks import Ranks
 
-# Tensors of tests are small: a second thread costs more than it saves, and one that waits is to
-# give way to other tests.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Tensors of tests are small: a second thread costs more than it saves.
+os.environ.update({"OMP_NUM_THREADS": "1", **FOR_CHECKS, **os.environ})
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")

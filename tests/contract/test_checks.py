@@ -4,8 +4,10 @@ without a fault.
 
 from __future__ import annotations
 
+import random
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from right import RIGHT, SELDOM, Attention, Chosen, InSingle, Pooled, SelfOnly
@@ -63,6 +65,41 @@ def test_a_wrong_mixer_is_caught(mixer, wanted):
     assert {name: switch.read() for name, switch in SWITCHES.items()} == before
     assert set(found) == wanted
     assert all("\n" not in detail and len(detail) > 20 for detail in found.values())
+
+
+CHANGED = {
+    "the default dtype": torch.float64,
+    "the default device": torch.device("meta"),
+    "torch's anomaly mode": True,
+    "autocast": True,
+    "NumPy's handling of errors": {
+        "divide": "raise",
+        "over": "raise",
+        "under": "raise",
+        "invalid": "raise",
+    },
+    "NumPy's random generator": np.random.RandomState(1).get_state(),
+    "Python's random generator": random.Random(1).getstate(),
+}
+"""Other values of the settings that the certificate leaves as they are."""
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_setting_of_the_process_that_a_mixer_changes_is_named_and_put_back(name):
+    switch = SWITCHES[name]
+
+    class Changes(Pooled):
+        def forward(self, x, *, keep=None, carry=None):
+            out = super().forward(x, keep=keep)
+            other = [value for value in switch.values if value != switch.read()]
+            switch.write(other[0] if other else CHANGED[name])
+            return out
+
+    before = switch.read()
+    found = failed(certify(Changes, only=["process-kept"]))
+    assert switch.read() == before
+    assert list(found) == ["process-kept"]
+    assert f"changes {name}, which the whole process shares" in found["process-kept"]
 
 
 PADDING = {"padding-content", "padding-amount"}

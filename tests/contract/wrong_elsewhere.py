@@ -168,14 +168,6 @@ class LeavesGradOff(Window):
         return out
 
 
-class OneThread(Pooled):
-    """Takes all threads but one from the process."""
-
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        torch.set_num_threads(1)
-        return super().forward(x, keep=keep)
-
-
 class Unbounded(Pooled):
     """Its search leaves its own bounds."""
 
@@ -334,14 +326,6 @@ class OwnMask(Crossing):
         return super().forward(x, keep=keep, **others)
 
 
-class Flushes(Pooled):
-    """Lets the process take the smallest numbers for zero."""
-
-    def __init__(self, config: Any, site: Any):
-        super().__init__(config, site)
-        torch.set_flush_denormal(True)
-
-
 class RedrawsSeldom(Pooled):
     """Scales its scores anew at each 200th call."""
 
@@ -403,7 +387,6 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (NoSpread, {"flat-tokens"}),
     (Seeds, {"process-kept"}),
     (LeavesGradOff, {"process-kept"}),
-    (OneThread, {"process-kept"}),
     (Unbounded, {"parameter-bounds"}),
     (LeaksMoreThanSaid, {"causal-outputs"}),
     (Seam, {"causal-outputs"}),
@@ -420,7 +403,6 @@ ELSEWHERE: tuple[tuple[type, set[str]], ...] = (
     (FarOverflow, {"lengths"}),
     (ShortMemory, {"cross-cache"}),
     (OwnMask, {"cross"}),
-    (Flushes, {"process-kept"}),
     (RedrawsSeldom, {"state-hidden"}),
     (KeepsWeights, {"state-registered"}),
     (KeepsFormat, {"state-registered"}),

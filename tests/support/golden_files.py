@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections.abc import Collection
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,9 @@ def kind_of(path: Path) -> str:
     return max(sizes, key=sizes.__getitem__)
 
 
+@cache
 def _kind_if_known(path: Path) -> str | None:
+    """Looked up once: files are not written while tests are collected."""
     try:
         return kind_of(path)
     except UnknownFile:

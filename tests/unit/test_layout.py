@@ -457,7 +457,35 @@ def pasting_breaches(repo: Path) -> list[str]:
     ]
 
 
+def at_import(node: ast.AST) -> list[ast.AST]:
+    """What runs when a module is imported: all but the bodies of functions."""
+    later: list[ast.AST] = []
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        later = [*node.body]
+    elif isinstance(node, ast.Lambda):
+        later = [node.body]
+    now = [child for child in ast.iter_child_nodes(node) if child not in later]
+    return [*now, *(inner for child in now for inner in at_import(child))]
+
+
+def environment_breaches(repo: Path) -> list[str]:
+    """No module reads the environment when it is imported: a forked process has another one.
+    Defaults for a library may be put there.
+    """
+    found = []
+    for root in ROOTS:
+        for path in sources(repo, root):
+            nodes = at_import(ast.parse(path.read_text(encoding="utf-8")))
+            attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+            defaults = [node.value for node in attributes if node.attr == "setdefault"]
+            for node in attributes:
+                if node.attr in ("environ", "getenv") and node not in defaults:
+                    found.append(f"{path.name}:{node.lineno}")
+    return found
+
+
 RULES = (
+    environment_breaches,
     pasting_breaches,
     writing_breaches,
     core_breaches,
@@ -493,6 +521,12 @@ def test_every_root_has_its_packages(root):
         (writing_breaches, "pipeline/subquad/search/a.py", "open(path, 'ab')"),
         (writing_breaches, "pipeline/subquad/storage.py", "path.open(mode='w')"),
         (writing_breaches, "pipeline/subquad/drivers/a.py", "import shutil\nshutil.rmtree(folder)"),
+        (environment_breaches, "pipeline/subquad/a.py", "import os\nX = os.environ.get('X')"),
+        (
+            environment_breaches,
+            "plugins/subquad_plugins/a.py",
+            "import os\nclass A:\n    def f(x=os.getenv('X')): ...",
+        ),
         (core_breaches, "pipeline/subquad/a.py", "import subquad_plugins"),
         (
             core_breaches,
@@ -591,6 +625,8 @@ def test_a_name_that_is_there_twice_is_seen(tmp_path):
             "def f():\n    'subquad show mixer agf'\nX = 'far from the identity'",
         ),
         ("pipeline/subquad/a.py", "def f():\n    'What.'\n" + "    f()\n" * 38),
+        ("pipeline/subquad/a.py", "def f():\n    return os.environ"),
+        ("pipeline/subquad/a.py", "import os\nos.environ.setdefault('X', '1')"),
         ("pipeline/subquad/a.py", "X = f'this subquad reads format {format}'"),
         (
             "pipeline/subquad/cli/a.py",

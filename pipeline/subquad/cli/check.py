@@ -15,6 +15,7 @@ import click
 from subquad.cli.certificates import CertificateDocument, print_end, show_certificate, show_progress
 from subquad.cli.completion import mixers
 from subquad.errors import ConfigError, Interrupted, UserError
+from subquad.processes import FOR_CHECKS
 from subquad.reach import Reach
 from subquad.suggest import did_you_mean
 from subquad.terminal import print_text
@@ -151,8 +152,7 @@ def check_command(
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
     subquad check --all --json > all.json
     """
-    # Some checks use two threads, and several run at once: a thread that waits gives way to others.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.update({**FOR_CHECKS, **os.environ})
     requested = _requested_mixers(words, everything)
     _refuse_together(everything, markdown, as_json, resume)
     from subquad.drivers.preflight import available_cpus

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 
 class Switch(NamedTuple):
-    """A setting of the whole process, and two values of it, so that setting either shows."""
+    """A setting of the whole process.
+
+    Attributes:
+        values: two values, so that setting either shows; none where a mixer needs the setting as
+            it is.
+    """
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
-    values: tuple[Any, Any] = (False, True)
+    values: tuple[()] | tuple[Any, Any] = (False, True)
 
 
 def _flag(owner: Any, name: str) -> Switch:
@@ -25,6 +32,17 @@ def _flag(owner: Any, name: str) -> Switch:
         setattr(owner, name, value)
 
     return Switch(read, write)
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    """Of the global generator, as values that can be compared."""
+    name, keys, *place = np.random.get_state()
+    return (name, tuple(keys), *place)
+
+
+def _set_numpy_state(state: tuple[Any, ...]) -> None:
+    name, keys, *place = state
+    np.random.set_state((name, np.array(keys), *place))
 
 
 SWITCHES = {
@@ -42,12 +60,23 @@ SWITCHES = {
         ("highest", "high"),
     ),
     "torch.set_flush_denormal": Switch(
-        lambda: not (torch.full((1,), 1e-310, dtype=torch.float64) * 1).any().item(),
+        lambda: not (torch.full((1,), 1e-310, dtype=torch.float64, device="cpu") * 1).any().item(),
         torch.set_flush_denormal,
     ),
     "the flash kernel of torch's attention": Switch(
         torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp
     ),
+    "the default dtype": Switch(torch.get_default_dtype, torch.set_default_dtype, ()),
+    "the default device": Switch(torch.get_default_device, torch.set_default_device, ()),
+    "torch's anomaly mode": Switch(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, ()),
+    "autocast": Switch(
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda on: torch.set_autocast_enabled("cpu", on),
+        (),
+    ),
+    "NumPy's handling of errors": Switch(np.geterr, lambda found: np.seterr(**found), ()),
+    "NumPy's random generator": Switch(_numpy_state, _set_numpy_state, ()),
+    "Python's random generator": Switch(random.getstate, random.setstate, ()),
 }
 
 
@@ -57,11 +86,9 @@ def switches_kept() -> Iterator[None]:
     that alone and the next mixer, and the program, find what they had.
     """
     found = {name: switch.read() for name, switch in SWITCHES.items()}
-    dtype = torch.get_default_dtype()
     try:
         yield
     finally:
-        torch.set_default_dtype(dtype)
         for name, switch in SWITCHES.items():
             if switch.read() != found[name]:
                 switch.write(found[name])

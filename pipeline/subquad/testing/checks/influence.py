@@ -151,7 +151,8 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
     """
     for mixer, x, keep, cuts in _causal_cases(subject):
         for mode in modes(mixer):
-            yield from before_cuts(mixer, x, keep, cuts, mode)
+            expected = outputs(mixer, x, keep)
+            yield from before_cuts(mixer, x, keep, cuts, expected, mode)
     generator = random.Random(subject.seed)
     drawn = generator.randrange(LONG, FAR)
     distances = {
@@ -164,17 +165,28 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         mixer = subject.build_for(length)
         x = subject.tokens(1, length)
         cuts = list(range(distance, length, distance))
-        while cuts:
-            some = cuts[:SAMPLES]
-            cuts = cuts[SAMPLES:]
-            batch = x.repeat(len(some), 1, 1)
-            yield from before_cuts(mixer, batch, None, some, "evaluation")
+        if not cuts:
+            continue
+        samples = min(SAMPLES, len(cuts))
+        batch = x.repeat(samples, 1, 1)
+        expected = outputs(mixer, batch)
+        for first in range(0, len(cuts), SAMPLES):
+            start = min(first, len(cuts) - samples)
+            some = cuts[start : start + samples]
+            yield from before_cuts(mixer, batch, None, some, expected, "evaluation")
 
 
 def before_cuts(
-    mixer: TokenMixer, x: Tensor, keep: Tensor | None, cuts: Sequence[int], mode: str
+    mixer: TokenMixer,
+    x: Tensor,
+    keep: Tensor | None,
+    cuts: Sequence[int],
+    expected: Tensor,
+    mode: str,
 ) -> Iterator[Comparison]:
-    """Outputs before a cut in each sample, where later tokens change and where they are padded."""
+    """Outputs before a cut in each sample, where later tokens change and where they are padded,
+    against what is expected: the outputs for `x`.
+    """
     later = _later(x, cuts)
     before = _before(later, keep)
     other = changed(x, later)
@@ -182,7 +194,6 @@ def before_cuts(
     if keep is not None:  # without a mask another kernel may run
         changes["padded"] = (x, before)
     length = x.shape[1]
-    expected = outputs(mixer, x, keep)
     for change, batch in changes.items():
         out = outputs(mixer, *batch)
         for sample, cut in enumerate(cuts):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from subquad.nn import as_output
@@ -20,18 +17,6 @@ from subquad.testing.switches import SWITCHES, switches_kept
 LENGTH = 13
 
 
-_READINGS: dict[str, Callable[[], Any]] = {
-    **{name: switch.read for name, switch in SWITCHES.items()},
-    "the default dtype": torch.get_default_dtype,
-    "the default device": torch.get_default_device,
-    "torch's anomaly mode": torch.is_anomaly_enabled,
-    "autocast": lambda: torch.is_autocast_enabled("cpu"),
-    "NumPy's handling of errors": np.geterr,
-    "NumPy's random generator": lambda: repr(np.random.get_state(legacy=False)),
-    "Python's random generator": random.getstate,
-}
-
-
 @shows("it leaves what the process shares: generators, grad mode, threads, torch's switches")
 def _process_kept(subject: CheckSubject) -> Finding:
     """Built, called in both modes and in decoding, from two values of every switch.
@@ -42,8 +27,8 @@ def _process_kept(subject: CheckSubject) -> Finding:
     with switches_kept():
         for i in (0, 1):
             for switch in SWITCHES.values():
-                value = switch.values[i]
-                switch.write(value)
+                if switch.values:
+                    switch.write(switch.values[i])
             torch.manual_seed(i)
             states.append(_states(subject))
     first, second = states
@@ -52,7 +37,7 @@ def _process_kept(subject: CheckSubject) -> Finding:
         if other is not None and torch.equal(state, other):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
     steps = ", ".join(first)
-    return Finding(f"{len(_READINGS)} settings, {steps}")
+    return Finding(f"{len(SWITCHES)} settings, {steps}")
 
 
 def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
@@ -61,12 +46,11 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
     Raises:
         CheckFailed: a step changes another setting of the process.
     """
-    kept = {name: read() for name, read in _READINGS.items()}
+    kept = {name: switch.read() for name, switch in SWITCHES.items()}
     states = {}
     for step in _steps(subject):
-        for name, read in _READINGS.items():
-            now = read()
-            if now != kept[name]:
+        for name, switch in SWITCHES.items():
+            if switch.read() != kept[name]:
                 raise CheckFailed(f"{step} changes {name}, which the whole process shares")
         states[step] = torch.get_rng_state()
     return states

@@ -274,7 +274,8 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
         if subject.causal:
             cuts = range(1, length)
             batch = x[:1].repeat(len(cuts), 1, 1)
-            yield from before_cuts(mixer, batch, None, cuts, mode)
+            expected = outputs(mixer, batch)
+            yield from before_cuts(mixer, batch, None, cuts, expected, mode)
         elif subject.facts.permutation_equivariant:
             expected = outputs(mixer, x, dropout=False)
             got = outputs(mixer, x.flip(1), dropout=False)
