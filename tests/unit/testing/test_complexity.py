@@ -408,6 +408,14 @@ def test_another_way_for_short_sequences_is_no_growth(monkeypatch):
     assert FLOPS(subject(Short)).words.startswith("L ")
 
 
+def test_a_length_more_is_counted_where_no_class_fits_yet(monkeypatch):
+    """The limit would leave four lengths that it does the long way."""
+    monkeypatch.setattr(complexity, "LADDER", LADDER)
+    monkeypatch.setattr(complexity, "LIMITS", {**complexity.LIMITS, "flops": 1.2e7})
+    assert _growth_of(subject(Short)).lengths == LADDER[1:7]
+    assert FLOPS(subject(Short)).words.startswith("L ")
+
+
 def test_costly_lengths_are_left_out(monkeypatch):
     monkeypatch.setattr(complexity, "LADDER", LADDER)
     monkeypatch.setattr(complexity, "LIMITS", {**complexity.LIMITS, "flops": 1.0})

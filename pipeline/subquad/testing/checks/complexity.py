@@ -264,16 +264,25 @@ def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
     lengths = ladder[: len(counts)]
-    flops = [count.flops for count in counts]
-    found = fit_growth(lengths, flops).growth
-    patience = 1.0
-    if found and exceeds(found, declared):
-        patience = PATIENCE
+    patience = PATIENCE if _is_about_to_fail(lengths, counts, declared) else 1
     for name, limit in LIMITS.items():
         latest = getattr(last, name)
         earlier = getattr(before, name)
         foretold = latest**2 / max(earlier, 1)
         if foretold > patience * limit:
+            return True
+    return False
+
+
+def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) -> bool:
+    """Whether FLOPs or bytes at the longest lengths so far fit no class, or one above the declared
+    one.
+    """
+    longest = lengths[-MIN_LENGTHS:]
+    for name in ("flops", "moved"):
+        numbers = [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
+        found = fit_growth(longest, numbers).growth
+        if not found or exceeds(found, declared):
             return True
     return False
 
