@@ -147,7 +147,9 @@ def test_a_killed_worker_changes_nothing(tmp_path, expected, way, moment, nothin
 def test_after_a_signal_all_that_ran_goes_on(
     tmp_path, expected_of_longer, way, number, nothing_left
 ):
-    """Two runs are under way; both save, unless the driver is killed, and both go on."""
+    """Two runs are under way; both save, unless the driver is killed, and both go on. Workers of
+    Ray may reach the end of their runs before they notice that the driver is gone.
+    """
     write(tmp_path)
     process = Command(["train", "study.yaml", *LONGER, *WAYS[way]], tmp_path)
 
@@ -168,9 +170,11 @@ def test_after_a_signal_all_that_ran_goes_on(
         begun = [cell for cell in cells(study) if (cell / ATTEMPTS).exists()]
         assert len(begun) == 2
         assert all(list(cell.glob("checkpoints/step-*")) for cell in begun)
+    results = [read_result(cell) or {} for cell in cells(study)]
+    unfinished = [result for result in results if result.get("status") != "finished"]
     cli(["resume", str(study), "--local"], tmp_path)
     assert states(study) == expected_of_longer
-    assert len(starts(study)) == 5
+    assert len(starts(study)) == 2 + len(unfinished)
 
 
 def steps(run: Path) -> int:
