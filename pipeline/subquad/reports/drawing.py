@@ -378,6 +378,6 @@ class RankChart(Chart):
         height = -1.0
         label = f"CD {critical:.2f}"
         axes.plot([1, end], [height, height], **_THICK)
-        axes.text(middle, height - 0.1, label, **_CENTRED)
+        axes.text(middle, height + 0.1, label, va="top", **_CENTRED)
         axes.invert_yaxis()
         axes.axis("off")
