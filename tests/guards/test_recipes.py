@@ -6,7 +6,7 @@ The data are drawn: small, in the places and layouts that the recipes name (`dra
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from subquad.drivers.preflight import check_paths
 from subquad.drivers.size import equal_size
 from subquad.engine.parts import make_plan
 from subquad.errors import UserError
-from subquad.experiment import Study, load_study
+from subquad.experiment import Run, Study, load_study
 from subquad.registry import recipe, recipes
 
 ALL = "matrix.mixer=all"
@@ -53,8 +53,7 @@ def refusals(target: str, given: Mapping[str, str]) -> list[str]:
     """
     try:
         runs = load_study(target).runs
-        axes = {axis for run in runs for axis in run.axes}
-        overrides = [given[axis] for axis in sorted(given.keys() & axes)]
+        overrides = [given[axis] for axis in sorted(given.keys() & axes_of(runs))]
         study = load_study(target, [*overrides, *overrides_for(runs)])
         check_paths(study)
         costs = StudyCosts()
@@ -76,10 +75,14 @@ def _refusals(study: Study, costs: StudyCosts) -> Iterator[str]:
             yield f"{error} (run {run.label})"
 
 
+def axes_of(runs: Sequence[Run]) -> set[str]:
+    return {axis for run in runs for axis in run.axes}
+
+
 @cache
-def axes(name: str) -> frozenset[str]:
+def axes(name: str) -> set[str]:
     """The axes of a recipe."""
-    return frozenset(axis for run in load_study(name).runs for axis in run.axes)
+    return axes_of(load_study(name).runs)
 
 
 @pytest.mark.parametrize("name", recipes())

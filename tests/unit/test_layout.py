@@ -468,9 +468,12 @@ def at_import(node: ast.AST) -> list[ast.AST]:
     return [*now, *(inner for child in now for inner in at_import(child))]
 
 
+ENVIRONMENT = ("environ", "getenv")
+
+
 def environment_breaches(repo: Path) -> list[str]:
     """No module reads the environment when it is imported: a forked process has another one.
-    Defaults for a library may be put there.
+    Defaults for a library may be put there. Under a name of its own nobody would see it.
     """
     found = []
     for root in ROOTS:
@@ -478,9 +481,10 @@ def environment_breaches(repo: Path) -> list[str]:
             nodes = at_import(ast.parse(path.read_text(encoding="utf-8")))
             attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
             defaults = [node.value for node in attributes if node.attr == "setdefault"]
-            for node in attributes:
-                if node.attr in ("environ", "getenv") and node not in defaults:
-                    found.append(f"{path.name}:{node.lineno}")
+            read = [node for node in attributes if node not in defaults]
+            names = [node for node in nodes if isinstance(node, ast.alias)]
+            found += [f"{path.name}:{node.lineno}" for node in read if node.attr in ENVIRONMENT]
+            found += [f"{path.name}:{node.lineno}" for node in names if node.name in ENVIRONMENT]
     return found
 
 
@@ -522,6 +526,7 @@ def test_every_root_has_its_packages(root):
         (writing_breaches, "pipeline/subquad/storage.py", "path.open(mode='w')"),
         (writing_breaches, "pipeline/subquad/drivers/a.py", "import shutil\nshutil.rmtree(folder)"),
         (environment_breaches, "pipeline/subquad/a.py", "import os\nX = os.environ.get('X')"),
+        (environment_breaches, "pipeline/subquad/a.py", "from os import environ"),
         (
             environment_breaches,
             "plugins/subquad_plugins/a.py",

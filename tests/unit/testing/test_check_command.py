@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 
 import subquad.testing
 from subquad.cli.main import main
+from subquad.processes import FOR_CHECKS
 from subquad.registry import Found, resolve
 from subquad.testing import code
 
@@ -65,6 +67,17 @@ def test_a_mixer_that_keeps_its_word(check):
     assert "shapes ok (2, 13, 16) in float64 and float32" in lines(out)
     assert "excluded: cross: cross not claimed" in lines(out)
     assert lines(out)[-2].startswith("identity: 2 passed, 1 excluded, 0 failed in ")
+
+
+def test_processes_of_checks_have_their_environment(check, monkeypatch):
+    """But for what the user has set."""
+    first, *others = FOR_CHECKS
+    monkeypatch.setenv(first, "the user's")
+    for name in others:
+        monkeypatch.delenv(name, raising=False)
+    assert check("MEAN", "--only", "shapes")[0] == 0
+    found = {name: os.environ[name] for name in FOR_CHECKS}
+    assert found == {**FOR_CHECKS, first: "the user's"}
 
 
 def test_a_mixer_that_does_not(check):

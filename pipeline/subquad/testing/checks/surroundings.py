@@ -19,7 +19,7 @@ LENGTH = 13
 
 @shows("it leaves what the process shares: generators, grad mode, threads, torch's switches")
 def _process_kept(subject: CheckSubject) -> Finding:
-    """Built, called in both modes and in decoding, from two values of every switch.
+    """Built, called in both modes and in decoding, from both values of every switch that has two.
 
     Building and training may draw from torch's generator, but must not set it.
     """
