@@ -264,7 +264,7 @@ TRIALS = (
             Fault(PADDING, shown.padded_content, 0.304),
             Fault(("determinism-eval",), shown.two_calls, 0.657),
             Fault(("state-registered",), shown.kept_tensors, 1),
-            Fault(CAUSAL, shown.later_tokens, 0.821, causal=True),
+            Fault((*CAUSAL, "other-sizes"), shown.later_tokens, 0.821, causal=True),
             Fault(PADDING, shown.padded_content, 0.647, causal=True),
             Fault(("determinism-eval",), shown.two_calls, 0.819, causal=True),
             Fault(("state-registered",), shown.kept_tensors, 1, causal=True),
