@@ -6,6 +6,7 @@ Letters: N sequences, L positions.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 
 import numpy as np
 
@@ -73,16 +74,19 @@ class Generated(Dataset):
         )
 
     def load(self, name: SplitName) -> ArraySplit:
+        train = self.counts.train_size
+        rows = {"train": slice(train), "validation": slice(train, None)}.get(name, slice(None))
+        drawn = self._test if name == "test" else self._both
+        return ArraySplit({key: values[rows] for key, values in drawn.items()})
+
+    @cached_property
+    def _both(self) -> ArrayBatch:
         counts = self.counts
-        if name == "test":
-            return ArraySplit(self.sequences(TEST_STREAM, counts.test_size))
-        both = self.sequences(TRAIN_STREAM, counts.train_size + counts.validation_size)
-        rows = {
-            "train": slice(counts.train_size),
-            "validation": slice(counts.train_size, None),
-            "trainval": slice(None),
-        }[name]
-        return ArraySplit({key: values[rows] for key, values in both.items()})
+        return self.sequences(TRAIN_STREAM, counts.train_size + counts.validation_size)
+
+    @cached_property
+    def _test(self) -> ArrayBatch:
+        return self.sequences(TEST_STREAM, self.counts.test_size)
 
     def prepared_test(self) -> ArraySplit:
         return self.load("test")

@@ -22,6 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 from subquad.limits import check_npy
+from subquad_datasets.prepared import prepared_content
 
 Tokens = np.ndarray | bytes | bytearray
 
@@ -295,6 +296,9 @@ class PackedSplit(Split):
     def digests(self) -> np.ndarray:
         """(n,) uint64, of whole sequences before anything is cut."""
         return self.column.digests()[self._chosen]
+
+    def content(self) -> str:
+        return prepared_content(self.column.folder, self._rows)
 
     def subset(self, indices: np.ndarray) -> PackedSplit:
         """The split of these of its samples, in this order."""

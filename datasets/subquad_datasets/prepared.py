@@ -13,13 +13,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 
+from subquad.data import digest_of
 from subquad.errors import DataError
 from subquad.runs import read_json, write_json
 from subquad.storage import building, check_own
@@ -102,6 +104,49 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(
             f"{folder / MANIFEST}: missing or damaged; prepare the data again"
         ) from None
+
+
+def prepared_content(folder: Path, *chosen: np.ndarray | None) -> str:
+    """What `Split.content` is to give for samples of a prepared folder: its sums, and which are
+    chosen.
+    """
+    files = json.dumps(read_manifest(folder).files, sort_keys=True)
+    return digest_of((files, *(rows for rows in chosen if rows is not None)))
+
+
+def file_content(home: Path, files: Iterable[Path]) -> str:
+    """SHA-256 (hex) of files in this order, without their names: what `Dataset.test_content` is to
+    give where these are read for TEST alone. It is kept in `home` until one of them changes.
+
+    Raises:
+        DataError: a file is not there.
+    """
+    paths = list(files)
+
+    def build(_: Path) -> Mapping[str, Any]:
+        return {"sha256": digest_of(map(sha256_of, paths))}
+
+    key = {"content of": fingerprint(paths)}
+    return read_manifest(prepare_once(home, key, build)).facts["sha256"]
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """One hash of the names, sizes and times of files: cheap, and another one where a file was
+    changed, exchanged, or a link to it leads elsewhere.
+
+    Raises:
+        DataError: a file is not there.
+    """
+    digest = hashlib.sha256()
+    for path in map(str, paths):
+        try:
+            stat = os.stat(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        # st_ctime_ns, the time of the last change of any kind, is what nobody can put back
+        marks = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        digest.update(f"{path}\0{marks}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def check_prepared(folder: Path, *, sums: bool = False) -> Manifest:

@@ -264,7 +264,7 @@ def datasets(
         UserError: nothing has this name, the experiment or parameters cannot be used, or data are
             missing or malformed.
     """
-    from subquad.data import check_copies
+    from subquad.copies import check_copies
     from subquad.drivers.given import given_data
     from subquad.drivers.preflight import check_paths, checked_dataset, naming
     from subquad.engine.parts import open_dataset

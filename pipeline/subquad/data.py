@@ -9,14 +9,16 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from subquad.digests import digest_of as digest_of
+from subquad.digests import hashed as hashed
 from subquad.errors import ConfigError, DataError
 from subquad.plan import UNTRIMMED, Buckets, Permutation, Plan, PlanSettings
 from subquad.plugin import Config
@@ -101,15 +103,29 @@ class Split(ABC):
         hash those.
         """
         pieces = [np.zeros(0, np.uint64)]
-        for start in range(0, len(self), _HASHED_AT_ONCE):
-            stop = min(start + _HASHED_AT_ONCE, len(self))
-            indices = np.arange(start, stop)
-            batch = self.fetch(indices, epoch=0, seed=0)
+        for batch in self.batches():
             names = sorted(batch.keys() - {"labels"})
             columns = [np.ascontiguousarray(batch[name]) for name in names]
             rows = zip(*columns, strict=True)
             pieces.append(hashed(map(b"".join, rows)))
         return np.concatenate(pieces)
+
+    def content(self) -> str:
+        """SHA-256 (hex) of all that a model may see of this split, labels too, in its order: here
+        of what `fetch` gives. With another one it is another split.
+
+        Every start of a run asks for it. A split that holds its samples in another way may hash
+        those (`digest_of`). What parameters of the data set say need not be in it, and where the
+        data lie must not.
+        """
+        names_and_values = (sorted(batch.items()) for batch in self.batches())
+        return digest_of(chain.from_iterable(chain.from_iterable(names_and_values)))
+
+    def batches(self) -> Iterator[ArrayBatch]:
+        """All samples in order, some at a time, as evaluation sees them."""
+        for start in range(0, len(self), _HASHED_AT_ONCE):
+            stop = min(start + _HASHED_AT_ONCE, len(self))
+            yield self.fetch(np.arange(start, stop), epoch=0, seed=0)
 
     def plan(self, settings: PlanSettings) -> Plan:
         """The order in which this split is trained on: a permutation, or where asked for batches of
@@ -130,14 +146,6 @@ class Split(ABC):
                 "which this data set does not give; use 0"
             )
         return Buckets(len(self), settings, lengths)
-
-
-def hashed(rows: Iterable[Any]) -> np.ndarray:
-    """(n,) uint64: a hash of the bytes of each row."""
-    digests = bytearray()
-    for row in rows:
-        digests += blake2b(row, digest_size=8).digest()
-    return np.frombuffer(bytes(digests), np.uint64)
 
 
 def sample_lengths(split: Split) -> np.ndarray | None:
@@ -200,6 +208,9 @@ class Subset(Split):
         chosen = int(self.chosen[index])
         return self.split.name(chosen)
 
+    def content(self) -> str:
+        return digest_of((self.split.content(), self.chosen))
+
     def lengths(self) -> np.ndarray | None:
         lengths = self.split.lengths()
         if lengths is None:
@@ -219,8 +230,8 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestKey:
-    """The key to a sealed test split. `engine.result.Seal` makes one when, and only when, it
-    writes the ledger.
+    """The key to a sealed test split. `engine.result.Seal` makes one when it writes the ledger;
+    besides, only `drivers.verify` does, for labels of a split that is open already.
     """
 
     __test__ = False  # not a pytest class
@@ -290,6 +301,15 @@ class Dataset(ABC):
         """
         return None
 
+    def test_content(self) -> str | None:
+        """`Split.content` of TEST; of one that is not read before it is opened, SHA-256 (hex) of
+        its files, which opens nothing.
+
+        None, the default where `prepared_test` is: it shows only when TEST is opened.
+        """
+        test = self.prepared_test()
+        return None if test is None else test.content()
+
     def files_read(self) -> tuple[str, ...]:
         """How files of the user's were read, a line each, for `subquad data show`; TEST is left
         out.
@@ -316,40 +336,6 @@ class Dataset(ABC):
             a guess may have a `note`, a text: what a reader must know of it.
         """
         return {}
-
-
-def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> tuple[str, ...]:
-    """Count exact copies of training samples, in any order, in the validation part and in TEST.
-
-    Args:
-        test: TEST, where it is open.
-        validation: look at the validation part too.
-
-    Returns:
-        notes; none where there are no copies.
-
-    Raises:
-        DataError: most samples of a part are such copies.
-    """
-    notes: list[str] = []
-    if validation:
-        training = dataset.split("train")
-        notes += _note_on_copies("validation", dataset.split("validation"), training)
-    if test is not None:
-        training = dataset.split("trainval")
-        notes += _note_on_copies("TEST", test, training)
-    return tuple(notes)
-
-
-def _note_on_copies(name: str, part: Split, training: Split) -> list[str]:
-    known = training.digests()
-    copies = int(np.isin(part.digests(), known).sum())
-    if copies == 0:
-        return []
-    note = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
-    if 2 * copies > len(part):
-        raise DataError(f"dataset: {note}; use other files, or generate longer sequences")
-    return [note]
 
 
 def stratified_validation(

@@ -251,19 +251,23 @@ def trial_sum(folder: Path) -> str:
 
 
 def look_at_trials(search: Path) -> Iterator[str]:
-    """Trials of a search that are not what its search.json was made of."""
+    """Trials of a search, its table of them and pictures that are not what its search.json was
+    made of.
+    """
     path = search / SUMMARY
     if not path.exists():
         return
     ended = []
     try:
-        for candidate in read_object(path)["candidates"]:
+        summary = read_object(path)
+        for candidate in summary["candidates"]:
             for number, recorded in candidate["ended"].items():
                 place = PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}")
                 ended.append((place, recorded))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield f"{SUMMARY}: {error}"
         return
+    yield from _changed(search, summary.get("files", {}))
     for place, recorded in ended:
         fault = _trial_fault(search, place, recorded)
         if fault:

@@ -3,6 +3,7 @@ nor ray nor mlflow.
 
 runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     experiment.yaml                the experiment, fully resolved (a study: study.yaml)
+    inputs.json                    digests of what it reads, see `subquad.engine.inputs`
     environment.json               versions, plugin distributions, hardware, git commit
     metrics.jsonl                  one `Record` a line; metrics-2.jsonl those of the second attempt
     attempts.jsonl                 one line for each start: step it started from, processes,
@@ -70,13 +71,14 @@ FINAL = "final"
 WINNERS = "best"
 OWNER = "owner.json"
 IDENTITY = "identity.json"
+INPUTS = "inputs.json"
 OPENINGS = "test-openings.jsonl"
 SOURCES = "source"
 EXPORTED = "config.json"
 
 _CHECK = "check"
 _BOUND = (
-    *(EXPERIMENT, IDENTITY, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS),
+    *(EXPERIMENT, IDENTITY, INPUTS, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS),
     *("metrics*.jsonl", "environment*.json", f"{SOURCES}/*"),
 )
 """Of a run's folder: what its result stands on, its checkpoints aside."""
@@ -86,6 +88,7 @@ _MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
 _SHAPES = {
     RESULT: TypeAdapter(shapes.ResultFile),
     IDENTITY: TypeAdapter(shapes.IdentityFile),
+    INPUTS: TypeAdapter(dict[str, shapes.Input]),
     ENVIRONMENT: TypeAdapter(shapes.EnvironmentFile),
     TRIAL: TypeAdapter(shapes.TrialFile),
     SUMMARY: TypeAdapter(shapes.SearchFile),

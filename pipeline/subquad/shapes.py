@@ -68,6 +68,22 @@ class IdentityFile(_Named, total=False):
     experiment: _Experiment
 
 
+DATASET = "dataset"
+"""The part of inputs.json that has the data's content."""
+
+
+class Input(TypedDict):
+    """An entry of inputs.json: what a run reads, by the part of it that asks.
+
+    Keys: `settings` say where it lies, by dotted key; `content` is the SHA-256 of each part of it,
+    None while that is not known; `start`, of `init`, is what became of the weights.
+    """
+
+    settings: dict[str, str]
+    content: dict[str, str | None]
+    start: NotRequired[dict[str, Any]]
+
+
 class ResultFile(_Named, total=False):
     """result.json."""
 
@@ -143,6 +159,7 @@ class SearchFile(TypedDict):
     """search.json."""
 
     candidates: list[_Candidate]
+    files: NotRequired[dict[str, dict[str, Any]]]
 
 
 class OwnerFile(TypedDict, total=False):

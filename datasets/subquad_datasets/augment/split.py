@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import NO_LABEL, ArrayBatch, Split
+from subquad.data import NO_LABEL, ArrayBatch, Split, digest_of
 from subquad.errors import DataError
 from subquad.plan import Permutation, Plan, PlanSettings
 from subquad_datasets.augment import AugmentConfig
@@ -74,6 +74,10 @@ class PictureSplit(Split):
         Raises:
             UnreadableImage: it cannot be read.
         """
+
+    def content(self) -> str:
+        """Of the bytes of the pictures, and of their classes."""
+        return digest_of((self.digests(), self.labels))
 
     @property
     def mixes(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
+from subquad_datasets.prepared import prepared_content
 
 PIXELS = "pixels.npy"
 LABELS = "labels.npy"
@@ -62,6 +63,9 @@ class PixelSplit(Split):
         return hashed(
             self._pixels if self.rows is None else (self._pixels[row] for row in self.rows)
         )
+
+    def content(self) -> str:
+        return prepared_content(self.folder, self.rows)
 
     @cached_property
     def _pixels(self) -> np.ndarray:

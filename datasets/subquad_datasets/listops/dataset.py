@@ -21,7 +21,16 @@ from subquad_datasets.listops.official import FILES, OFFICIAL_SIZES, find_files,
 from subquad_datasets.listops.tokens import VOCABULARY
 from subquad_datasets.listops.trees import TRIES, Shape
 from subquad_datasets.packed import PackedSplit, PackedWriter, write_packed
-from subquad_datasets.prepared import SEALED, alike, prepare_once, read_manifest, sha256_of
+from subquad_datasets.prepared import (
+    SEALED,
+    alike,
+    file_content,
+    fingerprint,
+    prepare_once,
+    prepared_content,
+    read_manifest,
+    sha256_of,
+)
 
 VERSION = 1
 """Of what is prepared: raise it where the same key would give other bytes."""
@@ -93,6 +102,12 @@ class ListOps(Dataset):
             return self.load("test")
         return None
 
+    def test_content(self) -> str:
+        """Of the official file alone."""
+        if self.config.path:
+            return file_content(self._home, [self._files["test"]])
+        return prepared_content(self._folder)
+
     def files_read(self) -> tuple[str, ...]:
         if self.config.path is None:
             return ()
@@ -125,7 +140,7 @@ class ListOps(Dataset):
             return prepare_once(
                 self._home, {"version": VERSION, "generated": self._recipe()}, self._generate
             )
-        sources = {name: _identity(self._files[name]) for name in ("train", "validation")}
+        sources = {name: fingerprint([self._files[name]]) for name in ("train", "validation")}
         return prepare_once(
             self._home, {"version": FILES_VERSION, "files": sources}, self._read_trainval
         )
@@ -133,7 +148,7 @@ class ListOps(Dataset):
     def _test_folder(self) -> Path:
         if self.config.path is None:
             return self._folder
-        sources = {"test": _identity(self._files["test"])}
+        sources = {"test": fingerprint([self._files["test"]])}
         return prepare_once(
             self._home, {"version": FILES_VERSION, "files": sources}, self._read_test
         )
@@ -226,9 +241,3 @@ def _guess_note(scores: dict[str, float]) -> str:
         f"on the validation part the commonest value scores {100 * scores['majority']:.1f} %, "
         f"the outermost operator alone {100 * scores['root_operator']:.1f} %"
     )
-
-
-def _identity(path: Path) -> list[Any]:
-    """Tells a file from any other without reading it."""
-    stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -9,6 +9,7 @@ import numpy as np
 
 from subquad.data import NO_LABEL, ArrayBatch, Split, hashed
 from subquad_datasets.packed import PackedColumn
+from subquad_datasets.prepared import prepared_content
 from subquad_datasets.tokenizer import END_TOKEN
 
 _AT_ONCE = 1 << 22
@@ -71,6 +72,9 @@ class Windows(Split):
         return hashed(
             self.column.tokens[start : start + self.context].tobytes() for start in starts
         )
+
+    def content(self) -> str:
+        return prepared_content(self.column.folder, np.array([self.first, self.last]))
 
     def tokens(self) -> Iterator[np.ndarray]:
         """All tokens of the split, some millions at a time."""

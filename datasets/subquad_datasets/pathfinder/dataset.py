@@ -30,7 +30,15 @@ from subquad_datasets.pathfinder.official import (
 )
 from subquad_datasets.pathfinder.pixels import PixelSplit, vocabulary, write_pixels
 from subquad_datasets.pathfinder.worker import Block, Order, blocks
-from subquad_datasets.prepared import SEALED, prepare_once, read_manifest, sha256_of
+from subquad_datasets.prepared import (
+    SEALED,
+    file_content,
+    fingerprint,
+    prepare_once,
+    prepared_content,
+    read_manifest,
+    sha256_of,
+)
 
 VERSION = 2
 """Of what is prepared: raise it where the same key would give other bytes."""
@@ -103,6 +111,12 @@ class Pathfinder(Dataset):
         both = int(sizes["train"]) + int(sizes["validation"])
         parts = {"train": (0, train), "validation": (train, both)}
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
+
+    def test_content(self) -> str:
+        """Of the official images' files alone."""
+        if self.config.path:
+            return file_content(self._home, self._files("test"))
+        return prepared_content(self._folder)
 
     def files_read(self) -> tuple[str, ...]:
         if self.config.path is None:
@@ -206,8 +220,16 @@ class Pathfinder(Dataset):
             "folder": str(self._official.resolve()),
             "metadata": sums,
             "column": column,
+            "images": fingerprint(self._files(column)),
             **cut,
         }
+
+    def _files(self, column: str) -> Iterator[Path]:
+        """The images of TRAIN and its validation part, or of TEST, that are there."""
+        train, validation, test = self._cut()
+        rows = test if column == "test" else np.concatenate([train, validation])
+        paths = (self._official / self._listing.names[row] for row in rows.tolist())
+        return filter(Path.exists, paths)
 
     def _read_trainval(self, part: Path) -> dict[str, Any]:
         train, validation, _ = self._cut()

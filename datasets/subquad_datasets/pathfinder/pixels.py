@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
+from subquad_datasets.prepared import prepared_content
 
 PixelRule = Literal["shifted", "official"]
 
@@ -109,6 +110,10 @@ class PixelSplit(Split):
 
     def digests(self) -> np.ndarray:
         return hashed(self.pixels)
+
+    def content(self) -> str:
+        folder, _, _, rows = self._place
+        return prepared_content(folder, None if rows is None else np.array(rows))
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         values = self.pixels[indices]

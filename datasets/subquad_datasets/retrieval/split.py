@@ -10,6 +10,7 @@ import numpy as np
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 from subquad_datasets.packed import PackedColumn
+from subquad_datasets.prepared import prepared_content
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class PairSplit(Split):
     def digests(self) -> np.ndarray:
         """(n,) uint64, of whole texts before anything is cut."""
         return hashed(self.texts.digests()[self.pairs])
+
+    def content(self) -> str:
+        return prepared_content(self.texts.folder, self.pairs)
 
     def clipped(self, cut: int) -> int:
         """How many of the pairs have a text of more than `cut` tokens, as far as texts were

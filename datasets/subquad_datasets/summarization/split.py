@@ -14,6 +14,7 @@ import numpy as np
 
 from subquad.data import NO_LABEL, Array, ArrayBatch, DataSpec, Split
 from subquad_datasets.packed import PackedColumn, PackedWriter
+from subquad_datasets.prepared import prepared_content
 from subquad_datasets.summarization.source import Articles
 from subquad_datasets.text.source import sums
 from subquad_datasets.tokenizer import END_TOKEN, Tokenizer, encoded
@@ -80,6 +81,9 @@ class ArticleSplit(Split):
     def digests(self) -> np.ndarray:
         """(N,) uint64, of whole articles before anything is cut."""
         return self.column.digests()[self.rows(SOURCE)]
+
+    def content(self) -> str:
+        return prepared_content(self.column.folder, np.array([self.first, self.last]))
 
     def clipped(self, name: str) -> list[str]:
         """Notes on what is cut."""

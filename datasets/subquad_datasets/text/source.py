@@ -7,13 +7,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.errors import DataError
 from subquad.limits import LINE, read_whole
-from subquad_datasets.prepared import sha256_of
+from subquad_datasets.prepared import fingerprint, sha256_of
 from subquad_datasets.text.lines import check_start, check_utf8, is_file, json_rows
 
 UNLABELLED = "unsup"
@@ -83,25 +83,6 @@ def need_texts(path: Path, split: str) -> Source:
             f"{split}_<class>.jsonl (.xz, .gz, .bz2)"
         )
     return source
-
-
-def fingerprint(paths: Iterable[Path]) -> str:
-    """One hash of the names, sizes and times of files: cheap, and another one where a file was
-    changed.
-
-    Raises:
-        DataError: a file is not there.
-    """
-    digest = hashlib.sha256()
-    for path in map(str, paths):
-        try:
-            stat = os.stat(path)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-        digest.update(
-            f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
-        )
-    return digest.hexdigest()
 
 
 def sums(paths: Sequence[Path]) -> dict[str, str]:

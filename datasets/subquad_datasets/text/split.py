@@ -43,6 +43,9 @@ class CutSplit(Split):
     def digests(self) -> np.ndarray:
         return self.inner.digests()
 
+    def content(self) -> str:
+        return self.inner.content()
+
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         batch = self.inner.fetch(indices, epoch=epoch, seed=seed)
         for name in batch:

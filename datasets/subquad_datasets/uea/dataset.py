@@ -22,7 +22,7 @@ from subquad.data import (
 )
 from subquad.errors import DataError
 from subquad_datasets.guesses import MAX_PRODUCTS, majority, nearest
-from subquad_datasets.prepared import SEALED, alike
+from subquad_datasets.prepared import SEALED, alike, file_content
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, to_arrays
 from subquad_datasets.uea.download import download, verify
@@ -137,6 +137,11 @@ class UeaDataset(Dataset):
         if files.test and alike(files.train, files.test):
             return self._test()
         return None
+
+    def test_content(self) -> str:
+        """Of the file alone, which also opens nothing where TEST is a part of TRAIN's."""
+        files = self._files
+        return file_content(self.root / "uea", [files.test or files.train])
 
     def files_read(self) -> tuple[str, ...]:
         if self.config.path is None:

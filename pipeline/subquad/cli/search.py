@@ -37,7 +37,6 @@ from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
 from subquad.runs import WINNERS, json_value
 from subquad.search.candidates import Candidate
-from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.run import Ended, Watch, run
 from subquad.search.search import (
@@ -48,6 +47,7 @@ from subquad.search.search import (
     write_search,
 )
 from subquad.search.settings import Budget, Settings
+from subquad.search.summary import PLOTS
 from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
 from subquad.suggest import to_paste

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from subquad.data import Dataset, DataSpec, check_copies
+from subquad.copies import check_copies
+from subquad.data import Dataset, DataSpec
 from subquad.drivers.costs import MODEL, settings_of
 from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan

@@ -20,6 +20,7 @@ from subquad.drivers.folder import changes, reopen_one
 from subquad.engine.checkpoint import trained_weights
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import CPU, Group
+from subquad.engine.inputs import inputs_of, kept_inputs, refuse_changed
 from subquad.engine.parts import ModelParts, build_dataset, build_model, build_task
 from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
@@ -77,7 +78,9 @@ class Trained:
             raise RunError(f"{run.folder}: no checkpoint yet")
         if settings:
             run = reopen_one(folder, settings)
-        built = Trained._built(run, device)
+        dataset = build_dataset(run)
+        refuse_changed(kept_inputs(folder), inputs_of(run, dataset, test=False), run.folder)
+        built = Trained._built(run, device, dataset)
         model = built.parts.bare_model
         load_model(model, weights)
         return built

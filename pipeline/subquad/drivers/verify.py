@@ -9,10 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import load
+from torch import Tensor
 
+from subquad.data import Split, TestKey
+from subquad.drivers.costs import StudyCosts
 from subquad.drivers.folder import changes, reopen_one
-from subquad.engine.parts import build_dataset, build_task
+from subquad.engine.inputs import changed_weights, changes_of, inputs_of, kept_inputs
+from subquad.engine.parts import build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
@@ -20,6 +25,7 @@ from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
 from subquad.integrity import Looked, look, look_at_trials
 from subquad.limits import check_safetensors
+from subquad.plugin import TaskPlugin
 from subquad.registry import Kind, Resolved
 from subquad.runs import (
     CELLS,
@@ -65,6 +71,7 @@ def verify(folder: Path) -> Iterator[Verified]:
         RunError: the folder is no run, study or search.
     """
     folder = enter(folder)
+    costs = StudyCosts()
     if (folder / SEARCH).exists():
         faults = tuple(look_at_trials(folder))
         if faults:
@@ -72,14 +79,14 @@ def verify(folder: Path) -> Iterator[Verified]:
         trials = folder / TRIALS
         for path in sorted((*trials.glob("*/*"), *trials.glob("*/*/seed-*"))):
             if _was_run(path):  # what was refused never was one
-                yield _verified(path, look(path, far=True))
+                yield _verified(path, look(path, far=True), costs)
         final = folder / FINAL
         if is_study(final):
             yield from verify(final)
     elif is_study(folder):
-        yield from _study(folder)
+        yield from _study(folder, costs)
     elif _was_run(folder):
-        yield _verified(folder, look(folder, far=True))
+        yield _verified(folder, look(folder, far=True), costs)
     else:
         raise RunError(
             f"{folder}: no run (no {EXPERIMENT}), study (no {STUDY}) or search (no {SEARCH})"
@@ -91,7 +98,7 @@ def _was_run(folder: Path) -> bool:
     return is_run(folder) or (folder / IDENTITY).exists()
 
 
-def _study(folder: Path) -> Iterator[Verified]:
+def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     """All runs that its study.yaml asks for, and those that it does not ask for."""
     here = set[Path]()
     looked = dict[Path, Looked]()
@@ -115,7 +122,7 @@ def _study(folder: Path) -> Iterator[Verified]:
         elif requested and place not in requested:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
         else:
-            yield _verified(place, looked[place], requested.get(place))
+            yield _verified(place, looked[place], costs, requested.get(place))
 
 
 def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
@@ -133,7 +140,7 @@ def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> R
         raise
 
 
-def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
+def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None = None) -> Verified:
     faults = list(looked.faults)
     scores = ""
     try:
@@ -142,8 +149,8 @@ def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
             for key in changes(run):
                 faults.append(f"{key}: changed since the run was started")
             faults += _of_another(run)
-            if looked.result is not None and not faults:
-                scores = _recomputed(run, looked.result, faults)
+            if not faults:
+                scores = _held_against_data(run, looked.result, costs, faults)
         elif not faults:
             faults.append(f"{EXPERIMENT} is missing")
     except PluginError as error:
@@ -206,45 +213,81 @@ def _words(looked: Looked, scores: str) -> str:
     return "; ".join(words)
 
 
-def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
-    """Scores of the kept answers by the task's own metrics, held against those in the result.
+def _held_against_data(
+    run: Run, result: Mapping[str, Any] | None, costs: StudyCosts, faults: list[str]
+) -> str:
+    """Hold a run against its data and start weights where they are here, and the scores in its
+    result against those of the kept answers by the task's own metrics.
 
     Args:
-        faults: gets a line for each score that differs.
+        costs: keeps the data of runs that have the same.
+        faults: gets a line for each thing that differs.
 
     Returns:
         what was recomputed, or why nothing was.
     """
-    test = result["test"]
-    path = run.folder / PREDICTIONS
-    if not test:
-        return ""
     source = run.task.source or run.dataset.source
     if source:
         return f"scores not recomputed, as {source.path} is not run: its sums were checked alone"
-    if not path.exists():
-        return "the task keeps no answers to recompute scores from"
     try:
-        task = build_task(run, build_dataset(run).describe())
+        dataset, spec = costs.data(run)
+        kept = kept_inputs(run.folder)
+        changed = [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
+        faults += [f"{change}: changed since the run was started" for change in changed]
+        test = (result or {}).get("test")
+        path = run.folder / PREDICTIONS
+        if faults or not test:
+            return ""
+        if not path.exists():
+            return "the task keeps no answers to recompute scores from"
+        task = build_task(run, spec)
+        content = read_bytes(path)
+        check_safetensors(path, content)
+        answers = load(content)
+        split = dataset.split("test", TestKey(run.dataset_label, "verify"))
+        faults += _other_labels(split, answers)
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
-    content = read_bytes(path)
-    check_safetensors(path, content)
-    kept = load(content)
-    scores = task.rescore(kept)
+    return _recomputed(run.goal, task.rescore(answers), answers, test, faults)
+
+
+def _other_labels(split: Split, answers: Mapping[str, Tensor]) -> Iterator[str]:
+    """Kept arrays that TEST has too, such as `label`, and that are not TEST's."""
+    start = 0
+    other = dict[str, None]()
+    for batch in split.batches():
+        for name, rows in answers.items():
+            own = batch.get(f"{name}s", batch.get(name))
+            if own is None:
+                continue
+            kept = rows[start : start + len(own)].numpy()
+            if not np.array_equal(kept, own.astype(kept.dtype), equal_nan=kept.dtype.kind == "f"):
+                other[name] = None
+        start += len(next(iter(batch.values())))
+    for name in other:
+        yield f"{PREDICTIONS}: {name} is not that of TEST"
+
+
+def _recomputed(
+    goal: TaskPlugin,
+    scores: Mapping[str, float],
+    answers: Mapping[str, Tensor],
+    test: Mapping[str, Any],
+    faults: list[str],
+) -> str:
     samples = test["samples"]
     recorded = {name: float(value) for name, value in test["metrics"].items()}
     words = []
     for name, value in scores.items():
         before = recorded.get(name, math.nan)
-        shown = run.goal.shown(name)
+        shown = goal.shown(name)
         words.append(shown.exactly(value))
         if not math.isclose(value, before, rel_tol=_TOLERANCE):
             faults.append(
                 f"{shown.exactly(value)} by the answers in {PREDICTIONS}, "
                 f"{RESULT} says {shown.exactly(before)}"
             )
-    for name, rows in kept.items():
+    for name, rows in answers.items():
         if len(rows) != samples:
             faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {samples} samples")
             break

@@ -272,7 +272,9 @@ def build_task(run: Run, spec: DataSpec) -> Task:
     return build_class(run.task)(run.task_config, spec)
 
 
-def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts:
+def build_parts(
+    run: Run, group: Group, dataset: Dataset | None = None, *, fresh: bool = True
+) -> Parts:
     """Build everything on this rank, wrap the model, add its optimiser, and seed dropout's
     randomness per rank.
 
@@ -280,6 +282,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         run: what is trained.
         group: the ranks; every one calls this.
         dataset: the run's, where it is there already.
+        fresh: it begins with the weights that `init` says; else it goes on from a checkpoint.
 
     Raises:
         SubquadError: on every rank alike: the run cannot be done as it is.
@@ -294,7 +297,8 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         task = build_task(run, spec)
         plan = make_plan(experiment, data, split)
         model = build_model(run, spec, task.num_outputs)
-        return plan, split, task, model, start_from(model, experiment)
+        start = start_from(model, experiment) if fresh else None
+        return plan, split, task, model, start
 
     plan, training, task, model, start = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32

@@ -16,11 +16,13 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor
 
+from subquad.copies import check_copies
 from subquad.cost import Cost
-from subquad.data import Dataset, Split, TestKey, check_copies
+from subquad.data import Dataset, Split, TestKey
 from subquad.engine import checkpoint
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import Group
+from subquad.engine.inputs import note_test
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
@@ -160,6 +162,7 @@ def _conclude(
     chosen, step = _load_chosen(parts, progress)
     reason = f"final evaluation of the {chosen} checkpoint, step {step}"
     split, copies = parts.group.together(seal.open, reason)
+    parts.group.of_first(note_test, run.folder, split)
     metrics, answers = _evaluated(parts, split, stop_requested)
     openings = seal.openings()
     notes = [*getattr(split, "notes", ()), *copies]

@@ -17,6 +17,14 @@ from subquad.engine import attempts, checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.evaluate import EvaluationStopped
 from subquad.engine.group import Group
+from subquad.engine.inputs import (
+    INIT,
+    Inputs,
+    changed_weights,
+    first_inputs,
+    inputs_of,
+    refuse_changed,
+)
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
@@ -70,8 +78,12 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     warnings = list[str]()
     usage = Usage(group)
     dataset, cost = group.together(_counted, run, group.device.type)
-    parts = build_parts(run, group, dataset)
     newest = _newest(run, group, warnings.append)
+    parts = build_parts(run, group, dataset, fresh=newest is None)
+    inputs = _inputs(parts, dataset)
+    if newest:
+        parts = replace(parts, start=inputs.get(INIT, {}).get("start"))
+        warnings += group.of_first(_told_of_weights, run, inputs)
     progress = restore(parts, newest) if newest else Progress()
     group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
@@ -98,6 +110,21 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     result |= usage.to_json(tokens=parts.task.counts_tokens)
     group.of_first(_end, run, result)
     return "finished"
+
+
+def _inputs(parts: Parts, dataset: Dataset) -> Inputs:
+    """What the run was started with, and reads again now, on each rank."""
+    run = parts.run
+    group = parts.group
+    now = group.together(inputs_of, run, dataset, parts.start)
+    kept = group.of_first(first_inputs, run, now)
+    group.together(refuse_changed, kept, now, run.folder)
+    return kept
+
+
+def _told_of_weights(run: Run, inputs: Inputs) -> list[str]:
+    words = "the run goes on from its checkpoint all the same"
+    return [f"{change}; {words}" for change in changed_weights(run, inputs)]
 
 
 def _begin(parts: Parts, progress: Progress) -> None:

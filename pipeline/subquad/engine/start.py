@@ -40,9 +40,7 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
     init = experiment.init
     if init is None:
         return None
-    place = place_at(init.source)
-    with reaching(place, ConfigError):
-        tensors, sha256 = _read(init.source, place)
+    tensors, sha256 = weights_of(init.source)
     found = model.import_weights(tensors)
     if not found.used:
         raise ConfigError(
@@ -62,8 +60,21 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
     }
 
 
+def weights_of(source: str) -> tuple[Mapping[str, Tensor], str]:
+    """Tensors by name, and the SHA-256 of the file they come from, else of themselves.
+
+    Args:
+        source: what `init.from` says.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    place = place_at(source)
+    with reaching(place, ConfigError):
+        return _read(source, place)
+
+
 def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
-    """Tensors by name, and the SHA-256 of the file they come from, else of themselves."""
     if source.startswith("timm:"):
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():

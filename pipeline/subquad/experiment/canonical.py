@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from subquad.experiment.schema import Experiment, decides_numbers
@@ -17,16 +17,21 @@ def dump(experiment: Experiment) -> str:
     return to_yaml(experiment.model_dump(mode="json"))
 
 
-def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None) -> str:
+def digest(
+    experiment: Experiment,
+    sources: Mapping[KeyPath, str] | None = None,
+    places: Collection[str] = (),
+) -> str:
     """SHA-256 (hex) over what decides the numbers: all settings that decide numbers
     (`schema.Free`).
 
     Args:
         experiment: a checked one, with its plugins' parameters filled in.
+        places: settings that only say where something lies, by dotted key.
         sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or
             `("mixers", 0)`; it then stands for the file's path.
     """
-    data = _settings(experiment)
+    data = _settings(experiment, places)
     for path, sha256 in (sources or {}).items():
         place = dotted(path)
         name = data[f"{place}.name"]
@@ -36,12 +41,14 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
+def differences(
+    a: Experiment | Mapping[str, Any], b: Experiment, places: Collection[str] = ()
+) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
     plain values.
     """
-    before = _settings(a)
-    after = _settings(b)
+    before = _settings(a, places)
+    after = _settings(b, places)
     absent = object()
     different: list[str] = []
     for key in before | after:
@@ -50,11 +57,13 @@ def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
     return different
 
 
-def _settings(experiment: Experiment | Mapping[str, Any]) -> dict[str, Any]:
+def _settings(
+    experiment: Experiment | Mapping[str, Any], places: Collection[str]
+) -> dict[str, Any]:
     """All that decide the numbers, flat."""
     if isinstance(experiment, Experiment):
         experiment = experiment.model_dump(mode="json")
-    return dict(_deciding(experiment))
+    return {key: value for key, value in _deciding(experiment) if key not in places}
 
 
 def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:

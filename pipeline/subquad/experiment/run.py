@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from subquad.experiment.canonical import digest
+from subquad.experiment.canonical import differences, digest
 from subquad.experiment.components import (
     Resolve,
     checked_parts,
@@ -34,8 +34,10 @@ from subquad.experiment.settings import (
     Setting,
     Tree,
     absolute_paths,
+    dotted,
     key_path,
     overlay,
+    path_fields,
 )
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
@@ -113,7 +115,13 @@ class Run:
         hashes: dict[KeyPath, str] = {}
         for path, source in self.sources.items():
             hashes[path] = source.sha256
-        return digest(self.experiment, hashes)
+        return digest(self.experiment, hashes, self.places)
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Dotted keys of what decides its numbers that an experiment as plain values has
+        otherwise.
+        """
+        return differences(recorded, self.experiment, self.places)
 
     @property
     def plugins(self) -> tuple[Resolved, ...]:
@@ -134,6 +142,23 @@ class Run:
         for number, part in enumerate(self.mixers):
             parts[("mixers", number)] = part
         return parts
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Where what it reads lies, by dotted key: not the place, its content decides numbers.
+
+        A plugin in a file says which of its parameters are places only where it runs, so they
+        count as they are written.
+        """
+        places: dict[str, str] = {}
+        if self.experiment.init:
+            places["init.from"] = self.experiment.init.source
+        for path, (plugin, config) in self.parts.items():
+            for name in () if plugin.source else path_fields(type(config)):
+                place = getattr(config, name)
+                if place:
+                    places[dotted((*path, "params", name))] = place
+        return places
 
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:

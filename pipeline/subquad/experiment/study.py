@@ -13,7 +13,7 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
-from subquad.experiment.canonical import dump
+from subquad.experiment.canonical import digest, dump
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
@@ -168,7 +168,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             value = combination[axis.key]
             axes[axis.key] = axis.coordinate(value)
             labels[axis.key] = value.label
-            key.append(value.label if axis.path else run.digest)
+            key.append(value.label if axis.path else digest(run.experiment))
         same = found.get(tuple(key))
         if same:
             _refuse_free(file, combination, run, same)

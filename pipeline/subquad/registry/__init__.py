@@ -19,7 +19,7 @@ from subquad.registry.loaded import (
 )
 from subquad.registry.parameters import ParameterRow, describe_config
 from subquad.registry.shipped import Recipe, recipe, recipes
-from subquad.registry.source import SourceFile
+from subquad.registry.source import SourceFile, imported_by
 
 __all__ = [
     "GROUPS",
@@ -36,6 +36,7 @@ __all__ = [
     "describe_config",
     "find_plugins",
     "import_target",
+    "imported_by",
     "load_command",
     "load_source",
     "make_mixer",

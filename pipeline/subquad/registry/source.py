@@ -4,9 +4,12 @@ can travel as text.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import linecache
 import sys
+import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +21,8 @@ from subquad.registry.found import Found, Kind
 from subquad.suggest import did_you_mean
 
 MAX_BYTES = 1_000_000
+_imports: dict[str, dict[str, str]] = {}
+"""What `imported_by` has seen, by the sha256 of the plugin's file."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,45 @@ class SourceFile:
             hint = did_you_mean(self.attribute, known)
             message = f"{self.found}: {self.path} defines no {self.attribute}{hint}"
             raise PluginError(message) from None
+
+
+def imported_by(source: SourceFile) -> dict[str, str]:
+    """SHA-256 (hex) of the modules that a plugin's file imports, and those that they import, by
+    name, as they were when they were first seen; installed packages and subquad are left out.
+    """
+    known = _imports.setdefault(source.sha256, {})
+    texts = [source.text]
+    while texts:
+        packages = _packages(texts.pop())
+        for name, module in sys.modules.copy().items():
+            file = getattr(module, "__file__", None)
+            if name in known or file is None or name.partition(".")[0] not in packages:
+                continue
+            if not _is_installed(name, file):
+                with suppress(OSError):
+                    content = Path(file).read_bytes()
+                    known[name] = _sha256(content)
+                    texts.append(content.decode("utf-8", "replace"))
+    return known
+
+
+def _packages(text: str) -> set[str]:
+    """First parts of the names of all modules that a text imports."""
+    names = set[str]()
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                names.add((node.module or "").partition(".")[0])
+    return names
+
+
+def _is_installed(name: str, file: str) -> bool:
+    if name.startswith("subquad"):
+        return True
+    places = sysconfig.get_paths()
+    return any(Path(file).is_relative_to(places[kind]) for kind in ("stdlib", "purelib", "platlib"))
 
 
 def _sha256(content: bytes) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
@@ -16,6 +18,7 @@ from subquad.runs import (
     ENVIRONMENT,
     EXPERIMENT,
     IDENTITY,
+    INPUTS,
     RESULT,
     STUDY,
     enter,
@@ -23,6 +26,7 @@ from subquad.runs import (
     read_json,
     runs_below,
 )
+from subquad.shapes import DATASET
 
 _FORMAT = 1
 _CALLED = ("axes", "protocol_label", "metric", "tested", "metrics")
@@ -48,7 +52,29 @@ def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list
         for run in found:
             if run.resolve() not in runs:
                 runs[run.resolve()] = _read(run, root, tuning_of(run, search))
-    return list(runs.values())
+    return _told_apart(list(runs.values()))
+
+
+def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
+    """The runs; data sets of one name and with the same settings, but of other content, get a mark
+    in their names.
+    """
+    contents = defaultdict[tuple[Any, ...], set[str]](set)
+    keys = []
+    for run in runs:
+        settings = run.settings.items()
+        asked = [part for part in settings if part[0].startswith("dataset.params.")]
+        keys.append((run.data_label, run.protocol, *sorted(asked)))
+        if DATASET in run.inputs:
+            contents[keys[-1]].add(run.inputs[DATASET].mark)
+    marked = []
+    for run, key in zip(runs, keys, strict=True):
+        if len(contents[key]) > 1 and DATASET in run.inputs:
+            note = f"data of other content are called {run.data_label} too"
+            mark = run.inputs[DATASET].mark[:6]
+            run = run.model_copy(update={"data_mark": mark, "notes": (*run.notes, note)})
+        marked.append(run)
+    return marked
 
 
 def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
@@ -60,6 +86,7 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
         "name": name,
         "leaves": leaves,
         "environment": _machine(run),
+        "inputs": read_json(run / INPUTS) or {},
         "tuning": tuning,
     }
     looked = look(run)

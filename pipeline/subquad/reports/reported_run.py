@@ -24,13 +24,14 @@ from pydantic import (
 
 from subquad.experiment.schema import decides_numbers
 from subquad.metric import Metric, metric_of
-from subquad.reports.text import Values, printable
+from subquad.reports.text import Values, printable, setting_text
 from subquad.reports.tuning import Tuning
 from subquad.runs import (
     EXPERIMENT,
     SOURCES,
     read_bytes,
 )
+from subquad.shapes import DATASET
 from subquad.terminal import DASH, duration
 
 _PROTOCOLS = {
@@ -131,6 +132,19 @@ class Machine(FilePart):
     git: _Git | None = None
 
 
+class ReadInput(FilePart):
+    """What a part of the experiment reads: where by dotted key, and digests of it."""
+
+    settings: dict[str, str] = {}
+    content: dict[str, str | None] = {}
+
+    @property
+    def mark(self) -> str:
+        """A short digest of all of it."""
+        text = json.dumps(self.content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 class _Named(FilePart):
     name: str
 
@@ -159,6 +173,8 @@ class ReportedRun(FilePart):
         name: its directory relative to what was asked for.
         leaves: experiment.yaml by dotted key.
         environment: environment.json.
+        inputs: inputs.json.
+        data_mark: tells its data from others of the same name and settings; "" without such.
         faults: why its result cannot be that of the files beside it.
         axes: its coordinates in its study; a choice of several settings is a mapping.
         mixer: the plugin's name.
@@ -175,6 +191,8 @@ class ReportedRun(FilePart):
     name: str
     leaves: Values
     environment: Machine
+    inputs: dict[str, ReadInput] = {}
+    data_mark: str = ""
     faults: tuple[_Text, ...] = ()
     tuning: Tuning | None = None
     status: Literal["finished", "pruned", "failed", "unfinished", "damaged"]
@@ -247,7 +265,10 @@ class ReportedRun(FilePart):
     @property
     def data_label(self) -> str:
         """The data set's name in tables; a study may name several variants of one."""
-        return self._varied("dataset", self.dataset)
+        label = self._varied("dataset", self.dataset)
+        if self.data_mark:
+            return f"{label} ({self.data_mark})"
+        return label
 
     def _varied(self, axis: str, plugin: str) -> str:
         value = self.axes.get(axis)
@@ -264,18 +285,24 @@ class ReportedRun(FilePart):
         """What decides its score, as text by dotted key; what decides no numbers only if the study
         varies it.
 
-        Where the mixer was given as a file its hash is a setting: another text is another mixer.
+        Of what it reads the content is a setting, not the place; data have `data_mark`. Where the
+        mixer was given as a file its hash is one: another text is another mixer.
         """
         varied = set(self.axes)
         for value in self.axes.values():
             if isinstance(value, Mapping):
                 varied |= value.keys()
         found = {}
+        places = set[str]()
+        for part, read in self.inputs.items():
+            if part != DATASET:
+                found[f"{part}.content"] = read.mark
+            places |= read.settings.keys()
         for key, value in self.leaves.items():
             if key == "train.seed":
                 continue
-            if key in varied or decides_numbers(key):
-                found[key] = _setting_text(value)
+            if key in varied or (key not in places and decides_numbers(key)):
+                found[key] = setting_text(value)
         sources = self.folder / SOURCES
         source = min(sources.glob("*"), default=None)
         if source is not None:
@@ -363,34 +390,3 @@ def _plugin(facts: Values) -> str:
         listed = ", ".join(marks)
         words += f" ({listed})"
     return words
-
-
-def _setting_text(value: Any) -> str:
-    """A setting as text; mixers of some layers or roles in words."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(map(_is_mixer, value)):
-        mixers = map(_mixer_text, value)
-        return "; ".join(mixers)
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def _is_mixer(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and "name" in entry
-
-
-def _mixer_text(entry: Values) -> str:
-    text = entry["name"]
-    if layers := entry.get("layers"):
-        numbers = ", ".join(map(str, layers))
-        text += f" in layers {numbers}"
-    if role := entry.get("role"):
-        text += f" for {role}"
-    if params := entry.get("params"):
-        words = []
-        for key, value in params.items():
-            setting = _setting_text(value)
-            words.append(f"{key} {setting}")
-        listed = ", ".join(words)
-        text += f" ({listed})"
-    return text

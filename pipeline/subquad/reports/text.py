@@ -4,6 +4,7 @@ else as it is.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -98,3 +99,34 @@ def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> 
             line += f" {interval}"
         lines.append(line)
     return lines
+
+
+def setting_text(value: Any) -> str:
+    """A setting as text; mixers of some layers or roles in words."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(map(_is_mixer, value)):
+        mixers = map(_mixer_text, value)
+        return "; ".join(mixers)
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _is_mixer(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "name" in entry
+
+
+def _mixer_text(entry: Values) -> str:
+    text = entry["name"]
+    if layers := entry.get("layers"):
+        numbers = ", ".join(map(str, layers))
+        text += f" in layers {numbers}"
+    if role := entry.get("role"):
+        text += f" for {role}"
+    if params := entry.get("params"):
+        words = []
+        for key, value in params.items():
+            setting = setting_text(value)
+            words.append(f"{key} {setting}")
+        listed = ", ".join(words)
+        text += f" ({listed})"
+    return text

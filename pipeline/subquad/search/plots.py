@@ -28,7 +28,6 @@ from subquad.search.optuna_study import quiet
 from subquad.search.trial import Goal, Trial, objectives
 from subquad.space import Dimension, Space
 
-PLOTS = "plots"
 _DPI = 120
 _CUT = 32
 _IN_LEGEND = 12

@@ -19,12 +19,12 @@ from subquad.experiment import Study
 from subquad.runs import FINAL, SUMMARY, is_study, write_json, write_text
 from subquad.search.final import Winners, begin_final, same_winners
 from subquad.search.folder import Trials, place_of
-from subquad.search.plots import PLOTS, Drawn, Pictured, draw
+from subquad.search.plots import Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import prune_reason
 from subquad.search.search import Search, same_sources
 from subquad.search.source import TrialSource
-from subquad.search.summary import TRIALS_TABLE, over_of, summary_of, trials_csv
+from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
 from subquad.search.trial import Trial, Values, winner_of
 from subquad.storage import RunFolder, remove_tree
 from subquad.tracking.publisher import open_publisher
@@ -117,14 +117,12 @@ def _run(
         why_stop = _why_stop(search, trials)
         work = Source(source.next, lambda run: ended(run.folder), why_stop)
         signum = executor.work(work, folder)
-    summary = _summarize(search, trials, source)
     write_text(trials.search / TRIALS_TABLE, trials_csv(search, trials))
-    if signum:
-        return Ended(summary, signum)
-    drawn = _drawn(search, trials)
+    drawn = Drawn() if signum else _drawn(search, trials)
+    summary = _summarize(search, trials, source)
     winners = _winners(search, trials)
-    if not winners:
-        return Ended(summary, 0, drawn=drawn)
+    if signum or not winners:
+        return Ended(summary, signum, drawn=drawn)
     study = begin_final(search, folder, winners)
     summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)

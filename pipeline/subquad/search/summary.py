@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from subquad.manifest import by_name, manifest_of
 from subquad.markup import as_csv
 from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
 from subquad.search.candidates import Candidate, final_labels
@@ -22,6 +23,8 @@ MOST_REASONS = 3
 
 TRIALS_TABLE = "trials.csv"
 """File of a search's folder: all trials, a row each."""
+PLOTS = "plots"
+"""Folder of a search's pictures."""
 
 
 def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Values:
@@ -30,6 +33,7 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
     Args:
         over: why no further trial of a candidate is started, by label.
     """
+    folder = trials.search
     candidates: list[Values] = []
     for candidate in search.candidates:
         label = candidate.label
@@ -41,10 +45,11 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
     return {
         "format": FORMAT,
         "name": search.study.name,
-        "folder": str(trials.search),
+        "folder": str(folder),
         "settings": search.settings.values(),
-        "earlier_finals": {path.name: _tested(path) for path in earlier_finals(trials.search)},
+        "earlier_finals": {path.name: _tested(path) for path in earlier_finals(folder)},
         "candidates": candidates,
+        "files": manifest_of(by_name(folder, (folder / TRIALS_TABLE, *folder.glob(f"{PLOTS}/*")))),
     }
 
 

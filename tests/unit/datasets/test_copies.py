@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from splits import dataset_of
 
+from subquad.copies import check_copies
 from subquad.data import (
     ArraySplit,
     Dataset,
     DataSpec,
     SplitName,
-    check_copies,
     stratified_validation,
 )
 from subquad.drivers.preflight import check_parts

@@ -13,7 +13,8 @@ import pytest
 from pydantic import ValidationError
 from splits import KEY, batch, texts_of
 
-from subquad.data import NO_LABEL, check_copies
+from subquad.copies import check_copies
+from subquad.data import NO_LABEL
 from subquad.errors import DataError
 from subquad_datasets.text_files import PLUGIN, Config
 

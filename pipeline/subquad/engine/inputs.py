@@ -1,0 +1,200 @@
+"""What a run reads beside its experiment: data, weights to start from, and what plugins in files
+import or are given as paths.
+
+inputs.json has the SHA-256 of each, written before the first step. A later start, and each run of
+the same study or search that asks for the same, must find the same content; where it lies is free.
+Installed packages stand in environment.json instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from subquad.data import Dataset, Split, SplitName, digest_of
+from subquad.engine.start import weights_of
+from subquad.errors import RunError, UserError
+from subquad.experiment import Run
+from subquad.experiment.components import components_of
+from subquad.experiment.settings import dotted
+from subquad.manifest import by_name, manifest_of
+from subquad.registry import imported_by
+from subquad.runs import INPUTS, SEARCH, STUDY, read_json, touching, write_json
+from subquad.shapes import DATASET, Input
+from subquad.storage import RunFolder
+
+Inputs = Mapping[str, Input]
+"""By the part of the experiment that asks: "dataset", "init", "mixer", "mixers[0]"."""
+
+INIT = "init"
+_TEST = "test"
+_DESCRIBED = (
+    *("arrays", "lengths", "target", "vocab_size", "num_classes", "class_names", "values"),
+    *("end_token", "token_bytes"),
+)
+"""Of a data set's description: what decides numbers, or what they mean."""
+
+
+def inputs_of(
+    run: Run, dataset: Dataset, start: Mapping[str, Any] | None = None, *, test: bool = True
+) -> Inputs:
+    """What a run reads, as it is now.
+
+    Args:
+        start: what became of the weights that it starts from; None: it starts from none, or goes
+            on from a checkpoint.
+        test: TEST belongs to it.
+    """
+    found: dict[str, Input] = {}
+    for path, (plugin, _) in run.parts.items():
+        part = dotted(path)
+        settings = {key: run.places[key] for key in run.places if key.startswith(f"{part}.")}
+        content: dict[str, str | None] = {}
+        if part == DATASET:
+            content |= _contents_of(dataset, run.experiment.protocol)
+            if test:
+                content[_TEST] = dataset.test_content()
+        else:
+            content |= {key: _content_at(Path(place)) for key, place in settings.items()}
+        if plugin.source:
+            content |= imported_by(plugin.source)
+        if content:
+            found[part] = Input(settings=settings, content=content)
+    if start:
+        found[INIT] = _of_weights(run, start["sha256"])
+        found[INIT]["start"] = dict(start)
+    return found
+
+
+def _contents_of(dataset: Dataset, protocol: str) -> dict[str, str]:
+    """Digests of the description, as names of classes and statistics of TRAIN are of the data
+    too, and of the splits that a protocol trains on and selects by.
+    """
+    spec = dataset.describe()
+    described = (f"{name} {getattr(spec, name)}\n" for name in _DESCRIBED)
+    contents = {"description": digest_of(described)}
+    names: tuple[SplitName, ...] = ("trainval",)
+    if protocol == "honest":
+        names = ("train", "validation")
+    for name in names:
+        contents[name] = dataset.split(name).content()
+    return contents
+
+
+def _of_weights(run: Run, sha256: str) -> Input:
+    return Input(settings={"init.from": run.places["init.from"]}, content={"weights": sha256})
+
+
+def _content_at(path: Path) -> str:
+    """SHA-256 (hex) of a file, or of all files below a folder."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    with touching(path):
+        return _digest(manifest_of(by_name(path, files)))
+
+
+def _digest(values: Any) -> str:
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changes_of(before: Inputs, now: Inputs) -> list[str]:
+    """What differs, in words, of what both know: `dataset.params.path /data/w.csv: train, test`."""
+    changed: list[str] = []
+    for part in before.keys() & now.keys():
+        known = before[part]["content"]
+        found = now[part]["content"]
+        both = [name for name in known if known[name] and found.get(name)]
+        names = [name for name in both if known[name] != found[name]]
+        if names:
+            places = now[part]["settings"].items()
+            where = " and ".join(f"{key} {place}" for key, place in places) or part
+            changed.append(f"{where}: {', '.join(names)}")
+    return sorted(changed)
+
+
+def first_inputs(run: Run, now: Inputs) -> Inputs:
+    """Write down what a run reads, at its first start.
+
+    Returns:
+        what it was started with.
+
+    Raises:
+        RunError: other runs of its study or search were started with other content.
+    """
+    owner = _owner_of(run.folder)
+    if owner != run.folder:
+        components = {dotted(path): component for path, component in components_of(run.experiment)}
+        for part in now:
+            asked: list[Any] = [part, run.experiment.protocol, now[part]["settings"]]
+            if part in components:
+                asked.append(components[part].name)
+            if part == DATASET:
+                asked.append(components[part].params)
+            path = owner / INPUTS.partition(".")[0] / f"{_digest(asked)[:16]}.json"
+            refuse_changed(_kept(path, {part: now[part]}), now, run.folder, owner.name)
+        RunFolder(owner, run.experiment.resources.storage).mirror()
+    return _kept(run.folder / INPUTS, now)
+
+
+def _owner_of(run: Path) -> Path:
+    """The folder of the search or study that a run belongs to; of one that belongs to none its
+    own.
+    """
+    owner = run
+    for above in (*run.parents,)[:5]:
+        if (above / SEARCH).exists():
+            return above
+        if (above / STUDY).exists():
+            owner = above
+    return owner
+
+
+def _kept(path: Path, now: Inputs) -> Inputs:
+    kept: Any = read_json(path)
+    if kept is None:
+        write_json(path, now)
+        return now
+    return kept
+
+
+def refuse_changed(before: Inputs, now: Inputs, run: Path, since: str = "the run") -> None:
+    """Refuse to go on with other content.
+
+    Raises:
+        RunError: what has changed.
+    """
+    changed = changes_of(before, now)
+    if changed:
+        raise RunError(
+            f"{run}: what it reads has changed since {since} was started: {'; '.join(changed)}; "
+            "put it back as it was, or start a new run"
+        )
+
+
+def kept_inputs(run: Path) -> Inputs:
+    """What a run was started with; nothing where it never took a step."""
+    kept: Any = read_json(run / INPUTS)
+    return kept or {}
+
+
+def note_test(run: Path, split: Split) -> None:
+    """Add the content of TEST, now that it is open, where nothing told it before."""
+    kept: Any = read_json(run / INPUTS)
+    content = kept[DATASET]["content"]
+    if content.get(_TEST) is None:
+        content[_TEST] = split.content()
+        write_json(run / INPUTS, kept)
+
+
+def changed_weights(run: Run, kept: Inputs) -> list[str]:
+    """What has become, since a run was started, of the weights that it began with."""
+    if INIT not in kept:
+        return []
+    try:
+        _, sha256 = weights_of(run.places["init.from"])
+    except UserError:  # which the run no longer needs
+        return []
+    return changes_of(kept, {INIT: _of_weights(run, sha256)})
