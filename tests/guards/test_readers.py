@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import random
 import re
 import shutil
@@ -24,13 +23,13 @@ import pytest
 from corruptions import LINES, column
 from mutated import mutate
 from plain_readers import BAD, READERS, Reader, Samples, Unreadable
+from reader_runs import LATE, experiment, seen
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
 from subquad.drivers.preflight import check_parts
-from subquad.engine.parts import build_dataset
 from subquad.errors import DataError, UserError
-from subquad.experiment import Run, Study, load_study
+from subquad.experiment import Study, load_study
 from subquad.tracking.mirror import mirror
 
 SEED = 20_351_600
@@ -39,20 +38,9 @@ SEED = 20_351_600
 DRAWN = 50
 """Corruptions for each reader, in the extended tier."""
 
-LATE = ("uea", "lra-listops", "lra-pathfinder")
-"""What leaves the file of TEST closed until the final evaluation."""
-
-BACKBONES = {
-    "encoder": {"num_layers": 1, "dim": 8, "num_heads": 1},
-    "dual-encoder": {"num_layers": 1, "dim": 8, "num_heads": 1},
-    "decoder": {"num_layers": 1, "dim": 8, "num_heads": 1},
-    "encoder-decoder": {"num_layers": 1, "dim": 8, "num_heads": 1},
-    "timm-vit": {"model": "deit_tiny_patch16_224", "patch_size": 4, "depth": 1},
-}
 COPIES = re.compile(
     r"dataset: [\d,]+ of [\d,]+ (TEST|validation) samples are exact copies of training samples"
 )
-MIXER = {"name": "identity"}
 
 
 @dataclass(frozen=True)
@@ -67,23 +55,6 @@ class Verdict:
 
     kind: str
     said: str
-
-
-def experiment(reader: Reader, folder: Path, max_bad: float) -> Path:
-    """An experiment file that trains on the data."""
-    data = {"name": reader.dataset, "params": {"path": str(folder), **reader.params}}
-    mixer = {"name": "linear", "params": {}} if reader.task != "classification" else MIXER
-    parts = {
-        "name": "guard",
-        "dataset": data,
-        "task": reader.task,
-        "backbone": {"name": reader.backbone, "params": BACKBONES[reader.backbone]},
-        "mixer": mixer,
-        "train": {"epochs": 1, "batch_size": 2, "lr": 1e-3, "max_bad": max_bad},
-    }
-    path = folder.parent / "guard.yaml"
-    path.write_text(json.dumps(parts))
-    return path
 
 
 def by_training(path: Path) -> tuple[str, Study | None]:
@@ -106,11 +77,6 @@ def by_show(path: Path) -> tuple[str, str]:
     assert bool(errors) == (code == 2), errors
     assert errors.count("\n") == (code == 2), errors
     return errors.removeprefix("subquad: ").rstrip("\n"), out.getvalue()
-
-
-def seen(reader: Reader, run: Run) -> Samples:
-    dataset = build_dataset(run)
-    return {part: reader.observe(dataset, part) for part in ("trainval", "test")}
 
 
 def alike(first: Samples | None, second: Samples | None) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from subquad.reports import read_report
-from subquad.reports.reported_run import _setting_text
+from subquad.reports.text import setting_text
 from subquad.runs import STUDY, read_result, write_result
 
 
@@ -232,12 +232,12 @@ def test_mixers_of_some_layers_are_said_in_words():
         {"name": "cur", "params": {"num_indices": 16}, "layers": ["0..2", -1], "role": None},
         {"name": "identity", "layers": None, "role": "cross"},
     ]
-    assert _setting_text(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
+    assert setting_text(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
     assert (
-        _setting_text([1, 2]),
-        _setting_text("text"),
-        _setting_text(None),
-        _setting_text([]),
+        setting_text([1, 2]),
+        setting_text("text"),
+        setting_text(None),
+        setting_text([]),
     ) == (
         "[1, 2]",
         "text",
