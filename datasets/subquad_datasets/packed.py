@@ -298,7 +298,7 @@ class PackedSplit(Split):
         return self.column.digests()[self._chosen]
 
     def content(self) -> str:
-        return prepared_content(self.column.folder, self._rows)
+        return prepared_content(self.column.folder, self._name, self._rows)
 
     def subset(self, indices: np.ndarray) -> PackedSplit:
         """The split of these of its samples, in this order."""

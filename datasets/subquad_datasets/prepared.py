@@ -106,12 +106,12 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def prepared_content(folder: Path, *chosen: np.ndarray | None) -> str:
-    """What `Split.content` is to give for samples of a prepared folder: its sums, and which are
-    chosen.
+def prepared_content(folder: Path, *chosen: np.ndarray | str | None) -> str:
+    """What `Split.content` is to give for samples of a prepared folder: its sums, and what of it
+    is chosen: a column, rows.
     """
     files = json.dumps(read_manifest(folder).files, sort_keys=True)
-    return digest_of((files, *(rows for rows in chosen if rows is not None)))
+    return digest_of((files, *(part for part in chosen if part is not None)))
 
 
 def file_content(home: Path, files: Iterable[Path]) -> str:

@@ -112,8 +112,8 @@ class PixelSplit(Split):
         return hashed(self.pixels)
 
     def content(self) -> str:
-        folder, _, _, rows = self._place
-        return prepared_content(folder, None if rows is None else np.array(rows))
+        folder, name, _, rows = self._place
+        return prepared_content(folder, name, None if rows is None else np.array(rows))
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         values = self.pixels[indices]

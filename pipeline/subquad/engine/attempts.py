@@ -31,6 +31,7 @@ from subquad.runs import (
     ATTEMPTS,
     ENVIRONMENT,
     ERROR,
+    INPUTS,
     METRICS,
     RESULT,
     append_line,
@@ -154,7 +155,7 @@ def _recorded(run: Run, now: Attempt) -> list[str]:
     files.
     """
     notes = []
-    for name in (RESULT, ENVIRONMENT):
+    for name in (RESULT, ENVIRONMENT, INPUTS):
         path = run.folder / name
         if path.exists() and read_json(path) is None:
             notes.append(f"{name} was damaged, and is written again")

@@ -18,7 +18,6 @@ from subquad.data import Dataset, Split, SplitName, digest_of
 from subquad.engine.start import weights_of
 from subquad.errors import RunError, UserError
 from subquad.experiment import Run
-from subquad.experiment.components import components_of
 from subquad.experiment.settings import dotted
 from subquad.manifest import by_name, manifest_of
 from subquad.registry import imported_by
@@ -126,15 +125,13 @@ def first_inputs(run: Run, now: Inputs) -> Inputs:
     """
     owner = _owner_of(run.folder)
     if owner != run.folder:
-        components = {dotted(path): component for path, component in components_of(run.experiment)}
-        for part in now:
-            asked: list[Any] = [part, run.experiment.protocol, now[part]["settings"]]
-            if part in components:
-                asked.append(components[part].name)
+        experiment = run.experiment
+        for part, entry in now.items():
+            asked = [part, experiment.protocol, entry["settings"], sorted(entry["content"])]
             if part == DATASET:
-                asked.append(components[part].params)
+                asked.append(experiment.dataset.params)
             path = owner / INPUTS.partition(".")[0] / f"{_digest(asked)[:16]}.json"
-            refuse_changed(_kept(path, {part: now[part]}), now, run.folder, owner.name)
+            refuse_changed(_kept(path, {part: entry}), now, run.folder, owner.name)
         RunFolder(owner, run.experiment.resources.storage).mirror()
     return _kept(run.folder / INPUTS, now)
 
@@ -182,8 +179,8 @@ def kept_inputs(run: Path) -> Inputs:
 
 def note_test(run: Path, split: Split) -> None:
     """Add the content of TEST, now that it is open, where nothing told it before."""
-    kept: Any = read_json(run / INPUTS)
-    content = kept[DATASET]["content"]
+    kept = kept_inputs(run)
+    content = kept[DATASET]["content"] if DATASET in kept else {_TEST: ""}
     if content.get(_TEST) is None:
         content[_TEST] = split.content()
         write_json(run / INPUTS, kept)

@@ -59,12 +59,13 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     """The runs; data sets of one name and with the same settings, but of other content, get a mark
     in their names.
     """
+    places = {key for run in runs for entry in run.inputs.values() for key in entry.settings}
+    runs = [run.model_copy(update={"places": frozenset(places)}) for run in runs]
     contents = defaultdict[tuple[Any, ...], set[str]](set)
     keys = []
     for run in runs:
-        settings = run.settings.items()
-        asked = [part for part in settings if part[0].startswith("dataset.params.")]
-        keys.append((run.data_label, run.protocol, *sorted(asked)))
+        asked = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
+        keys.append((run.data_label, run.protocol, frozenset(asked)))
         if DATASET in run.inputs:
             contents[keys[-1]].add(run.inputs[DATASET].mark)
     marked = []

@@ -174,6 +174,7 @@ class ReportedRun(FilePart):
         leaves: experiment.yaml by dotted key.
         environment: environment.json.
         inputs: inputs.json.
+        places: keys of settings that only say where something lies, of all runs that are reported.
         data_mark: tells its data from others of the same name and settings; "" without such.
         faults: why its result cannot be that of the files beside it.
         axes: its coordinates in its study; a choice of several settings is a mapping.
@@ -192,6 +193,7 @@ class ReportedRun(FilePart):
     leaves: Values
     environment: Machine
     inputs: dict[str, ReadInput] = {}
+    places: frozenset[str] = frozenset()
     data_mark: str = ""
     faults: tuple[_Text, ...] = ()
     tuning: Tuning | None = None
@@ -293,15 +295,13 @@ class ReportedRun(FilePart):
             if isinstance(value, Mapping):
                 varied |= value.keys()
         found = {}
-        places = set[str]()
         for part, read in self.inputs.items():
             if part != DATASET:
                 found[f"{part}.content"] = read.mark
-            places |= read.settings.keys()
         for key, value in self.leaves.items():
             if key == "train.seed":
                 continue
-            if key in varied or (key not in places and decides_numbers(key)):
+            if key in varied or (key not in self.places and decides_numbers(key)):
                 found[key] = setting_text(value)
         sources = self.folder / SOURCES
         source = min(sources.glob("*"), default=None)

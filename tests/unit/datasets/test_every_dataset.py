@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -145,6 +146,19 @@ def test_the_test_split_is_sealed(case):
     with pytest.raises(DataError, match="the test split is sealed"):
         dataset.split("test")
     assert len(opened(dataset, "test")) > 0
+
+
+def test_content_is_that_of_what_is_given_wherever_it_lies(case, tmp_path):
+    dataset = build(case)
+    elsewhere = {}
+    if "path" in case[2]:
+        shutil.copytree(case[2]["path"], tmp_path / "files")
+        elsewhere["path"] = str(tmp_path / "files")
+    again = build(case, "other root", **elsewhere)
+    contents = [opened(dataset, name).content() for name in (*PARTS, "test")]
+    assert contents == [opened(again, name).content() for name in (*PARTS, "test")]
+    assert len(set(contents)) == len(contents)
+    assert dataset.test_content() == again.test_content() is not None
 
 
 def test_the_parts_of_training_share_nothing_and_are_all_of_it(case):
