@@ -310,7 +310,7 @@ def summary(search: Path) -> dict:
         {**candidate, "seconds": 0, "ended": sorted(candidate["ended"])}
         for candidate in found["candidates"]
     ]
-    return {**found, "folder": "", "check": "", "candidates": same}
+    return {**found, "folder": "", "check": "", "files": sorted(found["files"]), "candidates": same}
 
 
 SETTINGS = ("--budget", "3-trials", "--pruner", "median", "final.seeds=1")
