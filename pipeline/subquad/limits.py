@@ -19,7 +19,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from numpy.lib import format as npy
@@ -62,6 +62,7 @@ _LONG_NAMES = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+_AT_ONCE = 1 << 16
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Versions of the .npy format that are read."""
 _OPENED = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
@@ -78,6 +79,17 @@ def allow(where: object, what: str, amount: int, allowed: int) -> None:
     if amount <= allowed:
         return
     raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are read")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder above it, has a name that begins with a dot, as those of editors
+    and desktops: what has is no data of anybody's.
+
+    Args:
+        name: a path below the folder or the archive that is read.
+    """
+    parts = PurePosixPath(name).parts
+    return any(part.startswith(".") and part != ".." for part in parts)
 
 
 def read_whole(path: Path, allowed: int = MEMBER) -> bytes:
@@ -158,6 +170,18 @@ class _Member(tarfile.TarInfo):
     refused.
     """
 
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
+        """A header; only an empty block is the end. Python also takes a damaged one as the end, or
+        no more bytes, and so loses what follows.
+        """
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf == bytes(tarfile.BLOCKSIZE):
+                raise
+            raise tarfile.ReadError(str(error)) from None
+
     def _proc_member(self, tar: Any) -> Any:
         if self.type in _LONG_NAMES:
             allow(tar.name, "bytes of a name in the tar", self.size, HEADER)
@@ -196,20 +220,21 @@ def open_tar(
 def tar_files(
     path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None = None
 ) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar, one by one; the tar does not keep them.
+    """The members of a tar that are not hidden, one by one; the tar does not keep them.
 
     Args:
         start: where the tar begins in its stream, and
         stop: where it ends, if it is a part of another.
 
     Raises:
-        DataError: too many, or they do not follow one another.
+        DataError: too many, they do not follow one another, or the tar goes on behind its end.
     """
     end = start
     for count in itertools.count(1):
         member = tar.next()
         tar.members.clear()  # type: ignore[attr-defined]
         if member is None:
+            _check_end(path, tar.fileobj, stop)
             return
         allow(path, "files in the tar", count, MEMBERS)
         begin = member.offset_data
@@ -219,7 +244,27 @@ def tar_files(
             raise DataError(
                 f"{path}: not a readable tar: {member.name[:100]!r} lies where another file is"
             )
-        yield member
+        if not is_hidden(member.name):
+            yield member
+
+
+def _check_end(path: Path, stream: Any, stop: int | None) -> None:
+    """Refuse a tar that does not end with two empty blocks, the first of which was read, and
+    nothing but zeros behind them.
+    """
+    size = 0
+    piece = b"more"
+    while piece:
+        left = _AT_ONCE if stop is None else stop - stream.tell()
+        piece = stream.read(max(0, min(left, _AT_ONCE)))
+        size += len(piece)
+        if piece.strip(b"\0"):
+            raise DataError(
+                f"{path}: goes on behind the end of a tar, as tars do that were joined by cat: "
+                "pack all files into one tar"
+            )
+    if size < tarfile.BLOCKSIZE:
+        raise DataError(f"{path}: cut off: a tar ends with two empty blocks")
 
 
 def tar_content(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

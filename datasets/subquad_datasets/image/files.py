@@ -103,13 +103,9 @@ def find_images(
         DataError: two members of a tar have the same name.
     """
     if members is None:
-        if (path / split).is_dir():
-            folders = list_folders(path / split)
-        else:
-            folders = []
         names = [
             f"{split}/{folder}/{file.name}"
-            for folder in folders
+            for folder in list_folders(path / split)
             for file in list_files(path / split / folder, *endings)
         ]
     else:

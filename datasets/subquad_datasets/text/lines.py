@@ -6,6 +6,7 @@ import codecs
 import gzip
 import json
 import lzma
+import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from subquad.errors import DataError
-from subquad.limits import LINE, PACKED, VALUES, allow, open_unpacked
+from subquad.limits import LINE, PACKED, VALUES, allow, is_hidden, open_unpacked
 
 COMPRESSED = ("", *PACKED)
 """What may follow a file's name, in the order in which it is looked for."""
@@ -36,6 +37,18 @@ def fault(path: Path, line: int, text: str) -> DataError:
     return DataError(f"{path}:{line}: {text}")
 
 
+def listed(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder and is not hidden, by name; nothing where there is no folder. All
+    readers list folders by it; it is several times as fast as a glob.
+    """
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(
+            (entry for entry in entries if not is_hidden(entry.name)), key=lambda entry: entry.name
+        )
+
+
 def find_file(folder: Path, *names: str, endings: Sequence[str] = COMPRESSED) -> Path | None:
     """The first of the names that is a file of the folder, with the first of the endings; None
     where none is.
@@ -44,10 +57,7 @@ def find_file(folder: Path, *names: str, endings: Sequence[str] = COMPRESSED) ->
         DataError: files with two of the names are there; or a name is that of a link that leads
             nowhere, or has letters of the other case.
     """
-    if folder.is_dir():
-        there = {entry.name for entry in folder.iterdir()}
-    else:
-        there = set[str]()
+    there = {entry.name for entry in listed(folder)}
     files = list[Path]()
     for name in names:
         ended = [f"{name}{ending}" for ending in endings]
