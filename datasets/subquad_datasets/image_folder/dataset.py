@@ -35,7 +35,7 @@ from subquad_datasets.image_folder import Config
 from subquad_datasets.prepared import prepare_once
 from subquad_datasets.text.source import fingerprint, list_files, list_folders
 
-VERSION = 3
+VERSION = 4
 ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _TOLD = 5
 """Files that a line names."""

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from subquad.errors import DataError
 from subquad.limits import LINE, PACKED, VALUES, allow, is_hidden, open_unpacked
+from subquad.suggest import did_you_mean
 
 COMPRESSED = ("", *PACKED)
 """What may follow a file's name, in the order in which it is looked for."""
@@ -25,6 +26,16 @@ _MAYBE_UTF16 = "or UTF-16 without its mark: if it is text, save it as UTF-8"
 
 _LONG = 65_536
 """Bytes of a line after which `text_lines` goes on with another piece."""
+
+_KINDS = {
+    type(None): ", no value",
+    bool: ", a truth value",
+    int: ", a whole number",
+    float: ", a number with a fraction",
+    list: ", a list",
+    dict: ", an object",
+}
+"""What values of JSON are called that are no texts."""
 
 Opener = Callable[[Path], BinaryIO]
 """Opens a file as bytes of UTF-8."""
@@ -161,19 +172,25 @@ def json_rows(path: Path, *fields: str) -> Iterator[tuple[int, list[bytes]]]:
     """Numbered rows of a JSON Lines file: the named fields, texts that are not empty, as UTF-8."""
     for number, raw in raw_lines(path):
         row = json_object(path, number, raw)
-        yield number, [_text(path, number, row, field) for field in fields]
+        yield number, [json_text(path, number, row, field).encode() for field in fields]
 
 
 def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
-    """The JSON object of one line."""
+    """The JSON object of one line, whose texts can be written as UTF-8."""
     if len(raw) > VALUES:  # a shorter line cannot have as many
         allow(f"{path}:{number}", "values", sum(map(raw.count, (b",", b"[", b"{"))), VALUES)
     try:
-        row = json.loads(raw, object_pairs_hook=_fields)
+        row = json.loads(raw.decode(), object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:  # bad UTF-8 too
         raise fault(path, number, f"not JSON: {error}") from error
     if not isinstance(row, dict):
         raise fault(path, number, f"a row must be a JSON object, not {type(row).__name__}")
+    for name, value in row.items() if b"\\u" in raw else ():
+        try:
+            json.dumps((name, value), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"{name!r} holds half a surrogate pair, which is no text"
+            raise fault(path, number, half) from error
     return row
 
 
@@ -209,20 +226,24 @@ def check_utf8(path: Path, data: bytes, first_line: int = 1) -> None:
         raise fault(path, line, f"{reason}; save the file as UTF-8") from error
 
 
-def _text(path: Path, number: int, row: dict[str, Any], field: str) -> bytes:
+def json_text(path: Path, number: int, row: dict[str, Any], field: str) -> str:
+    """A field that must be a text, and not empty.
+
+    Raises:
+        DataError: it is not there, or what is there.
+    """
     value = row.get(field)
     if not isinstance(value, str) or not value:
-        if field not in row:
-            content = f"holds {sorted(row)}"
-        else:
-            content = f"has {json.dumps(value)[:40]} there"
-        raise fault(path, number, f"no text under {field!r}; the row {content}")
-    try:
-        return value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise fault(
-            path, number, f"{field!r} holds half a surrogate pair, which is no text"
-        ) from error
+        raise fault(path, number, f"no text under {field!r}; {told_field(row, field)}")
+    return value
+
+
+def told_field(row: dict[str, Any], field: str) -> str:
+    """What a row has where a field is not as it must be, in words."""
+    if field not in row:
+        return f"the row holds {sorted(row)}{did_you_mean(field, row)}"
+    shown = json.dumps(row[field], ensure_ascii=False)[:40]
+    return f"the row has {shown} there{_KINDS.get(type(row[field]), '')}"
 
 
 def _pieces(path: Path, limit: int, opened: Opener = open_unpacked) -> Iterator[tuple[int, bytes]]:
