@@ -202,6 +202,18 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+def plain_number(text: str) -> str:
+    """What is to become a number, if other programs would take it for one.
+
+    Raises:
+        ValueError: it has digits of other scripts, such as full-width ones, or underscores, which
+            Python alone takes.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return text
+
+
 def check_start(path: Path, data: bytes) -> None:
     """Refuse a byte order mark at the start of a file."""
     if data.startswith(_BYTE_ORDER_MARKS):

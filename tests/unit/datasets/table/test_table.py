@@ -223,9 +223,41 @@ def test_gaps_are_filled_where_asked(make, file):
     assert dataset.describe().notes == ("3 TRAIN values interpolated",)
     with pytest.raises(
         DataError,
-        match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate",
+        match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate to fill "
+        "it in; where it is padding, all channels must be missing up to the end of the series$",
     ):
         make(split="part").describe()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("missing", ["refuse", "interpolate"])
+def test_steps_without_a_value_at_the_end_are_padding(make, file, tmp_path, ending, missing):
+    nan = np.nan
+    x = np.array([[[1, 5], [nan, 6], [nan, nan]], [[2, 7], [nan, nan], [nan, nan]], [[3, 8]] * 3])
+    if missing == "refuse":
+        x[0, 1, 0] = 4
+    path = tmp_path / f"w.{ending}"
+    split = ["train", "train", "test"]
+    if ending == "npz":
+        np.savez(path, x=x, y=["u", "v", "u"], split=split)
+    else:
+        rows = [(n, *x[n, step], "uvu"[n], split[n]) for n in range(3) for step in range(3)]
+        write(
+            path,
+            dict(zip(("id", "a", "b", "label", "split"), zip(*rows, strict=True), strict=True)),
+        )
+    dataset = make(path=str(path), missing=missing, normalize=False, split="split")
+    spec = dataset.describe()
+    found = batch(dataset, "trainval")
+    assert spec.max_len == 2
+    assert found["keep"].tolist() == [[True, True], [True, False]]
+    assert found["inputs"][0].tolist() == [[1, 5], [1 if missing == "interpolate" else 4, 6]]
+    ended = "2 of 2 TRAIN series end in steps without a value, which are read as padding"
+    filled = ["1 TRAIN values interpolated"] if missing == "interpolate" else []
+    assert spec.notes == (*filled, ended)
+    assert batch(dataset, "test")["keep"].all()
+    if ending != "npz":
+        assert "3 without a value at their ends left out" in dataset.files_read()[0]
 
 
 def test_files_of_a_user_need_neither_splits_nor_labels(make, file, tmp_path):
@@ -475,7 +507,8 @@ def test_labels_are_checked_against_train(make, tmp_path):
             r"y has shape \(2,\) and type float64, must be \(N,\) integers",
         ),
         ({"x": np.full((2, 3), np.inf), "y": [0, 1]}, {}, r"x\[0\]: a value is not finite"),
-        ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: channel 1 is missing"),
+        ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: the series has no value"),
+        ({"x": [[1, 2, 3], [np.nan, 2, 3]], "y": [0, 1]}, {}, r"x\[1\]: channel 1 is missing"),
         (
             {"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 4]},
             {},

@@ -148,6 +148,13 @@ CLASS = "class under 'label', a text or a whole number;"
         ("train.csv", 'text,label\n"a\nb",x\nc,\n', r"train\.csv:4: no class under 'label'"),
         ("train.csv", 'text,label\n"a"b,x\n', r"train\.csv:2: not CSV"),
         (
+            "train.tsv",
+            'label\ttext\nx\t"a b\ny\tc"\nx\td\n',
+            r"train\.tsv:2: a quote opens a value that holds tabs and goes on to line 3; a value "
+            "that begins with a quote ends with one, and has each in it twice$",
+        ),
+        ("train.tsv", 'text\tlabel\n"a\tx\nb\ty\n', r"train\.tsv:2: not CSV, .*ends with one, and"),
+        (
             "train.csv",
             "text,labels\na,x\n",
             r"train\.csv:2: no class under 'label', .*did you mean 'labels'\?",
