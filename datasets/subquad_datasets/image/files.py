@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole, tar_content, tar_files
+from subquad.limits import read_whole
 from subquad_datasets.decode import PNG, check_depth
 from subquad_datasets.image.gray import to_gray
-from subquad_datasets.image.tars import in_tar
+from subquad_datasets.tars import in_tar, tar_content, tar_files
 from subquad_datasets.text.source import list_files, list_folders
 
 ENDINGS = (".png", ".jpg", ".jpeg")

@@ -23,10 +23,12 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
-from subquad.limits import MEMBER, allow, is_hidden, open_tar, read_whole, tar_content, tar_files
+from subquad.limits import MEMBER, allow, read_whole
 from subquad.storage import put, reaching
 from subquad.stores import place_at
 from subquad.suggest import to_paste
+from subquad_datasets.tars import open_tar, tar_content, tar_files
+from subquad_datasets.text.lines import is_hidden
 
 SUFFIX = ".index"
 IMAGES = ("jpg", "jpeg", "png", "gif", "webp")

@@ -11,11 +11,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from subquad.errors import DataError
-from subquad.limits import LINE, PACKED, VALUES, allow, is_hidden, open_unpacked
+from subquad.limits import LINE, PACKED, VALUES, allow, open_unpacked
 from subquad.suggest import did_you_mean
 
 COMPRESSED = ("", *PACKED)
@@ -46,6 +46,17 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def fault(path: Path, line: int, text: str) -> DataError:
     """A DataError that starts with `file:line:`."""
     return DataError(f"{path}:{line}: {text}")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder above it, has a name that begins with a dot, as those of editors
+    and desktops: what has is no data of anybody's.
+
+    Args:
+        name: a path below the folder or the archive that is read.
+    """
+    parts = PurePosixPath(name).parts
+    return any(part.startswith(".") and part != ".." for part in parts)
 
 
 def listed(folder: Path) -> list[os.DirEntry[str]]:

@@ -179,7 +179,7 @@ def true_lengths(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def _refuse_gaps(place: Place, channels: Sequence[str], values: np.ndarray) -> None:
     holes = np.argwhere(np.isnan(values))
     if len(holes):
-        channel, step = holes[0].tolist()
+        channel, step = map(int, holes[0])
         token = channels[channel].split(",")[step].strip()
         where = f"channel {channel + 1}, value {step + 1} is missing ({token!r})"
         raise place.fault(f"{where}; {GAP_REMEDY}")
