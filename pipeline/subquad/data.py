@@ -361,8 +361,8 @@ def stratified_validation(
         labels: (N,) integer labels.
         fraction: share of the samples that goes to validation, in (0, 1).
         seed: of the draw; the same seed gives the same cut.
-        digests: (N,) `Split.digests`: copies go where the first of them goes, and count; so one of
-            which there are more copies than fit trains. None: there are no copies.
+        digests: (N,) `Split.digests`: copies go where the first of them goes, to training where the
+            class would have half as much again in validation as it should. None: no copies.
 
     Returns:
         sorted indices of the training part and of the validation part.
@@ -380,12 +380,12 @@ def stratified_validation(
     chosen = list[int]()
     for members in np.split(originals, np.flatnonzero(np.diff(labels[originals])) + 1):
         drawn = generator.permutation(members).tolist()
-        count = sum(copies[row] for row in drawn)
-        left = min(max(1, round(fraction * count)), count - 1)
+        most = min(max(1, round(fraction * len(drawn))), len(drawn) - 1)
+        room = 1 + 1.5 * fraction * sum(copies[row] for row in drawn)
         taken = list[int]()
         for row in drawn:
-            if copies[row] <= left:
-                left -= copies[row]
+            if copies[row] <= room and len(taken) < most:
+                room -= copies[row]
                 taken.append(row)
         chosen += taken or [min(drawn, key=copies.__getitem__)]
     held = np.isin(first, chosen)

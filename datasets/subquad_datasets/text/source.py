@@ -141,7 +141,7 @@ def list_folders(folder: Path) -> list[str]:
     """
     folders = list[str]()
     for entry in listed(folder):
-        if entry.is_dir():
+        if os.path.isdir(entry):  # entry.is_dir() raises for a link to itself
             folders.append(entry.name)
         elif entry.is_symlink() and not os.path.exists(entry):
             raise DataError(f"{entry.path}: is a link that leads nowhere; mend it, or take it away")

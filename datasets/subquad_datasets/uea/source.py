@@ -9,6 +9,7 @@ names are just files.
 from __future__ import annotations
 
 import importlib.util
+import os
 import runpy
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def find_below(path: Path, problem: str) -> Files:
         raise DataError(f"dataset.params.path: {path} is not a folder")
     files = find_in(path / problem, problem) or find_in(path, problem)
     if files is None:
-        here = [entry.name for entry in listed(path) if entry.is_dir()] + _stems(path)
+        here = [entry.name for entry in listed(path) if os.path.isdir(entry)] + _stems(path)
         raise DataError(
             f"dataset.params.path: {path} has neither {problem}/{problem}_TRAIN.ts nor "
             f"{problem}_TRAIN.ts (endings "
@@ -131,7 +132,7 @@ def not_here(problem: str) -> DataError:
 
 def _stems(folder: Path) -> list[str]:
     endings = tuple(f"_TRAIN{suffix}" for suffix in SUFFIXES)
-    names = [entry.name for entry in listed(folder) if entry.is_file()]
+    names = [entry.name for entry in listed(folder) if os.path.isfile(entry)]
     return sorted({name.rpartition("_TRAIN")[0] for name in names if name.endswith(endings)})
 
 

@@ -176,11 +176,13 @@ def test_copies_do_not_fill_the_validation_part(seed):
     labels = np.repeat([0, 1], 20)
     digests = np.array([9] * 18 + [*range(10, 32)])
     training, validation = stratified_validation(labels, 0.2, seed, digests)
-    assert np.bincount(labels[validation]).tolist() == [2, 4]
+    assert np.bincount(labels[validation]).tolist() == [1, 4]
     assert set(digests[training][:18]) == {9}
     alone = np.where(labels == 0, digests.clip(9, 10), digests)
     training, validation = stratified_validation(labels, 0.2, seed, alone)
     assert np.bincount(labels[validation]).tolist() == [2, 4]
+    threes = np.arange(40) // 3
+    assert len(stratified_validation(labels, 0.2, seed, threes)[1]) <= 2 * (1 + 1.5 * 0.2 * 20)
 
 
 @pytest.mark.parametrize("seed", range(8))
