@@ -169,6 +169,10 @@ def _texts(path: Path, name: str, array: np.ndarray) -> np.ndarray:
         texts = np.char.strip(array.astype(np.str_))
     except UnicodeDecodeError:
         raise DataError(f"{path}: {name} has bytes that are no ASCII; save it as texts") from None
+    try:
+        "".join(texts.tolist()).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path}: {name} holds half a surrogate pair, which is no text") from None
     if (empty := texts == "").any():
         raise DataError(f"{path}: {name}[{int(np.argmax(empty))}] is empty")
     if alike := first_alike(np.unique(texts).tolist()):

@@ -526,6 +526,11 @@ def test_labels_are_checked_against_train(make, tmp_path):
             r"x\[0\]: a value is too large for float32",
         ),
         ({"x": np.zeros((2, 3)), "y": ["1", "01"]}, {}, r"y has '1' and '01', which look alike"),
+        (
+            {"x": np.zeros((2, 3)), "y": ["a", "\ud83d"]},
+            {},
+            r"y holds half a surrogate pair, which",
+        ),
         ({"x": np.zeros((2, 3)), "y": [b"a", b"\xe9"]}, {}, r"y has bytes that are no ASCII"),
         (
             {"x": np.zeros((2, 3), complex), "y": [0, 1]},
@@ -574,3 +579,12 @@ def test_pickles_and_other_files_are_not_opened(make, tmp_path):
 def test_parameters_that_do_not_fit(params: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
         Config.model_validate({"path": "x.csv", **params})
+
+
+def test_texts_of_parquet_that_are_not_utf8_are_refused(make, tmp_path):
+    columns = series(4)
+    words = pa.array([f"{word}\xff".encode("latin-1") for word in columns["label"]])
+    texts = pa.Array.from_buffers(pa.string(), len(words), words.buffers())
+    parquet.write_table(pa.table({**columns, "label": texts}), tmp_path / "w.parquet")
+    with pytest.raises(DataError, match=r"w\.parquet: cannot be read: .*[Ii]nvalid UTF"):
+        make(path=str(tmp_path / "w.parquet"), test_fraction=0.5).describe()
