@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 
 
 def first_alike(names: Iterable[str], *, numbers_only: bool = False) -> tuple[str, str] | None:
@@ -31,11 +31,10 @@ def first_alike(names: Iterable[str], *, numbers_only: bool = False) -> tuple[st
 
 
 def _look(name: str, numbers_only: bool) -> str:
-    if _NUMBER.fullmatch(name.strip()):
-        return _plain_number(name.strip())
-    if numbers_only:
-        return name
-    return unicodedata.normalize("NFKC", name).strip().casefold()
+    plain = unicodedata.normalize("NFKC", name).strip()
+    if _NUMBER.fullmatch(plain):
+        return _plain_number(plain)
+    return name if numbers_only else plain.casefold()
 
 
 def _plain_number(text: str) -> str:

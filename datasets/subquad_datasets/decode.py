@@ -2,8 +2,9 @@
 that decodes.
 
 All decoders give Pillow's pixels, byte by byte, as all use libjpeg-turbo; the others are faster.
-They get the JPEGs of one or three components. What else there is stays with Pillow. Of a GIF or
-WebP with several pictures the first is taken.
+They get the JPEGs of one or three components. What else there is stays with Pillow, and so does
+what another one refuses: simplejpeg takes a warning for an error. So the pictures that can be read
+are the same with every decoder. Of a GIF or WebP with several pictures the first is taken.
 
 Departures from what a viewer shows: the orientation in EXIF is ignored, as torchvision's
 ImageFolder and timm do; transparency is dropped, the colours below it stay. Letters: H height, W
@@ -15,6 +16,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -37,9 +39,10 @@ _START = b"\xff\xd8"
 _END = b"\xff\xd9"
 """Of a JPEG; its pixels never have these bytes."""
 
-_DEEP = ("I", "F")
-"""What Pillow's modes of more than 8 bits a channel begin with; its conversion would clip and
-not scale.
+PNG = b"\x89PNG\r\n\x1a\n"
+_DEPTH = 24
+"""The byte of a PNG that says the bits of a channel. Only PNG has more than 8 here: Pillow would
+clip gray values of 16 bits, and take the upper half of colours.
 """
 
 
@@ -70,6 +73,7 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
         raise UnreadableImage("cut off: a JPEG without its end")
     if data.startswith(_START) and (scans := _scans(data)) > MAX_SCANS:
         raise UnreadableImage(f"{scans} passes over its pixels, at most {MAX_SCANS} are made")
+    check_depth(data)
     try:
         with (
             warnings.catch_warnings(action="ignore"),
@@ -79,12 +83,9 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
                 raise UnreadableImage(
                     f"{image.width} x {image.height} pixels, more than {max_pixels:,}"
                 )
-            if image.mode.startswith(_DEEP):
-                raise UnreadableImage(
-                    f"more than 8 bits a channel (Pillow's mode {image.mode}); save it with 8"
-                )
             if image.format == "JPEG" and image.mode in ("RGB", "L") and decoder != "pillow":
-                return _FAST[decoder](data)
+                with suppress(Exception):  # of many kinds; Pillow decides
+                    return _FAST[decoder](data)
             return np.array(image.convert("RGB"))
     except UnreadableImage:
         raise
@@ -92,6 +93,16 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
         raise UnreadableImage("no JPEG, PNG, GIF or WebP, or damaged at its start") from None
     except Exception as error:  # a damaged picture fails in any way there is
         raise UnreadableImage(f"cannot be decoded ({' '.join(str(error).split())[:200]})") from None
+
+
+def check_depth(data: bytes) -> None:
+    """Refuse a PNG of more than 8 bits a channel.
+
+    Raises:
+        UnreadableImage: it is one.
+    """
+    if data.startswith(PNG) and max(data[_DEPTH : _DEPTH + 1], default=0) > 8:
+        raise UnreadableImage(f"more than 8 bits a channel ({data[_DEPTH]}); save it with 8")
 
 
 def check_decoder(decoder: Decoder) -> None:

@@ -347,37 +347,40 @@ def stratified_validation(
         labels: (N,) integer labels.
         fraction: share of the samples that goes to validation, in (0, 1).
         seed: of the draw; the same seed gives the same cut.
-        digests: (N,) `Split.digests`: copies go where the first of them goes. None: there are no
-            copies.
+        digests: (N,) `Split.digests`: copies go where the first of them goes, to training where the
+            class would have half as much again in validation as it should. None: no copies.
 
     Returns:
         sorted indices of the training part and of the validation part.
 
     Raises:
-        DataError: a class has fewer than two different samples.
+        DataError: a class has too few different samples to be in both parts.
     """
-    rows = np.arange(len(labels))
-    first = rows
-    if digests is not None:
-        _, places, which = np.unique(digests, return_index=True, return_inverse=True)
-        first = places[which]
-    originals = np.flatnonzero(first == rows)
+    contents = np.arange(len(labels)) if digests is None else digests
+    _, places, which = np.unique(contents, return_index=True, return_inverse=True)
+    first = places[which]
+    copies = np.bincount(first).tolist()
+    originals = np.sort(places)
     originals = originals[np.argsort(labels[originals], kind="stable")]
-    known, counts = np.unique(labels, return_counts=True)
-    bounds = np.searchsorted(labels[originals], known[1:])
-    classes = np.split(originals, bounds)
     generator = np.random.Generator(np.random.Philox(seed))
-    chosen: list[np.ndarray] = []
-    for label, count, members in zip(known, counts, classes, strict=True):
-        if len(members) < 2:
-            kind = "training" if count == len(members) else "different training"
-            raise DataError(
-                f"class {label} has {len(members)} {kind} sample: too few to cut a "
-                "stratified validation split; "
-                "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
-            )
-        wanted = max(1, round(fraction * len(members)))
-        size = min(wanted, len(members) - 1)
-        chosen.append(generator.permutation(members)[:size])
-    held = np.isin(first, np.concatenate(chosen))
+    chosen = list[int]()
+    for members in np.split(originals, np.flatnonzero(np.diff(labels[originals])) + 1):
+        drawn = generator.permutation(members).tolist()
+        most = min(max(1, round(fraction * len(drawn))), len(drawn) - 1)
+        room = 1 + 1.5 * fraction * sum(copies[row] for row in drawn)
+        taken = list[int]()
+        for row in drawn:
+            if copies[row] <= room and len(taken) < most:
+                room -= copies[row]
+                taken.append(row)
+        chosen += taken or [min(drawn, key=copies.__getitem__)]
+    held = np.isin(first, chosen)
+    if (lacking := np.setxor1d(labels[held], labels[~held])).size:
+        own = first[labels == lacking[0]]
+        different = len(np.unique(own))
+        kind = "training" if different == len(own) else "different training"
+        raise DataError(
+            f"class {lacking[0]} has {different} {kind} sample: too few to cut a stratified "
+            "validation split; use protocol: fixed (all of TRAIN, a fixed number of epochs)"
+        )
     return np.flatnonzero(~held), np.flatnonzero(held)

@@ -10,12 +10,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import itertools
 import lzma
 import math
 import os
 import pickletools
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,13 +53,6 @@ DOWNLOAD = 8 << 30
 UNSTATED = 1 << 30
 """Bytes of such a file where its server does not say beforehand how many there are."""
 
-_LONG_NAMES = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Versions of the .npy format that are read."""
 _OPENED = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
@@ -151,93 +142,6 @@ class _Unpacked(io.RawIOBase):
 
     def _hold(self, place: int) -> None:
         allow(self._path, "bytes unpacked", place, self._allowed)
-
-
-class _Member(tarfile.TarInfo):
-    """A member of a tar, whose long names are not read unless they are short; sparse ones are
-    refused.
-    """
-
-    def _proc_member(self, tar: Any) -> Any:
-        if self.type in _LONG_NAMES:
-            allow(tar.name, "bytes of a name in the tar", self.size, HEADER)
-        return super()._proc_member(tar)  # type: ignore[misc]
-
-    def _no_sparse(self, *_: Any) -> Any:
-        raise tarfile.ReadError("a file with holes, which is not read")
-
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_sparse
-
-
-@contextmanager
-def open_tar(
-    path: Path, stream: BinaryIO, mode: str = "r:", fault: str = "not a readable tar, or cut off"
-) -> Iterator[tarfile.TarFile]:
-    """A tar in a stream that is not compressed, or unpacked by `open_unpacked`; `tar_files` lists
-    it.
-
-    Args:
-        path: its name in messages.
-        mode: as of `tarfile.open`: "r:", or "r|" for a stream that is read once.
-        fault: what is said of one that cannot be read.
-
-    Raises:
-        DataError: not a tar, damaged, or beyond a limit; also while it is read.
-    """
-    try:
-        with tarfile.open(str(path), mode, stream, tarinfo=_Member) as tar:  # type: ignore[call-overload]
-            yield tar
-    except RecursionError as error:
-        raise DataError(f"{path}: {fault} (too many headers before a file)") from error
-    except (tarfile.TarError, OverflowError) as error:
-        raise DataError(f"{path}: {fault} ({error})") from error
-
-
-def tar_files(
-    path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None = None
-) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar, one by one; the tar does not keep them.
-
-    Args:
-        start: where the tar begins in its stream, and
-        stop: where it ends, if it is a part of another.
-
-    Raises:
-        DataError: too many, or they do not follow one another.
-    """
-    end = start
-    for count in itertools.count(1):
-        member = tar.next()
-        tar.members.clear()  # type: ignore[attr-defined]
-        if member is None:
-            return
-        allow(path, "files in the tar", count, MEMBERS)
-        begin = member.offset_data
-        is_apart = member.size >= 0 and begin >= end
-        end = begin + (member.size if member.isreg() else 0)
-        if not is_apart or (stop is not None and end > stop):
-            raise DataError(
-                f"{path}: not a readable tar: {member.name[:100]!r} lies where another file is"
-            )
-        yield member
-
-
-def tar_content(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """The bytes of a file in a tar.
-
-    Raises:
-        DataError: it is too large, or cut off.
-    """
-    name = member.name[:100]
-    size = member.size
-    allow(f"{path}: {name}", "bytes", size, MEMBER)
-    stream = tar.extractfile(member)
-    data = b""
-    if stream:
-        data = stream.read()
-    if len(data) != size:
-        raise DataError(f"{path}: member {name} has {len(data)} of {size} bytes")
-    return data
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from golden_files import golden_files, load_golden
 
-from subquad_plugins.summarization.rouge import rouge
+from subquad.rouge import rouge
 
 
 @pytest.mark.ci

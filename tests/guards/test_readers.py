@@ -20,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from corruptions import LINES, column
+from corruptions import LINES, column, hidden
 from mutated import mutate
 from plain_readers import BAD, READERS, Reader, Samples, Unreadable
 from reader_runs import LATE, experiment, seen
@@ -219,6 +219,19 @@ def test_good_files_are_read_as_they_are(name: str, tmp_path: Path):
     verdict = judge(
         reader, tmp_path / "data", reader.oracle(tmp_path / "data"), Change(tmp_path), 0.001
     )
+    assert verdict.kind == "equal", verdict.said
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_hidden_files_and_folders_are_no_data(name: str, tmp_path: Path):
+    reader, folder = READERS[name], tmp_path / "data"
+    folder.mkdir()
+    reader.write(folder)
+    good = reader.oracle(folder)
+    rng = random.Random(name)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        hidden(path, rng)
+    verdict = judge(reader, folder, good, Change(tmp_path), 0.001)
     assert verdict.kind == "equal", verdict.said
 
 

@@ -22,7 +22,7 @@ CELLS = (
     "", " ", "nan", "NaN", "inf", "-inf", "1e400", "1e300", "-", "x", "1,5", "1.234.567", "1 000",
     "01", "1.0", "+1", "true", "False", "None", "NA", "?", "caf\u00e9", "0x1A", "\uff11\uff12",
     " 7", "7 ", "1_0", "2024-01-05", "05.01.2024", "-3", "99999999999999999999", "a b", "'1'",
-    "#REF!", "\u00a05", "POS", "pos ", "train", "[MAX", "###1", ":", "{}",
+    "#REF!", "\u0663", "0x10", "\u00a05", "POS", "pos ", "train", "[MAX", "###1", ":", "{}",
 )  # fmt: skip
 """What may come to stand in a cell."""
 
@@ -268,8 +268,15 @@ def upper(path: Path, rng: random.Random) -> str:
 
 
 def hidden(path: Path, rng: random.Random) -> str:
-    shutil.copyfile(path, path.with_name(f".{path.name}"))
-    return "a hidden copy beside it"
+    """What editors, desktops and version control leave beside a file and beside its folder."""
+    for place in (path, path.parent):
+        folder = place.with_name(rng.choice((".ipynb_checkpoints", ".git", ".Trash-1000")))
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / path.name)
+        shutil.copyfile(path, place.with_name(f".{path.name}"))
+        place.with_name(f"._{place.name}").write_bytes(b"\0\5\x16\7" + bytes(78))
+        place.with_name(".DS_Store").write_bytes(bytes(60))
+    return "hidden copies, folders and notes beside it"
 
 
 def foreign(path: Path, rng: random.Random) -> str:

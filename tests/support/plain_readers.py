@@ -246,7 +246,7 @@ def read_parquet_table(path: Path) -> list[tuple[int, dict[str, Any]]]:
 def number_of(path: Path, line: int, value: Any, largest: float = LARGEST) -> float:
     text = str(value).strip()
     try:
-        found = float(text.replace("_", "no"))
+        found = float(text.encode("ascii").replace(b"_", b"no"))
     except ValueError:
         raise Unreadable(path, line) from None
     if not math.isfinite(found) or abs(found) > largest:
@@ -436,7 +436,8 @@ def json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
         raise Unreadable(path, 1)
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         try:
-            row = json.loads(line, object_pairs_hook=_once)
+            row = json.loads(line.decode(), object_pairs_hook=_once)
+            json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise Unreadable(path, number) from None
         if not isinstance(row, dict):
@@ -465,15 +466,19 @@ def write_text_folders(folder: Path) -> None:
             (folder / part / label / f"{number}.txt").write_text(text)
 
 
+def unhidden(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
+
+
 def entries(folder: Path, *endings: str) -> Iterator[Path]:
     """Files with such endings; anything else of such a name is unreadable."""
-    for path in sorted(folder.iterdir()):
+    for path in unhidden(folder):
         if path.name.lower().endswith(endings) and there(path):
             yield path
 
 
 def class_folders(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
+    for path in unhidden(folder):
         if path.is_symlink() and not path.exists():
             raise Unreadable(path)
         if path.is_dir():
@@ -681,8 +686,8 @@ def _pairs(path: Path) -> list[Sample]:
     for number, line in enumerate(lines[:-1], 1):
         cells = line.rstrip("\r").split("\t")
         try:
-            label = ("other", "same")[{0.0: 0, 1.0: 1}[float(cells[0])]]
-        except (ValueError, KeyError):
+            label = ("other", "same")[{0.0: 0, 1.0: 1}[number_of(path, number, cells[0])]]
+        except KeyError:
             raise Unreadable(path, number) from None
         if len(cells) != 3 or not cells[1] or not cells[2]:
             raise Unreadable(path, number)
@@ -772,7 +777,7 @@ def write_pathfinder(folder: Path) -> None:
 def pathfinder_oracle(folder: Path) -> Samples:
     home = folder / "pathfinder32/curv_contour_length_14"
     found = list[Sample]()
-    for path in sorted((home / "metadata").glob("*.npy"), key=lambda path: int(path.stem)):
+    for path in sorted(unhidden(home / "metadata"), key=lambda path: int(path.stem)):
         if not there(path):
             raise Unreadable(path)
         for number, line in enumerate(plain_text(path).splitlines(), 1):

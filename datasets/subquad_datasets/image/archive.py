@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole, tar_content
+from subquad.limits import read_whole
 from subquad_datasets.image.gray import to_gray
-from subquad_datasets.image.tars import in_tar
 from subquad_datasets.image.unpickle import read_pickle
+from subquad_datasets.tars import in_tar, tar_content
 
 FOLDER = "cifar-10-batches-py"
 META = "batches.meta"

@@ -18,7 +18,7 @@ from subquad_datasets.image.source import Source, SplitPart
 from subquad_datasets.image.split import PixelSplit
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 
-VERSION = 2
+VERSION = 3
 STAND_IN = "stand-in data: "
 
 

@@ -15,14 +15,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole, tar_content, tar_files
+from subquad.limits import read_whole
+from subquad_datasets.decode import PNG, check_depth
 from subquad_datasets.image.gray import to_gray
-from subquad_datasets.image.tars import in_tar
+from subquad_datasets.tars import in_tar, tar_content, tar_files
 from subquad_datasets.text.source import list_files, list_folders
 
 ENDINGS = (".png", ".jpg", ".jpeg")
-_PNG = b"\x89PNG\r\n\x1a\n"
-
 _Place = tuple[str, str, str]
 """Class, file name, and the whole name."""
 
@@ -103,13 +102,9 @@ def find_images(
         DataError: two members of a tar have the same name.
     """
     if members is None:
-        if (path / split).is_dir():
-            folders = list_folders(path / split)
-        else:
-            folders = []
         names = [
             f"{split}/{folder}/{file.name}"
-            for folder in folders
+            for folder in list_folders(path / split)
             for file in list_files(path / split / folder, *endings)
         ]
     else:
@@ -137,6 +132,7 @@ def decode(data: bytes, name: str, side: int) -> np.ndarray:
             "lra-image needs Pillow for PNG and JPEG files: pip install pillow"
         ) from None
     try:
+        check_depth(data)
         quiet = warnings.catch_warnings(action="ignore")  # of its size, which is compared below
         with quiet, Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.size != (side, side):
@@ -160,7 +156,7 @@ def format_of(data: bytes) -> str:
     """ "PNG" or "JPEG", of an image that `decode` takes: by content, as a name does not make a
     lossy copy exact.
     """
-    return "PNG" if data.startswith(_PNG) else "JPEG"
+    return "PNG" if data.startswith(PNG) else "JPEG"
 
 
 def _place(name: str, split: str, endings: tuple[str, ...]) -> _Place | None:

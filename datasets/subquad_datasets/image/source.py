@@ -15,7 +15,7 @@ from subquad.errors import DataError
 from subquad_datasets.image.archive import Archive, find_archive
 from subquad_datasets.image.files import ImageFiles, find_images
 from subquad_datasets.image.split import write_images
-from subquad_datasets.image.tars import list_members
+from subquad_datasets.tars import list_members
 from subquad_datasets.text.source import fingerprint, sums
 
 SplitPart = Literal["train", "test"]

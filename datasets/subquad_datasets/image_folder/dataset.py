@@ -35,7 +35,7 @@ from subquad_datasets.image_folder import Config
 from subquad_datasets.prepared import prepare_once
 from subquad_datasets.text.source import fingerprint, list_files, list_folders
 
-VERSION = 3
+VERSION = 4
 ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _TOLD = 5
 """Files that a line names."""
@@ -278,7 +278,7 @@ def _classes(folder: Path) -> tuple[str, ...]:
     """Names of the folders in it, sorted; each must have pictures."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
-    names = [name for name in list_folders(folder) if not name.startswith(".")]
+    names = list_folders(folder)
     if empty := [name for name in names if not list_files(folder / name, *ENDINGS)]:
         raise DataError(f"{folder / empty[0]}: no pictures ({', '.join(ENDINGS)}) of this class")
     if not names:
@@ -333,13 +333,9 @@ def _contents(split: FolderSplit, bad: list[bool]) -> Iterator[bytes]:
 
 def _others(folder: Path) -> list[str]:
     """What lies in a folder of classes and is not read, by place below it."""
-    others = [
-        path for path in sorted(folder.iterdir()) if not path.is_dir() or path.name.startswith(".")
-    ]
-    for name in list_folders(folder):
-        if not name.startswith("."):
-            inside = sorted((folder / name).iterdir())
-            others += [
-                path for path in inside if path.is_dir() or not path.name.lower().endswith(ENDINGS)
-            ]
+    read = {folder / name for name in list_folders(folder)}
+    others = [path for path in sorted(folder.iterdir()) if path not in read]
+    for inner in sorted(read):
+        pictures = {*list_files(inner, *ENDINGS)}
+        others += [path for path in sorted(inner.iterdir()) if path not in pictures]
     return [path.relative_to(folder).as_posix() for path in others]

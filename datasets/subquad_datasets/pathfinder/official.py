@@ -9,6 +9,7 @@ writes NumPy arrays of strings. Both are read.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +18,7 @@ import numpy as np
 from subquad.errors import DataError
 from subquad.limits import LINE, check_npy, read_whole
 from subquad_datasets.pathfinder.drawing import FOLDERS, Difficulty, Resolution
+from subquad_datasets.text.lines import listed
 
 COLUMNS = 11
 LABEL_COLUMN = 3
@@ -29,6 +31,7 @@ KNOWN_EMPTY: dict[tuple[Resolution, Difficulty], frozenset[str]] = {
 }
 """Files without content in the release; every published loader skips them."""
 
+_METADATA = re.compile(r"[0-9]+\.npy").fullmatch
 _NPY = b"\x93NUMPY"
 
 
@@ -107,9 +110,9 @@ def metadata_files(folder: Path) -> list[Path]:
         DataError: there is none.
     """
     files = [
-        path
-        for path in (folder / "metadata").glob("*.npy")
-        if path.stem.isascii() and path.stem.isdigit()
+        folder / "metadata" / entry.name
+        for entry in listed(folder / "metadata")
+        if _METADATA(entry.name)
     ]
     if not files:
         raise DataError(f"{folder / 'metadata'}: no metadata files <number>.npy")

@@ -11,7 +11,7 @@ from typing import Literal
 from subquad.errors import DataError
 from subquad_datasets.retrieval import Config
 from subquad_datasets.text.lines import find_file
-from subquad_datasets.text.source import fingerprint
+from subquad_datasets.text.source import fingerprint, list_files
 
 Kind = Literal["aan", "tsv", "jsonl", "folders"]
 SplitPart = Literal["train", "validation", "test"]
@@ -92,8 +92,8 @@ def part_files(split: Path, config: Config) -> list[tuple[Path, Path]]:
     """
     first = split / config.first
     second = split / config.second
-    first_names = {path.name for path in first.glob("*.txt")}
-    second_names = {path.name for path in second.glob("*.txt")}
+    first_names = {path.name for path in list_files(first, ".txt")}
+    second_names = {path.name for path in list_files(second, ".txt")}
     if alone := sorted(first_names ^ second_names):
         name = alone[0]
         if name in first_names:

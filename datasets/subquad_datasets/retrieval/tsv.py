@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from subquad_datasets.text.lines import check_utf8, fault, raw_lines
+from subquad_datasets.text.lines import check_utf8, fault, plain_number, raw_lines
 
 _COLUMNS = {3: "label, text, text", 5: "label, id, id, text, text"}
 _LABELS = {0.0: 0, 1.0: 1}
@@ -50,7 +50,7 @@ def read_pairs(
 
 def _label(path: Path, number: int, cell: bytes) -> int:
     try:
-        return _LABELS[float(cell)]
+        return _LABELS[float(plain_number(cell.decode()))]
     except (ValueError, KeyError):
         shown = cell[:20].decode("utf-8", "backslashreplace")
         raise fault(path, number, f"label {shown!r} must be 0 or 1, also as 0.0 or 1.0") from None

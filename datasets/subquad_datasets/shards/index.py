@@ -23,19 +23,18 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
-from subquad.limits import MEMBER, allow, open_tar, read_whole, tar_content, tar_files
+from subquad.limits import MEMBER, allow, read_whole
 from subquad.storage import put, reaching
 from subquad.stores import place_at
 from subquad.suggest import to_paste
+from subquad_datasets.tars import open_tar, tar_content, tar_files
+from subquad_datasets.text.lines import is_hidden
 
 SUFFIX = ".index"
 IMAGES = ("jpg", "jpeg", "png", "gif", "webp")
 LABEL = "cls"
 
 _FORMAT = 1
-_END = bytes(1024)
-"""What every whole tar ends with."""
-_AT_ONCE = 1 << 16
 _MOST_CLASSES = 1_000_000
 _MOST_SHARDS = 100_000
 _LONGEST_KEY = 1_000
@@ -200,9 +199,10 @@ def _matching(pattern: str, folder: str) -> list[Path]:
     paths = [place_at(f"{folder}/{name}" if folder else name) for name in names]
     with reaching(paths[0].parent, DataError):
         paths = [
-            a
+            shard
             for path in paths
-            for a in (sorted(path.parent.glob(path.name)) if _MAGIC(path.name) else [path])
+            for shard in (sorted(path.parent.glob(path.name)) if _MAGIC(path.name) else [path])
+            if not is_hidden(shard.name)
         ]
     if not paths:
         raise DataError(f"{Path(folder) / pattern}: no shard has such a name")
@@ -217,20 +217,17 @@ class _Member(NamedTuple):
 
 
 class _Summed:
-    """A stream that keeps the size, the sha256 and the end of what went through it."""
+    """A stream that keeps the size and the sha256 of what went through it."""
 
     def __init__(self, stream: BinaryIO):
         self._stream = stream
         self.sha256 = hashlib.sha256()
         self.size = 0
-        self.end = b""
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
         self.sha256.update(data)
         self.size += len(data)
-        if data:
-            self.end = (self.end + data)[-len(_END) :]
         return data
 
 
@@ -240,10 +237,6 @@ def _read_shard(shard: Path) -> ShardIndex:
         given: Any = stream
         with open_tar(shard, given, mode="r|", fault="no plain tar, damaged or cut off") as tar:
             rows = list(_rows(shard, tar))
-        while stream.read(_AT_ONCE):
-            pass
-    if stream.end != _END:
-        raise DataError(f"{shard}: cut off: a tar ends with two empty blocks")
     if not rows:
         raise DataError(f"{shard}: holds no samples")
     width = max(len(row[0]) for row in rows)
@@ -264,6 +257,7 @@ def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
                 f"{shard}: sample {key} is there twice, or its members are not side by side"
             )
         keys.add(key)
+        _refuse_dots(shard, parts)
         name = key.encode(errors="surrogateescape")
         allow(f"{shard}: sample {key[:100]}", "bytes of its key", len(name), _LONGEST_KEY)
         image = _only(
@@ -277,6 +271,22 @@ def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
         )
         sha256 = np.frombuffer(hashlib.sha256(image.data).digest(), np.uint8)
         yield name, image.offset, len(image.data), _label(shard, label), sha256
+
+
+def _refuse_dots(shard: Path, members: Sequence[_Member]) -> None:
+    """Refuse members of which the name before the last dot is most likely a sample's: a label of
+    such a name, or a picture where there is no plain one.
+    """
+    endings = {member.ending for member in members}
+    sought = (LABEL, *(() if endings.intersection(IMAGES) else IMAGES))
+    for member in members:
+        inside, dot, last = member.ending.rpartition(".")
+        if dot and last in sought:
+            raise DataError(
+                f"{shard}: {member.key}.{member.ending}: in WebDataset a sample's name ends at its "
+                f"first dot, so this one is called {member.key}; rename it, for example to "
+                f"{member.key}_{inside.replace('.', '_')}.{last}"
+            )
 
 
 def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:

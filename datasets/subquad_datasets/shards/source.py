@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from subquad.errors import DataError
-from subquad.limits import LINE, MEMBER, allow, open_tar, read_whole, tar_files
+from subquad.limits import LINE, MEMBER, allow, read_whole
 from subquad.suggest import did_you_mean
 from subquad_datasets.shards.index import IMAGES
+from subquad_datasets.tars import open_tar, tar_files
 from subquad_datasets.text.lines import check_start, check_utf8, fault
 from subquad_datasets.text.source import list_files, list_folders
 

@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import LCSseq
 
+from subquad.rouge import ROUGE, SCORES, rouge, tokenizer_of
 from subquad_datasets.prepared import prepare_once, read_manifest
 from subquad_datasets.summarization.split import SOURCE, TARGET, ArticleSplit
 
-_ROUGE = ("rouge1", "rouge2", "rougeL")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?\u0589\u061f\u06d4\u0964\u1362])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+"
+)
+"""After . ! ? and what is written for them in Armenian, Arabic, Urdu, Hindi and Ethiopic; after
+those of Chinese and Japanese also without a blank.
+"""
 
 _SUMMARIES = 500
 """The first summaries of TRAIN, on which the constant text is chosen."""
@@ -49,7 +54,7 @@ def guesses(split: ArticleSplit, train: ArticleSplit, text: Text, root: Path) ->
     """
     if find_spec("rouge_score") is None:
         return {}
-    key = {"set": "guesses", "version": 1, "of": _place(split), "train": _place(train)}
+    key = {"set": "guesses", "version": 2, "of": _place(split), "train": _place(train)}
 
     def build(_: Path) -> Mapping[str, Any]:
         words = constant_words(islice(_texts(train, TARGET, text), _SUMMARIES))
@@ -65,7 +70,9 @@ def guesses(split: ArticleSplit, train: ArticleSplit, text: Text, root: Path) ->
 
 
 def first_sentences(article: str, count: int = 3) -> str:
-    """A sentence ends at the end of a line, or at a blank after one of . ! ?"""
+    """A sentence ends at the end of a line, or at a blank after one of . ! ? and what is written
+    for them in other scripts.
+    """
     return "\n".join([sentence for sentence in _SENTENCE_END.split(article) if sentence][:count])
 
 
@@ -75,11 +82,8 @@ def constant_words(summaries: Iterable[str]) -> list[str]:
     It is the most frequent words of the summaries, the most frequent one first, over and over. How
     many words and how long a text are what gives the largest mean ROUGE-L over these summaries.
     """
-    from rouge_score.tokenizers import DefaultTokenizer  # takes seconds, and brings nltk
-
-    unstemmed = DefaultTokenizer(use_stemmer=False)
-    stemmed = DefaultTokenizer(use_stemmer=True)
     texts = list(summaries)
+    unstemmed, stemmed = (tokenizer_of("\n".join(texts), stemmer=stem) for stem in (False, True))
     counts = Counter(word for text in texts for word in unstemmed.tokenize(text))
     frequent = [word for word, _ in counts.most_common(_MOST_WORDS)]
     targets = [tokens for text in texts if (tokens := stemmed.tokenize(text))]
@@ -119,14 +123,8 @@ def _texts(split: ArticleSplit, kind: int, text: Text) -> Iterator[str]:
 
 
 def _scores(split: ArticleSplit, answers: Iterable[str], text: Text) -> dict[str, float]:
-    from rouge_score.rouge_scorer import RougeScorer  # takes seconds, and brings nltk
-
-    scorer = RougeScorer(_ROUGE, use_stemmer=True)
-    rows = []
-    for target, answer in zip(_texts(split, TARGET, text), answers, strict=True):
-        scores = scorer.score(target, answer)
-        rows.append([scores[name].fmeasure for name in _ROUGE])
-    table = np.array(rows)
+    scores = rouge(list(answers), list(_texts(split, TARGET, text)))
+    table = scores[:, list(map(SCORES.index, ROUGE))]
     mean = table.mean(0)
     deviation = table.std(0, ddof=min(1, len(table) - 1))
     half = 1.96 * deviation / len(table) ** 0.5
@@ -134,5 +132,5 @@ def _scores(split: ArticleSplit, answers: Iterable[str], text: Text) -> dict[str
     return {
         f"{name}{end}": float(value)
         for end, row in ends.items()
-        for name, value in zip(_ROUGE, row, strict=True)
+        for name, value in zip(ROUGE, row, strict=True)
     }

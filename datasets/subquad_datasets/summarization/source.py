@@ -183,10 +183,6 @@ def _lines(row: dict[str, Any], name: str) -> tuple[list[str], list[str]]:
             f"{name!r} must be a text, or a list of texts or of [title, text]; got {shown}"
         )
     lines = [line.strip() for part in parts for line in _MARKUP.sub("", part).split("\n")]
-    try:
-        "".join([*titles, *lines]).encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name!r} holds half a surrogate pair, which is no text") from None
     return lines, titles
 
 

@@ -101,6 +101,7 @@ def _read_parquet(path: Path) -> Any:
         columns = [file.schema.column(place) for place in range(file.metadata.num_columns)]
     texts = [column.path for column in columns if column.logical_type.type in _TEXTS]
     table = parquet.read_table(path, read_dictionary=texts)
+    table.validate(full=True)  # texts that are not UTF-8, which are read unseen
     for place, name in enumerate(table.column_names):
         column = table[name]
         if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):

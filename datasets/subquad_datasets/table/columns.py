@@ -20,7 +20,7 @@ from subquad.limits import MEMBER, allow
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table.times import OddTime, ordered
-from subquad_datasets.text.lines import fault
+from subquad_datasets.text.lines import fault, plain_number
 from subquad_datasets.text.own import Form, strict_rows
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
@@ -210,7 +210,7 @@ class Columns:
         if text.lower() in MISSING:
             return math.nan
         try:
-            return float(text.replace("_", "no number"))
+            return float(plain_number(text))
         except ValueError:
             reason = f"column {name!r}: {text[:40]!r} is not a number"
             if _WITH_COMMA.fullmatch(text):
@@ -246,6 +246,8 @@ def _fast_times(column: Any) -> np.ndarray | None:
         return None
     if pa.types.is_string(column.type):
         column = compute.utf8_trim_whitespace(column)  # type: ignore[attr-defined]
+        if compute.any(compute.match_substring(column, "x", ignore_case=True)).as_py():  # type: ignore[attr-defined]
+            return None  # pyarrow reads 0x1A as a whole number
     for kind in (pa.int64(), pa.float64()):
         if pa.types.is_floating(column.type) and kind == pa.int64():
             continue

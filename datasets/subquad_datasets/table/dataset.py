@@ -21,7 +21,7 @@ from subquad_datasets.table.from_npz import read_windows
 from subquad_datasets.table.series import PARTS, Series, unknown_class
 from subquad_datasets.text.lines import find_file
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, pad
-from subquad_datasets.uea.dataset import SeriesSplit
+from subquad_datasets.uea.dataset import SeriesSplit, series_notes
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".npz")
 _SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
@@ -250,17 +250,8 @@ class Table(Dataset):
         inputs, keep = pad(self._normalizer(series.values), series.lengths, self._max_len)
         if not np.isfinite(inputs).all():
             raise DataError(f"{series.path}: values too large for float32 arithmetic; rescale them")
-        clipped = int((series.lengths > self._max_len).sum())
-        filled = int(series.filled.sum())
-        if clipped:
-            notes = [f"{clipped} of {len(series)} {name} series clipped to {self._max_len} steps"]
-        else:
-            notes = []
-        if filled:
-            notes += [f"{filled} {name} values interpolated"]
-        return SeriesSplit(
-            {"inputs": inputs, "keep": keep, "labels": self._labels(series)}, tuple(notes)
-        )
+        notes = series_notes(name, series.lengths, series.filled, series.ended, self._max_len)
+        return SeriesSplit({"inputs": inputs, "keep": keep, "labels": self._labels(series)}, notes)
 
     def _labels(self, series: Series) -> np.ndarray:
         """(N,) int64, or (N, V) float32."""
@@ -330,7 +321,7 @@ def _joined(first: Series, second: Series) -> tuple[Series, np.ndarray]:
         )
     pairs = {
         name: (getattr(first, name), getattr(second, name))
-        for name in ("values", "lengths", "labels", "filled")
+        for name in ("values", "lengths", "labels", "filled", "ended")
     }
     groups = None if first.groups is None else np.concatenate([first.groups, second.groups])  # type: ignore[list-item]
     joined = replace(

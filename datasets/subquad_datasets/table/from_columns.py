@@ -46,8 +46,7 @@ def read_table(
         return lambda text: columns.fault(int(order[row]), text)
 
     lengths = np.diff([*starts, len(order)])
-    values, filled = without_gaps(values, lengths, config, where)
-
+    values, real, filled = without_gaps(values, lengths, config, where)
     of_series = partial(_constant, columns, order, lengths)
     splits = groups = labels = None
     if split is not None:
@@ -60,12 +59,13 @@ def read_table(
     series = Series(
         path=path,
         values=values,
-        lengths=lengths,
+        lengths=real,
         labels=labels,
         names=config.labels,
         splits=splits,
         groups=groups,
         filled=filled,
+        ended=lengths - real,
         channels=channels,
         reading=(),
     )
@@ -178,7 +178,9 @@ def _reading(
     """How the file was read."""
     form = f"CSV in {told_of_csv(columns.path, columns.form)}" if columns.form else "Parquet"
     name = columns.path.name
-    lines = [f"{name}: {form}, {len(columns):,} rows of {len(series):,} series, none left out"]
+    ended = int(series.ended.sum())
+    left = f"{ended:,} without a value at their ends" if ended else "none"
+    lines = [f"{name}: {form}, {len(columns):,} rows of {len(series):,} series, {left} left out"]
     order = f"the order of {config.time}: {by_time}" if config.time else by_time
     lines.append(f"rows in {order}")
     channels = [f"{name} ({columns.kind(name)})" for name in series.channels[:_TOLD]]

@@ -48,7 +48,7 @@ def read_windows(
     lengths = arrays.get("lengths", np.full(count, length))
     if (wrong := (lengths < 1) | (lengths > length)).any():
         raise DataError(f"{path}: lengths[{int(np.argmax(wrong))}] is not 1 to {length}")
-    values, filled = _real_values(path, x, lengths, config)
+    values, real, filled = _real_values(path, x, lengths, config)
     labels = splits = groups = None
     names = ()
     if labelled:
@@ -62,12 +62,13 @@ def read_windows(
     return Series(
         path=path,
         values=values,
-        lengths=lengths.astype(np.int64),
+        lengths=real.astype(np.int64),
         labels=labels,
         names=names,
         splits=splits,
         groups=groups,
         filled=filled,
+        ended=lengths - real,
         channels=(),
         reading=_reading(path, x, arrays["x"].shape, unread, int(filled.sum())),
     )
@@ -94,8 +95,8 @@ def _refuse_table_keys(config: Config) -> None:
 
 def _real_values(
     path: Path, x: np.ndarray, lengths: np.ndarray, config: Config
-) -> tuple[np.ndarray, np.ndarray]:
-    """The values of all windows up to their lengths, without gaps, and how many were filled."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`without_gaps` of the values of all windows up to their lengths."""
     starts = np.repeat(np.arange(len(x)), lengths)
 
     def where(row: int) -> Callable[[str], DataError]:
@@ -168,6 +169,10 @@ def _texts(path: Path, name: str, array: np.ndarray) -> np.ndarray:
         texts = np.char.strip(array.astype(np.str_))
     except UnicodeDecodeError:
         raise DataError(f"{path}: {name} has bytes that are no ASCII; save it as texts") from None
+    try:
+        "".join(texts.tolist()).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path}: {name} holds half a surrogate pair, which is no text") from None
     if (empty := texts == "").any():
         raise DataError(f"{path}: {name}[{int(np.argmax(empty))}] is empty")
     if alike := first_alike(np.unique(texts).tolist()):

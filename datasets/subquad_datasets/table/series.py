@@ -15,7 +15,7 @@ from subquad.data import hashed
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
 from subquad_datasets.table import Config
-from subquad_datasets.uea.rows import interpolated
+from subquad_datasets.uea.rows import GAP_REMEDY, NO_VALUE, interpolated, true_lengths
 
 PARTS = ("train", "validation", "test")
 
@@ -35,6 +35,7 @@ class Series:
         splits: (N,) names of splits; None where nothing says them.
         groups: (N,) names of groups; None where nothing says them.
         filled: (N,) int64, values that were interpolated.
+        ended: (N,) int64, steps without a value after the end of each.
         channels: (C,) names; empty where they have none.
         reading: how the file was read, a line each.
     """
@@ -47,6 +48,7 @@ class Series:
     splits: np.ndarray | None
     groups: np.ndarray | None
     filled: np.ndarray
+    ended: np.ndarray
     channels: tuple[str, ...]
     reading: tuple[str, ...]
 
@@ -64,7 +66,7 @@ class Series:
         steps = np.isin(np.repeat(np.arange(len(self)), self.lengths), chosen)
         kept = {
             name: getattr(self, name)
-            for name in ("lengths", "labels", "splits", "groups", "filled")
+            for name in ("lengths", "labels", "splits", "groups", "filled", "ended")
         }
         cut = {name: None if values is None else values[chosen] for name, values in kept.items()}
         return replace(self, values=self.values[steps], **cut)
@@ -89,28 +91,38 @@ def without_gaps(
     lengths: np.ndarray,
     config: Config,
     where: Callable[[int], Callable[[str], DataError]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values without gaps, and how many were filled in each series."""
-    holes = np.isnan(values)
-    ends = np.cumsum(lengths)
-    if len(lengths):
-        filled = np.add.reduceat(holes.sum(1), ends - lengths)
-    else:
-        filled = np.zeros(0, np.int64)
-    if not holes.any():
-        return values, filled
-    first = int(np.argmax(holes.any(1)))
-    if config.missing == "refuse":
-        channel = int(np.argmax(holes[first])) + 1
-        raise where(first)(
-            f"channel {channel} is missing; set dataset.params.missing=interpolate to fill it in"
-        )
-    whole = values.copy()
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values without gaps and without padding, the lengths that remain, and how many values were
+    filled in each series.
+
+    Args:
+        values: (T, C), NaN where one is missing; the series one after the other.
+        lengths: (N,), summing to T.
+        where: gives for a row of `values` what makes an error that names it.
+
+    Raises:
+        DataError: a value is missing where that is refused, or a channel has none.
+    """
+    if not np.isnan(values).any():
+        return values, lengths, np.zeros_like(lengths)
+    real = true_lengths(values, lengths)
+    starts = np.cumsum(lengths) - lengths
+    if not real.all():
+        raise where(int(starts[np.argmin(real)]))(NO_VALUE)
+    steps = np.arange(len(values)) - np.repeat(starts, lengths)
+    rows = np.flatnonzero(steps < np.repeat(real, lengths))
+    whole = values[rows]
+    holes = np.isnan(whole)
+    if config.missing == "refuse" and holes.any():
+        row, channel = np.argwhere(holes)[0].tolist()
+        raise where(int(rows[row]))(f"channel {channel + 1} is missing; {GAP_REMEDY}")
+    ends = np.cumsum(real)
+    filled = np.add.reduceat(holes.sum(1), ends - real)
     for series in np.flatnonzero(filled).tolist():
-        rows = slice(ends[series] - lengths[series], ends[series])
-        if (empty := holes[rows].all(axis=0)).any():
-            raise where(rows.start)(
+        part = slice(ends[series] - real[series], ends[series])
+        if (empty := holes[part].all(axis=0)).any():
+            raise where(int(rows[part.start]))(
                 f"channel {int(empty.argmax()) + 1} has no value to interpolate from in this series"
             )
-        whole[rows] = interpolated(values[rows].T).T
-    return whole, filled
+        whole[part] = interpolated(whole[part].T).T
+    return whole, real, filled

@@ -1,7 +1,8 @@
 """The order of a column of times: numbers, dates of one form, or texts that sort by time. R rows.
 
-Text is the last resort, as it would put 10 before 9 without a word. So cells of several kinds are
-refused, and so are texts whose order as text is not that of the numbers in them.
+Text is the last resort, as it would put 10 before 9, and Friday before Monday, without a word. So
+cells of several kinds are refused, and so are texts that differ in more than their numbers, or
+whose order as text is not that of the numbers in them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from subquad_datasets.text.lines import plain_number
+
 _NOTHING = frozenset({"?", "na", "nan", "null", "none", "nat"})
 _DIGIT = re.compile(r"\d")
+_NUMBER_IN = re.compile(r"[0-9]+")
 _FRACTION = re.compile(r"[.,]\d+")
 _OFFSET = re.compile(r"[+-](\d\d:?\d\d(:?\d\d)?)$")
 _UNSORTED = re.compile(
@@ -75,7 +79,7 @@ def _kind(word: str) -> str:
     if word.lower() in _NOTHING:
         return _MISSING
     try:
-        number = float(word.replace("_", "no number"))
+        number = float(plain_number(word))
     except ValueError:
         pass
     else:
@@ -93,7 +97,7 @@ def _integers(words: Sequence[str]) -> np.ndarray | None:
     all are such.
     """
     try:
-        return np.array([int(word.replace("_", "no number")) for word in words], dtype=np.int64)
+        return np.array([int(plain_number(word)) for word in words], dtype=np.int64)
     except (ValueError, OverflowError):
         return None
 
@@ -124,6 +128,11 @@ def _in_text_order(words: Sequence[str]) -> list[str]:
         raise OddTime(
             unsorted, f"{words[unsorted][:40]!r} does not sort by time as text; {_REMEDY}"
         )
+    first_frame = _NUMBER_IN.sub("0", words[0])
+    for row, word in enumerate(words):
+        if _NUMBER_IN.sub("0", word) != first_frame:
+            reason = f"{word[:40]!r} and {words[0][:40]!r} differ in more than their numbers"
+            raise OddTime(row, f"{reason}, so their order is not known; {_REMEDY}")
     for first, second in zip(known, sorted(known, key=_natural), strict=True):
         if first != second:
             reason = (
@@ -136,7 +145,7 @@ def _in_text_order(words: Sequence[str]) -> list[str]:
 
 def _natural(word: str) -> list[tuple[str, int]]:
     """Text with its numbers as numbers."""
-    parts = re.split(r"(\d+)", word)
+    parts = re.split(r"([0-9]+)", word)
     numbers = [int(part) for part in parts[1::2]]
     return list(zip(parts[::2], [*numbers, 0], strict=True))
 

@@ -34,6 +34,7 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _AT_ONCE = 1 << 16
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _QUOTED = re.compile(r'"[^"]*("|$)')
+_OF_QUOTES = "; a value that begins with a quote ends with one, and has each in it twice"
 _EXCELS_LINE = re.compile(r'"?sep=.?"?', re.IGNORECASE)
 
 
@@ -163,9 +164,13 @@ def own_text(path: Path) -> str:
 def strict_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Rows of CSV with the line in which each starts; an empty line is a row without cells.
 
+    Between tabs a quote opens a value too, as spreadsheets, pandas and pyarrow take it. There it
+    may just as well be a letter of a text, and would swallow the rows up to the next quote: one
+    that does is refused.
+
     Raises:
-        DataError: as `utf8_lines` and `separator_of`; or a quote never ends, or stands where none
-            can.
+        DataError: as `utf8_lines` and `separator_of`; or a quote never ends, stands where none can,
+            or holds rows between tabs.
     """
     csv.field_size_limit(LINE)
     form = form_of(path)
@@ -175,10 +180,17 @@ def strict_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((f"{line}\n" for _, line in lines), delimiter=separator, strict=True)
     try:
         for cells in reader:
+            if separator == "\t" and any("\t" in cell and "\n" in cell for cell in cells):
+                raise fault(
+                    path,
+                    started,
+                    "a quote opens a value that holds tabs and goes on to line "
+                    f"{reader.line_num}{_OF_QUOTES}",
+                )
             yield started, cells
             started = reader.line_num + 1
     except csv.Error as error:
-        raise fault(path, started, f"not CSV, from this row on: {error}") from None
+        raise fault(path, started, f"not CSV, from this row on: {error}{_OF_QUOTES}") from None
 
 
 def _marked(data: bytes) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from subquad.errors import DataError
 from subquad.limits import LINE, read_whole
 from subquad_datasets.prepared import fingerprint, sha256_of
-from subquad_datasets.text.lines import check_start, check_utf8, is_file, json_rows
+from subquad_datasets.text.lines import check_start, check_utf8, is_file, json_rows, listed
 
 UNLABELLED = "unsup"
 """aclImdb's folder of reviews without a rating; no class."""
@@ -103,16 +103,14 @@ def sums(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def list_files(folder: Path, *endings: str) -> list[Path]:
-    """Files of a folder with one of the endings, in any case, by name; several times as fast as a
-    glob.
+    """Files of a folder with one of the endings, in any case, by name.
 
     Raises:
         DataError: an entry has such an ending, and is a link that leads nowhere.
     """
-    with os.scandir(folder) as entries:
-        files = [entry for entry in entries if entry.name.lower().endswith(endings)]
-        known = {entry.name for entry in files if not entry.is_symlink() and entry.is_file()}
-    names = sorted(entry.name for entry in files)
+    files = [entry for entry in listed(folder) if entry.name.lower().endswith(endings)]
+    known = {entry.name for entry in files if entry.is_file(follow_symlinks=False)}
+    names = [entry.name for entry in files]
     return [folder / name for name in names if name in known or is_file(folder / name)]
 
 
@@ -123,22 +121,20 @@ def list_folders(folder: Path) -> list[str]:
         DataError: an entry is a link that leads nowhere: nobody knows what it was.
     """
     folders = list[str]()
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            folders.append(path.name)
-        elif path.is_symlink() and not path.exists():
-            raise DataError(f"{path}: is a link that leads nowhere; mend it, or take it away")
+    for entry in listed(folder):
+        if os.path.isdir(entry):  # entry.is_dir() raises for a link to itself
+            folders.append(entry.name)
+        elif entry.is_symlink() and not os.path.exists(entry):
+            raise DataError(f"{entry.path}: is a link that leads nowhere; mend it, or take it away")
     return folders
 
 
 def _folders(split: Path) -> list[str]:
-    if not split.is_dir():
-        return []
     return [name for name in list_folders(split) if name != UNLABELLED]
 
 
 def _packed(root: Path, split: str) -> list[tuple[str, Path]]:
-    matches = ((_PACKED.fullmatch(child.name), child) for child in root.iterdir())
+    matches = ((_PACKED.fullmatch(entry.name), root / entry.name) for entry in listed(root))
     named = [
         (match["label"], child) for match, child in matches if match and match["split"] == split
     ]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from subquad.errors import DataError
-from subquad.suggest import did_you_mean
 from subquad_datasets.text.lines import (
     COMPRESSED,
     fault,
     find_file,
     json_object,
+    json_text,
+    told_field,
 )
 from subquad_datasets.text.own import (
     form_of,
@@ -84,24 +85,14 @@ class Texts:
         has_rows = False
         for line, row in (_json if ".jsonl" in path.suffixes else _csv)(path):
             has_rows = True
-            text = row.get(self.fields[0])
-            if not isinstance(text, str) or not text:
-                raise fault(
-                    path,
-                    line,
-                    f"no text under {self.fields[0]!r}; {_row_content(self.fields[0], row)}",
-                )
+            text = json_text(path, line, row, self.fields[0])
             label = row.get(self.fields[1])
             if isinstance(label, str):
                 label = label.strip()
-            if self.labelled and (
-                isinstance(label, bool) or not isinstance(label, str | int) or label == ""
-            ):
-                raise fault(
-                    path,
-                    line,
-                    f"no class under {self.fields[1]!r}; {_row_content(self.fields[1], row)}",
-                )
+            if self.labelled and (type(label) not in (str, int) or label == ""):
+                told = told_field(row, self.fields[1])
+                needed = f"no class under {self.fields[1]!r}, a text or a whole number; {told}"
+                raise fault(path, line, needed)
             yield Row(text, str(label) if self.labelled else "", path, line)
         if not has_rows:
             raise fault(path, 1, "no rows")
@@ -109,10 +100,6 @@ class Texts:
 
 def _ending(path: Path) -> str:
     return path.suffix if path.suffix in COMPRESSED else ""
-
-
-def _row_content(field: str, row: dict[str, Any]) -> str:
-    return f"the row has {', '.join(map(str, row))}{did_you_mean(field, map(str, row))}"
 
 
 def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

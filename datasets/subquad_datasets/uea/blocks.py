@@ -71,7 +71,7 @@ def parse_block(block: Sequence[Line], header: Header) -> list[Row] | None:
     if values is None:
         return None
     rows = [values[start:end].reshape(channels, -1) for start, end in pairwise(ends)]
-    return [Row(row, label, 0) for row, label in zip(rows, labels, strict=True)]
+    return [Row(row, label, 0, 0) for row, label in zip(rows, labels, strict=True)]
 
 
 def _labels(lines: Iterable[bytes], header: Header) -> list[int] | None:

@@ -220,7 +220,7 @@ class UeaDataset(Dataset):
         notes = [
             *file_notes,
             *_train_notes(cases, normalizer),
-            *_case_notes("TRAIN", cases, max_len),
+            *series_notes("TRAIN", cases.lengths, cases.filled, cases.ended, max_len),
         ]
         return Train(arrays, normalizer, max_len, cases.header, tuple(notes))
 
@@ -250,7 +250,8 @@ class UeaDataset(Dataset):
         train = self._train
         arrays = to_arrays(cases, train.normalizer, train.max_len)
         _check_finite(path, arrays["inputs"])
-        return SeriesSplit(arrays, tuple(_case_notes(name, cases, train.max_len)))
+        notes = series_notes(name, cases.lengths, cases.filled, cases.ended, train.max_len)
+        return SeriesSplit(arrays, notes)
 
     def _hold_out(self, cases: Cases) -> tuple[Cases, Cases]:
         assert self.config.test_fraction is not None
@@ -302,13 +303,16 @@ def _train_notes(cases: Cases, normalizer: Normalizer) -> list[str]:
     return notes + normalizer.notes
 
 
-def _case_notes(name: str, cases: Cases, max_len: int) -> list[str]:
-    clipped = int((cases.lengths > max_len).sum())
-    if clipped:
-        notes = [f"{clipped} of {len(cases)} {name} series clipped to {max_len} steps"]
-    else:
-        notes = []
-    filled = int(cases.filled.sum())
-    if filled:
-        return [*notes, f"{filled} {name} values interpolated"]
-    return notes
+def series_notes(
+    name: str, lengths: np.ndarray, filled: np.ndarray, ended: np.ndarray, max_len: int
+) -> tuple[str, ...]:
+    """What was done to the series of a part, (N,) each, in words."""
+    count = len(lengths)
+    notes = {
+        f"of {count} {name} series clipped to {max_len} steps": np.count_nonzero(lengths > max_len),
+        f"{name} values interpolated": filled.sum(),
+        f"of {count} {name} series end in steps without a value, which are read as padding": (
+            np.count_nonzero(ended)
+        ),
+    }
+    return tuple(f"{number} {text}" for text, number in notes.items() if number)

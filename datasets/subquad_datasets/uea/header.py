@@ -15,7 +15,7 @@ from pathlib import Path
 from subquad.errors import DataError
 from subquad.limits import COLUMNS, allow
 from subquad.suggest import did_you_mean
-from subquad_datasets.text.lines import fault
+from subquad_datasets.text.lines import fault, plain_number
 
 TAGS = (
     "problemName",
@@ -89,7 +89,7 @@ def parse_header(path: Path, lines: Iterator[tuple[int, str]], *, labelled: bool
 def _is_row(line: str) -> bool:
     first = line.replace(":", ",").partition(",")[0].strip()
     try:
-        float(first)
+        float(plain_number(first))
     except ValueError:
         return first == "?"
     return ":" in line

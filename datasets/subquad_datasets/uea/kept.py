@@ -20,8 +20,8 @@ from subquad_datasets.uea.ts import Cases
 WORTH_KEEPING = 8 << 20
 """Bytes of a file."""
 
-_ARRAYS = ("values", "lengths", "labels", "filled")
-_VERSION = 1
+_ARRAYS = ("values", "lengths", "labels", "filled", "ended")
+_VERSION = 2
 
 
 def kept_cases(home: Path, path: Path, missing: Missing, read: Callable[[], Cases]) -> Cases:

@@ -9,13 +9,14 @@ names are just files.
 from __future__ import annotations
 
 import importlib.util
+import os
 import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
-from subquad_datasets.text.lines import find_file
+from subquad_datasets.text.lines import find_file, listed
 from subquad_datasets.uea.lines import SUFFIXES
 
 
@@ -63,7 +64,7 @@ def find_below(path: Path, problem: str) -> Files:
         raise DataError(f"dataset.params.path: {path} is not a folder")
     files = find_in(path / problem, problem) or find_in(path, problem)
     if files is None:
-        here = [folder.name for folder in path.iterdir() if folder.is_dir()] + _stems(path)
+        here = [entry.name for entry in listed(path) if os.path.isdir(entry)] + _stems(path)
         raise DataError(
             f"dataset.params.path: {path} has neither {problem}/{problem}_TRAIN.ts nor "
             f"{problem}_TRAIN.ts (endings "
@@ -92,7 +93,7 @@ def bundled_problems() -> list[str]:
     """Classification problems that ship with sktime."""
     folder = bundled_folder()
     if folder:
-        return sorted(child.name for child in folder.iterdir() if find_in(child, child.name))
+        return [entry.name for entry in listed(folder) if find_in(folder / entry.name, entry.name)]
     return []
 
 
@@ -131,10 +132,7 @@ def not_here(problem: str) -> DataError:
 
 def _stems(folder: Path) -> list[str]:
     endings = tuple(f"_TRAIN{suffix}" for suffix in SUFFIXES)
-    if folder.is_dir():
-        names = [child.name for child in folder.iterdir() if child.is_file()]
-    else:
-        names = []
+    names = [entry.name for entry in listed(folder) if os.path.isfile(entry)]
     return sorted({name.rpartition("_TRAIN")[0] for name in names if name.endswith(endings)})
 
 

@@ -32,6 +32,7 @@ class Cases:
         labels: (N,) int64.
         header: classes and channels.
         filled: (N,) int64, values that were interpolated.
+        ended: (N,) int64, steps without a value after the end of each.
     """
 
     values: np.ndarray
@@ -39,6 +40,7 @@ class Cases:
     labels: np.ndarray
     header: Header
     filled: np.ndarray
+    ended: np.ndarray
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -58,6 +60,7 @@ class Cases:
             self.labels[chosen],
             self.header,
             self.filled[chosen],
+            self.ended[chosen],
         )
 
 
@@ -93,6 +96,7 @@ def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -
 def _pin(header: Header, first: Row) -> Header:
     """What the header leaves open, the first row decides."""
     channels, steps = first.values.shape
+    steps += first.ended
     return replace(header, channels=channels, length=steps if header.equal_length else None)
 
 
@@ -103,4 +107,5 @@ def _stack(header: Header, rows: list[Row]) -> Cases:
         labels=np.array([row.label for row in rows], dtype=np.int64),
         header=header,
         filled=np.array([row.filled for row in rows], dtype=np.int64),
+        ended=np.array([row.ended for row in rows], dtype=np.int64),
     )

@@ -1,18 +1,17 @@
 """Whether texts are texts, which ROUGE does not ask: n-grams that differ, that come again, and
 length.
 
-Words are those of rouge-score, without a stemmer.
+Words are those that ROUGE counts, without a stemmer.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-Words = Sequence[str]
+from subquad import rouge
 
-_WORD = re.compile("[a-z0-9]+")
+Words = Sequence[str]
 
 REPEATED = 4
 """Words of the n-grams whose repetition is counted (Welleck et al. 2020, seq-rep-4)."""
@@ -30,9 +29,9 @@ LENGTH_RATIOS = (1 / 5, 5.0)
 """Texts are degenerate that are shorter or longer than so many times their targets."""
 
 
-def words_of(texts: Sequence[str]) -> list[Words]:
-    """The words of each text, in lower case."""
-    return [_WORD.findall(text.lower()) for text in texts]
+def words_of(texts: Sequence[str], references: Sequence[str]) -> list[Words]:
+    """The words of each text, in lower case, as where it is compared with its reference."""
+    return [rouge.words_of(*pair) for pair in zip(texts, references, strict=True)]
 
 
 def distinct(texts: Sequence[Words], length: int) -> float:

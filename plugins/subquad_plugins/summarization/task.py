@@ -15,6 +15,7 @@ from torch import Tensor
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad.nn import Backbone, Batch, Example
+from subquad.rouge import ROUGE, SCORES, is_known, rouge
 from subquad_plugins.language_modeling.beam_search import beam_search
 from subquad_plugins.language_modeling.task import TokenTask, writing
 from subquad_plugins.summarization import Config
@@ -26,7 +27,7 @@ from subquad_plugins.summarization.diversity import (
     repetition,
     words_of,
 )
-from subquad_plugins.summarization.rouge import ROUGE, SCORES, mean_intervals, rouge
+from subquad_plugins.summarization.intervals import mean_intervals
 
 _EXAMPLES = 3
 """Documents whose texts a report shows: the first ones of the split."""
@@ -102,11 +103,17 @@ class Summarization(TokenTask):
         }
 
     def remarks(self, kept: Mapping[str, Tensor]) -> list[str]:
-        """That texts are degenerate, and why."""
-        reasons = degenerate(*self._words(kept))
-        if reasons:
-            return [f"texts are degenerate: {'; '.join(reasons)}"]
-        return []
+        """That texts are degenerate, and why; and that ROUGE counts words in another script."""
+        remarks = list[str]()
+        if reasons := degenerate(*self._words(kept)):
+            remarks.append(f"texts are degenerate: {'; '.join(reasons)}")
+        known = list(map(is_known, self._texts(kept["reference"])))
+        if not all(known):
+            remarks.append(
+                f"{known.count(False)} of {len(known)} references are mostly in other letters than "
+                "a to z: their ROUGE counts words of any script, without a stemmer"
+            )
+        return remarks
 
     def examples(self, kept: Mapping[str, Tensor]) -> list[Example]:
         """The first documents' summaries."""
@@ -124,7 +131,8 @@ class Summarization(TokenTask):
 
     def _words(self, kept: Mapping[str, Tensor]) -> tuple[list[Words], list[Words]]:
         """Of the texts and of their targets."""
-        return words_of(self._texts(kept["text"])), words_of(self._texts(kept["reference"]))
+        texts, references = (self._texts(kept[name]) for name in ("text", "reference"))
+        return words_of(texts, references), words_of(references, references)
 
     def _texts(self, ids: Tensor) -> list[str]:
         return [self._text(row) for row in ids.tolist()]

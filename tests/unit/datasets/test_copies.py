@@ -171,6 +171,30 @@ def test_a_cut_keeps_copies_on_one_side_and_is_the_same_without_any(classes, see
     assert sorted([*training, *validation]) == list(range(len(labels)))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_do_not_fill_the_validation_part(seed):
+    labels = np.repeat([0, 1], 20)
+    digests = np.array([9] * 18 + [*range(10, 32)])
+    training, validation = stratified_validation(labels, 0.2, seed, digests)
+    assert np.bincount(labels[validation]).tolist() == [1, 4]
+    assert set(digests[training][:18]) == {9}
+    alone = np.where(labels == 0, digests.clip(9, 10), digests)
+    training, validation = stratified_validation(labels, 0.2, seed, alone)
+    assert np.bincount(labels[validation]).tolist() == [2, 4]
+    threes = np.arange(40) // 3
+    assert len(stratified_validation(labels, 0.2, seed, threes)[1]) <= 2 * (1 + 1.5 * 0.2 * 20)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_that_have_all_classes_can_be_cut(seed):
+    people = np.repeat(np.arange(10), 12)
+    labels = np.tile(np.arange(6), 20)
+    training, validation = stratified_validation(labels, 0.2, seed, people)
+    assert len(set(people[validation])) == 2
+    assert not set(people[training]) & set(people[validation])
+    assert np.bincount(labels[validation]).tolist() == [4] * 6
+
+
 def test_a_class_of_copies_cannot_be_cut():
     with pytest.raises(DataError, match="class 1 has 1 different training sample: too few"):
         stratified_validation(np.array([0, 0, 1, 1]), 0.5, 0, np.array([1, 2, 3, 3]))

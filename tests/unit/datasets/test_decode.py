@@ -42,6 +42,21 @@ def png_header(width: int, height: int) -> bytes:
     )
 
 
+def png_deep(channels: int) -> bytes:
+    """A PNG of 16 bits a channel, gray or in colours, with or without transparency."""
+    rows = np.random.default_rng(0).integers(0, 256, (6, 1 + 7 * 2 * channels), np.uint8)
+    rows[:, 0] = 0  # no filter
+    header = struct.pack(">IIBBBBB", 7, 6, 16, (0, 0, 4, 2, 6)[channels], 0, 0, 0)
+    pieces = {b"IHDR": header, b"IDAT": zlib.compress(rows.tobytes()), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in pieces.items()
+    )
+
+
 def gif_header(width: int, height: int) -> bytes:
     """A small GIF that says its screen were so large."""
     return GIF[:6] + struct.pack("<HH", width, height) + GIF[10:]
@@ -88,6 +103,18 @@ def test_every_decoder_gives_pillows_pixels(decoder, data):
     assert np.array_equal(pixels, np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
 
 
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_what_pillow_reads_every_decoder_reads(decoder):
+    whole = encoded(quality=70)
+    middle = len(whole) // 2
+    for data in (
+        whole[:-2] + b"\0\x01" + whole[-2:],
+        whole[:-40] + whole[-2:],
+        whole[:middle] + b"\0" * 9 + whole[middle:],
+    ):
+        assert np.array_equal(decode(data, decoder), decode(data)), decoder
+
+
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
 def test_the_first_of_several_pictures_is_taken(kind):
     first, second = COLOURS, COLOURS.rotate(180)
@@ -123,6 +150,10 @@ def test_orientation_is_ignored():
         (
             encoded(Image.fromarray(np.full((5, 5), 60_000, np.uint16)), "PNG"),
             r"more than 8 bits a channel .*; save it with 8",
+        ),
+        *(
+            (png_deep(channels), r"bits a channel \(16\); save it with 8")
+            for channels in (1, 2, 3, 4)
         ),
         (png_header(30_000, 30_000), r"cannot be decoded \(Image size .* exceeds limit"),
         (png_header(10_000, 10_000), "10000 x 10000 pixels, more than 89,478,485"),

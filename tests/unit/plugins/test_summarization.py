@@ -12,9 +12,10 @@ from tables import TableDecoder
 from subquad.data import NO_LABEL, Array, DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad.nn import ModelOutput, TokenScores
+from subquad.rouge import ROUGE, SCORES, rouge
 from subquad_plugins.summarization import PLUGIN, Config
 from subquad_plugins.summarization.diversity import distinct, length_ratio, repetition, words_of
-from subquad_plugins.summarization.rouge import ROUGE, SCORES, mean_intervals, rouge
+from subquad_plugins.summarization.intervals import mean_intervals
 from subquad_plugins.summarization.task import Summarization
 
 WORDS = ("", "patients", "treated", "improved", "placebo", "")
@@ -167,7 +168,8 @@ def test_one_document_alone_is_not_the_same_as_others():
 
 
 def test_diversity_by_hand():
-    texts = words_of(["The cat, the cat!", "the DOG 7", ""])
+    given = ["The cat, the cat!", "the DOG 7", ""]
+    texts = words_of(given, given)
     assert texts == [["the", "cat", "the", "cat"], ["the", "dog", "7"], []]
     assert distinct(texts, 1) == 4 / 7
     assert distinct(texts, 2) == 4 / 5, "the cat, cat the, the dog, dog 7"
@@ -209,7 +211,7 @@ def test_words_are_those_of_rouge_score():
 
     texts = ["The patients improved.", "", "p<dig> 5-HT_2 (µg/ml)", "Ünïcode Straße 5", "a\nb"]
     tokenizer = DefaultTokenizer(use_stemmer=False)
-    assert words_of(texts) == [tokenizer.tokenize(text) for text in texts]
+    assert words_of(texts, texts) == [tokenizer.tokenize(text) for text in texts]
 
 
 @pytest.mark.ci
@@ -221,14 +223,14 @@ def test_rouge_is_that_of_rouge_score():
         "",
         "a b c d e f g",
         "Treatment, treated; treats!",
-        "результат 5",
+        "the µ-opioid результат 5",
     ]
     references = [
         "Patients showed improvement",
         "reference",
         "g f e d c b a",
         "treat the treatments",
-        "5 результат",
+        "5 результат of treated µ-opioids",
     ]
     found = rouge(answers, references)
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
@@ -239,3 +241,33 @@ def test_rouge_is_that_of_rouge_score():
         assert row.tolist() == expected
         assert tuple(name + part for name in ROUGE for part in parts) == SCORES
     assert rouge([], []).shape == (0, 9)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("reference", "answer", "scores"),
+    [
+        (
+            "Ген BRCA1 клетки: мышь.",
+            "мышь, ГЕН",
+            [1.0, 0.5, 2 / 3, 0.0, 0.0, 0.0, 0.5, 0.25, 1 / 3],
+        ),
+        ("कोशिका में जीन", "कोशिका में", [1.0, 2 / 3, 0.8, 1.0, 0.5, 2 / 3, 1.0, 2 / 3, 0.8]),
+        ("基因表达。", "基因A", [2 / 3, 0.5, 4 / 7, 0.5, 1 / 3, 0.4, 2 / 3, 0.5, 4 / 7]),
+        ("γονίδιο", "gene", [0.0] * 9),
+        ("5 %", "5", [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_rouge_of_any_script_by_hand(reference, answer, scores):
+    assert rouge([answer], [reference])[0].tolist() == pytest.approx(scores)
+
+
+def test_words_of_another_script_are_told():
+    task = Summarization(Config(), spec())
+    kept = kept_of(TARGETS, TARGETS)
+    assert not any("any script" in remark for remark in task.remarks(kept))
+    task._text = lambda ids: "мышь" if ids[0] == kept["reference"][0, 0] else "mouse"
+    assert task.remarks(kept)[-1].endswith(
+        "references are mostly in other letters than a to z: their ROUGE counts words of any "
+        "script, without a stemmer"
+    )

@@ -59,6 +59,24 @@ def linked(kind: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
+        *(
+            (tar_of({f"img_22.5.{end}": PICTURE if end == "jpg" else b"0" for end in ends}), told)
+            for ends, told in {
+                (
+                    "jpg",
+                    "cls",
+                ): r"img_22\.5\.jpg: in WebDataset a sample's name ends at its first dot, "
+                r"so this one is called img_22; rename it, for example to img_22_5\.jpg$",
+                ("cls", "jpg"): r"img_22\.5\.cls: .* for example to img_22_5\.cls$",
+                ("cls",): r"img_22\.5\.cls: in WebDataset",
+                ("png",): r"img_22\.5\.png: in WebDataset",
+            }.items()
+        ),
+        (tar_of({**GOOD, "a.1.jpg": PICTURE, "a.1.cls": b"0"}), r"sample a is there twice"),
+        (
+            tar_of({"a.jpg": PICTURE, "a.cls": b"0", "a.1.jpg": PICTURE, "a.1.cls": b"0"}),
+            r"a\.1\.cls: ",
+        ),
         (b"", "no plain tar, damaged or cut off"),
         (b"no tar" * 1000, "no plain tar, damaged or cut off"),
         (tar_of({}), "holds no samples"),

@@ -389,3 +389,15 @@ def test_sumpubmed_itself(tmp_path):
     assert check_copies(dataset, test, validation=True) == ()
     scores = dataset.reference_scores(test)["lead-3"]
     assert scores == pytest.approx({"rouge1": 0.2095, "rouge2": 0.0542, "rougeL": 0.1250}, abs=1e-4)
+
+
+@pytest.mark.ci
+def test_guesses_of_texts_in_another_script(make, tmp_path):
+    row = {"article": "Ген клетки. Это мышь! Третье. Четвёртое.", "abstract": "ген клетки мышь"}
+    write(tmp_path / "data", row)
+    dataset = make()
+    scores = dataset.reference_scores(dataset.split("test", KEY))
+    assert scores["lead-3"]["rouge1"] == pytest.approx(2 * 3 / (5 + 3))
+    assert scores["constant text"]["rougeL"] == 1.0
+    assert first_sentences("一。二！三？四。") == "一。\n二！\n三？"
+    assert first_sentences("एक। दो। तीन। चार।") == "एक।\nदो।\nतीन।"

@@ -95,6 +95,34 @@ def test_values_with_line_ends_and_empty_lines_between_rows(make: Make):
         make("notes.csv", "\n".join(lines).encode(), channels=("x",)).describe()
 
 
+def test_rows_that_a_quote_between_tabs_swallows_are_refused(make: Make):
+    lines = csv("\t").decode().split("\n")[:-1]
+    lines = [f"{lines[0]}\tnote", *(f"{line}\tsaid" for line in lines[1:])]
+    lines[4] += ' 5" and more'
+    assert np.array_equal(
+        inputs(make("own.tsv", "\n".join(lines).encode(), channels=("x",))),
+        inputs(make("plain.csv", csv())),
+    )
+    lines[5] = lines[5].replace("said", '"said')
+    lines[8] += '"'
+    with pytest.raises(
+        DataError, match=r"own\.tsv:6: a quote opens a value .* goes on to line 9; "
+    ):
+        make("own.tsv", "\n".join(lines).encode(), channels=("x",)).describe()
+
+
+@pytest.mark.parametrize("cell", ["\uff11\uff12", "\u0663", "1_0", "0x1A", "\u2212\uff11"])
+@pytest.mark.parametrize("column", ["t", "x"])
+def test_numbers_are_those_that_other_programs_read(make: Make, column: str, cell: str):
+    place = ROWS[0].index(column)
+    rows = [[*row[:place], cell, *row[place + 1 :]] if row[0] == "s3" else row for row in ROWS]
+    content = "".join(f"{','.join(row)}\n" for row in rows).encode()
+    with pytest.raises(
+        DataError, match=rf"own\.csv:11: column '{column}': .* is (text|not a number)"
+    ):
+        make("own.csv", content).describe()
+
+
 def test_line_ends_of_an_old_mac_leave_those_within_quotes(make: Make):
     lines = csv().decode().split("\n")[:-1]
     content = "\r".join([f"{lines[0]},note", *(f'{line},"one\ntwo"' for line in lines[1:])])

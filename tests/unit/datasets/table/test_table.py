@@ -223,9 +223,41 @@ def test_gaps_are_filled_where_asked(make, file):
     assert dataset.describe().notes == ("3 TRAIN values interpolated",)
     with pytest.raises(
         DataError,
-        match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate",
+        match=r"walks\.csv:3: channel 1 is missing; set dataset.params.missing=interpolate to fill "
+        "it in; where it is padding, all channels must be missing up to the end of the series$",
     ):
         make(split="part").describe()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("missing", ["refuse", "interpolate"])
+def test_steps_without_a_value_at_the_end_are_padding(make, file, tmp_path, ending, missing):
+    nan = np.nan
+    x = np.array([[[1, 5], [nan, 6], [nan, nan]], [[2, 7], [nan, nan], [nan, nan]], [[3, 8]] * 3])
+    if missing == "refuse":
+        x[0, 1, 0] = 4
+    path = tmp_path / f"w.{ending}"
+    split = ["train", "train", "test"]
+    if ending == "npz":
+        np.savez(path, x=x, y=["u", "v", "u"], split=split)
+    else:
+        rows = [(n, *x[n, step], "uvu"[n], split[n]) for n in range(3) for step in range(3)]
+        write(
+            path,
+            dict(zip(("id", "a", "b", "label", "split"), zip(*rows, strict=True), strict=True)),
+        )
+    dataset = make(path=str(path), missing=missing, normalize=False, split="split")
+    spec = dataset.describe()
+    found = batch(dataset, "trainval")
+    assert spec.max_len == 2
+    assert found["keep"].tolist() == [[True, True], [True, False]]
+    assert found["inputs"][0].tolist() == [[1, 5], [1 if missing == "interpolate" else 4, 6]]
+    ended = "2 of 2 TRAIN series end in steps without a value, which are read as padding"
+    filled = ["1 TRAIN values interpolated"] if missing == "interpolate" else []
+    assert spec.notes == (*filled, ended)
+    assert batch(dataset, "test")["keep"].all()
+    if ending != "npz":
+        assert "3 without a value at their ends left out" in dataset.files_read()[0]
 
 
 def test_files_of_a_user_need_neither_splits_nor_labels(make, file, tmp_path):
@@ -475,7 +507,8 @@ def test_labels_are_checked_against_train(make, tmp_path):
             r"y has shape \(2,\) and type float64, must be \(N,\) integers",
         ),
         ({"x": np.full((2, 3), np.inf), "y": [0, 1]}, {}, r"x\[0\]: a value is not finite"),
-        ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: channel 1 is missing"),
+        ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: the series has no value"),
+        ({"x": [[1, 2, 3], [np.nan, 2, 3]], "y": [0, 1]}, {}, r"x\[1\]: channel 1 is missing"),
         (
             {"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 4]},
             {},
@@ -493,6 +526,11 @@ def test_labels_are_checked_against_train(make, tmp_path):
             r"x\[0\]: a value is too large for float32",
         ),
         ({"x": np.zeros((2, 3)), "y": ["1", "01"]}, {}, r"y has '1' and '01', which look alike"),
+        (
+            {"x": np.zeros((2, 3)), "y": ["a", "\ud83d"]},
+            {},
+            r"y holds half a surrogate pair, which",
+        ),
         ({"x": np.zeros((2, 3)), "y": [b"a", b"\xe9"]}, {}, r"y has bytes that are no ASCII"),
         (
             {"x": np.zeros((2, 3), complex), "y": [0, 1]},
@@ -541,3 +579,12 @@ def test_pickles_and_other_files_are_not_opened(make, tmp_path):
 def test_parameters_that_do_not_fit(params: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
         Config.model_validate({"path": "x.csv", **params})
+
+
+def test_texts_of_parquet_that_are_not_utf8_are_refused(make, tmp_path):
+    columns = series(4)
+    words = pa.array([f"{word}\xff".encode("latin-1") for word in columns["label"]])
+    texts = pa.Array.from_buffers(pa.string(), len(words), words.buffers())
+    parquet.write_table(pa.table({**columns, "label": texts}), tmp_path / "w.parquet")
+    with pytest.raises(DataError, match=r"w\.parquet: cannot be read: .*[Ii]nvalid UTF"):
+        make(path=str(tmp_path / "w.parquet"), test_fraction=0.5).describe()

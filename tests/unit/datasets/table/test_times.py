@@ -28,7 +28,7 @@ GOOD = {
     ),
     "hours of a day": ([f"{n // 4:02}:{15 * (n % 4):02}" for n in range(30)], "text"),
     "padded steps": ([f"step{n:02}" for n in range(30)], "text"),
-    "letters": (list("abcdef"), "text"),
+    "quarters": ([f"2023Q{n}" for n in range(1, 5)], "text"),
 }
 
 
@@ -47,6 +47,8 @@ ODD = [
     (NUMBERS, "x", "'x' is text, and 20 others are a number"),
     (NUMBERS, "1,000", "'1,000' is text"),
     (NUMBERS, "1_000", "'1_000' is text"),
+    (NUMBERS, "\uff11\uff12", "'\uff11\uff12' is text"),
+    (NUMBERS, "\u0663", "'\u0663' is text"),
     (NUMBERS, "2024-01-05", "'2024-01-05' is a date like 0000-00-00, and 20 others are a number"),
     (NUMBERS, "nan", "'nan' is missing"),
     (NUMBERS, "NA", "'NA' is missing"),
@@ -57,6 +59,10 @@ ODD = [
     (DAYS, "5", "'5' is a number"),
     (DAYS, "NaT", "'NaT' is missing"),
     (["a", "b", "c"], "7", "'7' is a number, and 3 others are text"),
+    (["Mon", "Tue"], "Wed", "'Tue' and 'Mon' differ in more than their numbers"),
+    (["a", "b"], "c", "'b' and 'a' differ in more than their numbers, so their order is not known"),
+    (["before 1", "before 2"], "after 1", "'before 1' and 'after 1' differ in more than"),
+    (["\uff11", "\uff12"], "\uff13", "'\uff12' and '\uff11' differ in more than their numbers"),
     ([f"t{n}" for n in range(9)], "t10", "as text 't10' comes before 't2'"),
     (["9:00", "11:00"], "10:30", "as text '10:30' comes before '9:00'"),
     (["2024-9-1", "2024-9-2"], "2024-10-1", "as text '2024-10-1' comes before"),

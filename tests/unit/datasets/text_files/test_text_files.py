@@ -134,6 +134,9 @@ def test_files_of_a_user(make, data, tmp_path):
         dataset.open_file(path, labelled=True)
 
 
+CLASS = "class under 'label', a text or a whole number;"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -141,27 +144,42 @@ def test_files_of_a_user(make, data, tmp_path):
         (
             "train.csv",
             "text,label\na,x\n,x\n",
-            r"train\.csv:3: no text under 'text'; the row has text, label",
+            r"train\.csv:3: no text under 'text'; the row has \"\" there",
         ),
         ("train.csv", 'text,label\n"a\nb",x\nc,\n', r"train\.csv:4: no class under 'label'"),
         ("train.csv", 'text,label\n"a"b,x\n', r"train\.csv:2: not CSV"),
         (
+            "train.tsv",
+            'label\ttext\nx\t"a b\ny\tc"\nx\td\n',
+            r"train\.tsv:2: a quote opens a value that holds tabs and goes on to line 3; a value "
+            "that begins with a quote ends with one, and has each in it twice$",
+        ),
+        ("train.tsv", 'text\tlabel\n"a\tx\nb\ty\n', r"train\.tsv:2: not CSV, .*ends with one, and"),
+        (
             "train.csv",
             "text,labels\na,x\n",
-            r"train\.csv:2: no class under 'label'; .*did you mean 'labels'\?",
+            r"train\.csv:2: no class under 'label', .*did you mean 'labels'\?",
         ),
         ("train.csv", "text,label\n", r"train\.csv:1: no rows"),
         ("train.csv", "", r"train\.csv:1: the file is empty"),
         (
             "train.jsonl",
             '{"text": "a", "label": "x"}\n{"text": 3, "label": "x"}\n',
-            r"train\.jsonl:2: no text under",
+            r"train\.jsonl:2: no text under 'text'; the row has 3 there, a whole number$",
         ),
-        (
-            "train.jsonl",
-            '{"text": "a", "label": true}\n',
-            r"train\.jsonl:1: no class under 'label'",
+        *(
+            ("train.jsonl", f'{{"text": "a", "label": {label}}}\n', rf"train\.jsonl:1: no {told}$")
+            for label, told in {
+                "true": f"{CLASS} the row has true there, a truth value",
+                "1.0": f"{CLASS} the row has 1.0 there, a number with a fraction",
+                "null": f"{CLASS} the row has null there, no value",
+                '["x"]': rf"{CLASS} the row has \[\"x\"\] there, a list",
+                '{"x": 1}': rf"{CLASS} the row has {{\"x\": 1}} there, an object",
+            }.items()
         ),
+        ("train.jsonl", '{"text": "a\\ud83d"}\n', r"train\.jsonl:1: 'text' holds half a surrogate"),
+        ("train.jsonl", '{"\\udc00": 1}\n', r"train\.jsonl:1: '\\udc00' holds half a surrogate"),
+        ("train.jsonl", '{"more": [["\\uDFFF"]]}\n', r"train\.jsonl:1: 'more' holds half a"),
         ("train.jsonl", "no json\n", r"train\.jsonl:1: not JSON"),
         (
             "test.jsonl",

@@ -86,7 +86,7 @@ def test_a_fault_within_a_block_is_named_with_its_line(tmp_path, row, reason):
 
 def test_forms_that_only_python_reads_stay_readable(tmp_path, monkeypatch):
     path = tmp_path / "a.ts"
-    path.write_text(HEADER + "1, 2:+3,4:up\n" * 9 + "1,?:5,NaN:down\n" * 9)
+    path.write_text(HEADER + "1, 2:+3,4:up\n" * 9 + "1,?:NaN,5:down\n" * 9)
     fast, slow = both(path, monkeypatch, missing="interpolate")
     assert same(fast, slow)
     assert fast.filled.sum() == 18

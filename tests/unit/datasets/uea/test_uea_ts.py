@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subquad.errors import DataError
 from subquad_datasets.uea.rows import _parse_fast
 from subquad_datasets.uea.ts import read_ts
 
@@ -98,6 +99,25 @@ def test_interpolation_is_linear_inside_and_constant_at_both_ends(write) -> None
 def test_interpolation_stays_within_series_and_channel(write) -> None:
     cases = read_ts(write("a.ts", "1,?:100,100:up\n?,9:200,?:up\n"), missing="interpolate")
     np.testing.assert_array_equal(cases.values, [[1, 100], [1, 100], [9, 200], [9, 200]])
+
+
+def test_steps_without_a_value_at_the_end_are_padding(write) -> None:
+    rows = "1,?,3,NaN,?:4,5,?,nan,?:up\n6,7,8,?,?:9,9,9,9,?:down\n1,NaN,?,?,?:2,?,?,?,?:up\n"
+    equal = "@dimensions 2\n@equalLength true\n@seriesLength 5\n@classLabel true up down\n@data\n"
+    cases = read_ts(write("a.ts", rows, equal), missing="interpolate")
+    assert cases.lengths.tolist() == [3, 4, 1]
+    assert cases.ended.tolist() == [2, 1, 4]
+    assert cases.filled.tolist() == [2, 1, 0]
+    assert cases.values[:3].tolist() == [[1, 4], [2, 5], [3, 5]]
+    with pytest.raises(
+        DataError,
+        match=r"channel 1, value 2 is missing \('\?'\); set .*=interpolate to fill it in; where it "
+        "is padding, all channels must be missing up to the end of the series$",
+    ):
+        read_ts(write("a.ts", rows))
+    assert read_ts(write("b.ts", rows.split("\n")[2])).lengths.tolist() == [1]
+    with pytest.raises(DataError, match=r"b\.ts:10: the series has no value$"):
+        read_ts(write("b.ts", "?,NaN:nan,?:up\n"), missing="interpolate")
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
