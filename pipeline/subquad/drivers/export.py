@@ -17,17 +17,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.disk import make_folder, rename, temporary_beside
 from subquad.drivers.trained import Trained
 from subquad.engine.parts import build_model
-from subquad.engine.tensors import load_model, model_tensors
+from subquad.engine.tensors import load_model, model_tensors, packed, unpacked
 from subquad.errors import CheckpointError, ConfigError, RunError, by_class, escaped
 from subquad.experiment import checked_run, parse
-from subquad.limits import check_safetensors
 from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
 from subquad.runs import EXPORTED, enter, read_bytes, read_object, touching, write_json
@@ -74,9 +72,8 @@ def load_exported(folder: Path) -> Backbone:
         raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
     if fault := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
         raise CheckpointError(fault)
-    check_safetensors(folder / _WEIGHTS, content)
     model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
-    load_model(model, load(content))
+    load_model(model, unpacked(folder / _WEIGHTS, content))
     return model.eval()
 
 
@@ -95,7 +92,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     if folder.exists():
         raise RunError(f"{folder}: exists; give a new folder")
     model = trained.parts.bare_model
-    weights = save(model_tensors(model))
+    weights = packed(model_tensors(model))
     experiment = trained.parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED)
     config = {
         "format": 1,

@@ -139,13 +139,15 @@ class Trained:
             arrays = split.fetch(indices, epoch=0, seed=train.seed)
             batch = parts.on_device(arrays)
             batch = split.finish(batch)
-            with torch.no_grad(), parts.autocast(), using(train.kernels):
+            computing = using(train.kernels, tf32=train.tf32)
+            with torch.no_grad(), parts.autocast(), computing:
                 decoded = parts.task.decode(model, batch)
             yield from _rows(self.spec, decoded, end - start)
 
     def scores(self, split: Split) -> dict[str, float]:
         """The task's metrics of labelled samples."""
-        with using(self.parts.train.kernels):
+        train = self.parts.train
+        with using(train.kernels, tf32=train.tf32):
             metrics, _ = evaluate(self.parts, split, per_sample=True)
         return metrics
 

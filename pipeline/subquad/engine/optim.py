@@ -32,18 +32,23 @@ def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) ->
     mixers and backbone.
 
     Args:
-        sharded: parameters are sharded tensors, for which only the foreach form is used.
+        sharded: parameters are sharded tensors, for which only the foreach form is used, as for
+            complex ones.
     """
+    groups = _groups(model, train)
     settings: dict[str, Any] = {
-        "params": _groups(model, train),
+        "params": groups,
         "lr": train.lr,
         "weight_decay": train.weight_decay,
     }
-    if train.optimizer == "radam":
-        settings["foreach"] = True
-    else:
-        settings["foreach"] = sharded
-        settings["fused"] = not sharded
+    complex_weights = []
+    for group in groups:
+        complex_weights += [weight for _, weight in group["params"] if weight.is_complex()]
+    for weight in complex_weights:  # optimisers refuse gradients that are conjugated when read
+        weight.register_hook(torch.resolve_conj)
+    if train.optimizer != "radam":
+        settings["fused"] = not sharded and not complex_weights
+    settings["foreach"] = not settings.get("fused")
     if train.optimizer == "sgd":
         settings["momentum"] = train.beta1
     else:

@@ -25,6 +25,7 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.experiment.settings import path_fields
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
+from subquad.nn.numbers import dense, kind
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Config, Site
 from subquad.registry import Resolved, build_class, make_mixer
@@ -128,12 +129,11 @@ def _parameter_dtype(train: Train) -> torch.dtype:
 
 
 def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> Batch:
-    """Arrays or tensors as tensors on a device; floating ones in `dtype`."""
+    """Arrays or tensors as tensors on a device; real numbers in `dtype`."""
     found = {}
     for name, values in arrays.items():
         tensor = torch.as_tensor(values)
-        wanted = dtype if tensor.is_floating_point() else None
-        found[name] = tensor.to(device, wanted, non_blocking=True)
+        found[name] = tensor.to(device, kind(tensor, dtype), non_blocking=True)
     return found
 
 
@@ -221,7 +221,7 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
 
     Raises:
         ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses
-            that forbid trimming.
+            that forbid trimming; or a weight cannot be trained as it lies in memory.
     """
     train = run.experiment.train
     built = list[Site]()
@@ -248,7 +248,7 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             )
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
-    return model.to(_parameter_dtype(train))
+    return dense(model, _parameter_dtype(train))
 
 
 def _check_extra_losses(model: Backbone, batches: int) -> None:
@@ -286,6 +286,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     """
     experiment = run.experiment
     train = experiment.train
+    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
@@ -294,16 +295,15 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         task = build_task(run, spec)
         plan = make_plan(experiment, data, split)
         model = build_model(run, spec, task.num_outputs)
+        if sharded:
+            _check_shardable(model)
         return plan, split, task, model, start_from(model, experiment)
 
     plan, training, task, model, start = group.together(build)
-    torch.backends.cuda.matmul.allow_tf32 = train.tf32
-    torch.backends.cudnn.allow_tf32 = train.tf32
     bare = ModelParts(
         run=run, group=group, task=task, model=model.to(group.device), bare_model=model
     )
     wrapped = _wrapped(bare)
-    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     average = None if train.ema_decay is None else Average(model, train.ema_decay)
@@ -320,6 +320,16 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         average=average,
         start=start,
     )
+
+
+def _check_shardable(model: Backbone) -> None:
+    """Refuse weights that torch does not shard."""
+    for name, weight in model.named_parameters():
+        if weight.is_complex():
+            raise ConfigError(
+                f"resources.strategy: got 'fsdp2', which cannot shard complex weights ({name}); "
+                "use ddp"
+            )
 
 
 def _wrapped(parts: ModelParts) -> nn.Module:

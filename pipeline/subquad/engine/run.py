@@ -21,7 +21,7 @@ from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
-from subquad.engine.state import Progress, restore, tidy
+from subquad.engine.state import Progress, first_checkpoint, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
@@ -72,7 +72,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     dataset, cost = group.together(_counted, run, group.device.type)
     parts = build_parts(run, group, dataset)
     newest = _newest(run, group, warnings.append)
-    progress = restore(parts, newest) if newest else Progress()
+    progress = group.together(restore, parts, newest or first_checkpoint(parts))
     group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
@@ -85,7 +85,9 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         seal = Seal(dataset, run, start.attempt, ledgers)
         parts = group.together(_with_selection, parts, seal)
         result = None
-        with using(parts.train.kernels) as kernels, suppress(EvaluationStopped):
+        train = parts.train
+        computing = using(train.kernels, tf32=train.tf32)
+        with computing as kernels, suppress(EvaluationStopped):
             if progress.done or train_loop(parts, signals, progress, log, usage):
                 result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.engine import checkpoint
+from subquad.engine.tensors import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
-from subquad.limits import check_pickle, check_safetensors, open_zip
+from subquad.limits import check_pickle, open_zip
 from subquad.nn import Backbone
 from subquad.runs import enter, read_result
 from subquad.storage import RunFolder, reaching
@@ -83,11 +82,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
 
 
 def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
-    check_safetensors(f"init.from: {source}", content)
-    try:
-        return load(content)
-    except SafetensorError as error:
-        raise ConfigError(f"init.from: {source}: not a safetensors file: {error}") from error
+    return unpacked(f"init.from: {source}", content)
 
 
 def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
@@ -189,5 +184,5 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(save({"": tensors[name].detach().cpu().contiguous()}))
+        digest.update(packed({"": tensors[name].detach().cpu().contiguous()}))
     return digest.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,16 +100,29 @@ def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, m
 def save(parts: Parts, progress: Progress) -> None:
     """Write a checkpoint; every rank must call it, the first one writes.
 
-    It holds the experiment and its digest, so that it cannot be mistaken for another experiment's.
-
     Raises:
         TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
+    """
+    parts.group.of_first(_write, parts, progress, _taken(parts, progress))
+
+
+def first_checkpoint(parts: Parts) -> Checkpoint:
+    """The one before the first step, as its files would give it back; every rank must call it.
+
+    Raises:
+        ConfigError: a tensor cannot be kept.
+    """
+    return parts.group.together(checkpoint.read_back, _taken(parts, Progress()))
+
+
+def _taken(parts: Parts, progress: Progress) -> Checkpoint:
+    """What a checkpoint holds, by collective calls: also the experiment and its digest, so that it
+    cannot be mistaken for another experiment's.
     """
     run = parts.run
     group = parts.group
     group.share_buffers(parts.bare_model)
     optimizer = optimizer_tensors(parts.optimizer)
-    missing = missing_state(parts.optimizer, parts.updated, optimizer)
     if parts.average:
         for name, tensor in model_tensors(parts.bare_model).items():
             optimizer[f"{_TRAINED}{name}"] = tensor
@@ -132,24 +145,21 @@ def save(parts: Parts, progress: Progress) -> None:
         "tensors": kinds_of(optimizer | generators),
     }
 
-    content = Checkpoint(model, optimizer, generators, state)
-    group.of_first(_write, parts, progress, content, missing)
+    return Checkpoint(model, optimizer, generators, state)
 
 
-def _write(parts: Parts, progress: Progress, content: Checkpoint, missing: Sequence[str]) -> None:
+def _write(parts: Parts, progress: Progress, content: Checkpoint) -> None:
     run = parts.run
-    _check(parts, content, missing)
+    _check(parts, content)
     run.files.mirror()  # before the checkpoint of its records
     checkpoint.write(run.files.checkpoints, progress.step, content)
     tidy(run, parts.train.keep_checkpoints, progress)
 
 
-def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
-    """Refuse a checkpoint from which nothing good could go on.
-
-    Args:
-        missing: state that the optimiser should have.
-    """
+def _check(parts: Parts, content: Checkpoint) -> None:
+    """Refuse a checkpoint from which nothing good could go on."""
+    optimizer, trained = _apart(content.optimizer)
+    missing = missing_state(parts.optimizer, parts.updated, optimizer)
     step = content.state["progress"]["step"]
     kept = "no checkpoint was written, earlier ones are intact"
     if missing:
@@ -159,7 +169,7 @@ def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
         )
     names = [name for name, _ in trained_parameters(parts.optimizer)]
     broken = dict[str, None]()
-    for tensors in (content.model, _below(_TRAINED, content.optimizer)):
+    for tensors in (content.model, trained):
         for name in names:
             if name in tensors and not tensors[name].isfinite().all():
                 broken[name] = None
@@ -227,10 +237,7 @@ def _check_kinds(kinds: Mapping[str, str], recorded: Mapping[str, str]) -> None:
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank = parts.group.rank
     state = found.state
-    optimizer = dict(found.optimizer)
-    trained = _below(_TRAINED, optimizer)
-    for name in trained:
-        del optimizer[f"{_TRAINED}{name}"]
+    optimizer, trained = _apart(found.optimizer)
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
@@ -246,6 +253,15 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
+
+
+def _apart(
+    optimizer: Mapping[str, Tensor],
+) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    """The optimiser's own state, and the weights that go on training."""
+    trained = _below(_TRAINED, optimizer)
+    own = {name: tensor for name, tensor in optimizer.items() if name[:1] != _TRAINED}
+    return own, trained
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

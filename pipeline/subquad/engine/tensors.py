@@ -14,10 +14,46 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from subquad.errors import CheckpointError, and_more
+from subquad.errors import CheckpointError, DataError, and_more
+from subquad.limits import check_safetensors
+
+_PAIRS = ":complex128"
+"""Ends the names of complex numbers that are written as pairs: safetensors has those of 64 bits
+alone.
+"""
+
+
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as a safetensors file."""
+    named = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.complex128:
+            named[f"{name}{_PAIRS}"] = torch.view_as_real(tensor)
+        else:
+            named[name] = tensor
+    return save(named)
+
+
+def unpacked(where: object, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        DataError: it is none.
+    """
+    check_safetensors(where, content)
+    try:
+        found = load(content)
+        for name in [name for name in found if name.endswith(_PAIRS)]:
+            found[name.removesuffix(_PAIRS)] = torch.view_as_complex(found.pop(name))
+    # KeyError: a dtype that torch has not
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise DataError(f"{where}: not a safetensors file: {error}") from error
+    return found
 
 
 def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
