@@ -30,7 +30,7 @@ from torch import Tensor
 from subquad.disk import make_folder, opened
 from subquad.engine import faults
 from subquad.engine.tensors import packed, unpacked
-from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, in_one_line
+from subquad.errors import CheckpointError, DataError, DiskError
 from subquad.integrity import (
     FORMAT,
     GENERATORS,
@@ -100,23 +100,14 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
 
 
 def read_back(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint as its files would give it back, made in memory, tensor by tensor.
-
-    Raises:
-        ConfigError: a tensor cannot be written, or be read again.
-    """
-    kept = dict[str, dict[str, Tensor]]()
-    for part in ("model", "optimizer", "rng"):
-        kept[part] = {}
-        for name, tensor in getattr(checkpoint, part).items():
-            try:
-                kept[part] |= unpacked(name, packed({name: tensor}))
-            except Exception as error:  # of a library, for what nobody thought of
-                reason = in_one_line(error)
-                raise ConfigError(
-                    f"{name} cannot be kept in a checkpoint: {tensor.dtype}: {reason}"
-                ) from error
-    return Checkpoint(**kept, state=parse_object(json_text(checkpoint.state).encode()))
+    """A checkpoint as its files would give it back, made in memory, a tensor at a time."""
+    parts = []
+    for tensors in (checkpoint.model, checkpoint.optimizer, checkpoint.rng):
+        again = dict[str, Tensor]()
+        for name, tensor in tensors.items():
+            again |= unpacked(name, packed({name: tensor}))
+        parts.append(again)
+    return Checkpoint(*parts, parse_object(json_text(checkpoint.state).encode()))
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:

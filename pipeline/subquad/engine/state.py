@@ -108,9 +108,7 @@ def save(parts: Parts, progress: Progress) -> None:
 
 def first_checkpoint(parts: Parts) -> Checkpoint:
     """The one before the first step, as its files would give it back; every rank must call it.
-
-    Raises:
-        ConfigError: a tensor cannot be kept.
+    What cannot be kept is met before it is trained.
     """
     return parts.group.together(checkpoint.read_back, _taken(parts, Progress()))
 

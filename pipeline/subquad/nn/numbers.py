@@ -17,6 +17,21 @@ from subquad.errors import PluginError
 
 Module = TypeVar("Module", bound=nn.Module)
 
+_KEPT = {
+    torch.float32,
+    torch.complex64,
+    torch.bool,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+}
+"""Kinds of number that torch can copy and files have, where real ones are float32."""
+
 
 def kind(tensor: Tensor, real: torch.dtype) -> torch.dtype:
     """The kind of number that a tensor has where real ones are `real`: complex ones stay complex,
@@ -66,11 +81,11 @@ def _unusual(tensor: Tensor) -> str:
     if is_lazy(tensor):
         return "made in the first call"
     kinds = {
-        "sparse or nested": tensor.layout is not torch.strided or tensor.is_nested,
-        "quantised": tensor.is_quantized,
-        "without values (on the device meta)": tensor.is_meta,
+        f"of {tensor.layout}": tensor.layout is not torch.strided,
+        f"of {tensor.dtype}": kind(tensor, torch.float32) not in _KEPT,
+        f"a {type(tensor).__name__}": is_traceable_wrapper_subclass(tensor) or tensor.is_nested,
+        "on the device meta, without values": tensor.is_meta,
         "made in inference mode": tensor.is_inference(),
-        f"of a class of its own, {type(tensor).__name__}": is_traceable_wrapper_subclass(tensor),
     }
     return ", ".join(words for words, applies in kinds.items() if applies)
 
