@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from subquad.data import DataSpec
 from subquad.disk import make_folder, rename, temporary_beside
 from subquad.drivers.trained import Trained
+from subquad.engine.checkpoint import read_tensors
 from subquad.engine.parts import build_model
-from subquad.engine.tensors import load_model, model_tensors, packed, unpacked
-from subquad.errors import CheckpointError, ConfigError, RunError, by_class, escaped
+from subquad.engine.tensors import load_model, model_tensors, packed
+from subquad.errors import ConfigError, RunError, by_class, escaped
 from subquad.experiment import checked_run, parse
-from subquad.manifest import change, manifest_of, sum_of
+from subquad.manifest import manifest_of
 from subquad.nn import Backbone, Decoder
-from subquad.runs import EXPORTED, enter, read_bytes, read_object, touching, write_json
+from subquad.runs import EXPORTED, enter, read_object, touching, write_json
 from subquad.storage import put, remove_tree
 
 _WEIGHTS = "model.safetensors"
@@ -66,14 +67,9 @@ def load_exported(folder: Path) -> Backbone:
         ) from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
-    try:
-        content = read_bytes(folder / _WEIGHTS)
-    except OSError as error:
-        raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
-    if fault := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
-        raise CheckpointError(fault)
+    weights = read_tensors(folder / _WEIGHTS, config.files)
     model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
-    load_model(model, unpacked(folder / _WEIGHTS, content))
+    load_model(model, weights)
     return model.eval()
 
 

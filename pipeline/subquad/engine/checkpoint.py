@@ -99,17 +99,6 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     faults.point("save.done")
 
 
-def read_back(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint as its files would give it back, made in memory, a tensor at a time."""
-    parts = []
-    for tensors in (checkpoint.model, checkpoint.optimizer, checkpoint.rng):
-        again = dict[str, Tensor]()
-        for name, tensor in tensors.items():
-            again |= unpacked(name, packed({name: tensor}))
-        parts.append(again)
-    return Checkpoint(*parts, parse_object(json_text(checkpoint.state).encode()))
-
-
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files so that they outlast a crash of the machine; those of an object store at once."""
     if is_remote(folder):
@@ -166,9 +155,9 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
     folder = checkpoint_folder(root, step)
     files = manifest_at(folder)["files"]
     return Checkpoint(
-        model=_tensors(folder / MODEL, files),
-        optimizer=_tensors(folder / OPTIMIZER, files),
-        rng=_tensors(folder / GENERATORS, files),
+        model=read_tensors(folder / MODEL, files),
+        optimizer=read_tensors(folder / OPTIMIZER, files),
+        rng=read_tensors(folder / GENERATORS, files),
         state=_state(folder / STATE, files, step),
     )
 
@@ -186,7 +175,7 @@ def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tens
     manifest = manifest_at(folder)
     if manifest["experiment"] != digest:
         raise CheckpointError(f"{folder}: belongs to another experiment")
-    return _tensors(folder / MODEL, manifest["files"])
+    return read_tensors(folder / MODEL, manifest["files"])
 
 
 def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
@@ -200,7 +189,12 @@ def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     return state
 
 
-def _tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
+def read_tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """The tensors of a file whose size and sum a manifest has.
+
+    Raises:
+        CheckpointError: it is damaged, or missing.
+    """
     try:
         return unpacked(path, _verified(path, files))
     except DataError as error:
@@ -214,7 +208,7 @@ def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
         data = None
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    fault = change(str(path), files[path.name], None if data is None else sum_of(data))
+    fault = change(str(path), files.get(path.name), None if data is None else sum_of(data))
     if data is None or fault:
         raise CheckpointError(fault)
     return data

@@ -35,20 +35,17 @@ def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) ->
         sharded: parameters are sharded tensors, for which only the foreach form is used, as for
             complex ones.
     """
-    groups = _groups(model, train)
+    fused = train.optimizer != "radam" and not sharded
+    for weight in model.parameters():
+        if weight.is_complex() and weight.requires_grad:
+            fused = False
+            weight.register_hook(torch.resolve_conj)  # optimisers refuse to do it themselves
     settings: dict[str, Any] = {
-        "params": groups,
+        "params": _groups(model, train),
         "lr": train.lr,
         "weight_decay": train.weight_decay,
+        "fused" if fused else "foreach": True,
     }
-    complex_weights = []
-    for group in groups:
-        complex_weights += [weight for _, weight in group["params"] if weight.is_complex()]
-    for weight in complex_weights:  # optimisers refuse gradients that are conjugated when read
-        weight.register_hook(torch.resolve_conj)
-    if train.optimizer != "radam":
-        settings["fused"] = not sharded and not complex_weights
-    settings["foreach"] = not settings.get("fused")
     if train.optimizer == "sgd":
         settings["momentum"] = train.beta1
     else:
@@ -189,7 +186,8 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
 
 
 class Average:
-    """The exponential moving average of a model's parameters, which is what is evaluated and kept.
+    """The exponential moving average of a model's parameters that train, which is what is evaluated
+    and kept.
 
     Args:
         model: whose parameters; they are where training computes.
@@ -198,7 +196,9 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float):
         self.rate = 1.0 - decay
-        self.parameters = dict(model.named_parameters())
+        self.parameters = {
+            name: weight for name, weight in model.named_parameters() if weight.requires_grad
+        }
         self.averages = {name: weight.detach().clone() for name, weight in self.parameters.items()}
 
     @torch.no_grad()

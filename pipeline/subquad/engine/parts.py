@@ -25,7 +25,7 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.experiment.settings import path_fields
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
-from subquad.nn.numbers import dense, kind
+from subquad.nn.numbers import dense, own_kind
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Config, Site
 from subquad.registry import Resolved, build_class, make_mixer
@@ -133,7 +133,7 @@ def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dty
     found = {}
     for name, values in arrays.items():
         tensor = torch.as_tensor(values)
-        found[name] = tensor.to(device, kind(tensor, dtype), non_blocking=True)
+        found[name] = tensor.to(device, own_kind(tensor, dtype), non_blocking=True)
     return found
 
 
@@ -248,7 +248,10 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             )
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
-    return dense(model, _parameter_dtype(train))
+    if run.experiment.resources.strategy == "fsdp2":
+        _check_shardable(model)
+    dense(model, _parameter_dtype(train))
+    return model
 
 
 def _check_extra_losses(model: Backbone, batches: int) -> None:
@@ -266,6 +269,16 @@ def _check_extra_losses(model: Backbone, batches: int) -> None:
             f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may "
             f"count ({names}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
+
+
+def _check_shardable(model: Backbone) -> None:
+    """Refuse weights that torch does not shard."""
+    for name, weight in model.named_parameters():
+        if weight.is_complex():
+            raise ConfigError(
+                f"resources.strategy: got 'fsdp2', which cannot shard complex weights ({name}); "
+                "use ddp"
+            )
 
 
 def build_task(run: Run, spec: DataSpec) -> Task:
@@ -286,7 +299,6 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     """
     experiment = run.experiment
     train = experiment.train
-    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
@@ -295,8 +307,6 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         task = build_task(run, spec)
         plan = make_plan(experiment, data, split)
         model = build_model(run, spec, task.num_outputs)
-        if sharded:
-            _check_shardable(model)
         return plan, split, task, model, start_from(model, experiment)
 
     plan, training, task, model, start = group.together(build)
@@ -304,6 +314,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         run=run, group=group, task=task, model=model.to(group.device), bare_model=model
     )
     wrapped = _wrapped(bare)
+    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     average = None if train.ema_decay is None else Average(model, train.ema_decay)
@@ -320,16 +331,6 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         average=average,
         start=start,
     )
-
-
-def _check_shardable(model: Backbone) -> None:
-    """Refuse weights that torch does not shard."""
-    for name, weight in model.named_parameters():
-        if weight.is_complex():
-            raise ConfigError(
-                f"resources.strategy: got 'fsdp2', which cannot shard complex weights ({name}); "
-                "use ddp"
-            )
 
 
 def _wrapped(parts: ModelParts) -> nn.Module:

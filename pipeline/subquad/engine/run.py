@@ -25,6 +25,7 @@ from subquad.engine.state import Progress, first_checkpoint, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
+from subquad.nn.numbers import single_precision
 from subquad.processes import keep_strange_code_out
 from subquad.runs import ERROR, OPENINGS, PLAN, runs_root, write_json, write_result
 
@@ -86,8 +87,11 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         parts = group.together(_with_selection, parts, seal)
         result = None
         train = parts.train
-        computing = using(train.kernels, tf32=train.tf32)
-        with computing as kernels, suppress(EvaluationStopped):
+        with (
+            using(train.kernels) as kernels,
+            single_precision(tf32=train.tf32),
+            suppress(EvaluationStopped),
+        ):
             if progress.done or train_loop(parts, signals, progress, log, usage):
                 result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:

@@ -73,7 +73,8 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         tensors = found
     elif path.is_file() and path.suffix in _READERS:
         content = path.read_bytes()
-        return _READERS[path.suffix](source, content), hashlib.sha256(content).hexdigest()
+        tensors = _READERS[path.suffix](f"init.from: {source}", content)
+        return tensors, hashlib.sha256(content).hexdigest()
     else:
         kinds = "a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
         reason = f"must be {kinds}" if path.exists() else "no such run or file"
@@ -81,15 +82,10 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
     return tensors, _sha256(tensors)
 
 
-def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
-    return unpacked(f"init.from: {source}", content)
-
-
-def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
+def _torch_file(where: str, content: bytes) -> Mapping[str, Tensor]:
     """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing
     in it is run.
     """
-    where = f"init.from: {source}"
     try:
         _check_torch_file(where, content)
         with warnings.catch_warnings(action="ignore"):  # on how it was pickled
@@ -98,7 +94,7 @@ def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
         raise
     except Exception as error:  # damaged files raise what their bytes happen to say
         raise ConfigError(
-            f"init.from: {source}: not a file of torch.save that holds weights "
+            f"{where}: not a file of torch.save that holds weights "
             "alone; save the model's state_dict(), "
             "or a .safetensors file"
         ) from error
@@ -140,7 +136,7 @@ def _check_torch_file(where: str, content: bytes) -> None:
 _ZIP = b"PK\3\4"
 _ROOM = ("bytearray", "Tensor")
 """Ends of names that a file of weights has no need to call."""
-_READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_file}
+_READERS = {".safetensors": unpacked, ".pth": _torch_file, ".pt": _torch_file}
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:

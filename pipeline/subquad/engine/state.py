@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,8 +23,10 @@ from subquad.engine.tensors import (
     missing_state,
     model_tensors,
     optimizer_tensors,
+    packed,
     seed_everything,
     trained_parameters,
+    unpacked,
 )
 from subquad.errors import CheckpointError, TrainingFailed, and_more
 from subquad.experiment import Run, differences
@@ -107,10 +109,11 @@ def save(parts: Parts, progress: Progress) -> None:
 
 
 def first_checkpoint(parts: Parts) -> Checkpoint:
-    """The one before the first step, as its files would give it back; every rank must call it.
-    What cannot be kept is met before it is trained.
+    """The one before the first step, with its model as a file gives it back; every rank must call
+    it. What cannot be kept is met before it is trained.
     """
-    return parts.group.together(checkpoint.read_back, _taken(parts, Progress()))
+    content = _taken(parts, Progress())
+    return replace(content, model=unpacked("the model", packed(content.model)))
 
 
 def _taken(parts: Parts, progress: Progress) -> Checkpoint:
@@ -156,8 +159,8 @@ def _write(parts: Parts, progress: Progress, content: Checkpoint) -> None:
 
 def _check(parts: Parts, content: Checkpoint) -> None:
     """Refuse a checkpoint from which nothing good could go on."""
-    optimizer, trained = _apart(content.optimizer)
-    missing = missing_state(parts.optimizer, parts.updated, optimizer)
+    own = [path for path in content.optimizer if not path.startswith(_TRAINED)]
+    missing = missing_state(parts.optimizer, parts.updated, own)
     step = content.state["progress"]["step"]
     kept = "no checkpoint was written, earlier ones are intact"
     if missing:
@@ -167,7 +170,7 @@ def _check(parts: Parts, content: Checkpoint) -> None:
         )
     names = [name for name, _ in trained_parameters(parts.optimizer)]
     broken = dict[str, None]()
-    for tensors in (content.model, trained):
+    for tensors in (content.model, _below(_TRAINED, content.optimizer)):
         for name in names:
             if name in tensors and not tensors[name].isfinite().all():
                 broken[name] = None
@@ -235,7 +238,10 @@ def _check_kinds(kinds: Mapping[str, str], recorded: Mapping[str, str]) -> None:
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank = parts.group.rank
     state = found.state
-    optimizer, trained = _apart(found.optimizer)
+    optimizer = dict(found.optimizer)
+    trained = _below(_TRAINED, optimizer)
+    for name in trained:
+        del optimizer[f"{_TRAINED}{name}"]
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
@@ -251,15 +257,6 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
-
-
-def _apart(
-    optimizer: Mapping[str, Tensor],
-) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """The optimiser's own state, and the weights that go on training."""
-    trained = _below(_TRAINED, optimizer)
-    own = {name: tensor for name, tensor in optimizer.items() if name[:1] != _TRAINED}
-    return own, trained
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

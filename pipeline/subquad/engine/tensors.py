@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -33,9 +32,9 @@ def packed(tensors: Mapping[str, Tensor]) -> bytes:
     named = {}
     for name, tensor in tensors.items():
         if tensor.dtype == torch.complex128:
-            named[f"{name}{_PAIRS}"] = torch.view_as_real(tensor)
-        else:
-            named[name] = tensor
+            name += _PAIRS
+            tensor = torch.view_as_real(tensor)
+        named[name] = tensor
     return save(named)
 
 
@@ -47,11 +46,12 @@ def unpacked(where: object, content: bytes) -> dict[str, Tensor]:
     """
     check_safetensors(where, content)
     try:
-        found = load(content)
-        for name in [name for name in found if name.endswith(_PAIRS)]:
-            found[name.removesuffix(_PAIRS)] = torch.view_as_complex(found.pop(name))
-    # KeyError: a dtype that torch has not
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        found = {}
+        for name, tensor in load(content).items():
+            if name.endswith(_PAIRS):
+                tensor = torch.view_as_complex(tensor)
+            found[name.removesuffix(_PAIRS)] = tensor
+    except Exception as error:  # damaged files raise what their bytes happen to say
         raise DataError(f"{where}: not a safetensors file: {error}") from error
     return found
 
@@ -125,8 +125,7 @@ def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     kinds = {}
     for name, tensor in tensors.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
-        sizes = map(str, tensor.shape)
-        shape = "x".join(sizes)
+        shape = "x".join(map(str, tensor.shape))
         kinds[name] = f"{dtype} {shape}".rstrip()
     return kinds
 
@@ -157,9 +156,7 @@ def missing_state(
             return []
         return sorted(updated)
     keys = {path.rpartition("/")[2] for path in found}
-    wanted = set[str]()
-    for key in keys:
-        wanted.update(f"{name}/{key}" for name in updated)
+    wanted = {f"{name}/{key}" for name in updated for key in keys}
     return sorted(wanted.difference(found))
 
 
@@ -205,12 +202,12 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
         value = tensors[path]
         # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where
         # the parameter does.
-        if key == "step" and not fused:
-            placed = value
-        elif key != "step" and value.shape == parameter.shape:
+        if key != "step":
             placed = _like(value, parameter)
-        else:
+        elif fused:
             placed = value.to(parameter.device)
+        else:
+            placed = value
         optimizer.state[parameter][key] = placed.clone()
     return names
 

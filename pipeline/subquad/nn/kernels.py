@@ -28,7 +28,6 @@ from typing import Any
 import torch
 
 from subquad.errors import ConfigError
-from subquad.nn.numbers import single_precision
 from subquad.suggest import did_you_mean
 
 REFERENCE = "reference"
@@ -180,11 +179,8 @@ _note._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAcce
 
 
 @contextmanager
-def using(forced: Kernels = "", *, tf32: bool = False) -> Iterator[dict[str, str]]:
+def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
     """Force implementations, and collect which ones run in here.
-
-    Args:
-        tf32: see `single_precision`.
 
     Yields:
         implementation by operation, filled as they run; several are joined by ", ".
@@ -197,8 +193,7 @@ def using(forced: Kernels = "", *, tf32: bool = False) -> Iterator[dict[str, str
     _forced = forced
     _used = {}
     try:
-        with single_precision(tf32=tf32):
-            yield _used
+        yield _used
     finally:
         _forced, _used = before
 

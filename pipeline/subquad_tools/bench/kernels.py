@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from subquad.nn.kernels import REFERENCE, Operation, recording, using
-from subquad.nn.numbers import single_precision
 from subquad_tools.bench.clock import PARTS, Warm, one_thread, times_in_turn
 from subquad_tools.bench.memory import memory_bounded
 from subquad_tools.bench.mixers import lengths_of, roofline
@@ -74,7 +73,7 @@ def time_kernels(
     left_out = LeftOut(skipped, strict)
     speeds: list[Measured] = []
     gc.collect()
-    with one_thread(), memory_bounded(device), single_precision():
+    with one_thread(), memory_bounded(device):
         best = roofline(device, DTYPES[settings.precision])
         for length in lengths_of(settings):
             attention = None

@@ -22,7 +22,6 @@ from statistics import linear_regression, median
 import click
 import torch
 
-from subquad.nn.numbers import single_precision
 from subquad_tools.bench.calibrate import calibrations
 from subquad_tools.bench.clock import PARTS, Times, in_turn, one_thread, seconds, times_in_turn
 from subquad_tools.bench.memory import memory_bounded
@@ -75,7 +74,7 @@ def time_mixers(
     left_out = LeftOut(skipped, strict)
     speeds: list[Measured] = []
     gc.collect()
-    with one_thread(), memory_bounded(device), single_precision():
+    with one_thread(), memory_bounded(device):
         best = roofline(device, DTYPES[settings.precision])
         for length in lengths_of(settings):
             speeds += _at(length, mixers, settings, left_out, best)

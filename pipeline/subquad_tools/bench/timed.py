@@ -73,7 +73,8 @@ class Timed(Warm):
     ):
         device = torch_device(settings.device)
         super().__init__(name, device)
-        self.module = dense(module, torch.float32).to(device)
+        dense(module, torch.float32)
+        self.module = module.to(device)
         self.module.train()
         self.dtype = DTYPES[settings.precision]
         self.core: Timed | None = None
