@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.functional import conv1d
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subquad.nn.kernels import recording, using
+from subquad.nn.numbers import single_precision
 from subquad.testing.calls import padded
 from subquad.testing.subject import check_subjects
 
@@ -175,3 +177,23 @@ def test_beyond_the_limits_another_one_runs(name, kind, device):
             torch.compile(built, backend="aot_eager")(x, keep=keep)
     (operation,) = FIRST[name]
     assert used[operation] not in ("triton", "packed")
+
+
+def test_convolutions_of_float32_are_exact_where_it_is_promised(device):
+    x, weight = torch.randn(4, 64, 257), torch.randn(64, 64, 9)
+    exact = conv1d(x.double(), weight.double())
+    with single_precision():
+        found = conv1d(x.to(device), weight.to(device)).cpu().double()
+    assert (found - exact).abs().max() <= 1e-6 * exact.abs().max()
+
+
+def test_the_wavelets_convolutions_are_exact_by_themselves(device):
+    (call,) = calls("wavelet", 65, torch.float32)
+    operation, args, kwargs = call
+    with using("reference"):
+        expected = results(operation, args, kwargs, widened)
+    with using({"wavelet.mix": "conv1d"}):
+        found = results(operation, args, kwargs, lambda x: x.to(device))
+    for mine, wanted in zip(found, expected, strict=True):
+        gap = (widened(mine.detach().cpu()) - wanted.detach()).abs().max()
+        assert gap <= 5e-6 * max(1.0, float(wanted.detach().abs().max()))

@@ -17,20 +17,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.disk import make_folder, rename, temporary_beside
 from subquad.drivers.trained import Trained
+from subquad.engine.checkpoint import read_tensors
 from subquad.engine.parts import build_model
-from subquad.engine.tensors import load_model, model_tensors
-from subquad.errors import CheckpointError, ConfigError, RunError, by_class, escaped
+from subquad.engine.tensors import load_model, model_tensors, packed
+from subquad.errors import ConfigError, RunError, by_class, escaped
 from subquad.experiment import checked_run, parse
-from subquad.limits import check_safetensors
-from subquad.manifest import change, manifest_of, sum_of
+from subquad.manifest import manifest_of
 from subquad.nn import Backbone, Decoder
-from subquad.runs import EXPORTED, enter, read_bytes, read_object, touching, write_json
+from subquad.runs import EXPORTED, enter, read_object, touching, write_json
 from subquad.storage import put, remove_tree
 
 _WEIGHTS = "model.safetensors"
@@ -68,15 +67,9 @@ def load_exported(folder: Path) -> Backbone:
         ) from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
-    try:
-        content = read_bytes(folder / _WEIGHTS)
-    except OSError as error:
-        raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
-    if fault := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
-        raise CheckpointError(fault)
-    check_safetensors(folder / _WEIGHTS, content)
+    weights = read_tensors(folder / _WEIGHTS, config.files)
     model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
-    load_model(model, load(content))
+    load_model(model, weights)
     return model.eval()
 
 
@@ -95,7 +88,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     if folder.exists():
         raise RunError(f"{folder}: exists; give a new folder")
     model = trained.parts.bare_model
-    weights = save(model_tensors(model))
+    weights = packed(model_tensors(model))
     experiment = trained.parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED)
     config = {
         "format": 1,

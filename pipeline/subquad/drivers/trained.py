@@ -7,6 +7,7 @@ Letters: B batch, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
 from subquad.nn import Imported
 from subquad.nn.kernels import using
+from subquad.nn.numbers import single_precision
 
 _OF_TASK = "task.params."
 
@@ -142,15 +144,22 @@ class Trained:
             arrays = split.fetch(indices, epoch=0, seed=train.seed)
             batch = parts.on_device(arrays)
             batch = split.finish(batch)
-            with torch.no_grad(), parts.autocast(), using(train.kernels):
+            with torch.no_grad(), parts.autocast(), self._computing():
                 decoded = parts.task.decode(model, batch)
             yield from _rows(self.spec, decoded, end - start)
 
     def scores(self, split: Split) -> dict[str, float]:
         """The task's metrics of labelled samples."""
-        with using(self.parts.train.kernels):
+        with self._computing():
             metrics, _ = evaluate(self.parts, split, per_sample=True)
         return metrics
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """As in training."""
+        train = self.parts.train
+        with using(train.kernels), single_precision(tf32=train.tf32):
+            yield
 
 
 def _parameters_of(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:

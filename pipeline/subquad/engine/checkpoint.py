@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.disk import make_folder, opened
 from subquad.engine import faults
+from subquad.engine.tensors import packed, unpacked
 from subquad.errors import CheckpointError, DataError, DiskError
 from subquad.integrity import (
     FORMAT,
@@ -43,7 +42,6 @@ from subquad.integrity import (
     manifest_at,
     steps_of,
 )
-from subquad.limits import check_safetensors
 from subquad.manifest import change, sum_of
 from subquad.runs import json_text, parse_object
 from subquad.storage import content_of, is_remote, put, reason_of, remove_tree
@@ -73,9 +71,9 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     """
     folder = checkpoint_folder(root, step)
     contents: dict[str, bytes] = {
-        MODEL: save(dict(checkpoint.model)),
-        OPTIMIZER: save(dict(checkpoint.optimizer)),
-        GENERATORS: save(dict(checkpoint.rng)),
+        MODEL: packed(checkpoint.model),
+        OPTIMIZER: packed(checkpoint.optimizer),
+        GENERATORS: packed(checkpoint.rng),
         STATE: json_text(checkpoint.state).encode(),
     }
     best = checkpoint.state["progress"].get("best")
@@ -157,9 +155,9 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
     folder = checkpoint_folder(root, step)
     files = manifest_at(folder)["files"]
     return Checkpoint(
-        model=_tensors(folder / MODEL, files),
-        optimizer=_tensors(folder / OPTIMIZER, files),
-        rng=_tensors(folder / GENERATORS, files),
+        model=read_tensors(folder / MODEL, files),
+        optimizer=read_tensors(folder / OPTIMIZER, files),
+        rng=read_tensors(folder / GENERATORS, files),
         state=_state(folder / STATE, files, step),
     )
 
@@ -177,7 +175,7 @@ def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tens
     manifest = manifest_at(folder)
     if manifest["experiment"] != digest:
         raise CheckpointError(f"{folder}: belongs to another experiment")
-    return _tensors(folder / MODEL, manifest["files"])
+    return read_tensors(folder / MODEL, manifest["files"])
 
 
 def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
@@ -191,14 +189,16 @@ def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     return state
 
 
-def _tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
+def read_tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """The tensors of a file whose size and sum a manifest has.
+
+    Raises:
+        CheckpointError: it is damaged, or missing.
+    """
     try:
-        content = _verified(path, files)
-        check_safetensors(path, content)
-        return load(content)
-    # KeyError: a dtype that torch has not.
-    except (DataError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: unreadable: {error!r}") from error
+        return unpacked(path, _verified(path, files))
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
@@ -208,7 +208,7 @@ def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
         data = None
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    fault = change(str(path), files[path.name], None if data is None else sum_of(data))
+    fault = change(str(path), files.get(path.name), None if data is None else sum_of(data))
     if data is None or fault:
         raise CheckpointError(fault)
     return data

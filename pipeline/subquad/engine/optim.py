@@ -32,18 +32,20 @@ def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) ->
     mixers and backbone.
 
     Args:
-        sharded: parameters are sharded tensors, for which only the foreach form is used.
+        sharded: parameters are sharded tensors, for which only the foreach form is used, as for
+            complex ones.
     """
+    fused = train.optimizer != "radam" and not sharded
+    for weight in model.parameters():
+        if weight.is_complex() and weight.requires_grad:
+            fused = False
+            weight.register_hook(torch.resolve_conj)  # optimisers refuse to do it themselves
     settings: dict[str, Any] = {
         "params": _groups(model, train),
         "lr": train.lr,
         "weight_decay": train.weight_decay,
+        "fused" if fused else "foreach": True,
     }
-    if train.optimizer == "radam":
-        settings["foreach"] = True
-    else:
-        settings["foreach"] = sharded
-        settings["fused"] = not sharded
     if train.optimizer == "sgd":
         settings["momentum"] = train.beta1
     else:
@@ -184,7 +186,8 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
 
 
 class Average:
-    """The exponential moving average of a model's parameters, which is what is evaluated and kept.
+    """The exponential moving average of a model's parameters that train, which is what is evaluated
+    and kept.
 
     Args:
         model: whose parameters; they are where training computes.
@@ -193,7 +196,9 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float):
         self.rate = 1.0 - decay
-        self.parameters = dict(model.named_parameters())
+        self.parameters = {
+            name: weight for name, weight in model.named_parameters() if weight.requires_grad
+        }
         self.averages = {name: weight.detach().clone() for name, weight in self.parameters.items()}
 
     @torch.no_grad()

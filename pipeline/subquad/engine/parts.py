@@ -25,6 +25,7 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.experiment.settings import path_fields
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
+from subquad.nn.numbers import dense, own_kind
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Config, Site
 from subquad.registry import Resolved, build_class, make_mixer
@@ -128,12 +129,11 @@ def _parameter_dtype(train: Train) -> torch.dtype:
 
 
 def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> Batch:
-    """Arrays or tensors as tensors on a device; floating ones in `dtype`."""
+    """Arrays or tensors as tensors on a device; real numbers in `dtype`."""
     found = {}
     for name, values in arrays.items():
         tensor = torch.as_tensor(values)
-        wanted = dtype if tensor.is_floating_point() else None
-        found[name] = tensor.to(device, wanted, non_blocking=True)
+        found[name] = tensor.to(device, own_kind(tensor, dtype), non_blocking=True)
     return found
 
 
@@ -221,7 +221,7 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
 
     Raises:
         ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses
-            that forbid trimming.
+            that forbid trimming; or a weight cannot be trained as it lies in memory.
     """
     train = run.experiment.train
     built = list[Site]()
@@ -248,7 +248,10 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             )
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
-    return model.to(_parameter_dtype(train))
+    if run.experiment.resources.strategy == "fsdp2":
+        _check_shardable(model)
+    dense(model, _parameter_dtype(train))
+    return model
 
 
 def _check_extra_losses(model: Backbone, batches: int) -> None:
@@ -266,6 +269,16 @@ def _check_extra_losses(model: Backbone, batches: int) -> None:
             f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may "
             f"count ({names}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
+
+
+def _check_shardable(model: Backbone) -> None:
+    """Refuse weights that torch does not shard."""
+    for name, weight in model.named_parameters():
+        if weight.is_complex():
+            raise ConfigError(
+                f"resources.strategy: got 'fsdp2', which cannot shard complex weights ({name}); "
+                "use ddp"
+            )
 
 
 def build_task(run: Run, spec: DataSpec) -> Task:
@@ -301,8 +314,6 @@ def build_parts(
         return plan, split, task, model, start
 
     plan, training, task, model, start = group.together(build)
-    torch.backends.cuda.matmul.allow_tf32 = train.tf32
-    torch.backends.cudnn.allow_tf32 = train.tf32
     bare = ModelParts(
         run=run, group=group, task=task, model=model.to(group.device), bare_model=model
     )

@@ -29,10 +29,11 @@ from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
-from subquad.engine.state import Progress, restore, tidy
+from subquad.engine.state import Progress, first_checkpoint, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
+from subquad.nn.numbers import single_precision
 from subquad.processes import keep_strange_code_out
 from subquad.runs import ERROR, OPENINGS, PLAN, runs_root, write_json, write_result
 
@@ -84,7 +85,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     if newest:
         parts = replace(parts, start=inputs.get(INIT, {}).get("start"))
         warnings += group.of_first(_told_of_weights, run, inputs)
-    progress = restore(parts, newest) if newest else Progress()
+    progress = group.together(restore, parts, newest or first_checkpoint(parts))
     group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
@@ -97,7 +98,12 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         seal = Seal(dataset, run, start.attempt, ledgers)
         parts = group.together(_with_selection, parts, seal)
         result = None
-        with using(parts.train.kernels) as kernels, suppress(EvaluationStopped):
+        train = parts.train
+        with (
+            using(train.kernels) as kernels,
+            single_precision(tf32=train.tf32),
+            suppress(EvaluationStopped),
+        ):
             if progress.done or train_loop(parts, signals, progress, log, usage):
                 result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.engine import checkpoint
+from subquad.engine.tensors import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
-from subquad.limits import check_pickle, check_safetensors, open_zip
+from subquad.limits import check_pickle, open_zip
 from subquad.nn import Backbone
 from subquad.runs import enter, read_result
 from subquad.storage import RunFolder, reaching
@@ -85,7 +84,8 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         tensors = found
     elif path.is_file() and path.suffix in _READERS:
         content = path.read_bytes()
-        return _READERS[path.suffix](source, content), hashlib.sha256(content).hexdigest()
+        tensors = _READERS[path.suffix](f"init.from: {source}", content)
+        return tensors, hashlib.sha256(content).hexdigest()
     else:
         kinds = "a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
         reason = f"must be {kinds}" if path.exists() else "no such run or file"
@@ -93,19 +93,10 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
     return tensors, _sha256(tensors)
 
 
-def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
-    check_safetensors(f"init.from: {source}", content)
-    try:
-        return load(content)
-    except SafetensorError as error:
-        raise ConfigError(f"init.from: {source}: not a safetensors file: {error}") from error
-
-
-def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
+def _torch_file(where: str, content: bytes) -> Mapping[str, Tensor]:
     """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing
     in it is run.
     """
-    where = f"init.from: {source}"
     try:
         _check_torch_file(where, content)
         with warnings.catch_warnings(action="ignore"):  # on how it was pickled
@@ -114,7 +105,7 @@ def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
         raise
     except Exception as error:  # damaged files raise what their bytes happen to say
         raise ConfigError(
-            f"init.from: {source}: not a file of torch.save that holds weights "
+            f"{where}: not a file of torch.save that holds weights "
             "alone; save the model's state_dict(), "
             "or a .safetensors file"
         ) from error
@@ -156,7 +147,7 @@ def _check_torch_file(where: str, content: bytes) -> None:
 _ZIP = b"PK\3\4"
 _ROOM = ("bytearray", "Tensor")
 """Ends of names that a file of weights has no need to call."""
-_READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_file}
+_READERS = {".safetensors": unpacked, ".pth": _torch_file, ".pt": _torch_file}
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:
@@ -200,5 +191,5 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(save({"": tensors[name].detach().cpu().contiguous()}))
+        digest.update(packed({"": tensors[name].detach().cpu().contiguous()}))
     return digest.hexdigest()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,8 +23,10 @@ from subquad.engine.tensors import (
     missing_state,
     model_tensors,
     optimizer_tensors,
+    packed,
     seed_everything,
     trained_parameters,
+    unpacked,
 )
 from subquad.errors import CheckpointError, TrainingFailed, and_more
 from subquad.experiment import Run
@@ -100,16 +102,28 @@ def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, m
 def save(parts: Parts, progress: Progress) -> None:
     """Write a checkpoint; every rank must call it, the first one writes.
 
-    It holds the experiment and its digest, so that it cannot be mistaken for another experiment's.
-
     Raises:
         TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
+    """
+    parts.group.of_first(_write, parts, progress, _taken(parts, progress))
+
+
+def first_checkpoint(parts: Parts) -> Checkpoint:
+    """The one before the first step, with its model as a file gives it back; every rank must call
+    it. What cannot be kept is met before it is trained.
+    """
+    content = _taken(parts, Progress())
+    return replace(content, model=unpacked("the model", packed(content.model)))
+
+
+def _taken(parts: Parts, progress: Progress) -> Checkpoint:
+    """What a checkpoint holds, by collective calls: also the experiment and its digest, so that it
+    cannot be mistaken for another experiment's.
     """
     run = parts.run
     group = parts.group
     group.share_buffers(parts.bare_model)
     optimizer = optimizer_tensors(parts.optimizer)
-    missing = missing_state(parts.optimizer, parts.updated, optimizer)
     if parts.average:
         for name, tensor in model_tensors(parts.bare_model).items():
             optimizer[f"{_TRAINED}{name}"] = tensor
@@ -132,24 +146,21 @@ def save(parts: Parts, progress: Progress) -> None:
         "tensors": kinds_of(optimizer | generators),
     }
 
-    content = Checkpoint(model, optimizer, generators, state)
-    group.of_first(_write, parts, progress, content, missing)
+    return Checkpoint(model, optimizer, generators, state)
 
 
-def _write(parts: Parts, progress: Progress, content: Checkpoint, missing: Sequence[str]) -> None:
+def _write(parts: Parts, progress: Progress, content: Checkpoint) -> None:
     run = parts.run
-    _check(parts, content, missing)
+    _check(parts, content)
     run.files.mirror()  # before the checkpoint of its records
     checkpoint.write(run.files.checkpoints, progress.step, content)
     tidy(run, parts.train.keep_checkpoints, progress)
 
 
-def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
-    """Refuse a checkpoint from which nothing good could go on.
-
-    Args:
-        missing: state that the optimiser should have.
-    """
+def _check(parts: Parts, content: Checkpoint) -> None:
+    """Refuse a checkpoint from which nothing good could go on."""
+    own = [path for path in content.optimizer if not path.startswith(_TRAINED)]
+    missing = missing_state(parts.optimizer, parts.updated, own)
     step = content.state["progress"]["step"]
     kept = "no checkpoint was written, earlier ones are intact"
     if missing:

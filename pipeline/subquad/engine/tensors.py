@@ -14,10 +14,46 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from subquad.errors import CheckpointError, and_more
+from subquad.errors import CheckpointError, DataError, and_more
+from subquad.limits import check_safetensors
+
+_PAIRS = ":complex128"
+"""Ends the names of complex numbers that are written as pairs: safetensors has those of 64 bits
+alone.
+"""
+
+
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as a safetensors file."""
+    named = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.complex128:
+            name += _PAIRS
+            tensor = torch.view_as_real(tensor)
+        named[name] = tensor
+    return save(named)
+
+
+def unpacked(where: object, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        DataError: it is none.
+    """
+    check_safetensors(where, content)
+    try:
+        found = {}
+        for name, tensor in load(content).items():
+            if name.endswith(_PAIRS):
+                tensor = torch.view_as_complex(tensor)
+            found[name.removesuffix(_PAIRS)] = tensor
+    except Exception as error:  # damaged files raise what their bytes happen to say
+        raise DataError(f"{where}: not a safetensors file: {error}") from error
+    return found
 
 
 def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
@@ -89,8 +125,7 @@ def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     kinds = {}
     for name, tensor in tensors.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
-        sizes = map(str, tensor.shape)
-        shape = "x".join(sizes)
+        shape = "x".join(map(str, tensor.shape))
         kinds[name] = f"{dtype} {shape}".rstrip()
     return kinds
 
@@ -121,9 +156,7 @@ def missing_state(
             return []
         return sorted(updated)
     keys = {path.rpartition("/")[2] for path in found}
-    wanted = set[str]()
-    for key in keys:
-        wanted.update(f"{name}/{key}" for name in updated)
+    wanted = {f"{name}/{key}" for name in updated for key in keys}
     return sorted(wanted.difference(found))
 
 
@@ -169,12 +202,12 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
         value = tensors[path]
         # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where
         # the parameter does.
-        if key == "step" and not fused:
-            placed = value
-        elif key != "step" and value.shape == parameter.shape:
+        if key != "step":
             placed = _like(value, parameter)
-        else:
+        elif fused:
             placed = value.to(parameter.device)
+        else:
+            placed = value
         optimizer.state[parameter][key] = placed.clone()
     return names
 

@@ -91,8 +91,10 @@ class Imported:
 
     Attributes:
         used: names of the model's tensors that were overwritten.
-        missing: names of the model's tensors that were not given, or in another shape.
-        unused: names of given tensors that the model has no place for, or one of another shape.
+        missing: names of the model's tensors that were not given, or in another shape,
+            or complex for a real one.
+        unused: names of given tensors that the model has no place for, or one of another shape or
+            kind of number.
     """
 
     used: tuple[str, ...]
@@ -122,8 +124,8 @@ class Backbone(nn.Module, ABC):
         return {}
 
     def import_weights(self, tensors: Mapping[str, Tensor]) -> Imported:
-        """Start from other weights. Default: what has the name and shape of a tensor here is copied
-        into it.
+        """Start from other weights. Default: what has the name and shape of a tensor here, and
+        numbers that it can hold, is copied into it.
 
         A backbone that knows other names renames them and calls this one. Softmax attention's
         projections have the names of those around any attention core, so a softmax model's weights
@@ -133,7 +135,9 @@ class Backbone(nn.Module, ABC):
         used = [
             name
             for name, tensor in own.items()
-            if name in tensors and tensors[name].shape == tensor.shape
+            if name in tensors
+            and tensors[name].shape == tensor.shape
+            and torch.can_cast(tensors[name].dtype, tensor.dtype)
         ]
         with torch.no_grad():
             for name in used:

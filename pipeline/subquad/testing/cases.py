@@ -18,6 +18,7 @@ import torch
 import torch._functorch.config as compiler_config
 
 from subquad.errors import SubquadError, escaped
+from subquad.nn.numbers import single_precision
 from subquad.testing.meter import (
     ROUNDING,
     CheckFailed,
@@ -309,6 +310,7 @@ def _quiet() -> Iterator[None]:
     level = torch_log.level
     with (
         switches_kept(),
+        single_precision(),
         warnings.catch_warnings(),
         torch.random.fork_rng(devices=[]),
         torch.enable_grad(),

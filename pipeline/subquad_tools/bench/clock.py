@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subquad.nn.numbers import single_precision
 from subquad_tools.bench.memory import added_memory
 
 Taken = TypeVar("Taken")
@@ -62,11 +63,12 @@ def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Tak
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread inside operations, so that CPU time is time."""
+    """One thread inside operations, so that CPU time is time; and float32 is float32."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with single_precision():
+            yield
     finally:
         torch.set_num_threads(before)
 

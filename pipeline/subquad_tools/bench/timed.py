@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subquad.cost import Count, count_pass
 from subquad.errors import PluginError, in_one_line
 from subquad.nn import AttentionMixer, MixerOutput, as_output
+from subquad.nn.numbers import dense
 from subquad.plugin import Site
 from subquad.registry import make_mixer
 from subquad_tools.bench.clock import Warm
@@ -72,7 +73,8 @@ class Timed(Warm):
     ):
         device = torch_device(settings.device)
         super().__init__(name, device)
-        self.module = module.to(device, torch.float32)
+        dense(module, torch.float32)
+        self.module = module.to(device)
         self.module.train()
         self.dtype = DTYPES[settings.precision]
         self.core: Timed | None = None

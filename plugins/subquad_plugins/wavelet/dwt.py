@@ -14,11 +14,14 @@ PyWavelets.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from subquad.nn.kernels import Operation
+from subquad.nn.numbers import single_precision
 from subquad_plugins.wavelet.extension import extend, extend_each
 from subquad_plugins.wavelet.filters import FilterBank, Taps, filter_bank
 from subquad_plugins.wavelet.linear import linear_map
@@ -167,7 +170,7 @@ def _conv1d(
     for _ in range(level):
         before, after = _window(low.shape[1], width, mode)[1:]
         around = _continued(low, counts, before, after, mode)
-        bands = torch.nn.functional.conv1d(around.mT, taps, stride=2)
+        bands = _convolved(taps, around.shape[1], around.mT, back=False)
         if counts is not None:
             counts = _coefficients(counts, bank, mode)
         sides.append((bands[:, 1:], low.shape[1], counts))
@@ -181,9 +184,41 @@ def _conv1d(
     for weight, (high, length, counts) in upwards:
         bands = torch.cat([low[:, : high.shape[2]], high.mT * weight], 2)
         bands = _continued(bands, counts, more, more, outside)
-        tokens = torch.nn.functional.conv_transpose1d(bands.mT, back, stride=2)
+        spread = 2 * (bands.shape[1] - 1) + width
+        tokens = _convolved(back, spread, bands.mT, back=True)
         low = tokens[..., start : start + length].mT
     return low[..., 0].unflatten(0, (-1, channels)).transpose(1, 2)
+
+
+def _convolved(taps: Tensor, length: int, x: Tensor, *, back: bool) -> Tensor:
+    """Every second value of two filters, or its transpose, differentiable. What is given as
+    float32 is computed as such in both passes: cuDNN would take TF32.
+
+    Args:
+        taps: (2, 1, F).
+        length: T, of the longer side.
+        x: (N, 1, T), or (N, 2, M) where `back`.
+
+    Returns:
+        (N, 2, M), or (N, 1, T) where `back`.
+    """
+    odd = (length - taps.shape[2]) % 2
+
+    def down(tokens: Tensor) -> Tensor:
+        with _exact():
+            return functional.conv1d(tokens, taps, stride=2)
+
+    def up(bands: Tensor) -> Tensor:
+        with _exact():
+            return functional.conv_transpose1d(bands, taps, stride=2, output_padding=odd)
+
+    maps = (up, down) if back else (down, up)
+    return linear_map(*maps, x)
+
+
+def _exact() -> AbstractContextManager[None]:
+    """A compiler takes the switches as they are where it is called."""
+    return nullcontext() if torch.compiler.is_compiling() else single_precision()
 
 
 def as_bank(wavelet: str | FilterBank) -> FilterBank:
