@@ -19,7 +19,6 @@ from subquad.engine.evaluate import EvaluationStopped
 from subquad.engine.group import Group
 from subquad.engine.inputs import (
     INIT,
-    Inputs,
     changed_weights,
     first_inputs,
     inputs_of,
@@ -79,13 +78,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     warnings = list[str]()
     usage = Usage(group)
     dataset, cost = group.together(_counted, run, group.device.type)
-    newest = _newest(run, group, warnings.append)
-    parts = build_parts(run, group, dataset, fresh=newest is None)
-    inputs = _inputs(parts, dataset)
-    if newest:
-        parts = replace(parts, start=inputs.get(INIT, {}).get("start"))
-        warnings += group.of_first(_told_of_weights, run, inputs)
-    progress = group.together(restore, parts, newest or first_checkpoint(parts))
+    parts, progress = _restored(run, group, dataset, warnings.append)
     group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
@@ -118,19 +111,22 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     return "finished"
 
 
-def _inputs(parts: Parts, dataset: Dataset) -> Inputs:
-    """What the run was started with, and reads again now, on each rank."""
-    run = parts.run
-    group = parts.group
+def _restored(
+    run: Run, group: Group, dataset: Dataset, warn: Callable[[str], None]
+) -> tuple[Parts, Progress]:
+    """What trains, where its newest checkpoint left it, with nothing but what it was started
+    with.
+    """
+    newest = _newest(run, group, warn)
+    parts = build_parts(run, group, dataset, fresh=newest is None)
     now = group.together(inputs_of, run, dataset, parts.start)
     kept = group.of_first(first_inputs, run, now)
     group.together(refuse_changed, kept, now, run.folder)
-    return kept
-
-
-def _told_of_weights(run: Run, inputs: Inputs) -> list[str]:
-    words = "the run goes on from its checkpoint all the same"
-    return [f"{change}; {words}" for change in changed_weights(run, inputs)]
+    if newest:
+        parts = replace(parts, start=kept.get(INIT, {}).get("start"))
+        for change in group.of_first(changed_weights, run, kept):
+            warn(f"{change}; the run goes on from its checkpoint all the same")
+    return parts, group.together(restore, parts, newest or first_checkpoint(parts))
 
 
 def _begin(parts: Parts, progress: Progress) -> None:
