@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from command import cli
+from platformdirs import user_config_path
 from safetensors.torch import load_file, save_file
 from states import numbers, state, steps, unequal
 
@@ -279,7 +280,13 @@ def test_a_run_opens_nothing_that_is_not_written_down(place: Path, weights: Path
     known = {place / name for entry in inputs.values() for name in entry["settings"].values()}
     known |= {place / f"{name}.py" for entry in inputs.values() for name in entry["content"]}
     known |= {place / "waves.yaml", place / "mine.py"}  # kept in the run's folder
-    places = [*INSTALLED, place / "runs", place / "prepared", place / "__pycache__"]
+    places = [
+        *INSTALLED,
+        user_config_path("subquad"),
+        place / "runs",
+        place / "prepared",
+        place / "__pycache__",
+    ]
     outside = set(map(Path, (place / "opened.txt").read_text().splitlines()))
     for below in map(Path, places):
         outside = {path for path in outside if not path.is_relative_to(below)}
