@@ -20,6 +20,7 @@ from subquad.cli.study import (
     Columns,
     full_disks_named,
     make_report,
+    report_apart,
     say,
     short,
     show_table,
@@ -271,10 +272,11 @@ def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
 
 def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:
     found = ended.summary
-    print_candidates(found, console)
+    folder = Path(found["folder"])
+    with report_apart(folder, console):
+        print_candidates(found, console)
     for text in ended.drawn.left_out:
         say(console, f"not drawn: {text}")
-    folder = Path(found["folder"])
     where = short(folder)
     report = to_paste("report", where)
     say(console, f"search  {where} (tables and pictures: {report})")

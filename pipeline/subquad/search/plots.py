@@ -24,6 +24,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 
 from subquad.disk import replacing
+from subquad.errors import by_class
 from subquad.search.optuna_study import quiet
 from subquad.search.trial import Goal, Trial, objectives
 from subquad.space import Dimension, Space
@@ -86,9 +87,7 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
         except _NotDrawn as error:
             reasons[str(error)].append(name)
         except Exception as error:  # whatever a plotting library raises must not reach the search
-            kind = type(error).__name__
-            line, _, _ = str(error).partition("\n")
-            reasons[f"{kind}: {line}"].append(name)
+            reasons[by_class(error)].append(name)
     left_out: list[str] = []
     for reason, names in reasons.items():
         pictures = ", ".join(names)
