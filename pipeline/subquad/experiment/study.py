@@ -159,7 +159,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             tree = file.experiment_of(combination)
             run = run_of(tree, cwd, resolve)
         except UserError as error:
-            raise type(error)(f"{error} (run {label})") from error
+            raise type(error)(f"{error} (run {label}{_left_out(file, error)})") from error
         # Two runs that have this alike are one, and the first is trained.
         key: list[str] = []
         axes: dict[str, Any] = {}
@@ -178,6 +178,14 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     name = runs[0].experiment.name
     text = study_text(file, runs, cwd)
     return Study(name, False, runs, text, source, file)
+
+
+def _left_out(file: StudyFile, error: UserError) -> str:
+    """How runs are left out whose component has no parameter that is an axis."""
+    for axis in file.axes:
+        if ".params." in axis.key and f"{axis.key}: unknown key" in str(error):
+            return f"; leave it out by `when: {{{axis.path[0]}: [...]}}` at the axis' values"
+    return ""
 
 
 def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:

@@ -351,7 +351,10 @@ def _refuse(study: StudyFile) -> None:
     for axis in study.axes:
         if not axis.path:
             cases += axis.known
-    for case in (*cases, *study.cases):
+    for case in study.cases:
+        if any(map(case.holds, study.combinations)):
+            cases.append(case)
+    for case in cases:
         refuse_owned(case.settings, study.axes, in_file=True)
     base = top_of(study.base)
     # a component is one also where an axis stands above it

@@ -32,6 +32,7 @@ from subquad.space import Dimension, Space
 PLOTS = "plots"
 _DPI = 120
 _CUT = 32
+_END = _CUT // 2
 _IN_LEGEND = 12
 _Job = Callable[[Any], Any]
 """Draws with Optuna's charts and gives the figure."""
@@ -270,7 +271,10 @@ def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
 
 
 def _text(value: Any) -> str:
-    return _plain(str(value)[:_CUT])
+    text = str(value)
+    if len(text) > _CUT:  # lists differ at their ends
+        text = f"{text[:_END]}…{text[-_END:]}"
+    return _plain(text)
 
 
 def _plain(text: str) -> str:

@@ -173,8 +173,13 @@ class Sampler:
         for dim in self.space.ordered:
             path = dim.path
             if path in trial.point:
-                params[path] = trial.point[path]
-                distributions[path] = dim.distribution
+                value = trial.point[path]
+                distribution = dim.distribution
+                if isinstance(distribution, CategoricalDistribution):
+                    value = distribution.to_internal_repr(value)
+                    distribution = CategoricalDistribution(range(len(distribution.choices)))
+                params[path] = value
+                distributions[path] = distribution
         create = partial(
             optuna.create_trial,
             params=params,
@@ -212,7 +217,9 @@ class Sampler:
 def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
     values = dim.distribution
     if isinstance(values, CategoricalDistribution):
-        return trial.suggest_categorical(dim.path, values.choices)
+        # their places, as a sampler keys its trials by values, and a list is no key
+        place = trial.suggest_categorical(dim.path, range(len(values.choices)))
+        return values.choices[place]
     if isinstance(values, IntDistribution):
         return trial.suggest_int(
             dim.path,

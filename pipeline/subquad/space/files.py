@@ -14,7 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from pydantic_core import to_jsonable_python
 
 from subquad.effect import Condition, same
@@ -25,7 +25,14 @@ from subquad.experiment.settings import KeyPath, Origin, key_path, shown_target
 from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
-from subquad.space.dimension import RELATIONS, Constraint, Dimension, Distribution, is_number
+from subquad.space.dimension import (
+    RELATIONS,
+    Constraint,
+    Dimension,
+    Distribution,
+    choice_of,
+    is_number,
+)
 from subquad.space.fields import Fields, without_idle
 
 AUTO = "auto"
@@ -104,10 +111,10 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
             raise ConfigError(f"space {first.name}: given twice; leave one out")
         _refuse_conflict(first, second)
     name = "+".join(space.name for space in spaces)
-    dims: dict[Dimension, None] = {}
+    dims: list[Dimension] = []
     constraints: dict[Constraint, None] = {}
     for space in ordered:
-        dims |= dict.fromkeys(space.dims)
+        dims += [dim for dim in space.dims if dim not in dims]
         constraints |= dict.fromkeys(space.constraints)
     return Declared(name, tuple(dims), tuple(constraints))
 
@@ -271,7 +278,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
             raise given.at(word).wrong(message)
     values = given.at(kind)
     if kind == "choice":
-        return CategoricalDistribution(_plain_values(values))
+        return choice_of(_plain_values(values))
     low, high = _ends(kind, values)
     log = kind == "loguniform"
     if "log" in given.value:
@@ -292,7 +299,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
 
 
 def _plain_values(given: Given) -> tuple[Any, ...]:
-    """A list of different plain values."""
+    """A list of different values: plain ones, and lists of them."""
     given.expect_filled(list, "a list of values, as in [1, 2]")
     count = len(given.value)
     if count > MAX_VALUES:
@@ -300,8 +307,9 @@ def _plain_values(given: Given) -> tuple[Any, ...]:
     values: list[Any] = []
     for entry in given.entries():
         value = entry.value
-        is_plain = not isinstance(value, (dict, list))
-        entry.expect(is_plain, "a plain value")
+        parts = value if isinstance(value, list) else [value]
+        is_plain = not any(isinstance(part, (dict, list)) for part in parts)
+        entry.expect(is_plain, "a plain value, or a list of them")
         if any(same(value, before) for before in values):
             raise entry.wrong(f"{shown(value)} is given twice")
         values.append(value)
