@@ -16,7 +16,7 @@ SPACE = "dims: {train.lr: {choice: [0.001, 0.01]}}\n"
 SHORT = ["train.epochs=1", "--local"]
 TUNE = ["--space", "./space.yaml", "--budget", "1-trials", "--sampler", "random"]
 LINE = (
-    "report failed: ValueError: 'xerr' must not contain negative values; the results are safe, "
+    "report failed: ValueError: 'xerr' must not contain negative values; results are safe, "
     "make it with: subquad report {}"
 )
 

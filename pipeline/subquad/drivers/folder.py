@@ -13,7 +13,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from subquad.disk import rename, temporary_beside
 from subquad.engine.result import names_of
 from subquad.errors import RunError
-from subquad.experiment import Run, Study, differences, dump, load_study
+from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
@@ -150,14 +150,14 @@ def changes(run: Run) -> list[str]:
     started = identity.get("digest", run.digest)
     if started != run.digest:
         recorded = identity.get("experiment") or {}
-        return differences(recorded, run.experiment) or ["the source file of a plugin"]
+        return run.differences(recorded) or ["the source file of a plugin"]
     if not is_run(run.folder):
         return []
     # a study's run is read from the study, its own file by the report
     path = run.folder / EXPERIMENT
     name = str(path)
     written = parse_yaml(read_text(path, name), name).data
-    return differences(written or {}, run.experiment)
+    return run.differences(written or {})
 
 
 def reopen_one(

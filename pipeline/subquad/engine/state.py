@@ -27,7 +27,7 @@ from subquad.engine.tensors import (
     trained_parameters,
 )
 from subquad.errors import CheckpointError, TrainingFailed, and_more
-from subquad.experiment import Run, differences
+from subquad.experiment import Run
 from subquad.runs import BEST, LAST, write_json
 from subquad.storage import remove
 
@@ -195,7 +195,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     state = found.state
     if state.get("digest") != parts.run.digest:
         recorded = state.get("experiment") or {}
-        changed = differences(recorded, parts.run.experiment) or ["the source file of a plugin"]
+        changed = parts.run.differences(recorded) or ["the source file of a plugin"]
         raise CheckpointError(
             f"the checkpoint belongs to another experiment; they differ in: {', '.join(changed)}"
         )

@@ -17,7 +17,12 @@ def dump(experiment: Experiment) -> str:
     return to_yaml(experiment.model_dump(mode="json"))
 
 
-def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None) -> str:
+def digest(
+    experiment: Experiment,
+    sources: Mapping[KeyPath, str] | None = None,
+    *,
+    coupled: bool = False,
+) -> str:
     """SHA-256 (hex) over what decides the numbers: all settings that decide numbers
     (`schema.Free`).
 
@@ -25,8 +30,9 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
         experiment: a checked one, with its plugins' parameters filled in.
         sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or
             `("mixers", 0)`; it then stands for the file's path.
+        coupled: the samples of a batch change each other.
     """
-    data = _settings(experiment)
+    data = _settings(experiment, coupled)
     for path, sha256 in (sources or {}).items():
         place = dotted(path)
         name = data[f"{place}.name"]
@@ -36,12 +42,14 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
+def differences(
+    a: Experiment | Mapping[str, Any], b: Experiment, *, coupled: bool = False
+) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
     plain values.
     """
-    before = _settings(a)
-    after = _settings(b)
+    before = _settings(a, coupled)
+    after = _settings(b, coupled)
     absent = object()
     different: list[str] = []
     for key in before | after:
@@ -50,24 +58,24 @@ def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
     return different
 
 
-def _settings(experiment: Experiment | Mapping[str, Any]) -> dict[str, Any]:
+def _settings(experiment: Experiment | Mapping[str, Any], coupled: bool) -> dict[str, Any]:
     """All that decide the numbers, flat."""
     if isinstance(experiment, Experiment):
         experiment = experiment.model_dump(mode="json")
-    return dict(_deciding(experiment))
+    return dict(_deciding(experiment, coupled))
 
 
-def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
+def _deciding(data: Any, coupled: bool, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
     """The settings that decide the numbers, flat; a list of mappings is one of settings too."""
     for key, value in children(data):
         here = (*path, key)
         name = dotted(here)
-        if not decides_numbers(name):
+        if not decides_numbers(name, coupled):
             continue
         holds_settings = isinstance(value, dict) and bool(value)
         if isinstance(value, list):
             holds_settings = any(isinstance(item, dict) for item in value)
         if holds_settings:
-            yield from _deciding(value, here)
+            yield from _deciding(value, coupled, here)
         else:
             yield name, value

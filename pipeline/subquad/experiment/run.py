@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from subquad.experiment.canonical import digest
+from subquad.experiment.canonical import differences, digest
 from subquad.experiment.components import (
     Resolve,
     checked_parts,
@@ -23,7 +23,7 @@ from subquad.experiment.components import (
     with_params,
 )
 from subquad.experiment.refusals import refusal
-from subquad.experiment.rules import Part, Parts, misfits
+from subquad.experiment.rules import Part, Parts, facts_of, misfits
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -113,7 +113,18 @@ class Run:
         hashes: dict[KeyPath, str] = {}
         for path, source in self.sources.items():
             hashes[path] = source.sha256
-        return digest(self.experiment, hashes)
+        return digest(self.experiment, hashes, coupled=self.coupled)
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Dotted keys of what decides its numbers that an experiment as plain values has
+        otherwise.
+        """
+        return differences(recorded, self.experiment, coupled=self.coupled)
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether a mixer lets the samples of a batch change each other."""
+        return any(facts_of(*part).couples_samples for part in self.parts.values())
 
     @property
     def plugins(self) -> tuple[Resolved, ...]:

@@ -25,7 +25,14 @@ Protocol = Literal["honest", "fixed", "paper"]
 
 @dataclass(frozen=True)
 class _Free:
-    """The mark of a setting that decides no numbers."""
+    """The mark of a setting that decides no numbers.
+
+    Attributes:
+        portions: it says how many samples are computed at once, which decides numbers where a mixer
+            couples them (`Facts.couples_samples`).
+    """
+
+    portions: bool = False
 
 
 _T = TypeVar("_T")
@@ -51,6 +58,10 @@ class Component(Config):
 
     name: str = param(meaning="plugin name, `distribution:name` or `./file.py:Class`", min_length=1)
     params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
+
+
+Portions = Annotated[_T, _Free(portions=True)]
+"""A setting that decides no numbers unless the samples of a batch change each other."""
 
 
 class MixerEntry(Component):
@@ -127,7 +138,7 @@ class Train(Config):
     batch_size: int = param(
         16, meaning="samples per optimiser step over all workers and micro-batches", ge=1
     )
-    micro_batch: Free[int | None] = param(
+    micro_batch: Portions[int | None] = param(
         None,
         meaning="most samples one worker holds at once; more are accumulated; null: its "
         "whole share",
@@ -202,7 +213,7 @@ class Train(Config):
     eval_every_steps: int | None = param(
         None, meaning="steps between evaluations, instead of epochs", ge=1
     )
-    eval_batch_size: Free[int | None] = param(
+    eval_batch_size: Portions[int | None] = param(
         None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1
     )
     patience: int | None = param(
@@ -253,12 +264,12 @@ class Train(Config):
 class Resources(Config):
     """Where it runs."""
 
-    workers: Free[Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)]] = (
-        param(
-            1,
-            meaning="training processes; 1..4: as many of these as there is room for, more "
-            "or fewer when that changes",
-        )
+    workers: Portions[
+        Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)]
+    ] = param(
+        1,
+        meaning="training processes; 1..4: as many of these as there is room for, more "
+        "or fewer when that changes",
     )
     cpus_per_worker: Free[float] = param(
         1.0,
@@ -378,21 +389,24 @@ class Experiment(Config):
 
 
 @cache
-def free_settings() -> tuple[str, ...]:
-    """Dotted keys of the settings that decide no numbers, in the schema's order."""
-    return tuple(_free(Experiment, ""))
+def free_settings() -> dict[str, bool]:
+    """Dotted keys of the settings that decide no numbers, in the schema's order; and whether each
+    does where the samples of a batch change each other.
+    """
+    return dict(_free(Experiment, ""))
 
 
-def _free(model: type[BaseModel], above: str) -> Iterator[str]:
+def _free(model: type[BaseModel], above: str) -> Iterator[tuple[str, bool]]:
     for name, field in model.model_fields.items():
-        if _Free() in field.metadata:
-            yield above + name
+        for mark in field.metadata:
+            if isinstance(mark, _Free):
+                yield above + name, mark.portions
         for inner in models_below(field):
             yield from _free(inner, f"{above}{name}.")
 
 
-def decides_numbers(key: str) -> bool:
+def decides_numbers(key: str, coupled: bool = False) -> bool:
     """Whether the setting with this dotted key decides numbers: one that the schema does not
-    know does.
+    know does. `coupled`: the samples of a batch change each other.
     """
-    return key not in free_settings()
+    return free_settings().get(key, True) and (coupled or key not in free_settings())

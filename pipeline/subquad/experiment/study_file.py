@@ -89,6 +89,10 @@ class StudyFile:
         """The runs, in order; those that repeat another one are among them."""
         return tuple(_combinations(self.axes))
 
+    def uses(self, case: Case) -> bool:
+        """Whether it is for a run."""
+        return any(map(case.holds, self.combinations))
+
     def labels(self) -> list[str]:
         """The label of each run: `agf-JapaneseVowels-seed0`.
 
@@ -351,9 +355,7 @@ def _refuse(study: StudyFile) -> None:
     for axis in study.axes:
         if not axis.path:
             cases += axis.known
-    for case in study.cases:
-        if any(map(case.holds, study.combinations)):
-            cases.append(case)
+    cases += filter(study.uses, study.cases)
     for case in cases:
         refuse_owned(case.settings, study.axes, in_file=True)
     base = top_of(study.base)

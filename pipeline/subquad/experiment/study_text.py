@@ -139,8 +139,7 @@ class _Writer:
         """The cases that are for a run, and the command line's."""
         cases: list[dict[str, Any]] = []
         for case in (*self.study.cases, *self.study.last):
-            is_used = any(map(case.holds, self.study.combinations))
-            if case.settings and is_used:
+            if case.settings and self.study.uses(case):
                 made = self.when(case)
                 made["set"] = self.sets(case)
                 cases.append(made)

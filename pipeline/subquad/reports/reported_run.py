@@ -169,6 +169,7 @@ class ReportedRun(FilePart):
         openings: how often the test split was opened for it.
         tuning: what was spent on its settings; None where it is not of a search.
         digest: the experiment's hash.
+        coupled: the samples of a batch change each other.
     """
 
     folder: Path
@@ -185,6 +186,7 @@ class ReportedRun(FilePart):
     protocol: _Text
     protocol_label: _Text = ""
     seed: int
+    coupled: bool = False
     metric: str = "accuracy"
     tested: tuple[str, ...] = ()
     metrics: Annotated[dict[str, Metric], AfterValidator(_printable)] = {}
@@ -274,7 +276,7 @@ class ReportedRun(FilePart):
         for key, value in self.leaves.items():
             if key == "train.seed":
                 continue
-            if key in varied or decides_numbers(key):
+            if key in varied or decides_numbers(key, self.coupled):
                 found[key] = _setting_text(value)
         sources = self.folder / SOURCES
         source = min(sources.glob("*"), default=None)

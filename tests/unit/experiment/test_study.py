@@ -234,7 +234,9 @@ def test_seed_and_train_seed_are_one_axis(loaded):
 )
 def test_labels_are_safe_names(loaded, base_text, axis, expected):
     if axis.startswith("mixers"):
-        base_text = base_text.replace("num_layers: 2", "num_layers: 3") + "mixers: [{name: softmax}]\n"
+        base_text = (
+            base_text.replace("num_layers: 2", "num_layers: 3") + "mixers: [{name: softmax}]\n"
+        )
     assert labels(loaded(base_text + f"matrix:\n  {axis}\n")) == expected
 
 
