@@ -203,11 +203,8 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed, labels in by_seed.items():
             names = ", ".join(labels)
             say(console, f"trials have the study's first seed, {seed}: {names}")
-    dimensions: dict[str, int] = {}
-    timings: dict[str, Timing | None] = {}
-    for candidate in candidates:
-        dimensions[candidate.label] = candidate.space.dimensions
-        timings[candidate.label] = candidate.timing
+    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
+    timings = {candidate.label: candidate.timing for candidate in candidates}
     _show_notes(settings.space, dimensions, timings, console)
 
 
@@ -237,9 +234,7 @@ def _show_notes(
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, reported)
-    goals = {}
-    for candidate in search.candidates:
-        goals[candidate.label] = candidate.goal
+    goals = {candidate.label: candidate.goal for candidate in search.candidates}
     goal = goals[trial.candidate]
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)

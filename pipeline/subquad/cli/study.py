@@ -124,10 +124,9 @@ def full_disks_named(again: str) -> Iterator[None]:
 
 def _saved(study: Study) -> str:
     """Where the runs that were stopped will go on."""
-    newest: list[str] = []
-    for run in study.pending:
-        steps = finished_steps(run.files.checkpoints)
-        newest += map(str, steps[-1:])
+    newest = [
+        str(step) for run in study.pending for step in finished_steps(run.files.checkpoints)[-1:]
+    ]
     if not newest:
         return "before the first step was saved"
     steps = "step" if len(newest) == 1 else "steps"
@@ -181,10 +180,8 @@ def report_apart(folder: Path, console: Console) -> Iterator[None]:
         yield
     except Exception as error:
         again = to_paste("report", short(folder))
-        say(
-            console,
-            f"report failed: {by_class(error)}; the results are safe, make it with: {again}",
-        )
+        why = by_class(error)
+        say(console, f"report failed: {why}; results are safe, make it with: {again}")
 
 
 def tracking_line(tracking: Tracked) -> str:

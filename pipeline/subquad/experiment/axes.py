@@ -240,10 +240,7 @@ def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
             raise entry.wrong(f"{message}; give one of them another label")
         values.append(value)
     labels = [value.label for value in values]
-    former: list[Case] = []
-    for value in axis.known:
-        if value.label not in labels:
-            former.append(value)
+    former = [value for value in axis.known if value.label not in labels]
     return replace(axis, values=tuple(values), former=tuple(former))
 
 
@@ -383,9 +380,11 @@ def with_conditions(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         place = value.place.at("when")
         return replace(value, when=read_when(place, axes))
 
-    read: list[Axis] = []
-    for axis in axes:
-        values = tuple(map(conditioned, axis.values))
-        former = tuple(map(conditioned, axis.former))
-        read.append(replace(axis, values=values, former=former))
-    return tuple(read)
+    return tuple(
+        replace(
+            axis,
+            values=tuple(map(conditioned, axis.values)),
+            former=tuple(map(conditioned, axis.former)),
+        )
+        for axis in axes
+    )

@@ -51,11 +51,7 @@ def differences(
     before = _settings(a, coupled)
     after = _settings(b, coupled)
     absent = object()
-    different: list[str] = []
-    for key in before | after:
-        if before.get(key, absent) != after.get(key, absent):
-            different.append(key)
-    return different
+    return [key for key in before | after if before.get(key, absent) != after.get(key, absent)]
 
 
 def _settings(experiment: Experiment | Mapping[str, Any], coupled: bool) -> dict[str, Any]:

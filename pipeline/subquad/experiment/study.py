@@ -18,7 +18,7 @@ from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
-from subquad.experiment.study_file import Case, Combination, StudyFile, read_study
+from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
 
@@ -67,23 +67,16 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        pending: list[Run] = []
-        for run in self.runs:
-            result = run.result
-            if result is None or result.get("status") != "finished":
-                pending.append(run)
-        return pending
+        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
         launch = uuid.uuid4().hex
-        runs: list[Run] = []
-        for run in self.runs:
-            place = folder
-            if not self.single:
-                place = folder / CELLS / run.label
-            runs.append(replace(run, place=place, launch=launch))
-        return replace(self, place=folder, runs=tuple(runs))
+        runs = tuple(
+            replace(run, place=folder if self.single else folder / CELLS / run.label, launch=launch)
+            for run in self.runs
+        )
+        return replace(self, place=folder, runs=runs)
 
 
 def load_study(
@@ -192,10 +185,7 @@ def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run)
     """Refuse a value that changes a run in what decides no number."""
     if run.experiment == same.experiment:
         return
-    values: list[Case] = []
-    for axis in file.axes:
-        if not axis.path:
-            values.append(combination[axis.key])
+    values = [combination[axis.key] for axis in file.axes if not axis.path]
     changing = [value for value in values if value.settings]
     place = (changing or values)[0].place
     message = "changes nothing that decides the numbers"

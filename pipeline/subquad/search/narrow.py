@@ -29,12 +29,10 @@ def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
     """The candidate with the values in its space that fit, each tried by itself with the others
     as they are.
     """
-    dims: list[Dimension] = []
-    for dim in candidate.space.dims:
-        if is_auto(dim):
-            dim = _narrowed(dim, candidate, costs)
-        dims.append(dim)
-    space = replace(candidate.space, dims=tuple(dims))
+    dims = tuple(
+        _narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in candidate.space.dims
+    )
+    space = replace(candidate.space, dims=dims)
     return replace(candidate, space=space)
 
 

@@ -89,10 +89,7 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
             reasons[str(error)].append(name)
         except Exception as error:  # whatever a plotting library raises must not reach the search
             reasons[by_class(error)].append(name)
-    left_out: list[str] = []
-    for reason, names in reasons.items():
-        pictures = ", ".join(names)
-        left_out.append(f"{pictures}: {reason}")
+    left_out = (f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return Drawn(tuple(files), tuple(left_out))
 
 

@@ -189,8 +189,7 @@ class Sampler:
             return create(state=TrialState.RUNNING)
         learned: dict[int, float] = {}
         if trial.state == "pruned" and self.goal.cost == "none":
-            for evaluation in trial.curve:
-                learned[evaluation.step] = evaluation.value
+            learned = {evaluation.step: evaluation.value for evaluation in trial.curve}
         is_told_worst = bool(worst) and not learned
         if values is None and not is_told_worst:
             return create(state=TrialState.PRUNED, intermediate_values=learned)
@@ -233,9 +232,8 @@ def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
 
 def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
     """The worst value of each objective; none where there are no values."""
-    worst: list[float] = []
     columns = zip(*values, strict=True)
-    for direction, column in zip(goal.directions, columns, strict=False):
-        choose = min if direction == "maximize" else max
-        worst.append(choose(column))
-    return worst
+    return [
+        min(column) if direction == "maximize" else max(column)
+        for direction, column in zip(goal.directions, columns, strict=False)
+    ]

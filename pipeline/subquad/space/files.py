@@ -79,10 +79,7 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
     if len(parts) > 1 and is_path(names) and (cwd / names).exists():
         shown_names = shown_target(names)
         raise ConfigError(f"space {shown_names}: + joins spaces; give the file a name without it")
-    spaces: list[Declared] = []
-    for part in parts:
-        spaces.append(_one(part, experiment, cwd))
-    return merge_spaces(spaces)
+    return merge_spaces([_one(part, experiment, cwd) for part in parts])
 
 
 def _one(name: str, experiment: Run, cwd: Path) -> Declared:
@@ -209,9 +206,7 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     if "constraints" in top.value:
         given = top.at("constraints")
         given.expect_type(list, "a list, as in [{less: [a, b]}]")
-        for entry in given.entries():
-            constraint = _constraint(entry, mixer.value)
-            constraints.append(constraint)
+        constraints = [_constraint(entry, mixer.value) for entry in given.entries()]
     return Declared(name, dims, tuple(constraints))
 
 
@@ -246,9 +241,7 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     when: tuple[Condition, ...] = ()
     if "when" in given.value:
         when = _conditions(given.at("when"))
-    names = [key]
-    for condition in when:
-        names.append(condition.key)
+    names = [key, *(condition.key for condition in when)]
     values = _distribution(kinds[0], given)
     for_mixer = _for_mixer(names, mixer)
     return Dimension(key, values, when, for_mixer, given.origin)
@@ -256,10 +249,7 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
 
 def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
     """The mixer of a file, where one of these settings is a mixer's."""
-    for key in keys:
-        if key.startswith("mixer."):
-            return mixer
-    return None
+    return mixer if any(key.startswith("mixer.") for key in keys) else None
 
 
 _WITHOUT_EFFECT = {
