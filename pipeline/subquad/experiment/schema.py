@@ -25,17 +25,14 @@ Protocol = Literal["honest", "fixed", "paper"]
 
 @dataclass(frozen=True)
 class _Free:
-    """The mark of a setting that decides no numbers.
-
-    Attributes:
-        portions: it says how many samples are computed at once, which decides numbers where a mixer
-            couples them (`Facts.couples_samples`).
-    """
+    """The mark of a setting that decides no numbers; `portions`: of `Portions`."""
 
     portions: bool = False
 
 
 _T = TypeVar("_T")
+Portions = Annotated[_T, _Free(portions=True)]
+"""`Free`, unless the samples of a batch change each other (`Facts.couples_samples`)."""
 Free = Annotated[_T, _Free()]
 """A setting that decides no numbers.
 
@@ -58,10 +55,6 @@ class Component(Config):
 
     name: str = param(meaning="plugin name, `distribution:name` or `./file.py:Class`", min_length=1)
     params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
-
-
-Portions = Annotated[_T, _Free(portions=True)]
-"""A setting that decides no numbers unless the samples of a batch change each other."""
 
 
 class MixerEntry(Component):
@@ -140,15 +133,13 @@ class Train(Config):
     )
     micro_batch: Portions[int | None] = param(
         None,
-        meaning="most samples one worker holds at once; more are accumulated; null: its "
-        "whole share",
+        meaning="most samples one worker holds at once; more are accumulated; null: its whole share",
         ge=1,
     )
     bucket_batches: int = param(
         0,
         meaning="batches whose samples are sorted by length among themselves, so that each "
-        "is trimmed to its longest; "
-        "0: all are padded alike",
+        "is trimmed to its longest; 0: all are padded alike",
         ge=0,
     )
     optimizer: Literal["adamw", "adam", "radam", "sgd"] = param("adamw", meaning="optimiser")
@@ -294,9 +285,8 @@ class Resources(Config):
     )
     storage: Free[str | None] = param(
         None,
-        meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., "
-        "gs://..., or a folder that every "
-        "node sees; null: in the run's folder",
+        meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., gs://..., or "
+        "a folder that every node sees; null: in the run's folder",
         min_length=1,
     )
 
@@ -390,9 +380,7 @@ class Experiment(Config):
 
 @cache
 def free_settings() -> dict[str, bool]:
-    """Dotted keys of the settings that decide no numbers, in the schema's order; and whether each
-    does where the samples of a batch change each other.
-    """
+    """Dotted keys of the settings that decide no numbers, and whether coupling changes it."""
     return dict(_free(Experiment, ""))
 
 
