@@ -133,7 +133,7 @@ class Train(Config):
     )
     micro_batch: Portions[int | None] = param(
         None,
-        meaning="most samples one worker holds at once; more are accumulated; null: its whole share",
+        meaning="most samples a worker holds at once; more are accumulated; null: its whole share",
         ge=1,
     )
     bucket_batches: int = param(
