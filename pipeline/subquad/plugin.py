@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from subquad.config import Config as Config
 from subquad.config import Misfit as Misfit
@@ -47,6 +47,10 @@ class MixerConfig(Config):
 
         Called before anything heavy starts. `site.max_len` is 0 while the length is not known yet.
         """
+
+    def at(self, site: Site) -> Self:
+        """These parameters at a `site`, with defaults that follow it filled in."""
+        return self
 
     def narrow(self, facts: Facts) -> Facts:
         """The facts of a mixer with these parameters, where they differ from what the plugin
@@ -179,6 +183,9 @@ class Facts:
             claimed.
         cross: can let one sequence see another, of any length: see `subquad.nn.TokenMixer.memory`.
         max_length: None when any length works, "site" when bound to `Site.max_len`, or a number.
+        couples_samples: the samples of a batch change each other's outputs, so that settings which
+            say how many are computed at once decide numbers: `eval_batch_size`, `micro_batch` and
+            `workers`.
         stateful: keeps state over calls (must be declared in buffers, so that checkpoints hold it).
         complexity: growth of time and memory in the sequence length L, the larger of the two; None:
             nothing is claimed.
@@ -192,6 +199,7 @@ class Facts:
     permutation_equivariant: bool | None = None
     cross: bool = False
     max_length: int | Literal["site"] | None = None
+    couples_samples: bool = False
     stateful: bool = False
     complexity: Complexity | None = "L"
     leak: float = 0.0

@@ -48,6 +48,7 @@ class _Named(TypedDict, total=False):
     protocol: str
     protocol_label: str
     seed: _Count
+    coupled: bool
     metric: str
     tested: list[str]
     metrics: dict[str, dict[str, Any]]

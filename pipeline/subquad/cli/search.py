@@ -20,6 +20,7 @@ from subquad.cli.study import (
     Columns,
     full_disks_named,
     make_report,
+    report_apart,
     say,
     short,
     show_table,
@@ -202,11 +203,8 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed, labels in by_seed.items():
             names = ", ".join(labels)
             say(console, f"trials have the study's first seed, {seed}: {names}")
-    dimensions: dict[str, int] = {}
-    timings: dict[str, Timing | None] = {}
-    for candidate in candidates:
-        dimensions[candidate.label] = candidate.space.dimensions
-        timings[candidate.label] = candidate.timing
+    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
+    timings = {candidate.label: candidate.timing for candidate in candidates}
     _show_notes(settings.space, dimensions, timings, console)
 
 
@@ -236,9 +234,7 @@ def _show_notes(
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, reported)
-    goals = {}
-    for candidate in search.candidates:
-        goals[candidate.label] = candidate.goal
+    goals = {candidate.label: candidate.goal for candidate in search.candidates}
     goal = goals[trial.candidate]
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)
@@ -271,10 +267,11 @@ def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
 
 def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:
     found = ended.summary
-    print_candidates(found, console)
+    folder = Path(found["folder"])
+    with report_apart(folder, console):
+        print_candidates(found, console)
     for text in ended.drawn.left_out:
         say(console, f"not drawn: {text}")
-    folder = Path(found["folder"])
     where = short(folder)
     report = to_paste("report", where)
     say(console, f"search  {where} (tables and pictures: {report})")

@@ -25,7 +25,7 @@ from subquad.drivers.progress import Display
 from subquad.drivers.size import equal_size
 from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
-from subquad.errors import DiskError, Interrupted, RunError
+from subquad.errors import DiskError, Interrupted, RunError, by_class
 from subquad.experiment import Run, Study
 from subquad.reports import (
     ReportDocument,
@@ -124,10 +124,9 @@ def full_disks_named(again: str) -> Iterator[None]:
 
 def _saved(study: Study) -> str:
     """Where the runs that were stopped will go on."""
-    newest: list[str] = []
-    for run in study.pending:
-        steps = finished_steps(run.files.checkpoints)
-        newest += map(str, steps[-1:])
+    newest = [
+        str(step) for run in study.pending for step in finished_steps(run.files.checkpoints)[-1:]
+    ]
     if not newest:
         return "before the first step was saved"
     steps = "step" if len(newest) == 1 else "steps"
@@ -150,8 +149,9 @@ def tell(
     study: Study, outcome: Outcome, console: Console, reports: Sequence[ReportDocument]
 ) -> None:
     """Print the report of a study, where there is one, and where its files are."""
-    for report in reports:
-        print_document(report, console)
+    with report_apart(study.folder, console):
+        for report in reports:
+            print_document(report, console)
     say(console, f"files   {short(study.folder)}")
     storage = study.runs[0].experiment.resources.storage
     if storage:
@@ -166,13 +166,22 @@ def make_report(made: list[ReportDocument], console: Console, study: Study, sign
     """
     if not any(run.result for run in study.runs):
         return
-    report = document_of(read_report([study.folder]))
-    made.append(report)
-    try:
+    with report_apart(study.folder, console):
+        report = document_of(read_report([study.folder]))
+        made.append(report)
         if not signum:
             write_document(report, study.folder, ("md", "csv", "html"))
-    except RunError as error:  # the results are safe; `subquad report` makes it again
-        say(console, f"report not written: {error}")
+
+
+@contextmanager
+def report_apart(folder: Path, console: Console) -> Iterator[None]:
+    """Say in one line why a report failed: whatever it raises must not cost the results."""
+    try:
+        yield
+    except Exception as error:
+        again = to_paste("report", short(folder))
+        why = by_class(error)
+        say(console, f"report failed: {why}; results are safe, make it with: {again}")
 
 
 def tracking_line(tracking: Tracked) -> str:

@@ -306,6 +306,7 @@ def names_of(run: Run) -> dict[str, Any]:
         "protocol": experiment.protocol,
         "protocol_label": _label_of(run),
         "seed": experiment.train.seed,
+        "coupled": run.coupled,
         "metric": run.goal.metric,
         "tested": list(run.goal.tested),
         "metrics": {name: asdict(metric) for name, metric in run.goal.reports.items()},

@@ -83,6 +83,9 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
     try:
         begun = start.events(progress.step)
+        followed = {getattr(module, "followed", "") for module in parts.model.modules()}
+        for values in sorted(followed - {""}):
+            warnings.append(f"mixer parameters that follow the data: {values}")
         for text in (*begun, *warnings, *parts.plan.notes()):
             log.add("event", progress, text=text)
         ledgers = []

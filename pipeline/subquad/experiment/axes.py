@@ -151,6 +151,14 @@ class Axis:
             return False
         return any(path[-1] in value.named_by for value in self.values)
 
+    def clashes(self, other: Axis) -> bool:
+        """Whether another axis would make this one's labels say something untrue; an axis over a
+        parameter lies over that of its component.
+        """
+        params = (*other.path, "params")
+        lies_over = other.is_component and self.path[:2] == params != self.path
+        return not lies_over and self.owns(other.path)
+
 
 def axis_path(key: str) -> KeyPath:
     """What an axis sets; `seed` is short for `train.seed`."""
@@ -178,7 +186,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
         for place, other in axes.items():
             if place == path and path not in anew:
                 continue
-            if axis.owns(other.path) or other.owns(axis.path):
+            if axis.clashes(other) or other.clashes(axis):
                 message = f"sets the same as the axis {other.key}"
                 raise given.wrong(f"{message}; keep one of them")
         axes[path] = axis
@@ -232,10 +240,7 @@ def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
             raise entry.wrong(f"{message}; give one of them another label")
         values.append(value)
     labels = [value.label for value in values]
-    former: list[Case] = []
-    for value in axis.known:
-        if value.label not in labels:
-            former.append(value)
+    former = [value for value in axis.known if value.label not in labels]
     return replace(axis, values=tuple(values), former=tuple(former))
 
 
@@ -375,9 +380,11 @@ def with_conditions(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         place = value.place.at("when")
         return replace(value, when=read_when(place, axes))
 
-    read: list[Axis] = []
-    for axis in axes:
-        values = tuple(map(conditioned, axis.values))
-        former = tuple(map(conditioned, axis.former))
-        read.append(replace(axis, values=values, former=former))
-    return tuple(read)
+    return tuple(
+        replace(
+            axis,
+            values=tuple(map(conditioned, axis.values)),
+            former=tuple(map(conditioned, axis.former)),
+        )
+        for axis in axes
+    )

@@ -21,6 +21,8 @@ def digest(
     experiment: Experiment,
     sources: Mapping[KeyPath, str] | None = None,
     places: Collection[str] = (),
+    *,
+    coupled: bool = False,
 ) -> str:
     """SHA-256 (hex) over what decides the numbers: all settings that decide numbers
     (`schema.Free`).
@@ -30,8 +32,9 @@ def digest(
         places: settings that only say where something lies, by dotted key.
         sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or
             `("mixers", 0)`; it then stands for the file's path.
+        coupled: the samples of a batch change each other.
     """
-    data = _settings(experiment, places)
+    data = _settings(experiment, places, coupled)
     for path, sha256 in (sources or {}).items():
         place = dotted(path)
         name = data[f"{place}.name"]
@@ -42,41 +45,41 @@ def digest(
 
 
 def differences(
-    a: Experiment | Mapping[str, Any], b: Experiment, places: Collection[str] = ()
+    a: Experiment | Mapping[str, Any],
+    b: Experiment,
+    places: Collection[str] = (),
+    *,
+    coupled: bool = False,
 ) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be
     plain values.
     """
-    before = _settings(a, places)
-    after = _settings(b, places)
+    before = _settings(a, places, coupled)
+    after = _settings(b, places, coupled)
     absent = object()
-    different: list[str] = []
-    for key in before | after:
-        if before.get(key, absent) != after.get(key, absent):
-            different.append(key)
-    return different
+    return [key for key in before | after if before.get(key, absent) != after.get(key, absent)]
 
 
 def _settings(
-    experiment: Experiment | Mapping[str, Any], places: Collection[str]
+    experiment: Experiment | Mapping[str, Any], places: Collection[str], coupled: bool
 ) -> dict[str, Any]:
     """All that decide the numbers, flat."""
     if isinstance(experiment, Experiment):
         experiment = experiment.model_dump(mode="json")
-    return {key: value for key, value in _deciding(experiment) if key not in places}
+    return {key: value for key, value in _deciding(experiment, coupled) if key not in places}
 
 
-def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
+def _deciding(data: Any, coupled: bool, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
     """The settings that decide the numbers, flat; a list of mappings is one of settings too."""
     for key, value in children(data):
         here = (*path, key)
         name = dotted(here)
-        if not decides_numbers(name):
+        if not decides_numbers(name, coupled):
             continue
         holds_settings = isinstance(value, dict) and bool(value)
         if isinstance(value, list):
             holds_settings = any(isinstance(item, dict) for item in value)
         if holds_settings:
-            yield from _deciding(value, here)
+            yield from _deciding(value, coupled, here)
         else:
             yield name, value

@@ -183,10 +183,10 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Fault]:
             f"dataset {names['dataset']!r}, of {dataset.inputs!r}",
         )
     yield from _mixer(("mixer",), "", parts)
-    yield from _doubled(experiment.train, parts[("mixer",)])
     for number, entry in enumerate(experiment.mixers):
         yield from _mixer(("mixers", number), entry.role or "", parts)
-        yield from _doubled(experiment.train, parts[("mixers", number)])
+    for part in parts.values():
+        yield from _computed(experiment, *part)
     _, backbone_config = parts[("backbone",)]
     num_layers = _size(backbone_config, "num_layers") or 0
     decoder_layers = _size(backbone_config, "decoder_layers") or 0
@@ -194,10 +194,20 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Fault]:
     yield from _untrimmable(experiment.train, parts)
 
 
-def _doubled(train: Train, part: Part) -> Iterator[Fault]:
-    """A conflict where blocks are computed twice, and the mixer remembers the first time."""
-    resolved, config = part
-    if train.activation_checkpointing and _facts(resolved, config).stateful:
+def _computed(experiment: Experiment, resolved: Resolved, config: Config) -> Iterator[Fault]:
+    """Conflicts where blocks are computed twice and a mixer remembers the first time, or in
+    portions that may change and a mixer couples the samples of each.
+    """
+    facts = facts_of(resolved, config)
+    resources = experiment.resources
+    if facts.couples_samples and resources.fewest < resources.most:
+        yield Fault(
+            ("resources", "workers"),
+            f"got {resources.workers!r}, and mixer {resolved.found.name!r} with these parameters "
+            "lets samples of a worker's batch change each other, so their number decides the "
+            f"results; use {resources.most}",
+        )
+    if experiment.train.activation_checkpointing and facts.stateful:
         yield Fault(
             ("train", "activation_checkpointing"),
             f"got true, computes blocks twice, and mixer {resolved.found.name!r} keeps state "
@@ -224,7 +234,8 @@ def _targets(
         )
 
 
-def _facts(resolved: Resolved, config: Config) -> Facts:
+def facts_of(resolved: Resolved, config: Config) -> Facts:
+    """What a plugin claims as a mixer with these parameters; another one claims nothing."""
     if isinstance(resolved.plugin, MixerPlugin):
         return resolved.plugin.facts_of(config)
     return Facts()
@@ -235,7 +246,7 @@ def _mixer(path: KeyPath, role: str, parts: Parts) -> Iterator[Fault]:
     resolved, config = parts[path]
     backbone, backbone_config = parts[("backbone",)]
     assert isinstance(backbone.plugin, BackbonePlugin)
-    facts = _facts(resolved, config)
+    facts = facts_of(resolved, config)
     name = resolved.found.name
     if backbone.plugin.causal and facts.causal == "never" and role != "cross":
         yield Fault(
@@ -333,7 +344,7 @@ def _untrimmable(train: Train, parts: Parts) -> Iterator[Fault]:
         return
     start = f"got {train.bucket_batches}, trims padding, and "
     for path, (resolved, config) in parts.items():
-        if path[0] in ("mixer", "mixers") and not _facts(resolved, config).padding_invariant:
+        if path[0] in ("mixer", "mixers") and not facts_of(resolved, config).padding_invariant:
             yield Fault(
                 _TRIMMING,
                 f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be "

@@ -23,7 +23,7 @@ from subquad.experiment.components import (
     with_params,
 )
 from subquad.experiment.refusals import refusal
-from subquad.experiment.rules import Part, Parts, misfits
+from subquad.experiment.rules import Part, Parts, facts_of, misfits
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -112,24 +112,25 @@ class Run:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what decides its numbers."""
-        hashes: dict[KeyPath, str] = {}
-        for path, source in self.sources.items():
-            hashes[path] = source.sha256
-        return digest(self.experiment, hashes, self.places)
+        hashes = {path: source.sha256 for path, source in self.sources.items()}
+        return digest(self.experiment, hashes, self.places, coupled=self.coupled)
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Dotted keys of what decides its numbers that an experiment as plain values has
         otherwise.
         """
-        return differences(recorded, self.experiment, self.places)
+        return differences(recorded, self.experiment, self.places, coupled=self.coupled)
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether a mixer lets the samples of a batch change each other."""
+        return any(facts_of(*part).couples_samples for part in self.parts.values())
 
     @property
     def plugins(self) -> tuple[Resolved, ...]:
         """Every plugin it uses."""
-        plugins = [self.mixer, self.backbone, self.task, self.dataset]
-        for plugin, _ in self.mixers:
-            plugins.append(plugin)
-        return tuple(plugins)
+        others = (plugin for plugin, _ in self.mixers)
+        return self.mixer, self.backbone, self.task, self.dataset, *others
 
     @cached_property
     def parts(self) -> Parts:
@@ -163,11 +164,8 @@ class Run:
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
         """The text of each plugin that is given as a file, by place."""
-        sources: dict[KeyPath, SourceFile] = {}
-        for path, (plugin, _) in self.parts.items():
-            if plugin.source:
-                sources[path] = plugin.source
-        return sources
+        plugins = {path: plugin for path, (plugin, _) in self.parts.items()}
+        return {path: plugin.source for path, plugin in plugins.items() if plugin.source}
 
     def mixer_at(self, site: Site) -> Part:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the
@@ -322,11 +320,7 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:
     """Settings by dotted key, as settings."""
-    settings: list[Setting] = []
-    for key, value in values.items():
-        setting = Setting(key_path(key), value, Origin(""))
-        settings.append(setting)
-    return settings
+    return [Setting(key_path(key), value, Origin("")) for key, value in values.items()]
 
 
 def completed(run: Run, written: Run) -> Run:

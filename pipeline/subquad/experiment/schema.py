@@ -25,10 +25,14 @@ Protocol = Literal["honest", "fixed", "paper"]
 
 @dataclass(frozen=True)
 class _Free:
-    """The mark of a setting that decides no numbers."""
+    """The mark of a setting that decides no numbers; `portions`: of `Portions`."""
+
+    portions: bool = False
 
 
 _T = TypeVar("_T")
+Portions = Annotated[_T, _Free(portions=True)]
+"""`Free`, unless the samples of a batch change each other (`Facts.couples_samples`)."""
 Free = Annotated[_T, _Free()]
 """A setting that decides no numbers.
 
@@ -127,17 +131,15 @@ class Train(Config):
     batch_size: int = param(
         16, meaning="samples per optimiser step over all workers and micro-batches", ge=1
     )
-    micro_batch: Free[int | None] = param(
+    micro_batch: Portions[int | None] = param(
         None,
-        meaning="most samples one worker holds at once; more are accumulated; null: its "
-        "whole share",
+        meaning="most samples a worker holds at once; more are accumulated; null: its whole share",
         ge=1,
     )
     bucket_batches: int = param(
         0,
         meaning="batches whose samples are sorted by length among themselves, so that each "
-        "is trimmed to its longest; "
-        "0: all are padded alike",
+        "is trimmed to its longest; 0: all are padded alike",
         ge=0,
     )
     optimizer: Literal["adamw", "adam", "radam", "sgd"] = param("adamw", meaning="optimiser")
@@ -202,7 +204,7 @@ class Train(Config):
     eval_every_steps: int | None = param(
         None, meaning="steps between evaluations, instead of epochs", ge=1
     )
-    eval_batch_size: Free[int | None] = param(
+    eval_batch_size: Portions[int | None] = param(
         None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1
     )
     patience: int | None = param(
@@ -253,12 +255,12 @@ class Train(Config):
 class Resources(Config):
     """Where it runs."""
 
-    workers: Free[Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)]] = (
-        param(
-            1,
-            meaning="training processes; 1..4: as many of these as there is room for, more "
-            "or fewer when that changes",
-        )
+    workers: Portions[
+        Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)]
+    ] = param(
+        1,
+        meaning="training processes; 1..4: as many of these as there is room for, more "
+        "or fewer when that changes",
     )
     cpus_per_worker: Free[float] = param(
         1.0,
@@ -283,9 +285,8 @@ class Resources(Config):
     )
     storage: Free[str | None] = param(
         None,
-        meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., "
-        "gs://..., or a folder that every "
-        "node sees; null: in the run's folder",
+        meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., gs://..., or "
+        "a folder that every node sees; null: in the run's folder",
         min_length=1,
     )
 
@@ -378,21 +379,22 @@ class Experiment(Config):
 
 
 @cache
-def free_settings() -> tuple[str, ...]:
-    """Dotted keys of the settings that decide no numbers, in the schema's order."""
-    return tuple(_free(Experiment, ""))
+def free_settings() -> dict[str, bool]:
+    """Dotted keys of the settings that decide no numbers, and whether coupling changes it."""
+    return dict(_free(Experiment, ""))
 
 
-def _free(model: type[BaseModel], above: str) -> Iterator[str]:
+def _free(model: type[BaseModel], above: str) -> Iterator[tuple[str, bool]]:
     for name, field in model.model_fields.items():
-        if _Free() in field.metadata:
-            yield above + name
+        for mark in field.metadata:
+            if isinstance(mark, _Free):
+                yield above + name, mark.portions
         for inner in models_below(field):
             yield from _free(inner, f"{above}{name}.")
 
 
-def decides_numbers(key: str) -> bool:
+def decides_numbers(key: str, coupled: bool = False) -> bool:
     """Whether the setting with this dotted key decides numbers: one that the schema does not
-    know does.
+    know does. `coupled`: the samples of a batch change each other.
     """
-    return key not in free_settings()
+    return free_settings().get(key, True) and (coupled or key not in free_settings())

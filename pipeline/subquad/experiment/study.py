@@ -18,7 +18,7 @@ from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
-from subquad.experiment.study_file import Case, Combination, StudyFile, read_study
+from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
 
@@ -67,23 +67,16 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        pending: list[Run] = []
-        for run in self.runs:
-            result = run.result
-            if result is None or result.get("status") != "finished":
-                pending.append(run)
-        return pending
+        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
         launch = uuid.uuid4().hex
-        runs: list[Run] = []
-        for run in self.runs:
-            place = folder
-            if not self.single:
-                place = folder / CELLS / run.label
-            runs.append(replace(run, place=place, launch=launch))
-        return replace(self, place=folder, runs=tuple(runs))
+        runs = tuple(
+            replace(run, place=folder if self.single else folder / CELLS / run.label, launch=launch)
+            for run in self.runs
+        )
+        return replace(self, place=folder, runs=runs)
 
 
 def load_study(
@@ -159,7 +152,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             tree = file.experiment_of(combination)
             run = run_of(tree, cwd, resolve)
         except UserError as error:
-            raise type(error)(f"{error} (run {label})") from error
+            raise type(error)(f"{error} (run {label}{_left_out(file, error)})") from error
         # Two runs that have this alike are one, and the first is trained.
         key: list[str] = []
         axes: dict[str, Any] = {}
@@ -168,7 +161,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             value = combination[axis.key]
             axes[axis.key] = axis.coordinate(value)
             labels[axis.key] = value.label
-            key.append(value.label if axis.path else digest(run.experiment))
+            key.append(value.label if axis.path else digest(run.experiment, coupled=run.coupled))
         same = found.get(tuple(key))
         if same:
             _refuse_free(file, combination, run, same)
@@ -180,14 +173,19 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     return Study(name, False, runs, text, source, file)
 
 
+def _left_out(file: StudyFile, error: UserError) -> str:
+    """How runs are left out whose component has no parameter that is an axis."""
+    for axis in file.axes:
+        if ".params." in axis.key and f"{axis.key}: unknown key" in str(error):
+            return f"; leave it out by `when: {{{axis.path[0]}: [...]}}` at the axis' values"
+    return ""
+
+
 def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:
     """Refuse a value that changes a run in what decides no number."""
     if run.experiment == same.experiment:
         return
-    values: list[Case] = []
-    for axis in file.axes:
-        if not axis.path:
-            values.append(combination[axis.key])
+    values = [combination[axis.key] for axis in file.axes if not axis.path]
     changing = [value for value in values if value.settings]
     place = (changing or values)[0].place
     message = "changes nothing that decides the numbers"

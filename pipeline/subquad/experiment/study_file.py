@@ -89,6 +89,10 @@ class StudyFile:
         """The runs, in order; those that repeat another one are among them."""
         return tuple(_combinations(self.axes))
 
+    def uses(self, case: Case) -> bool:
+        """Whether it is for a run."""
+        return any(map(case.holds, self.combinations))
+
     def labels(self) -> list[str]:
         """The label of each run: `agf-JapaneseVowels-seed0`.
 
@@ -176,8 +180,7 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
             match = top.at("match")
     axes = with_conditions(axes)
     last = [Case(tuple(single(settings)), _NOTHING)]
-    for setting in of_values:
-        last.append(_of_value(setting, axes))
+    last += [_of_value(setting, axes) for setting in of_values]
     study = StudyFile(
         base=base,
         axes=axes,
@@ -200,17 +203,14 @@ def _extended(below: Tree, above: Tree) -> Tree:
     """The settings of a file over those of the file that it extends; each keeps the line where
     it was given.
     """
-    layer: list[Setting] = []
-    for key, given in top_of(above).items():
-        if key not in STUDY_KEYS:
-            setting = Setting(given.path, given.value, given.origin)
-            layer.append(setting)
+    layer = [
+        Setting(given.path, given.value, given.origin)
+        for key, given in top_of(above).items()
+        if key not in STUDY_KEYS
+    ]
     tree = overlay(below, layer)
-    marks = dict(tree.marks)
-    for path, origin in above.marks.items():
-        if is_given(tree.data, path):
-            marks[path] = origin
-    return Tree(tree.data, marks)
+    kept = {path: origin for path, origin in above.marks.items() if is_given(tree.data, path)}
+    return Tree(tree.data, {**tree.marks, **kept})
 
 
 _OF_ONE_VALUE = re.compile(rf"({'|'.join(COMPONENTS)})\.(.+)\.params(?:\.(.+))?")
@@ -251,10 +251,7 @@ def _of_value(setting: Setting, axes: Sequence[Axis]) -> Case:
     found = _OF_ONE_VALUE.fullmatch(str(setting.path[1]))
     assert found
     kind, label, name = found.groups()
-    labels: list[str] = []
-    for axis in axes:
-        if axis.key == kind:
-            labels += [value.label for value in axis.values]
+    labels = [value.label for axis in axes if axis.key == kind for value in axis.values]
     if label not in labels:
         raise problem(("matrix", kind), unknown_label(label, labels), setting.origin)
     path: KeyPath = (kind, "params")
@@ -284,10 +281,7 @@ def _case(place: Given, axes: Sequence[Axis]) -> Case:
 
 def _mixers(axes: Sequence[Axis]) -> Axis | None:
     """The axis of the mixers."""
-    for axis in axes:
-        if axis.key == "mixer":
-            return axis
-    return None
+    return next((axis for axis in axes if axis.key == "mixer"), None)
 
 
 def _match(place: Given, axes: Sequence[Axis]) -> str:
@@ -341,17 +335,15 @@ def _refuse(study: StudyFile) -> None:
         raise study.wrong(f"missing, must be {MATRIX_WORDS}")
     count = math.prod(len(axis.values) for axis in study.axes)
     if count > MAX_RUNS:
-        factors: list[str] = []
-        for axis in study.axes:
-            factors.append(f"{len(axis.values)} {axis.key}")
-        sizes = " x ".join(factors)
+        sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
         raise study.wrong(f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}")
     refuse_owned(study.last[0].settings, study.axes, in_file=False)
     cases: list[Case] = []
     for axis in study.axes:
         if not axis.path:
             cases += axis.known
-    for case in (*cases, *study.cases):
+    cases += filter(study.uses, study.cases)
+    for case in cases:
         refuse_owned(case.settings, study.axes, in_file=True)
     base = top_of(study.base)
     # a component is one also where an axis stands above it

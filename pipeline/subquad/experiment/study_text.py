@@ -103,11 +103,7 @@ class _Writer:
     def values(self, axis: Axis) -> list[Any]:
         """The values that a run has."""
         trained = {combination[axis.key].label for combination in self.study.combinations}
-        values: list[Any] = []
-        for value in axis.values:
-            if value.label in trained:
-                values.append(self.axis_value(axis, value))
-        return values
+        return [self.axis_value(axis, value) for value in axis.values if value.label in trained]
 
     def axis_value(self, axis: Axis, value: Case) -> Any:
         when = self.when(value)
@@ -139,8 +135,7 @@ class _Writer:
         """The cases that are for a run, and the command line's."""
         cases: list[dict[str, Any]] = []
         for case in (*self.study.cases, *self.study.last):
-            is_used = any(map(case.holds, self.study.combinations))
-            if case.settings and is_used:
+            if case.settings and self.study.uses(case):
                 made = self.when(case)
                 made["set"] = self.sets(case)
                 cases.append(made)
@@ -154,15 +149,12 @@ class _Writer:
 
     def when(self, case: Case) -> dict[str, Any]:
         """A `when` by labels, those that the command line took away left out."""
-        left: dict[str, list[str]] = {}
-        for axis in self.study.axes:
-            left[axis.key] = [value.label for value in axis.values]
+        left = {(axis.key, value.label) for axis in self.study.axes for value in axis.values}
         possible: list[dict[str, list[str]]] = []
         for when in case.when:
             condition: dict[str, list[str]] = {}
             for key, labels in when.items():
-                known = left[key]
-                condition[key] = [label for label in labels if label in known]
+                condition[key] = [label for label in labels if (key, label) in left]
             if all(condition.values()):
                 possible.append(condition)
         if not possible:

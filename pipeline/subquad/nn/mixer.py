@@ -98,9 +98,11 @@ class TokenMixer(nn.Module, ABC):
         loss_weights: coefficient of each extra loss this mixer returns; an absent or zero one is
             not added.
         losses, returns_output: of `as_layer`.
+        followed: parameters whose defaults follow the site, as they are here; "" for none.
     """
 
     loss_weights: Mapping[str, float] = {}
+    followed = ""
     losses: Mapping[str, Tensor]
     returns_output: bool
 

@@ -229,12 +229,15 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     from torch.nn.parameter import is_lazy
 
     from subquad.nn import AttentionCore, AttentionMixer
-    from subquad.plugin import AttentionConfig, MixerPlugin
+    from subquad.plugin import AttentionConfig, MixerConfig, MixerPlugin
 
     check_site(resolved, config, site)
+    given = config
     cls = build_class(resolved)
     place = f"{resolved.found} cannot be built for layer {site.layer_index}"
     with blamed(place, passing=(SubquadError,)):
+        if isinstance(config, MixerConfig):
+            config = config.at(site)
         mixer = _constructed(resolved, cls, config, site)
     lazy = [name for name, weight in mixer.named_parameters() if is_lazy(weight)]
     if lazy:
@@ -252,6 +255,8 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     if longest:
         refuse = partial(_refuse_longer, resolved.found.name, longest)
         mixer.register_forward_pre_hook(refuse, with_kwargs=True)
+    followed = [f"{name} {value}" for name, value in config if value != getattr(given, name)]
+    mixer.followed = ", ".join(followed)
     return mixer
 
 

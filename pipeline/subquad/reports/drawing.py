@@ -274,8 +274,9 @@ class ScoreChart(Chart):
     def draw(self, axes: Any) -> None:
         names = []
         for place, bar in enumerate(self.bars):
-            below = bar.mean - bar.low
-            above = bar.high - bar.mean
+            # a bootstrap interval of equal scores leaves their mean out by rounding
+            below = max(0.0, bar.mean - bar.low)
+            above = max(0.0, bar.high - bar.mean)
             face = bar.colour if bar.is_full else "white"
             axes.errorbar(
                 x=[bar.mean],

@@ -29,7 +29,7 @@ from subquad.runs import (
 from subquad.shapes import DATASET
 
 _FORMAT = 1
-_CALLED = ("axes", "protocol_label", "metric", "tested", "metrics")
+_CALLED = ("axes", "coupled", "protocol_label", "metric", "tested", "metrics")
 """What identity.json says of a run beside its names."""
 
 

@@ -186,6 +186,7 @@ class ReportedRun(FilePart):
         openings: how often the test split was opened for it.
         tuning: what was spent on its settings; None where it is not of a search.
         digest: the experiment's hash.
+        coupled: the samples of a batch change each other.
     """
 
     folder: Path
@@ -205,6 +206,7 @@ class ReportedRun(FilePart):
     protocol: _Text
     protocol_label: _Text = ""
     seed: int
+    coupled: bool = False
     metric: str = "accuracy"
     tested: tuple[str, ...] = ()
     metrics: Annotated[dict[str, Metric], AfterValidator(_printable)] = {}
@@ -301,7 +303,8 @@ class ReportedRun(FilePart):
         for key, value in self.leaves.items():
             if key == "train.seed":
                 continue
-            if key in varied or (key not in self.places and decides_numbers(key)):
+            is_place = key in self.places
+            if key in varied or (not is_place and decides_numbers(key, self.coupled)):
                 found[key] = setting_text(value)
         sources = self.folder / SOURCES
         source = min(sources.glob("*"), default=None)

@@ -327,7 +327,10 @@ def critical_difference(mixers: int, datasets: int) -> float:
 
 
 def wilson(share: float, samples: int) -> tuple[float, float]:
-    """95 % interval of a share of independent samples, within [0, 1]. Reference: Wilson, 1927."""
+    """95 % interval of a share of independent samples, within [0, 1], with the share in it.
+
+    Reference: Wilson, 1927.
+    """
     normal = float(ndtri(_UPPER))
     square = normal**2
     shrunk = 1 + square / samples
@@ -337,9 +340,8 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
     correction = square / (4 * samples**2)
     deviation = sqrt(binomial + correction)
     half = normal / shrunk * deviation
-    low = middle - half
-    high = middle + half
-    return max(0.0, low), min(1.0, high)
+    # by rounding an end may lie beyond 0, 1 or the share
+    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

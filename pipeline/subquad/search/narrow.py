@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.distributions import IntDistribution
 
 from subquad.errors import UserError
 from subquad.experiment.settings import get
 from subquad.search.candidates import Candidate
 from subquad.search.timing import SearchCosts
 from subquad.search.trial import Values
-from subquad.space import Dimension, Space, is_auto
+from subquad.space import Dimension, Space, choice_of, is_auto
 
 Fits = Callable[[Any], bool]
 
@@ -29,12 +29,10 @@ def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
     """The candidate with the values in its space that fit, each tried by itself with the others
     as they are.
     """
-    dims: list[Dimension] = []
-    for dim in candidate.space.dims:
-        if is_auto(dim):
-            dim = _narrowed(dim, candidate, costs)
-        dims.append(dim)
-    space = replace(candidate.space, dims=tuple(dims))
+    dims = tuple(
+        _narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in candidate.space.dims
+    )
+    space = replace(candidate.space, dims=dims)
     return replace(candidate, space=space)
 
 
@@ -67,7 +65,7 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
         experiment = candidate.run.experiment.model_dump(mode="json")
         own = get(experiment, dim.key_path)
         kept = [candidate.space.rest.get(dim.path, own)]
-    return replace(dim, distribution=CategoricalDistribution(kept))
+    return replace(dim, distribution=choice_of(kept))
 
 
 def _around(dim: Dimension, space: Space) -> Values:

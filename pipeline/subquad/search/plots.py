@@ -24,12 +24,14 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 
 from subquad.disk import replacing
+from subquad.errors import by_class
 from subquad.search.optuna_study import quiet
 from subquad.search.trial import Goal, Trial, objectives
 from subquad.space import Dimension, Space
 
 _DPI = 120
 _CUT = 32
+_END = _CUT // 2
 _IN_LEGEND = 12
 _Job = Callable[[Any], Any]
 """Draws with Optuna's charts and gives the figure."""
@@ -85,13 +87,8 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
         except _NotDrawn as error:
             reasons[str(error)].append(name)
         except Exception as error:  # whatever a plotting library raises must not reach the search
-            kind = type(error).__name__
-            line, _, _ = str(error).partition("\n")
-            reasons[f"{kind}: {line}"].append(name)
-    left_out: list[str] = []
-    for reason, names in reasons.items():
-        pictures = ", ".join(names)
-        left_out.append(f"{pictures}: {reason}")
+            reasons[by_class(error)].append(name)
+    left_out = (f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return Drawn(tuple(files), tuple(left_out))
 
 
@@ -270,7 +267,10 @@ def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
 
 
 def _text(value: Any) -> str:
-    return _plain(str(value)[:_CUT])
+    text = str(value)
+    if len(text) > _CUT:  # lists differ at their ends
+        text = f"{text[:_END]}…{text[-_END:]}"
+    return _plain(text)
 
 
 def _plain(text: str) -> str:

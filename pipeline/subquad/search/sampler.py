@@ -173,8 +173,13 @@ class Sampler:
         for dim in self.space.ordered:
             path = dim.path
             if path in trial.point:
-                params[path] = trial.point[path]
-                distributions[path] = dim.distribution
+                value = trial.point[path]
+                distribution = dim.distribution
+                if isinstance(distribution, CategoricalDistribution):
+                    value = distribution.to_internal_repr(value)
+                    distribution = CategoricalDistribution(range(len(distribution.choices)))
+                params[path] = value
+                distributions[path] = distribution
         create = partial(
             optuna.create_trial,
             params=params,
@@ -184,8 +189,7 @@ class Sampler:
             return create(state=TrialState.RUNNING)
         learned: dict[int, float] = {}
         if trial.state == "pruned" and self.goal.cost == "none":
-            for evaluation in trial.curve:
-                learned[evaluation.step] = evaluation.value
+            learned = {evaluation.step: evaluation.value for evaluation in trial.curve}
         is_told_worst = bool(worst) and not learned
         if values is None and not is_told_worst:
             return create(state=TrialState.PRUNED, intermediate_values=learned)
@@ -212,7 +216,9 @@ class Sampler:
 def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
     values = dim.distribution
     if isinstance(values, CategoricalDistribution):
-        return trial.suggest_categorical(dim.path, values.choices)
+        # their places, as a sampler keys its trials by values, and a list is no key
+        place = trial.suggest_categorical(dim.path, range(len(values.choices)))
+        return values.choices[place]
     if isinstance(values, IntDistribution):
         return trial.suggest_int(
             dim.path,
@@ -226,9 +232,8 @@ def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
 
 def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
     """The worst value of each objective; none where there are no values."""
-    worst: list[float] = []
     columns = zip(*values, strict=True)
-    for direction, column in zip(goal.directions, columns, strict=False):
-        choose = min if direction == "maximize" else max
-        worst.append(choose(column))
-    return worst
+    return [
+        min(column) if direction == "maximize" else max(column)
+        for direction, column in zip(goal.directions, columns, strict=False)
+    ]

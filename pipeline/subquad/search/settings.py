@@ -231,7 +231,8 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
     points: list[Point] = []
     for text in given:
         if "=" in text:
-            overrides = parse_overrides(text.split(), cwd)
+            # a list may have blanks
+            overrides = parse_overrides(re.split(r"\s+(?=\S+=)", text.strip()), cwd)
             points.append(keyed(overrides))
             continue
         name = shown_target(text)

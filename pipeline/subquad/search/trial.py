@@ -233,8 +233,10 @@ def identity(point: Values) -> str:
     """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do
     not.
     """
-    alike = dict(point)
-    for key, value in point.items():
-        if isinstance(value, float) and value.is_integer():
-            alike[key] = int(value)
+    alike = json.loads(json.dumps(point), parse_float=_number)
     return json.dumps(alike, sort_keys=True)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number

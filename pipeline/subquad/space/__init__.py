@@ -13,7 +13,7 @@ except ImportError as error:
     raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
 
 from subquad.space.check import NothingToSearch, check_space, read_space, run_at
-from subquad.space.dimension import Constraint, Dimension
+from subquad.space.dimension import Constraint, Dimension, choice_of
 from subquad.space.files import Declared, auto_space, find_space, is_auto, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of
 
@@ -26,6 +26,7 @@ __all__ = [
     "Space",
     "auto_space",
     "check_space",
+    "choice_of",
     "find_space",
     "is_auto",
     "merge_spaces",

@@ -6,6 +6,7 @@ The values of a dimension are an Optuna distribution, so that Optuna's samplers 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -43,8 +44,7 @@ class Dimension:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """All that decide whether it is searched."""
-        everything = chain(self.when, *self.effect)
-        return tuple(dict.fromkeys(everything))
+        return tuple(chain(self.when, *self.effect))
 
     def is_searched(self, value: Callable[[str], Any]) -> bool:
         """Whether it is searched, given what other settings have."""
@@ -109,6 +109,13 @@ class Dimension:
         if self.when:
             data["when"] = {condition.key: list(condition.values) for condition in self.when}
         return data
+
+
+def choice_of(values: Sequence[Any]) -> CategoricalDistribution:
+    """A choice of plain values and lists of them."""
+    # Optuna warns of lists, which its storages outside memory cannot keep
+    with warnings.catch_warnings(action="ignore"):
+        return CategoricalDistribution(values)
 
 
 def is_number(value: Any) -> bool:

@@ -118,7 +118,7 @@ class Fields:
         below = path[2:] if kind == "mixers" else path[1:]
         if kind in _NOT_LEARNT:
             return _NOT_LEARNT[kind]
-        if not decides_numbers(dotted(path)):
+        if not decides_numbers(dotted(path), self.experiment.coupled):
             return "it decides no numbers"
         if last == "seed":
             return "seeds are repeated, not chosen; list them in the study's matrix"

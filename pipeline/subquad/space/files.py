@@ -14,7 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from pydantic_core import to_jsonable_python
 
 from subquad.effect import Condition, same
@@ -25,7 +25,14 @@ from subquad.experiment.settings import KeyPath, Origin, key_path, shown_target
 from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
-from subquad.space.dimension import RELATIONS, Constraint, Dimension, Distribution, is_number
+from subquad.space.dimension import (
+    RELATIONS,
+    Constraint,
+    Dimension,
+    Distribution,
+    choice_of,
+    is_number,
+)
 from subquad.space.fields import Fields, without_idle
 
 AUTO = "auto"
@@ -72,10 +79,7 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
     if len(parts) > 1 and is_path(names) and (cwd / names).exists():
         shown_names = shown_target(names)
         raise ConfigError(f"space {shown_names}: + joins spaces; give the file a name without it")
-    spaces: list[Declared] = []
-    for part in parts:
-        spaces.append(_one(part, experiment, cwd))
-    return merge_spaces(spaces)
+    return merge_spaces([_one(part, experiment, cwd) for part in parts])
 
 
 def _one(name: str, experiment: Run, cwd: Path) -> Declared:
@@ -104,10 +108,10 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
             raise ConfigError(f"space {first.name}: given twice; leave one out")
         _refuse_conflict(first, second)
     name = "+".join(space.name for space in spaces)
-    dims: dict[Dimension, None] = {}
+    dims: list[Dimension] = []
     constraints: dict[Constraint, None] = {}
     for space in ordered:
-        dims |= dict.fromkeys(space.dims)
+        dims += [dim for dim in space.dims if dim not in dims]
         constraints |= dict.fromkeys(space.constraints)
     return Declared(name, tuple(dims), tuple(constraints))
 
@@ -202,9 +206,7 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     if "constraints" in top.value:
         given = top.at("constraints")
         given.expect_type(list, "a list, as in [{less: [a, b]}]")
-        for entry in given.entries():
-            constraint = _constraint(entry, mixer.value)
-            constraints.append(constraint)
+        constraints = [_constraint(entry, mixer.value) for entry in given.entries()]
     return Declared(name, dims, tuple(constraints))
 
 
@@ -239,9 +241,7 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     when: tuple[Condition, ...] = ()
     if "when" in given.value:
         when = _conditions(given.at("when"))
-    names = [key]
-    for condition in when:
-        names.append(condition.key)
+    names = [key, *(condition.key for condition in when)]
     values = _distribution(kinds[0], given)
     for_mixer = _for_mixer(names, mixer)
     return Dimension(key, values, when, for_mixer, given.origin)
@@ -249,10 +249,7 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
 
 def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
     """The mixer of a file, where one of these settings is a mixer's."""
-    for key in keys:
-        if key.startswith("mixer."):
-            return mixer
-    return None
+    return mixer if any(key.startswith("mixer.") for key in keys) else None
 
 
 _WITHOUT_EFFECT = {
@@ -271,7 +268,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
             raise given.at(word).wrong(message)
     values = given.at(kind)
     if kind == "choice":
-        return CategoricalDistribution(_plain_values(values))
+        return choice_of(_plain_values(values))
     low, high = _ends(kind, values)
     log = kind == "loguniform"
     if "log" in given.value:
@@ -292,7 +289,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
 
 
 def _plain_values(given: Given) -> tuple[Any, ...]:
-    """A list of different plain values."""
+    """A list of different values: plain ones, and lists of them."""
     given.expect_filled(list, "a list of values, as in [1, 2]")
     count = len(given.value)
     if count > MAX_VALUES:
@@ -300,8 +297,9 @@ def _plain_values(given: Given) -> tuple[Any, ...]:
     values: list[Any] = []
     for entry in given.entries():
         value = entry.value
-        is_plain = not isinstance(value, (dict, list))
-        entry.expect(is_plain, "a plain value")
+        parts = value if isinstance(value, list) else [value]
+        is_plain = not any(isinstance(part, (dict, list)) for part in parts)
+        entry.expect(is_plain, "a plain value, or a list of them")
         if any(same(value, before) for before in values):
             raise entry.wrong(f"{shown(value)} is given twice")
         values.append(value)

@@ -61,11 +61,7 @@ class Space:
     @property
     def dimensions(self) -> int:
         """How many settings are searched: those with more than one value."""
-        count = 0
-        for dim in self.dims:
-            if dim.options is None or len(dim.options) != 1:
-                count += 1
-        return count
+        return sum(dim.options is None or len(dim.options) != 1 for dim in self.dims)
 
     @property
     def is_finite(self) -> bool:
@@ -232,16 +228,9 @@ class Space:
         if not self.is_finite:
             return None
         named = self._constrained
-        for dim in self.dims:
-            for condition in dim.conditions:
-                named.add(condition.key)
-        linked: list[Dimension] = []
-        free: list[Dimension] = []
-        for dim in self.ordered:
-            if dim.conditions or dim.path in named:
-                linked.append(dim)
-            else:
-                free.append(dim)
+        named.update(condition.key for dim in self.dims for condition in dim.conditions)
+        linked = [dim for dim in self.ordered if dim.conditions or dim.path in named]
+        free = [dim for dim in self.ordered if dim not in linked]
         if _combinations(linked) > MAX_COUNTED:
             return None
         count = sum(1 for _ in self._walk(tuple(linked), {}))
@@ -251,11 +240,7 @@ class Space:
         """What to lay over the experiment for a point; dimensions that are not in it go back to
         their defaults.
         """
-        settings: list[Setting] = []
-        for dim in self.dims:
-            value = self.value(dim.path, point)
-            settings.append(Setting(dim.key_path, value, dim.origin))
-        return settings
+        return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
 
     def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Not, Site, param
+from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Not, Site, param
+from subquad_plugins.numerics.counts import CountedConfig, count_of_tokens
 
 SCORED = ("sum", "abs", "embed")
 SPACED = ("step", "step_full", "linspace")
@@ -30,14 +31,15 @@ def renormalise_under(function: str) -> Any:
     )
 
 
-class CURSettings(MixerConfig):
+class CURSettings(CountedConfig):
     """Which rows are selected, and how their square block is inverted: shared with MegaCUR."""
 
-    num_indices: int = param(
+    counted = ("num_indices", 64)
+
+    num_indices: int = count_of_tokens(
         64,
         meaning="rows selected from Q and from K; a sample with fewer tokens gives all it has",
         symbol="m",
-        ge=1,
         search=(16, 32, 64, 128, 256),
     )
     selection: Literal["sum", "abs", "embed", "step", "step_full", "linspace", "random"] = param(
@@ -99,14 +101,6 @@ class CURSettings(MixerConfig):
     copy_rows: bool = param(
         False, meaning="selected queries get their exact rows R V", search=(False, True)
     )
-
-    def check(self, site: Site) -> None:
-        super().check(site)
-        if site.max_len and self.num_indices > site.max_len:
-            raise ValueError(
-                f"num_indices {self.num_indices} is more than the longest sequence "
-                f"has: use {site.max_len} or less"
-            )
 
 
 class Config(AttentionConfig, CURSettings):

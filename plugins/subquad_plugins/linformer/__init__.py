@@ -5,16 +5,18 @@ half.
 from __future__ import annotations
 
 from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
+from subquad_plugins.numerics.counts import CountedConfig, count_of_tokens
 
 
-class Config(AttentionConfig):
+class Config(AttentionConfig, CountedConfig):
     """Parameters of Linformer attention."""
 
-    rank: int = param(
+    counted = ("rank", 64)
+
+    rank: int = count_of_tokens(
         64,
         meaning="packed keys and values that stand for all",
         symbol="k",
-        ge=1,
         search=(16, 32, 64, 128, 256),
     )
     share_heads: bool = param(
@@ -30,11 +32,9 @@ class Config(AttentionConfig):
             raise ValueError(
                 "Linformer attention cannot be causal: a packed key has early and late tokens"
             )
-        length = site.context_len if site.role == "cross" else site.max_len
-        if length and self.rank > length:
-            raise ValueError(
-                f"rank {self.rank} is more than the longest sequence has: use {length} or less"
-            )
+
+    def longest(self, site: Site) -> int:
+        return site.context_len if site.role == "cross" else site.max_len
 
 
 PLUGIN = MixerPlugin(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
+from subquad.plugin import Facts, MixerPlugin, Site, param
+from subquad_plugins.numerics.counts import CountedConfig, count_of_tokens
 
 
-class PackSettings(MixerConfig):
+class PackSettings(CountedConfig):
     """How many tokens a sequence is packed into: shared with DBA."""
 
-    rank: int = param(
+    counted = ("rank", 16)
+
+    rank: int = count_of_tokens(
         16,
         meaning="tokens that the sequence is packed into",
         symbol="r",
-        ge=1,
         search=(8, 16, 32, 64),
     )
 
@@ -20,11 +22,6 @@ class PackSettings(MixerConfig):
         super().check(site)
         if site.causal:
             raise ValueError("packed tokens cannot be causal: each has read early and late tokens")
-        if site.max_len and self.rank > site.max_len:
-            raise ValueError(
-                f"rank {self.rank} is more than the longest "
-                f"sequence has: use {site.max_len} or less"
-            )
 
 
 class Config(PackSettings):

@@ -35,6 +35,10 @@ class Config(LayerConfig, CURSettings):
             )
         return self
 
+    def longest(self, site: Site) -> int:
+        limits = (self.chunk_size, site.max_len)
+        return min(filter(None, limits), default=0)
+
     def check(self, site: Site) -> None:
         super().check(site)
         width, _ = self.widths(site.dim)

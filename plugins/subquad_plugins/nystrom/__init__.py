@@ -10,6 +10,7 @@ from typing import Self
 from pydantic import model_validator
 
 from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Published, Site, param
+from subquad_plugins.numerics.counts import CountedConfig, count_of_tokens
 
 
 class ConvolutionConfig(MixerConfig):
@@ -26,8 +27,10 @@ class ConvolutionConfig(MixerConfig):
         return self
 
 
-class LandmarkConfig(ConvolutionConfig):
+class LandmarkConfig(ConvolutionConfig, CountedConfig):
     """Parameters of mixers with landmarks and a convolution beside them."""
+
+    counted = ("num_landmarks", 64)
 
     num_landmarks: int
 
@@ -35,22 +38,16 @@ class LandmarkConfig(ConvolutionConfig):
         super().check(site)
         if site.causal:
             raise ValueError("landmarks cannot be causal: each stands for early and late tokens")
-        if site.max_len and self.num_landmarks > site.max_len:
-            raise ValueError(
-                f"num_landmarks {self.num_landmarks} is more than the longest "
-                f"sequence has: use {site.max_len} or less"
-            )
 
 
 class Config(LandmarkConfig, AttentionConfig):
     """Parameters of Nystrom attention."""
 
-    num_landmarks: int = param(
+    num_landmarks: int = count_of_tokens(
         64,
         meaning="segments of the queries and of the keys, whose means are "
         "the landmarks; a sample with fewer tokens gives all it has",
         symbol="m",
-        ge=1,
         search=(16, 32, 64, 128, 256),
     )
     iterations: int = param(
@@ -72,7 +69,12 @@ class Config(LandmarkConfig, AttentionConfig):
     )
 
     def narrow(self, facts: Facts) -> Facts:
-        facts = replace(facts, cross=not self.conv_kernel, padding_invariant=not self.as_published)
+        facts = replace(
+            facts,
+            cross=not self.conv_kernel,
+            padding_invariant=not self.as_published,
+            couples_samples=self.as_published,
+        )
         return super().narrow(facts)
 
 
@@ -87,6 +89,7 @@ PLUGIN = MixerPlugin(
     variants={
         "few": {"num_landmarks": 5, "conv_kernel": 3},
         "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0},
+        "as-published": {"num_landmarks": 5, "as_published": True},
     },
     published=Published(
         build="subquad_plugins.nystrom.published:PublishedNystrom",

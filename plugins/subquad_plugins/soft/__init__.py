@@ -5,18 +5,18 @@ half.
 from __future__ import annotations
 
 from subquad.plugin import Facts, MixerPlugin, param
+from subquad_plugins.numerics.counts import count_of_tokens
 from subquad_plugins.nystrom import LandmarkConfig
 
 
 class Config(LandmarkConfig):
     """Parameters of SOFT."""
 
-    num_landmarks: int = param(
+    num_landmarks: int = count_of_tokens(
         64,
         meaning="landmarks of the longest sequence; a shorter "
         "one has fewer, each of as many tokens",
         symbol="m",
-        ge=1,
         search=(16, 32, 64, 128),
     )
     ridge: float = param(

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.experiment import differences, digest
 from subquad.experiment.schema import Experiment, decides_numbers, free_settings
-from subquad.experiment.settings import KeyPath, dotted, get
+from subquad.experiment.settings import KeyPath, dotted, get, key_path
 from subquad.experiment.strict_yaml import to_yaml
 from subquad.registry.parameters import models_below
 from subquad.reports.reading import reported_runs
 from subquad.reports.rows import make_rows
+from subquad.space.fields import Fields
 
 BASE: dict[str, Any] = {
     "dataset": {"name": "uea", "params": {"problem": "ERing"}},
@@ -140,3 +141,33 @@ def test_what_is_known_to_decide_nothing(key):
 )
 def test_what_is_known_to_decide(key):
     assert decides_numbers(key)
+
+
+PORTIONS = ["train.micro_batch", "train.eval_batch_size", "resources.workers"]
+
+
+@pytest.mark.parametrize("key", PORTIONS)
+@pytest.mark.parametrize("published", [True, False])
+def test_portions_decide_where_samples_change_each_other(loaded, base_text, key, published):
+    text = base_text.replace(
+        "{name: agf, params: {order: 4}}",
+        f"{{name: nystrom, params: {{num_landmarks: 5, as_published: {str(published).lower()}}}}}",
+    )
+    (one,) = loaded(text, f"{key}=1").runs
+    (other,) = loaded(text, f"{key}=2").runs
+    assert one.coupled is published
+    assert (one.digest != other.digest) == published
+    recorded = one.experiment.model_dump(mode="json")
+    assert other.differences(recorded) == ([key] if published else [])
+    assert (Fields(one).never_searched(key_path(key)) is None) == published
+
+
+def test_a_number_of_workers_that_may_change_is_refused_there(loaded, refused, base_text):
+    text = base_text.replace("{name: agf, params: {order: 4}}", "nystrom")
+    assert loaded(text, "resources.workers=1..4").runs
+    text = text.replace("mixer: nystrom", "mixer: {name: nystrom, params: {as_published: true}}")
+    assert refused(text, "resources.workers=1..4") == (
+        "override 'resources.workers=1..4': resources.workers: got '1..4', and mixer 'nystrom' "
+        "with these parameters lets samples of a worker's batch change each other, so their "
+        "number decides the results; use 4"
+    )

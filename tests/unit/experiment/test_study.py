@@ -59,6 +59,46 @@ def test_a_file_without_matrix_is_one_cell(loaded, base_text):
     assert (plan.single, labels(plan), plan.runs[0].axes) == (True, ["base"], {})
 
 
+ORDERS = """\
+matrix:
+  mixer.params.order: [3, 5]
+  mixer: [{name: agf, params: {order: 2, basis: monomial}}, agf-code, softmax]
+"""
+
+
+def test_an_axis_over_a_parameter_lies_over_the_component(loaded, base_text):
+    study = base_text + ORDERS.replace(", agf-code, softmax", ", {name: agf, label: other}")
+    plan = loaded(study)
+    found = {run.label: run.experiment.mixer.params for run in plan.runs}
+    assert list(found) == ["order3-agf", "order3-other", "order5-agf", "order5-other"]
+    assert [params["order"] for params in found.values()] == [3, 3, 5, 5]
+    assert found["order5-agf"]["basis"] == "monomial"
+    again = loaded(plan.text)
+    assert [(run.label, run.digest, run.axes) for run in again.runs] == [
+        (run.label, run.digest, run.axes) for run in plan.runs
+    ]
+
+
+def test_a_component_without_the_parameter_is_refused_or_left_out(loaded, refused, base_text):
+    study = base_text + ORDERS.replace("agf-code, ", "")
+    assert refused(study).endswith(
+        "; there is bias, qk_norm, rotary, dropout, kernel (run order3-softmax; leave it out by "
+        "`when: {mixer: [...]}` at the axis' values)"
+    )
+    chosen = "[{value: 3, when: {mixer: [agf]}}, {value: 5, when: {mixer: [agf]}}]"
+    assert labels(loaded(study.replace("[3, 5]", chosen))) == ["order3-agf", "order5-agf"]
+
+
+def test_a_case_that_is_at_rest_may_set_what_an_axis_decides(loaded, refused, base_text):
+    case = "cases: [{when: {mixer: softmax}, set: {mixer.params: {dropout: 0.1}}}]\n"
+    study = base_text + "matrix: {mixer: [agf, softmax]}\n" + case
+    axes = ("matrix.mixer=[agf]", "matrix.mixer.params.order=[3, 5]")
+    assert labels(loaded(study, *axes)) == ["agf-order3", "agf-order5"]
+    assert "cannot be set, as mixer.params.order is an axis" in refused(
+        study.replace("when: {mixer: softmax}", "when: {mixer: agf}"), *axes
+    )
+
+
 def test_cases_apply_in_order_to_the_cells_they_mean(loaded):
     plan = loaded(STUDY + CASES)
     assert settings(plan, "JapaneseVowels-agf-seed0").train.epochs == 20
@@ -189,9 +229,14 @@ def test_seed_and_train_seed_are_one_axis(loaded):
         ("protocol: [honest, fixed]", ["honest", "fixed"]),
         ("dataset.params.path: [./a b/c, /x]", ["a_b_c", "x"]),
         ("train.steps: [5, 6]", ["steps5", "steps6"]),
+        ("mixers.0.layers: [[0], [0, -1]]", ["layers_0", "layers_0_-1"]),
     ],
 )
 def test_labels_are_safe_names(loaded, base_text, axis, expected):
+    if axis.startswith("mixers"):
+        base_text = (
+            base_text.replace("num_layers: 2", "num_layers: 3") + "mixers: [{name: softmax}]\n"
+        )
     assert labels(loaded(base_text + f"matrix:\n  {axis}\n")) == expected
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensors import assert_alike
 
-from subquad.errors import PluginError
+import subquad
+from subquad.errors import ConfigError, PluginError
 from subquad.plugin import Site
 from subquad_plugins.dba import Config as DBAConfig
 from subquad_plugins.dba.mixer import DBA
@@ -130,3 +131,33 @@ def test_soft_is_a_gaussian_of_distances_to_landmarks(spread):
         torch.testing.assert_close(
             found[sample][keep[sample]], mixer.out(mixed), rtol=1e-8, atol=1e-8
         )
+
+
+COUNTED = {
+    "cur": ("num_indices", 64),
+    "dba": ("rank", 16),
+    "linformer": ("rank", 64),
+    "luna": ("rank", 16),
+    "megacur": ("num_indices", 64),
+    "nystrom": ("num_landmarks", 64),
+    "singularformer": ("rank", 16),
+    "soft": ("num_landmarks", 64),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_default_follows_the_length_and_a_larger_value_is_refused(name):
+    key, most = COUNTED[name]
+    for length in (1, 9, most, most + 1):
+        built = subquad.mixer(name, dim=48, num_heads=2, max_len=length)
+        assert built.followed == f"{key} {min(most, length)}"
+        assert built(torch.randn(2, length, 48)).shape == (2, length, 48)
+    with pytest.raises(ConfigError, match=f"{key} 10 is more than the longest sequence has: use 9"):
+        subquad.mixer(name, dim=48, num_heads=2, max_len=9, **{key: 10})
+    torch.manual_seed(0)
+    given = subquad.mixer(name, dim=48, num_heads=2, max_len=9, **{key: 9})
+    torch.manual_seed(0)
+    followed = subquad.mixer(name, dim=48, num_heads=2, max_len=9)
+    x = torch.randn(2, 9, 48)
+    assert given.followed == ""
+    assert torch.equal(given(x), followed(x))

@@ -142,7 +142,7 @@ SETTINGS = [
     Refused(
         "megacur",
         "num_indices 64 is more than a chunk has: use 32 or less, or a larger chunk_size",
-        {"chunk_size": 32},
+        {"chunk_size": 32, "num_indices": 64},
     ),
     Refused("soft", "conv_kernel 2 has no middle", {"conv_kernel": 2}),
     Refused(

@@ -15,6 +15,7 @@ from subquad.errors import ConfigError
 from subquad.plugin import Config, Range, Site, param
 from subquad.registry import describe_config, find_plugins, resolve
 from subquad.registry.loaded import check_site
+from subquad_plugins.numerics.counts import CountedConfig
 
 OWN = sorted(row.name for row in find_plugins("mixer") if row.distribution == "subquad")
 WITHOUT = {"identity", "softmax", "linear", "efficient", "cosformer", "flowformer"}
@@ -52,12 +53,16 @@ def test_every_value_of_a_range_is_allowed_by_its_field(name):
 
 @pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
 def test_the_default_is_among_what_a_search_tries(name):
-    """Null, which means that the mixer decides, need not be."""
-    for row in describe_config(resolve("mixer", name).plugin.config):
+    """Null, which means that the mixer decides, need not be; of a default that follows the length
+    it is the one of long sequences.
+    """
+    config = resolve("mixer", name).plugin.config
+    counted = dict([config.counted]) if issubclass(config, CountedConfig) else {}
+    for row in describe_config(config):
         if row.search is None or row.default is None:
             continue
         if "choices" in row.search:
-            assert row.default in row.search["choices"], row
+            assert counted.get(row.name, row.default) in row.search["choices"], row
         else:
             assert row.search["low"] <= row.default <= row.search["high"], row
 

@@ -64,6 +64,13 @@ def test_the_interval_is_wilsons(drawn: tuple[int, int]):
     assert wilson(right / samples, samples) == pytest.approx((known.low, known.high), abs=1e-12)
 
 
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_the_share_lies_in_its_interval(right: float):
+    for samples in range(1, 3000):
+        low, high = wilson(right, samples)
+        assert 0 <= low <= right <= high <= 1
+
+
 def test_markdown_has_the_rows_after_the_mixers_in_italics(listops, as_text):
     text = as_text(read_report([listops(agf=[0.37], softmax=[0.6])]), "md")
     rows = [

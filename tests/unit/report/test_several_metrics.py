@@ -106,6 +106,14 @@ def test_references_with_an_interval_are_what_mixers_are_held_against(factory, a
     assert r"20.00 \[19.0, 21.0\]" in as_text(report, "md")
 
 
+def test_an_interval_that_leaves_its_mean_out_is_drawn(factory):
+    study = factory.study()
+    scores = {"rougeL": 0.3, "rougeL_low": 0.3 + 1e-9, "rougeL_high": 0.3 + 1e-9}
+    summaries(study, factory, mixer="mdfwa", seed=0, rouge=0.3, scores=scores)
+    (chart,) = score_charts(read_report([study]))
+    assert "<svg" in chart.drawn()
+
+
 def test_charts_while_training_show_what_selects_and_those_of_scores_what_is_compared(report):
     assert [chart.y_label for chart in training_charts(report)] == ["loss", "loss"]
     (chart,) = score_charts(report)

@@ -187,7 +187,9 @@ def test_whatever_a_library_raises_is_told(tmp_path, monkeypatch):
         raise RuntimeError("no\nfonts")
 
     monkeypatch.setattr(plots, "_curves", broken)
-    assert "agf-curves.png: RuntimeError: no" in draw([candidate(space=ONE)], tmp_path).left_out
+    assert (
+        "agf-curves.png: RuntimeError: no fonts" in draw([candidate(space=ONE)], tmp_path).left_out
+    )
 
 
 def test_nothing_is_left_behind(tmp_path):

@@ -23,7 +23,7 @@ from subquad.errors import ConfigError
 from subquad.search.sampler import SAMPLERS, Sampler
 from subquad.search.settings import Settings
 from subquad.search.trial import Goal, Trial, identity, pareto
-from subquad.space import Constraint, Dimension, Space
+from subquad.space import Constraint, Dimension, Space, choice_of
 
 NAMES = [pytest.param(name, marks=pytest.mark.ci) if name == "gp" else name for name in SAMPLERS]
 MODELS = ["tpe", pytest.param("gp", marks=pytest.mark.ci)]
@@ -54,6 +54,21 @@ def suggestions(name: str, known: list[Trial], goal: Goal = ACCURACY, seeds=rang
 def test_every_point_of_a_finite_space_comes_once(name):
     points = sequence(Sampler(name, NINE, ACCURACY, 0), 20)
     assert sorted(map(identity, points)) == sorted(map(identity, NINE.grid()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_choices_may_be_lists(name):
+    options = [[0], [0, 2, 4], "0..4", None]
+    space = Space("lists", (Dimension("mixers.0.layers", choice_of(options)), *NINE.dims[:1]))
+    points = sequence(Sampler(name, space, ACCURACY, 0), 20)
+    assert sorted(map(identity, points)) == sorted(map(identity, space.grid()))
+    whole = sequence(Sampler(name, space, ACCURACY, 0), 8)
+    written = json.loads(json.dumps(whole[:4]))
+    known = [
+        trial(number, float(number % 3), state="finished", point=point)
+        for number, point in enumerate(written)
+    ]
+    assert sequence(Sampler(name, space, ACCURACY, 0), 8, known) == whole
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,10 @@ O = "mixer.params.order"  # noqa: E741
         (f"{O}: {{choice: []}}", f"2: {O}.choice: got [], must be a list of values, as in [1, 2]"),
         (f"{O}: {{choice: 3}}", f"2: {O}.choice: got 3, must be a list of values, as in [1, 2]"),
         (f"{O}: {{choice: [2, 3, 2.0]}}", f"2: {O}.choice[2]: 2.0 is given twice"),
-        (f"{O}: {{choice: [{{a: 1}}]}}", f"2: {O}.choice[0]: got a mapping, must be a plain value"),
+        (
+            f"{O}: {{choice: [{{a: 1}}]}}",
+            f"2: {O}.choice[0]: got a mapping, must be a plain value, or a list of them",
+        ),
         (f"{O}: {{choice: [1], step: 2}}", f"2: {O}.step: has no effect with choice; leave it out"),
         (
             f"{O}: {{int: [2]}}",

@@ -12,7 +12,7 @@ from points import refusal
 
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
-from subquad.space import Space, run_at
+from subquad.space import Space, read_space, run_at
 from subquad.space.space import MAX_COUNTED
 
 P = "mixer.params"
@@ -122,6 +122,26 @@ def test_a_grid_has_each_point_once_and_the_last_varies_first(space):
     assert [(p[f"{P}.jacobi_a"], p[f"{P}.order"]) for p in points if p not in legendre] == [
         (2.0, 2), (2.0, 3), (2.0, 4), (1.0, 2), (1.0, 3), (1.0, 4)
     ]  # fmt: skip
+
+
+LISTS = "dims: {mixers.0.layers: {choice: [[0], [0, 2, 4], '3..4', null]}}"
+
+
+def test_a_choice_may_be_of_lists(space, experiment):
+    overrides = ["backbone.params.num_layers=6", "mixers=[{name: softmax, layers: [1]}]"]
+    searched = space(LISTS, *overrides)
+    points = list(searched.grid())
+    assert [point["mixers.0.layers"] for point in points] == [[0], [0, 2, 4], "3..4", None]
+    assert all(searched.holds(json.loads(json.dumps(point))) for point in points)
+    assert not searched.holds({"mixers.0.layers": [0, 2]})
+    assert {json.dumps(searched.draw(0, number)) for number in range(60)} == {
+        json.dumps(point) for point in points
+    }
+    base = experiment("agf", *overrides)
+    again = read_space(searched.as_data(), searched.name, base)
+    assert again == searched
+    run = run_at(base, searched.settings(points[1]))
+    assert run.experiment.mixers[0].layers == (0, 2, 4)
 
 
 def test_a_grid_leaves_out_what_a_constraint_forbids(space):

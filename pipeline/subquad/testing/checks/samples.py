@@ -37,7 +37,11 @@ MANY = 33
 """Samples of a large batch."""
 
 
-@compares("outputs do not depend on other samples, also in training", leak_of)
+def _coupled(subject: CheckSubject) -> str:
+    return "couples_samples is claimed" if subject.facts.couples_samples else ""
+
+
+@compares("outputs do not depend on other samples, also in training", leak_of, excluded=_coupled)
 def _batch_outputs(subject: CheckSubject) -> Comparisons:
     """Other samples, and other masks of theirs, at fixed shape; in evaluation and in training
     mode.
@@ -104,7 +108,7 @@ def _losses(subject: CheckSubject) -> Finding:
     "a sample's extra loss does not depend on other samples",
     leak_of,
     "the largest loss",
-    excluded=_no_losses,
+    excluded=lambda subject: _coupled(subject) or _no_losses(subject),
 )
 def _batch_losses(subject: CheckSubject) -> Comparisons:
     for mode, first, second in _two_batches(subject):
@@ -117,7 +121,12 @@ def _batch_losses(subject: CheckSubject) -> Comparisons:
                 yield label, got, expected, loss
 
 
-@compares("a sample's gradient reaches no other sample", leak_of, "the largest gradient")
+@compares(
+    "a sample's gradient reaches no other sample",
+    leak_of,
+    "the largest gradient",
+    excluded=_coupled,
+)
 def _batch_gradients(subject: CheckSubject) -> Comparisons:
     """In training."""
     for mixer, x, keep in _batches(subject):
@@ -137,7 +146,7 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
             yield label, grad[other], None, grad
 
 
-@compares("a sample gives the same alone and in a batch")
+@compares("a sample gives the same alone and in a batch", excluded=_coupled)
 def _batch_size(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep in _batches(subject):
         is_far = x.shape[1] >= FAR
