@@ -18,10 +18,10 @@ from subquad.testing.checks import CHECKS
 from subquad.testing.checks.compiled import COMPILED
 from subquad.testing.subject import check_subjects
 
-CAUSALITY = {"causal-outputs", "causal-gradients", "causal-weight-gradients", "causal-lengths"}
+CAUSALITY = {"causal-outputs", "causal-gradients", "causal-lengths"}
 CACHE = {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}
-PADDING = {"padding-content", "padding-gradients", "padding-amount"}
-LOSSES = {"losses", "batch-losses"}
+PADDING = {"padding-content", "padding-amount"}
+LOSSES = {"losses"}
 NEITHER = {"state-declared", "carry"}
 """No built-in keeps state, and few hand anything on."""
 
@@ -335,7 +335,7 @@ QUICK |= {
 }
 """For the fast tier, of each mixer's defaults."""
 
-LONG = {"compiled", "complexity-flops", "complexity-bytes"}
+LONG = {"compiled", "complexity"}
 """Half the time of a certificate: in CI of each mixer's defaults, else extended. Both
 complexities share one count.
 """
@@ -386,7 +386,7 @@ def test_a_built_in_claims_what_is_written_down(name, way):
 def test_no_other_check_is_excluded(name, way):
     subject = built(name)[way]
     by_facts = {check.name for check in CHECKS if check.excluded(subject)}
-    sites = [check for check in CHECKS if check.name in ("class-token", "image-grid")]
+    sites = [check for check in CHECKS if check.name == "class-token"]
     refused = {
         check.name for check in sites if CheckCase(check, subject).outcome().status == "excluded"
     }
@@ -432,8 +432,8 @@ def test_samples_are_not_apart_where_a_method_was_published_so():
     (subject,) = check_subjects(resolve("mixer", "subquad:nystrom"), params)
     due = [check for check in CHECKS if check.name.startswith("batch-")]
     outcomes = {check.name: CheckCase(check, subject).outcome().status for check in due}
-    apart = dict.fromkeys(("batch-outputs", "batch-gradients", "batch-size"), "failed")
-    assert outcomes == apart | {"batch-losses": "excluded"}
+    apart = dict.fromkeys(("batch-outputs", "batch-gradients"), "failed")
+    assert outcomes == apart | {"batch-gradients": "excluded"}
 
 
 @pytest.mark.ci

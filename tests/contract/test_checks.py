@@ -22,7 +22,7 @@ from subquad.testing.checks import CHECKS
 from subquad.testing.subject import check_subjects
 from subquad.testing.switches import SWITCHES
 
-GROWTH = {"complexity-flops", "complexity-bytes"}
+GROWTH = {"complexity"}
 """Tests of their own: tests/unit/testing."""
 
 SLOW = {"compiled", *GROWTH}
@@ -103,18 +103,18 @@ def test_a_setting_of_the_process_that_a_mixer_changes_is_named_and_put_back(nam
 
 
 PADDING = {"padding-content", "padding-amount"}
-DRIFTS = {"batch-outputs", "batch-size", "mask-of-ones", "strides", *PADDING}
+DRIFTS = {"batch-outputs", "mask-of-ones", "strides", *PADDING}
 ALSO = {
     **{key: {"devices"} for key in ("KnowsLength", "Unregistered", "Unmoved")},
     "NoisyEvaluation": {"devices", "precision-fp32", "precision-bf16"},
     "CoupledLoss": {"gradients"},
     "DetachedLoss": {"gradients"},
-    "BatchNorm": {"batch-size", "flat-tokens", "padding-gradients", *PADDING},
-    "DropsClassToken": {"gradients", "padding-gradients", *PADDING},
+    "BatchNorm": {"lengths", *PADDING},
+    "DropsClassToken": {"gradients", *PADDING},
     "StraightRouter": {"padding-amount"},
     "SeesLaterInLayerTwo": {"causal-gradients", "padding-amount"},
-    "PaddingBehindPrefix": {"padding-gradients", "padding-amount"},
-    "FarKeys": {"padding-gradients", *PADDING},
+    "PaddingBehindPrefix": {"padding-amount"},
+    "FarKeys": PADDING,
     "NoSpread": {"padding-amount"},
     "LeavesGradOff": {"gradients"},
     "SqueezesBatch": {
@@ -125,16 +125,16 @@ ALSO = {
         "precision-fp32",
         "strides",
     },
-    "LeaksMoreThanSaid": {"causal-gradients", "padding-content", "padding-gradients"},
+    "LeaksMoreThanSaid": {"causal-gradients", "padding-content"},
     "Seam": {"cache-step", "padding-amount"},
     "FarSeam": {"padding-amount"},
     "LateRows": {"cache-step", "causal-gradients", "causal-lengths", "padding-amount"},
     "LastSees": {"causal-gradients"},
     "PrefixSeesAll": {"causal-gradients", "padding-amount"},
     "PassesTwice": {"parameters-used"},
-    "AloneOverBatch": {"batch-gradients", "batch-size", "padding-amount"},
+    "AloneOverBatch": {"batch-gradients", "batch-outputs", "padding-amount"},
     "WholeBatch": {"padding-amount"},
-    "UnseededBackward": {"gradients", "padding-gradients", "strides"},
+    "UnseededBackward": {"gradients", "padding-content", "strides"},
     "Remembers": {*DRIFTS, "permutation", "precision-fp32", "state-round-trip"},
     "StateOutside": {*DRIFTS, "precision-bf16", "state-round-trip"},
 }

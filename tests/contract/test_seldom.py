@@ -11,7 +11,7 @@ from test_checks import QUICK, SLOW, failed, slow_if
 from subquad.testing import certify
 from subquad.testing.checks.compiled import COMPILED
 
-DEAR = {"compiled", "complexity-bytes"}
+DEAR = {"compiled", "complexity"}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -61,23 +64,43 @@ def call(
         format=number_format,
         mode="training" if training else "evaluation",
     )
-    still = contextlib.nullcontext() if dropout else _NoDropout()
+    still = contextlib.nullcontext() if dropout else NoDropout()
     casting = torch.autocast(x.device.type, torch.bfloat16, enabled=autocast)
     with casting, still:
         returned = mixer(x, keep=keep)
         return as_output(returned)
 
 
+def cast(module: nn.Module, dtype: torch.dtype) -> None:
+    """Into a number format, complex numbers into that of equal precision: `Module.to` would make
+    them real.
+    """
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_complex():
+            return tensor.to(dtype.to_complex())
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    module._apply(converted)
+
+
 def afresh(mixer: nn.Module) -> Callable[..., Any]:
-    """The mixer for one call, which leaves its buffers as they are in training, too."""
-    kept = {}
-    for name, buffer in mixer.named_buffers():
-        kept[name] = buffer.clone()
-    if not kept or not mixer.training:
+    """The mixer for one call, which leaves its buffers as they are in training, too, and what it
+    notes of them: how far a table in a buffer goes.
+    """
+    buffers = dict(mixer.named_buffers())
+    if not buffers or not mixer.training:
         return mixer
 
     def called(x: Tensor, *, keep: Tensor | None) -> Any:
-        return functional_call(mixer, kept, (x,), {"keep": keep})
+        kept = {name: buffer.clone() for name, buffer in buffers.items()}
+        noted = {module: dict(vars(module)) for module in mixer.modules()}
+        try:
+            return functional_call(mixer, kept, (x,), {"keep": keep})
+        finally:
+            for module, attributes in noted.items():
+                vars(module).clear()
+                vars(module).update(attributes)
 
     return called
 
@@ -102,28 +125,45 @@ class Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         for tensor in tensors_of(result):
-            is_double = tensor.dtype == torch.float64
-            if tensor.is_floating_point() and not is_double:
+            is_number = tensor.is_floating_point() or tensor.is_complex()
+            if is_number and tensor.dtype.to_real() != torch.float64:
                 self.has_less_than_double = True
         return result
 
 
-class _NoDropout(TorchFunctionMode):
-    """Inside, torch's dropout does nothing."""
+class NoDropout(TorchFunctionMode):
+    """Inside, torch's dropout does nothing, nor where a checkpoint computes once more, which no
+    mode reaches.
+    """
+
+    def __enter__(self) -> NoDropout:
+        self._replaced = contextlib.ExitStack()
+        for name, func in list(vars(functional).items()):
+            if "dropout" in name or name == _ATTENTION:
+                replaced = mock.patch.object(functional, name, partial(_undropped, func))
+                self._replaced.enter_context(replaced)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._replaced.close()
+        super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        is_dropout = "dropout" in name
-        if is_dropout and args:
-            return args[0]
-        if name == "scaled_dot_product_attention":
-            if len(args) > 4:
-                before, after = args[:4], args[5:]
-                args = (*before, 0.0, *after)
-            else:
-                kwargs["dropout_p"] = 0.0
-        return func(*args, **kwargs)
+        return _undropped(func, *args, **(kwargs or {}))
+
+
+_ATTENTION = "scaled_dot_product_attention"
+
+
+def _undropped(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function of torch without its dropout."""
+    name = getattr(func, "__name__", "")
+    if "dropout" in name and args:
+        return args[0]
+    if name == _ATTENTION:
+        behind = dict(zip(("dropout_p", "is_causal"), args[4:], strict=False))
+        return func(*args[:4], **{**kwargs, **behind, "dropout_p": 0.0})
+    return func(*args, **kwargs)
 
 
 def modes(mixer: TokenMixer) -> Iterator[str]:

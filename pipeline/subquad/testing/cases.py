@@ -99,7 +99,6 @@ def leak_of(subject: CheckSubject) -> float:
 def compares(
     property: str,
     allowed: float | Callable[[CheckSubject], float] = ROUNDING,
-    of: str = "the largest output",
     *,
     excluded: Reason = lambda subject: "",
 ) -> Callable[[Callable[..., Comparisons]], Check]:
@@ -109,7 +108,6 @@ def compares(
         property: what it shows, in one line.
         allowed: largest difference, as `Meter` has it, or what gives that of a subject; more where
             a mixer computes in float32, unless it is 0.
-        of: what the largest value is of.
         excluded: why it does not apply to a subject.
     """
 
@@ -117,8 +115,7 @@ def compares(
         @wraps(pairs)
         def run(subject: CheckSubject) -> Finding:
             known = allowed(subject) if callable(allowed) else allowed
-            advice = _ROUNDS if allowed is leak_of else ""
-            meter = Meter(subject.at_least(known), of, advice)
+            meter = Meter(subject.at_least(known), _ROUNDS if allowed is leak_of else "")
             note = None
 
             def noted() -> Iterator[Comparison]:
@@ -244,8 +241,8 @@ class CheckCase:
         """What the check saw.
 
         Raises:
-            NotTested: it takes too long, or it meets what no call of the mixer gets past, which the
-                check of the first call tells.
+            NotTested: it takes too long, or fails where the first call does, which another check
+                tells.
         """
         with _quiet():
             try:
@@ -254,13 +251,13 @@ class CheckCase:
             except TooSlow:
                 limit = f"more than {self.seconds:g} s of CPU time"
                 raise NotTested(f": too slow: {limit}{looked().words}") from None
-            except tuple(_VERDICTS):
+            except (NotApplicable, NotProven):
                 raise
             except (Exception, SystemExit) as error:
-                obstacle = "" if self.check.name == FIRST else self.subject.obstacle
-                if not obstacle:
-                    raise
-                raise NotTested(f", because {obstacle}") from error
+                obstacle = self.check.name != FIRST and self.subject.obstacle(error)
+                if obstacle:
+                    raise NotTested(f", because {obstacle}") from error
+                raise
 
     def _run(self) -> Finding:
         by_hand = self.exclude.get(self.check.name)

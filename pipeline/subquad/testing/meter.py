@@ -108,11 +108,17 @@ class Finding:
 
 Comparison = tuple[Any, ...]
 """What `Meter.compare` takes: words, what was got, what was expected (None for zeros), and
-perhaps whose largest value counts.
+perhaps whose largest value counts, and what is allowed of this one.
 """
 
 Comparisons = Generator[Comparison, None, Finding | str | None]
 """What a check compares, and a note on all of it, perhaps with figures."""
+
+
+def within(allowed: float, comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
+    """Comparisons beside exact ones, of which so much is allowed."""
+    for what, got, expected, *scale in comparisons:
+        yield what, got, expected, scale[0] if scale else None, allowed
 
 
 class Meter:
@@ -120,22 +126,26 @@ class Meter:
 
     Args:
         allowed: largest difference, relative to the largest value; 0: equal bit for bit.
-        of: what the largest value is of, for messages.
         advice: what to do about a difference that is no more than `ROUNDING`.
     """
 
-    def __init__(self, allowed: float, of: str = "the largest output", advice: str = ""):
+    def __init__(self, allowed: float, advice: str = ""):
         self.allowed = allowed
-        self.limit = f"{allowed:.1e}" if allowed else "0, bit for bit"
-        self.of = of
         self.advice = advice
         self.worst = 0.0
+        self.rounding = 0.0
         self.compared = 0
         self.failed = 0
+        self.beyond = 0.0
         self.largest: CheckFailed | None = None
 
     def compare(
-        self, what: str, got: Tensor, expected: Tensor | None, scale: Tensor | None = None
+        self,
+        what: str,
+        got: Tensor,
+        expected: Tensor | None,
+        scale: Tensor | None = None,
+        allowed: float = 0.0,
     ) -> None:
         """Compare two tensors. `finding` tells the largest difference of all.
 
@@ -144,30 +154,34 @@ class Meter:
             got: a tensor.
             expected: another of its shape; zeros where None.
             scale: whose largest value counts; that of the two tensors where None.
+            allowed: of this comparison, where it is more than of the others.
 
         Raises:
             CheckFailed: another shape or dtype.
         """
         if expected is None:
             expected = torch.zeros_like(got)
-        got_kind = kind(got)
-        expected_kind = kind(expected)
-        if got_kind != expected_kind:
-            raise CheckFailed(f"{what}: {got_kind} instead of {expected_kind}")
+        if kind(got) != kind(expected):
+            raise CheckFailed(f"{what}: {kind(got)} instead of {kind(expected)}")
         apart = _difference(got, expected, scale)
         self.compared += 1
-        if apart > self.allowed:
+        if allowed:
+            self.rounding = max(self.rounding, apart)
+        else:
+            self.worst = max(self.worst, apart)
+        limit = max(self.allowed, allowed)
+        if apart > limit:
             self.failed += 1
-            if self.largest is None or apart > self.worst:
-                reason = f"differs by {apart:.1e} of {self.of}"
+            if self.largest is None or apart > self.beyond:
+                self.beyond = apart
+                noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
+                reason = f"differs by {apart:.1e} of the largest {noun}"
                 if apart == math.inf:
                     compared = [got, expected]
                     if scale is not None:
                         compared.append(scale)
                     reason = _not_finite(*compared) or reason
-                message = f"{what}: {reason}, allowed {self.limit}"
-                self.largest = CheckFailed(message)
-        self.worst = max(self.worst, apart)
+                self.largest = CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")
 
     def finding(self, note: Finding | str | None = None) -> Finding:
         """The worst that was seen.
@@ -180,24 +194,24 @@ class Meter:
             if self.failed > 1:
                 among = f"{self.failed} differences in {self.compared} comparisons"
                 message += f"; the largest of {among}"
-            if self.advice and self.worst <= ROUNDING:
+            if self.advice and self.beyond <= ROUNDING:
                 message += f"; {self.advice}"
             self.largest.args = (message,)
             raise self.largest
-        further = note
-        if not isinstance(further, Finding):
-            further = Finding(further or "")
+        further = note if isinstance(note, Finding) else Finding(note or "")
         words = "equal bit for bit"
         if self.worst:
-            words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
+            words = f"{self.worst:.1e} of the largest, allowed {_limit(self.allowed)}"
+        if self.rounding:
+            words += f"; rounding {self.rounding:.1e}"
         if further.words:
             words += f"; {further.words}"
-        figures = {
-            "worst": self.worst,
-            "allowed": self.allowed,
-            **further.figures,
-        }
+        figures = {"worst": self.worst, "allowed": self.allowed, **further.figures}
         return Finding(words, figures)
+
+
+def _limit(allowed: float) -> str:
+    return f"{allowed:.1e}" if allowed else "0, bit for bit"
 
 
 def _not_finite(*tensors: Tensor) -> str:

@@ -26,13 +26,15 @@ from subquad.suggest import to_paste
 from subquad.testing.calls import (
     Watching,
     call,
+    cast,
     normal,
     padded,
     slope,
+    trainable,
     values_and_gradients,
     weighted,
 )
-from subquad.testing.meter import looked, looking
+from subquad.testing.meter import CheckFailed, finite, looked, looking
 
 MAX_LEN = 64
 """Positions a mixer is built for where a check says nothing else."""
@@ -46,7 +48,7 @@ ROUNDING_SINGLE = 1e-5
 """As `ROUNDING`, of a mixer that computes in float32 inside."""
 
 STIR = 0.05
-"""Noise added to all weights: at their starting values some methods do nothing (a filter of
+"""Noise added to what is trained: at their starting values some methods do nothing (a filter of
 zeros, a gate shut).
 """
 
@@ -90,9 +92,12 @@ class CheckSubject:
 
     @cached_property
     def is_single(self) -> bool:
-        """Whether some of a float64 call is computed in float32 or less, and shows: slopes along
-        two steps are apart, as such rounding makes them. A mask of float32 shows nowhere.
+        """Whether it runs in float32 and not in float64, or some of a float64 call is computed in
+        float32 or less, and shows: slopes along two steps are apart, as such rounding makes them.
+        A mask of float32 shows nowhere.
         """
+        if self._refusal:
+            return self.is_single_alone
         mixer = self.build(dtype=torch.float64)
         x, keep = self.pair(_LOOKED_AT, torch.float64)
         with looking(), torch.no_grad():
@@ -100,53 +105,64 @@ class CheckSubject:
                 call(mixer, x, keep)
             if not watching.has_less_than_double:
                 return False
-            weights = [weight for weight in mixer.parameters() if weight.is_floating_point()]
-            inputs = [x, *weights]
-            steps = []
-            for seed, tensor in enumerate(inputs):
-                step = normal(tensor.shape, seed)
-                steps.append(step.to(tensor))
+            inputs = [x, *trainable(mixer).values()]
+            steps = [normal(tensor.shape, i).to(tensor) for i, tensor in enumerate(inputs)]
 
             def summed() -> float:
-                out = call(mixer, x, keep).out
-                return weighted(out).sum().item()
+                return weighted(call(mixer, x, keep).out).sum().item()
 
             near = slope(summed, inputs, steps, 1e-6)
             far = slope(summed, inputs, steps, 1e-5)
             return not math.isclose(near, far, rel_tol=1e-4, abs_tol=1e-6)
+
+    @cached_property
+    def is_single_alone(self) -> bool:
+        """Whether it runs in float32 and not in float64."""
+        return bool(self._refusal) and not self._refusal_in(torch.float32)
 
     @property
     def dtype(self) -> torch.dtype:
         """In which its properties are tested: what is computed in float32 is called in it."""
         return torch.float32 if self.is_single else torch.float64
 
-    def first_call(self, dtype: torch.dtype = torch.float64) -> None:
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """In which it runs."""
+        return (torch.float32,) if self.is_single_alone else (torch.float64, torch.float32)
+
+    def first_call(self, dtype: torch.dtype) -> None:
         """What every other check builds on: a call in evaluation, and one in training with its
-        gradients; whatever the mixer raises goes through.
+        gradients, all finite; whatever the mixer raises goes through.
         """
         mixer = self.build(dtype=dtype)
         x, keep = self.pair(_LOOKED_AT, dtype)
         with torch.no_grad():
-            call(mixer, x, keep)
-        values_and_gradients(mixer.train(), x, keep)
+            finite("output of its first call", call(mixer, x, keep).out)
+        values, grads = values_and_gradients(mixer.train(), x, keep)
+        finite("output and gradients of its first call", *values.values(), *grads.values())
+
+    def obstacle(self, error: BaseException) -> str:
+        """Why a check that raised this has nothing to judge: the first call fails, too, and in
+        float32 neither works; "" where that is not so.
+        """
+        refusal = self._refusal
+        # what a check found stands, unless the first call is no better
+        is_finding = isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed)
+        if refusal is None or self.is_single_alone or is_finding:
+            return ""
+        return f"its first call fails: {named_cause(refusal)}"
 
     @cached_property
-    def obstacle(self) -> str:
-        """Why it cannot be called in float64; "" where it can."""
-        refusal = self._refusal_in(torch.float64)
-        if not refusal:
-            return ""
-        if self._refusal_in(torch.float32):
-            return f"its first call fails: {refusal}"
-        return f"it runs in float32 and not in float64, in which properties are tested: {refusal}"
+    def _refusal(self) -> BaseException | None:
+        return self._refusal_in(torch.float64)
 
-    def _refusal_in(self, dtype: torch.dtype) -> str:
+    def _refusal_in(self, dtype: torch.dtype) -> BaseException | None:
         try:
             with looking():
                 self.first_call(dtype)
         except (Exception, SystemExit) as error:
-            return named_cause(error)
-        return ""
+            return error
+        return None
 
     @cached_property
     def hands_on(self) -> bool:
@@ -218,11 +234,10 @@ class CheckSubject:
         place = self.site(max_len=max_len, seed=drawn, num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(drawn)
-            mixer = make_mixer(self.resolved, self.config, place)
-            mixer = mixer.to(dtype).eval()
-            for parameter in mixer.parameters():
-                noise = torch.randn_like(parameter)
-                parameter.add_(STIR * noise)
+            mixer = make_mixer(self.resolved, self.config, place).eval()
+            cast(mixer, dtype)
+            for weight in trainable(mixer).values():
+                weight.add_(STIR * torch.randn_like(weight))
         return mixer
 
     def site(self, *, max_len: int = MAX_LEN, num_layers: int = 2, **site: Any) -> Site:

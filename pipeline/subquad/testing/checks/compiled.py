@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from typing import Any
 
@@ -34,12 +33,10 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x, keep = subject.pair(13)
     is_settled = "training" in settled_modes(mixer, x)
-    mixer.train(is_settled and not subject.facts.stateful)
-    eager = copy.deepcopy(mixer)
-    expected = values_and_gradients(eager, x, keep)
+    trains = is_settled and not subject.facts.stateful
+    expected = values_and_gradients(subject.build().train(trains), x, keep)
     with _Tracing(subject) as tracing:
-        own = copy.deepcopy(mixer)
-        compiled: Any = torch.compile(own, backend=tracing)
+        compiled: Any = torch.compile(subject.build().train(trains), backend=tracing)
         try:
             got = values_and_gradients(compiled, x, keep)
         except Exception as error:
@@ -51,7 +48,7 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     label = f" compiled by {subject.compiler}"
     for mine, wanted in zip(got, expected, strict=True):
         yield from each(mine, wanted, label)
-    called = _count_calls(mixer, x, keep)
+    called = _count_calls(mixer.train(trains), x, keep)
     warning = _share(tracing, called)
     words = f"{warning}{subject.compiler}, {tracing}"
     figures = {

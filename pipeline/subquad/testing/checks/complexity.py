@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -184,9 +184,8 @@ class _Growth:
         return found, figures
 
 
-@lru_cache(maxsize=32)
 def _growth_of(subject: CheckSubject) -> _Growth:
-    """Counts of a subject, made once for both checks.
+    """Counts of a subject.
 
     Raises:
         NotProven: it takes too few lengths.
@@ -322,48 +321,35 @@ def _not_claimed(subject: CheckSubject) -> str:
     return "" if subject.facts.complexity else "complexity not claimed"
 
 
-@shows("operations grow with the length as declared, no slower, no faster", excluded=_not_claimed)
-def _complexity_flops(subject: CheckSubject) -> Finding:
-    growth = _growth_of(subject)
-    declared = _declared(subject)
-    flops, figures = growth.held_against("FLOPs", "flops", declared)
-    moved = growth.fit("moved")
-    if declared == "L log L" and flops.has_slight:
-        words = f"{flops} and a slight L log L, declared {declared}"
-        return Finding(words, figures)
-    # the check of bytes judges
-    is_left = not moved.growth or exceeds(moved.growth, declared)
-    if flops.growth == declared or is_left:
-        words = f"{flops}, declared {declared}"
-        return Finding(words, figures)
-    if moved.growth == declared:
-        words = f"{flops}; bytes reach the declared {declared}"
-        return Finding(words, figures)
-    found = larger(flops, moved)
-    raise CheckFailed(
-        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare {found}"
-    )
-
-
-@shows("bytes moved and single tensors grow no faster than declared", excluded=_not_claimed)
-def _complexity_bytes(subject: CheckSubject) -> Finding:
+@shows(
+    "operations and bytes moved grow with the length as declared, single tensors no faster",
+    excluded=_not_claimed,
+)
+def _complexity(subject: CheckSubject) -> Finding:
     growth = _growth_of(subject)
     declared = _declared(subject)
     squares = list(growth.squares.items())
     if declared != "L^2" and squares:
         name, size = squares[0]
-        last = growth.counts[-2]
-        before = last.largest[name]
         *_, shorter, longest = growth.lengths
         raise CheckFailed(
             f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
             f"{size:,} numbers at length {longest}, "
-            f"{before:,} at {shorter}"
+            f"{growth.counts[-2].largest[name]:,} at {shorter}"
         )
-    moved, figures = growth.held_against("bytes", "moved", declared)
+    flops, flop_figures = growth.held_against("FLOPs", "flops", declared)
+    moved, byte_figures = growth.held_against("bytes", "moved", declared)
+    is_slight = declared == "L log L" and flops.has_slight
+    if declared not in (flops.growth, moved.growth) and not is_slight:
+        raise CheckFailed(
+            f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare "
+            f"{larger(flops, moved)}"
+        )
     _count_at_prime(subject, growth)
-    words = f"{moved}, declared {declared}"
-    return Finding(words, figures)
+    words = f"FLOPs {flops}, bytes {moved}, declared {declared}"
+    if is_slight:
+        words += ", of which a slight L log L"
+    return Finding(words, {"flops": flop_figures, "bytes": byte_figures})
 
 
 def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:

@@ -26,7 +26,7 @@ from subquad.testing.calls import (
     values_and_gradients,
 )
 from subquad.testing.cases import compares, shows
-from subquad.testing.meter import CheckFailed, Comparisons, Finding, each
+from subquad.testing.meter import ROUNDING, CheckFailed, Comparisons, Finding, each
 from subquad.testing.subject import FAR, CheckSubject
 
 SHORT = 5
@@ -259,7 +259,7 @@ def _verdicts(
             if grad is not None:
                 between = direction + _unit(grad)
                 direction = _unit(between)
-                own = (grad * direction).sum().item()
+                own = (grad.conj() * direction).sum().real.item()
             shrunk = max(1.0, own)
             directions.append(direction / shrunk)
             got += own / shrunk
@@ -291,44 +291,33 @@ def _unit(tensor: Tensor) -> Tensor:
     return tensor / length
 
 
-@compares("calls in evaluation are equal and draw nothing random", 0.0)
-def _determinism_eval(subject: CheckSubject) -> Comparisons:
-    """Two calls in evaluation, from different states of the random generator, which they leave
-    as it was.
+@compares("calls in evaluation and training steps with equal seeds are equal", 0.0)
+def _determinism(subject: CheckSubject) -> Comparisons:
+    """Calls in evaluation, from different states of the random generator, which they leave as it
+    was, and with and without gradients; mixers built alike, in training with equal seeds: outputs,
+    extra losses and gradients, several times.
     """
-    for length in subject.lengths(LENGTH, FAR):
-        mixer = subject.build_for(length)
+    for length, count in {subject.at_most(LENGTH): 3, subject.at_most(FAR): 1}.items():
         x, keep = subject.pair(length)
+        mixer = subject.build_for(length)
         with torch.no_grad():
-            first = call(mixer, x, keep)
-            second = call(mixer, x, keep, seed=1)
-            label = "output of a second call in evaluation"
-            yield label, second.out, first.out
+            first = call(mixer, x, keep).out
+            second = call(mixer, x, keep, seed=1).out
+            yield "output of a second call in evaluation", second, first
             before = torch.get_rng_state()
             mixer(x, keep=keep)
-        after = torch.get_rng_state()
-        if not torch.equal(before, after):
+        if not torch.equal(before, torch.get_rng_state()):
             raise CheckFailed("the call draws random numbers in evaluation")
-
-
-@compares("training steps with equal seeds are equal", 0.0)
-def _determinism_train(subject: CheckSubject) -> Comparisons:
-    """Mixers built alike, in training mode with equal seeds: outputs, extra losses and
-    gradients, several times.
-    """
-    others = {
-        subject.at_most(LENGTH): 3,
-        subject.at_most(FAR): 1,
-    }
-    label = " of another mixer with equal seeds"
-    for length, count in others.items():
-        x, keep = subject.pair(length)
-        mixer = subject.build_for(length)
-        mixer.train()
-        first = values_and_gradients(mixer, x, keep, seed=4)
-        for _ in range(count):
-            mixer = subject.build_for(length)
-            mixer.train()
-            other = values_and_gradients(mixer, x, keep, seed=4)
+        tracked = call(mixer, x.clone().requires_grad_(), keep).out.detach()
+        label = "output in evaluation without gradients against with them"
+        yield label, first[keep], tracked[keep], tracked, subject.at_least(ROUNDING)
+        first, *others = (_trained(subject, length) for _ in range(1 + count))
+        for other in others:
             for mine, wanted in zip(other, first, strict=True):
-                yield from each(mine, wanted, label)
+                yield from each(mine, wanted, " of another mixer with equal seeds")
+
+
+def _trained(subject: CheckSubject, length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What a new mixer gives in training, with one seed."""
+    mixer = subject.build_for(length).train()
+    return values_and_gradients(mixer, *subject.pair(length), seed=4)

@@ -20,12 +20,14 @@ from subquad.testing.calls import (
     settled_modes,
 )
 from subquad.testing.cases import compares, leak_of
-from subquad.testing.meter import ROUNDING, Comparison, Comparisons
+from subquad.testing.meter import ROUNDING, Comparison, Comparisons, finite
 from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
 LENGTH = 21
 LOUD = 10.0
 """Size of what stands in the padding, in standard deviations of a token."""
+OVERFLOWING = 3e3
+"""The same, where the exponential of a score would be infinite."""
 
 
 def _not_claimed(subject: CheckSubject) -> str:
@@ -34,43 +36,30 @@ def _not_claimed(subject: CheckSubject) -> str:
 
 
 @compares(
-    "outputs do not depend on what padding holds, left and right", leak_of, excluded=_not_claimed
-)
-def padding_content(subject: CheckSubject) -> Comparisons:
-    """Loud noise in the padding, at fixed shape."""
-    for mixer, x, side, keep in _padding_cases(subject):
-        padding = ~keep
-        other = changed(x, padding, LOUD)
-        for mode in modes(mixer):
-            expected = outputs(mixer, x, keep)
-            got = outputs(mixer, other, keep)
-            mine = got[keep]
-            wanted = expected[keep]
-            where = f"output at real tokens in {mode}"
-            label = f"{where}, other content in the padding ({side})"
-            yield label, mine, wanted
-
-
-@compares(
-    "gradients do not depend on what padding holds, and reach none",
+    "outputs and gradients do not depend on what padding holds, and reach none",
     leak_of,
-    "the largest gradient",
     excluded=_not_claimed,
 )
-def _padding_gradients(subject: CheckSubject) -> Comparisons:
-    """In training."""
+def padding_content(subject: CheckSubject) -> Comparisons:
+    """Loud noise in the padding, at fixed shape, and so loud that its exponentials overflow; in
+    training also gradients.
+    """
     for mixer, x, side, keep in _padding_cases(subject):
-        padding = ~keep
-        other = changed(x, padding, LOUD)
+        other = changed(x, ~keep, LOUD)
+        overflowing = changed(x, ~keep, OVERFLOWING)
+        for mode in modes(mixer):
+            expected = outputs(mixer, x, keep)[keep]
+            where = f"output at real tokens in {mode}"
+            label = f"{where}, other content in the padding ({side})"
+            yield label, outputs(mixer, other, keep)[keep], expected
+            huge = outputs(mixer, overflowing, keep)[keep]
+            finite(f"{where}, huge numbers in the padding ({side})", huge)
         expected = input_gradient(mixer, x, keep, keep)
-        got = input_gradient(mixer, other, keep, keep)
-        inside = expected[padding]
         label = f"gradient of outputs at real tokens by padding ({side})"
-        yield label, inside, None, expected
-        mine = got[keep]
-        wanted = expected[keep]
+        yield label, expected[~keep], None, expected
+        got = input_gradient(mixer, other, keep, keep)
         label = f"gradient by real tokens, other content in the padding ({side})"
-        yield label, mine, wanted
+        yield label, got[keep], expected[keep]
 
 
 @compares(
@@ -140,9 +129,9 @@ def _padded_around(
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
-    """A mixer, tokens of three samples, and their mask: padding behind, in front and on both
-    sides; in a later layer, with a token in front that belongs to none, and in float32, where what
-    rounds may not leak; also far down.
+    """A mixer, tokens of three samples, and their mask: padding behind, in front, on both sides
+    and of a single token; in a later layer, with a token in front that belongs to none, and in
+    float32, where what rounds may not leak; also far down.
     """
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
@@ -151,36 +140,21 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
         mixer = subject.build()
         yield mixer, x, side, keep
     prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
-    side = "right, behind a prefix token"
-    keep = masks["right"]
-    yield prefixed, x, side, keep
+    yield prefixed, x, "right, behind a prefix token", masks["right"]
     if not subject.facts.leak:
         single = subject.build_elsewhere(length, dtype=torch.float32)
-        rounded = x.float()
-        side = "left, in float32 in a later layer"
-        keep = masks["left"]
-        yield single, rounded, side, keep
+        yield single, x.float(), "left, in float32 in a later layer", masks["left"]
     far = subject.at_most(FAR)
     if far > length:
-        mixer = subject.build(max_len=far)
-        x = subject.tokens(3, far)
-        real = [
-            max(1, far - 60),
-            max(1, far - 100),
-            max(1, far // 4),
-        ]
-        lead = [
-            0,
-            far // 25,
-            far // 3,
-        ]
-        keep = padded(far, real, lead=lead)
-        side = f"{far} tokens"
-        yield mixer, x, side, keep
+        real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]
+        keep = padded(far, real, lead=[0, far // 25, far // 3])
+        yield subject.build(max_len=far), subject.tokens(3, far), f"{far} tokens", keep
 
 
 def padding_masks(length: int) -> dict[str, Tensor]:
-    """Three samples of different lengths, padded behind, in front, and on both sides."""
+    """Three samples of different lengths, padded behind, in front, and on both sides; and one token
+    of padding in all of them.
+    """
     most = max(1, 2 * length // 3)
     few = max(1, length // 4)
     real = (length, most, few)
@@ -190,4 +164,5 @@ def padding_masks(length: int) -> dict[str, Tensor]:
         "right": right,
         "left": right.flip(1),
         "both sides": padded(length, real, lead=lead),
+        "a single token": padded(length, (length, max(1, length - 1), length)),
     }

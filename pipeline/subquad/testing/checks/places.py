@@ -109,30 +109,22 @@ class _Elsewhere(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-@shows("works with a class token in front")
+@shows("works with a class token in front, also on a grid of image patches")
 def _class_token(subject: CheckSubject) -> Finding:
-    mixer = _built(subject, num_prefix_tokens=1)
-    x, keep = subject.pair(LENGTH + 1)
     what = "class token in front"
+    mixer = _built(subject)
+    x, keep = subject.pair(LENGTH + 1)
     passes(what, mixer, x, None)
     passes(f"{what}, padded", mixer, x, keep)
-    patches = x.shape[1] - 1
-    return Finding(f"1 + {patches} tokens")
-
-
-@shows("works on a grid of image patches with a class token")
-def _image_grid(subject: CheckSubject) -> Finding:
-    most = subject.at_most(MAX_LEN)
-    if most < MAX_LEN:
-        raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
-    mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
-    x = subject.tokens(2, MAX_LEN)
-    passes("image patches", mixer, x, None)
-    return Finding("1 + 7 x 9 tokens")
+    words = f"1 + {x.shape[1] - 1} tokens"
+    if subject.at_most(MAX_LEN) == MAX_LEN:
+        passes("image patches", _built(subject, grid=GRID), subject.tokens(2, MAX_LEN), None)
+        words += ", 1 + 7 x 9 patches"
+    return Finding(words)
 
 
 def _built(subject: CheckSubject, **site: Any) -> TokenMixer:
     try:
-        return subject.build(**site)
+        return subject.build(num_prefix_tokens=1, **site)
     except ConfigError as error:
         raise NotApplicable(f"refuses such a place when built: {error}") from None

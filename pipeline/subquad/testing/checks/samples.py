@@ -29,7 +29,15 @@ from subquad.testing.cases import compares, leak_of, shows
 from subquad.testing.checks import influence, padding
 from subquad.testing.checks.gradients import measured_gradients
 from subquad.testing.checks.shapes import passes
-from subquad.testing.meter import CheckFailed, Comparisons, Finding, finite
+from subquad.testing.meter import (
+    ROUNDING,
+    CheckFailed,
+    Comparison,
+    Comparisons,
+    Finding,
+    finite,
+    within,
+)
 from subquad.testing.subject import FAR, CheckSubject
 
 LENGTH = padding.LENGTH
@@ -37,18 +45,16 @@ MANY = 33
 """Samples of a large batch."""
 
 
-@compares("outputs do not depend on other samples, also in training", leak_of)
+@compares("outputs do not depend on other samples, nor on their number", leak_of)
 def _batch_outputs(subject: CheckSubject) -> Comparisons:
-    """Other samples, and other masks of theirs, at fixed shape; in evaluation and in training
-    mode.
+    """Other samples, and other masks of theirs, at fixed shape; and a sample alone. In evaluation
+    and in training mode.
     """
     for mode, first, second in _two_batches(subject):
-        samples = len(first.out)
-        for own in range(0, samples, 2):
-            got = second.out[own]
-            expected = first.out[own]
+        for own in range(0, len(first.out), 2):
             label = f"output of sample {own} in {mode}, other samples changed"
-            yield label, got, expected
+            yield label, second.out[own], first.out[own]
+    yield from within(subject.at_least(ROUNDING), _alone(subject))
 
 
 def _no_losses(subject: CheckSubject) -> str:
@@ -100,67 +106,47 @@ def _losses(subject: CheckSubject) -> Finding:
     return Finding(", ".join(words))
 
 
-@compares(
-    "a sample's extra loss does not depend on other samples",
-    leak_of,
-    "the largest loss",
-    excluded=_no_losses,
-)
-def _batch_losses(subject: CheckSubject) -> Comparisons:
-    for mode, first, second in _two_batches(subject):
-        for name, loss in first.losses.items():
-            if loss.dim():
-                other = second.losses[name]
-                got = other[0]
-                expected = loss[0]
-                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
-                yield label, got, expected, loss
-
-
-@compares("a sample's gradient reaches no other sample", leak_of, "the largest gradient")
+@compares("a sample's gradient reaches no other sample, nor does its extra loss", leak_of)
 def _batch_gradients(subject: CheckSubject) -> Comparisons:
-    """In training."""
+    """Gradients in training."""
     for mixer, x, keep in _batches(subject):
         length = x.shape[1]
         tokens = x.clone().requires_grad_()
-        mixer.train()
-        result = call(mixer, tokens, keep)
-        own = result.out[1]
-        value = weighted(own).sum()
+        result = call(mixer.train(), tokens, keep)
+        value = weighted(result.out[1]).sum()
         for loss in result.losses.values():
             if loss.dim():
                 value = value + loss[1]
-        found = gradients(value, {"tokens": tokens})
-        grad = found["tokens"]
+        grad = gradients(value, {"tokens": tokens})["tokens"]
         for other in (0, 2):
             label = f"gradient of sample 1 by sample {other} of {length} tokens"
             yield label, grad[other], None, grad
+    if _no_losses(subject):
+        return
+    for mode, first, second in _two_batches(subject):
+        for name, loss in first.losses.items():
+            if loss.dim():
+                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
+                yield label, second.losses[name][0], loss[0], loss
 
 
-@compares("a sample gives the same alone and in a batch")
-def _batch_size(subject: CheckSubject) -> Comparisons:
+def _alone(subject: CheckSubject) -> Iterator[Comparison]:
+    """A sample alone against the same in a batch."""
     for mixer, x, keep in _batches(subject):
         is_far = x.shape[1] >= FAR
-        third = len(x) // 3
-        samples = range(0, len(x), third)
-        if is_far:
-            samples = samples[:1]
+        samples = range(0, len(x), len(x) // 3)
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, keep, dropout=False)
-            for own in samples:
+            for own in samples[:1] if is_far else samples:
                 alone = slice(own, own + 1)
-                single = x[alone]
-                mask = keep[alone]
-                got = outputs(mixer, single, mask, dropout=False)
+                got = outputs(mixer, x[alone], keep[alone], dropout=False)
                 label = f"output of a sample alone against in a batch in {mode}"
                 yield label, got[0], expected[own]
             if not is_far:
-                single = x[:1]
                 expected = outputs(mixer, x, dropout=False)
-                got = outputs(mixer, single, dropout=False)
-                wanted = expected[:1]
+                got = outputs(mixer, x[:1], dropout=False)
                 label = f"output of a batch without a mask in {mode}, sample alone"
-                yield label, got, wanted
+                yield label, got, expected[:1]
 
 
 def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor]]:

@@ -78,9 +78,9 @@ def passes(
 @shows("output has the input's shape and dtype, and is finite")
 def _shapes(subject: CheckSubject) -> Finding:
     """(B, L, D) in, (B, L, D) out in the same dtype, all finite, with and without a mask."""
-    subject.first_call()
+    subject.first_call(subject.dtype)
     tokens, mask = subject.pair(LENGTH)
-    for dtype in (torch.float64, torch.float32):
+    for dtype in subject.dtypes:
         mixer = subject.build(dtype=dtype)
         x = tokens.to(dtype)
         wanted = kind(x)
@@ -92,8 +92,8 @@ def _shapes(subject: CheckSubject) -> Finding:
                 if given != wanted:
                     raise CheckFailed(f"{name}: {given}, expected {wanted}")
                 finite(name, out)
-    shape = tuple(tokens.shape)
-    return Finding(f"{shape} in float64 and float32")
+    names = " and ".join(map(word, subject.dtypes))
+    return Finding(f"{tuple(tokens.shape)} in {names}")
 
 
 @compares("a mask in which all tokens are real means the same as none")
@@ -186,7 +186,7 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[
     return found
 
 
-@shows("one token, odd, prime and longest sequences work")
+@shows("one token, odd, prime and longest sequences work, and zero and equal tokens")
 def _lengths(subject: CheckSubject) -> Finding:
     tried = subject.lengths(*LENGTHS)
     longest = tried[-1]
@@ -194,8 +194,7 @@ def _lengths(subject: CheckSubject) -> Finding:
     long = subject.build_for(longest)
     for length in tried:
         what = f"length {length}"
-        is_short = length <= MAX_LEN
-        mixer = short if is_short else long
+        mixer = short if length <= MAX_LEN else long
         x, keep = subject.pair(length)
         if length != FAR:
             passes(what, mixer, x, None)
@@ -203,8 +202,30 @@ def _lengths(subject: CheckSubject) -> Finding:
     single = subject.build(max_len=longest, dtype=torch.float32)
     x, keep = subject.pair(longest, torch.float32)
     passes(f"length {longest} in float32", single, x, keep)
+    flat = _flat_tokens(subject)
     lengths = ", ".join(map(str, tried))
-    return Finding(f"lengths {lengths}")
+    return Finding(f"lengths {lengths}; zero and equal tokens {flat}")
+
+
+def _flat_tokens(subject: CheckSubject) -> str:
+    """Nothing to scale or to tell apart: norms and spreads are 0. Returns the formats."""
+    x, keep = subject.pair(LENGTH)
+    mixer = subject.build()
+    single = subject.build(dtype=torch.float32)
+    autocasts = _autocasts(subject)
+    every_third = torch.arange(x.shape[1])[:, None] % 3 == 0
+    batches = {
+        "zero tokens": torch.zeros_like(x),
+        "zero tokens among others": x.masked_fill(every_third, 0.0),
+        "equal tokens": x[:, :1].expand_as(x),
+    }
+    for what, flat in batches.items():
+        for mask in (None, keep):
+            passes(what, mixer, flat, mask)
+            passes(what, single, flat.float(), mask)
+        if autocasts:
+            passes(what, single, flat.float(), keep, autocast=True)
+    return "also in float32 and bf16" if autocasts else "also in float32"
 
 
 @shows("longer than what it is bound to is refused in words; unbound takes more")
@@ -290,27 +311,6 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
         label = f"output of sample {own} at real tokens beside a sample without any"
         yield label, mine, wanted
     return "finite outputs, losses and gradients"
-
-
-@shows("zero tokens and equal tokens give finite outputs and gradients")
-def _flat_tokens(subject: CheckSubject) -> Finding:
-    """Nothing to scale or to tell apart: norms and spreads are 0."""
-    x, keep = subject.pair(LENGTH)
-    mixer = subject.build()
-    single = subject.build(dtype=torch.float32)
-    autocasts = _autocasts(subject)
-    batches = {
-        "zero tokens": torch.zeros_like(x),
-        "equal tokens": x[:, :1].expand_as(x),
-    }
-    for what, flat in batches.items():
-        rounded = flat.float()
-        for mask in (None, keep):
-            passes(what, mixer, flat, mask)
-            passes(what, single, rounded, mask)
-        if autocasts:
-            passes(what, single, rounded, keep, autocast=True)
-    return Finding("also in float32 and bf16" if autocasts else "also in float32")
 
 
 def _autocasts(subject: CheckSubject) -> bool:

@@ -5,8 +5,10 @@ calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
+from inspect import unwrap
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from subquad.testing.calls import (
     MODES,
     beginning,
     call,
+    cast,
     modes,
     outputs,
     tensors_of,
@@ -35,6 +38,9 @@ MOVED = {SINGLE: 1e-4, DOUBLE: ROUNDING}
 """How near results in a number format must be, after calls in the other one."""
 MANY_CALLS = 1100
 """Where something counts them: some methods draw features anew after each thousand."""
+LONGEST = 80
+"""Of the lengths with which a table might grow: more than a table of the last few keeps."""
+_FRAMEWORKS = ("torch", "subquad")
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
@@ -43,9 +49,9 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
     """Through safetensors, strictly, into a mixer built with another seed, which has been called:
     equal outputs, bit for bit.
     """
-    mixer = subject.build()
-    other = subject.build(seed=1)
-    x, _ = subject.pair(LENGTH)
+    mixer = subject.build(dtype=SINGLE)
+    other = subject.build(dtype=SINGLE, seed=1)
+    x, _ = subject.pair(LENGTH, SINGLE)
     for _ in modes(other):
         outputs(other, x)
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
@@ -68,12 +74,7 @@ def _state_registered(subject: CheckSubject) -> Finding:
     built = mixer.state_dict()
     unmoved = _plain_tensors(mixer)
     _use(mixer, subject)
-    sizes = _sizes(mixer)
-    _use(mixer, subject)
-    for name, size in _sizes(mixer).items():
-        before = sizes.get(name, size)
-        if size > before:
-            raise CheckFailed(f"{name} grows with each call: {before}, then {size}")
+    _check_growth(mixer, subject)
     made = set(mixer.state_dict()) - set(built)
     if made:
         names = ", ".join(sorted(made))
@@ -154,18 +155,14 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
     Raises:
         CheckFailed: it does not compute there what a new mixer does.
     """
-    directions = (
-        (DOUBLE, SINGLE),
-        (SINGLE, DOUBLE),
-    )
-    for before, after in directions:
+    for before, after in permutations(subject.dtypes):
         mixer = subject.build(dtype=before)
         other = subject.build(dtype=after)
         _use(mixer, subject, dtype=before)
         weights = mixer.state_dict()
         other.load_state_dict(weights)
         expected = _use(other, subject, dtype=after)
-        mixer.to(after)
+        cast(mixer, after)
         moved = _use(mixer, subject, dtype=after)
         close = MOVED[after]
         near = partial(torch.allclose, rtol=close, atol=close)
@@ -174,14 +171,56 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
                 raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 
-def _sizes(mixer: TokenMixer) -> dict[str, int]:
-    """Numbers in each buffer, and elements of each list, dict and the like."""
-    sizes = {}
-    for name, buffer in mixer.named_buffers():
-        sizes[name] = buffer.numel()
-    for name, value in _attributes(mixer):
-        if isinstance(value, Collection):
-            sizes[name] = len(value)
+def _check_growth(mixer: TokenMixer, subject: CheckSubject) -> None:
+    """By calls of a length that is known, or of a shorter one, for which one table is enough.
+
+    Raises:
+        CheckFailed: something that it keeps becomes larger. A table for each length may be a dict.
+    """
+    sizes = _sizes(mixer)
+    _use(mixer, subject)
+    _compare_sizes(mixer, sizes, "with each call")
+    most = subject.at_most(LONGEST)
+    mixer = subject.build_for(most)
+    x = subject.tokens(1, most)
+    for keyed, when in ((False, "with each new length"), (True, "with each other length")):
+        for length in range(most, 1, -1):
+            if length == most // 2:
+                sizes = _sizes(mixer, keyed)
+            with torch.no_grad():
+                call(mixer, beginning(x, length))
+        _compare_sizes(mixer, sizes, when, keyed)
+
+
+def _compare_sizes(
+    mixer: TokenMixer, before: dict[str, int], when: str, keyed: bool = True
+) -> None:
+    for name, size in _sizes(mixer, keyed).items():
+        known = before.get(name, size)
+        if size > known:
+            raise CheckFailed(f"{name} grows {when}: {known}, then {size}")
+
+
+def _sizes(mixer: TokenMixer, keyed: bool = True) -> dict[str, int]:
+    """Numbers in each buffer and tensor, and elements of each list and the like: the mixer's, its
+    classes' and those of the files in which these stand.
+
+    Args:
+        keyed: also of dicts and functions with a cache, which may hold a table for each length.
+    """
+    sizes = {name: buffer.numel() for name, buffer in mixer.named_buffers()}
+    held = dict(_attributes(mixer))
+    for module in mixer.modules():
+        kind = type(module)
+        if kind.__module__.partition(".")[0] not in _FRAMEWORKS:
+            held |= vars(kind) | getattr(unwrap(kind.forward), "__globals__", {})
+    for name, value in held.items():
+        if isinstance(value, Tensor):
+            sizes[name] = value.numel()
+        elif hasattr(value, "cache_info"):
+            sizes[name] = keyed and value.cache_info().currsize
+        elif isinstance(value, Collection):
+            sizes[name] = (keyed or not isinstance(value, Mapping)) and len(value)
     return sizes
 
 

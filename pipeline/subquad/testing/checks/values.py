@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.effect import default_of, effect_of, same
-from subquad.errors import ConfigError, SubquadError
+from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
 from subquad.registry.faults import cause
 from subquad.testing.calls import call, changed, decoded, outputs, settled_modes
-from subquad.testing.cases import compares, shows
+from subquad.testing.cases import compares
 from subquad.testing.checks.influence import before_cuts
 from subquad.testing.checks.padding import padding_masks
 from subquad.testing.checks.shapes import passes
@@ -26,7 +26,6 @@ from subquad.testing.meter import (
     CheckFailed,
     Comparison,
     Comparisons,
-    Finding,
     Meter,
     NotApplicable,
 )
@@ -41,10 +40,13 @@ LARGE = 64
 """Whole numbers above are left out: a size of a million would be built."""
 
 
-@shows("defaults and search ranges are within the parameters' own bounds")
-def _parameter_bounds(subject: CheckSubject) -> Finding:
-    fields = type(subject.config).model_fields
-    for name, spec in fields.items():
+def _check_bounds(config: type[BaseModel]) -> None:
+    """Defaults and search ranges are within the parameters' own bounds.
+
+    Raises:
+        CheckFailed: one is not.
+    """
+    for name, spec in config.model_fields.items():
         kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
         given = _searched(spec)
         if not spec.is_required():
@@ -56,7 +58,6 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
                 first = error.errors()[0]
                 reason = first["msg"]
                 raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
-    return Finding(f"{len(fields)} parameters")
 
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
@@ -83,12 +84,13 @@ def _is_variant(subject: CheckSubject) -> str:
     "each allowed value of a parameter, alone, keeps the claims", AMPLIFIED, excluded=_is_variant
 )
 def _parameter_values(subject: CheckSubject) -> Comparisons:
-    """Both values of a switch, all of a list, bounds, what a search tries, the middle between two
-    bounds, and one more and one less of a whole number; on short sequences.
+    """Both values of a switch, all of a list, bounds, what a search tries, and between two bounds
+    the middle, and one more and one less of a whole number; on short sequences.
 
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
     """
+    _check_bounds(type(subject.config))
     broken = _broken_claims(subject)
     tried = 0
     for values in _other_values(subject):
@@ -117,7 +119,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     for width, number in sizes:
         other = replace(subject, dim=width, num_heads=number)
         try:
-            other.build(dtype=torch.float64)
+            other.build(dtype=subject.dtype)
         except Exception:
             continue
         words = f"width {width}, heads {number}"
@@ -141,21 +143,21 @@ def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
 
 
 def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
-    """Values that the annotation lists, bounds, what a search tries, and some near or between."""
+    """What the annotation lists, bounds, what a search tries, and some between two bounds."""
     bounds = []
-    values = list(_listed(spec.annotation))
+    values = [*_listed(spec.annotation), *_searched(spec).values()]
     for limit in spec.metadata:
         name = _LIMITS.get(type(limit))
         if name:
             bounds.append(getattr(limit, name))
         if isinstance(limit, (Ge, Le)):
             values.append(bounds[-1])
-    for value in (*values, *_searched(spec).values()):
+    for value in values:
         if not isinstance(value, int) or value <= LARGE:
             yield value
-    if isinstance(now, float) and len(bounds) == 2:
+    if len(bounds) == 2 and isinstance(now, float):
         yield sum(bounds) / 2
-    elif isinstance(now, int) and not isinstance(now, bool):
+    elif len(bounds) == 2 and isinstance(now, int):
         yield from (now - 1, now + 1)
 
 
@@ -163,15 +165,18 @@ _LIMITS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
 
 
 def _listed(annotation: Any) -> Iterator[Any]:
-    if annotation is bool:
-        yield from (False, True)
-    elif annotation is type(None):
-        yield None
-    elif get_origin(annotation) is Literal:
+    """Those of a switch, of a list of choices, and None; not of what takes any number or word."""
+    if get_origin(annotation) is Literal:
         yield from get_args(annotation)
-    else:
-        for part in get_args(annotation):
-            yield from _listed(part)
+        return
+    kinds = get_args(annotation) or (annotation,)
+    if type(None) in kinds:
+        yield None
+    if {*kinds} <= {bool, type(None)}:
+        yield from (False, True)
+    for kind in kinds:
+        if get_args(kind):
+            yield from _listed(kind)
 
 
 def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,18 +193,23 @@ def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
 def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
     """The subject with other parameters; None where they are refused, or do not fit causality."""
     plugin: Any = subject.resolved.plugin
-    given = {**subject.given, **values}
     refused = "never" if subject.causal else "always"
     try:
-        config = parameters(subject.resolved, given)
+        config = parameters(subject.resolved, {**subject.given, **values})
         facts = plugin.facts_of(config)
         if facts.causal == refused:
             return None
         other = replace(subject, config=config, facts=facts)
-        other.build(dtype=torch.float64)
-    except ConfigError:
-        return None
+        other.build(dtype=subject.dtype)
+    except SubquadError as error:
+        if isinstance(error, ConfigError) or isinstance(error.__cause__, _REFUSALS):
+            return None
+        raise
     return other
+
+
+_REFUSALS = (ValueError, AssertionError)
+"""With which constructors refuse a value."""
 
 
 def _broken_claims(subject: CheckSubject) -> set[str]:
@@ -209,7 +219,7 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
     Raises:
         NotApplicable: it cannot be called so.
     """
-    subject.first_call()
+    subject.first_call(subject.dtype)
     allowed = subject.at_least(ROUNDING)
     broken = set()
     try:
@@ -229,7 +239,7 @@ def _without_numbers(label: str) -> str:
 
 
 def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Comparison]:
-    """Comparisons of a subject's claims.
+    """Comparisons of a subject's claims, none where its call refuses in words.
 
     Args:
         words: what is special about it.
@@ -243,8 +253,9 @@ def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Com
             kind = _without_numbers(label)
             if kind not in broken:
                 yield f"{label}, {words}", *tensors
-    except SubquadError:
-        raise
+    except SubquadError as error:
+        if not isinstance(error, PluginError):
+            raise
     except Exception as error:
         raise CheckFailed(f"{words}: {cause(error)}") from error
 
