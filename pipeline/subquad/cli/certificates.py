@@ -37,8 +37,7 @@ class CertificateDocument:
         from subquad.testing import Certificate
 
         requested = {**settings, "only": list(settings["only"])}
-        environment = Certificate.environment()
-        head = json.dumps({"environment": environment, "asked": requested})
+        head = json.dumps({"environment": Certificate.environment(), "asked": requested})
         begun = head.removesuffix("}")
         self.head = f'{begun}, "mixers": ['
         self.earlier = self._read(resume) if resume else {}
@@ -78,8 +77,7 @@ class CertificateDocument:
             mixer = self.earlier.get(key)
             if mixer is None or mixer["plugin"] != facts:
                 return False
-            digest = code_digest(resolved)
-            if mixer["code"] != digest:
+            if mixer["code"] != code_digest(resolved):
                 return False
         except UserError:  # it is told where the mixer is checked
             return False
@@ -95,8 +93,7 @@ class CertificateDocument:
         except UnicodeDecodeError as error:
             raise UserError(f"--resume {file}: is no text") from error
         lines = text.splitlines()
-        first = lines[:1]
-        if first != [self.head]:
+        if lines[:1] != [self.head]:
             raise UserError(
                 f"--resume {file}: not printed by `check --all --json` with these "
                 "options and versions"
@@ -107,8 +104,7 @@ class CertificateDocument:
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 mixer = json.loads(line.rstrip(","))
                 plugin = mixer["plugin"]
-                key = (plugin["distribution"], plugin["name"])
-                found[key] = mixer
+                found[(plugin["distribution"], plugin["name"])] = mixer
         return found
 
 
@@ -185,8 +181,7 @@ def _print_table(certificate: Certificate) -> None:
     for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
         ways.append(str(number))
-    table = certificate.table(MARKS)
-    rows = [(check.name, *marks, measured) for check, marks, measured in table]
+    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
     print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
         for note, again in certificate.notes(status):

@@ -32,8 +32,7 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     place = torch.arange(length)
     before = lead or [0] * len(real)
     start = torch.tensor(before)[:, None]
-    lengths = torch.tensor(real)[:, None]
-    end = start + lengths
+    end = start + torch.tensor(real)[:, None]
     has_begun = place >= start
     is_before_end = place < end
     return has_begun & is_before_end
@@ -58,17 +57,14 @@ def call(
     _seed(seed, x.device)
     number_format = "bf16 autocast" if autocast else word(x.dtype)
     # what `afresh` makes is made in training only
-    training = getattr(mixer, "training", True)
     looked().note(
         length=x.shape[1],
         format=number_format,
-        mode="training" if training else "evaluation",
+        mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
     still = contextlib.nullcontext() if dropout else NoDropout()
-    casting = torch.autocast(x.device.type, torch.bfloat16, enabled=autocast)
-    with casting, still:
-        returned = mixer(x, keep=keep)
-        return as_output(returned)
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
+        return as_output(mixer(x, keep=keep))
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
@@ -112,8 +108,7 @@ def outputs(
     training makes.
     """
     with torch.set_grad_enabled(mixer.training):
-        result = call(afresh(mixer), x, keep, dropout=dropout)
-        return result.out.detach()
+        return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
 class Watching(TorchFunctionMode):
@@ -201,8 +196,7 @@ def _seed(seed: int, device: torch.device) -> None:
 
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
-    first = x[:1]
-    outputs(mixer, first, dropout=False)
+    outputs(mixer, x[:1], dropout=False)
     return has_drawn()
 
 
@@ -210,33 +204,27 @@ def has_drawn() -> bool:
     """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
     after = torch.get_rng_state()
     torch.default_generator.manual_seed(0)
-    fresh = torch.get_rng_state()
-    return not torch.equal(after, fresh)
+    return not torch.equal(after, torch.get_rng_state())
 
 
 def normal(shape: Sequence[int], seed: int) -> Tensor:
     """Standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def beginning(x: Tensor, length: int) -> Tensor:
     """The first tokens alone."""
-    first = x[:, :length]
-    return first.contiguous()
+    return x[:, :length].contiguous()
 
 
 def changed(x: Tensor, where: Tensor, size: float = 3.0) -> Tensor:
     """Tokens (B, L, D) with others, so much larger, where a mask (B, L) says so."""
-    other = size * normal(x.shape, 3).to(x)
-    is_other = where[..., None]
-    return torch.where(is_other, other, x)
+    return torch.where(where[..., None], size * normal(x.shape, 3).to(x), x)
 
 
 def weighted(x: Tensor) -> Tensor:
     """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
-    factors = normal(x.shape, 11).to(x)
-    return x * factors
+    return x * normal(x.shape, 11).to(x)
 
 
 def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
@@ -245,11 +233,9 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    outs = weighted(result.out)[chosen]
-    result_sum = outs.sum()
+    result_sum = weighted(result.out)[chosen].sum()
     for i, loss in enumerate(result.losses.values(), 1):
-        loss_sum = loss.sum()
-        result_sum = result_sum + i * loss_sum
+        result_sum = result_sum + i * loss.sum()
     return result_sum
 
 
@@ -272,8 +258,7 @@ def values_and_gradients(
     result = call(mixer, x, keep, seed=seed)
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
-        words = f"loss {name!r}"
-        values[words] = loss.detach()
+        values[f"loss {name!r}"] = loss.detach()
     inputs = {"tokens": x, **trainable(mixer)}
     by_input = gradients(total(result), inputs)
     grads = {}
@@ -294,8 +279,7 @@ def slope(
     """
     before = []
     for tensor in inputs:
-        kept = tensor.detach()
-        before.append(kept.clone())
+        before.append(tensor.detach().clone())
     values = []
     for signed in (step, -step):
         with torch.no_grad():
@@ -314,11 +298,9 @@ def slope(
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    prompt = beginning(x, start)
-    out, cache = mixer.prefill(prompt)
+    out, cache = mixer.prefill(beginning(x, start))
     outs = [out]
-    later = x[:, start:]
-    for token in later.unbind(1):
+    for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
         outs.append(out[:, None])
     return torch.cat(outs, 1)
@@ -326,8 +308,7 @@ def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
 
 def tensors_of(tree: Any) -> list[Tensor]:
     """The tensors among a tree's leaves."""
-    leaves = tree_leaves(tree)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -345,11 +326,8 @@ def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Te
     bool.
     """
     x = x.detach().clone().requires_grad_()
-    training = afresh(mixer.train())
-    out = call(training, x, keep).out
-    watched_sum = weighted(out)[watched].sum()
-    grads = gradients(watched_sum, {"tokens": x})
-    return grads["tokens"]
+    out = call(afresh(mixer.train()), x, keep).out
+    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
 
 
 def backward(

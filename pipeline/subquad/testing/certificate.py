@@ -172,8 +172,7 @@ class Certificate:
             if first.again:
                 subject = by_name[first.subject]
                 again = subject.again(checks)
-            note = f"{names}{where}: {detail}"
-            notes.append((note, again))
+            notes.append((f"{names}{where}: {detail}", again))
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -269,12 +268,11 @@ def certify(
     claims = None
     if claims_nothing(first) and not only:
         claims = found_claims(first)
-    seconds = time.perf_counter() - start
     return Certificate(
         subjects=subjects,
         checks=checks,
         outcomes=tuple(outcomes),
-        seconds=seconds,
+        seconds=time.perf_counter() - start,
         could_claim=claims,
     )
 

@@ -48,8 +48,7 @@ class Claims:
             if value != field.default or field.name == "complexity":
                 arguments.append(f"{field.name}={value!r}")
         listed = ", ".join(arguments)
-        facts = f"facts = Facts({listed})"
-        return facts.replace("'", '"')
+        return f"facts = Facts({listed})".replace("'", '"')
 
 
 def claims_nothing(subject: CheckSubject) -> bool:
@@ -64,8 +63,7 @@ def refuse_unfit(subject: CheckSubject) -> None:
     Raises:
         PluginError: it cannot be built or called, or returns something else.
     """
-    build = build_class(subject.resolved)
-    if not issubclass(build, BareMixer):
+    if not issubclass(build_class(subject.resolved), BareMixer):
         return
     mixer = subject.build()
     x = subject.tokens(2, subject.at_most(MAX_LEN))
@@ -114,8 +112,7 @@ def found_claims(subject: CheckSubject) -> Claims:
         if name == "permutation_equivariant":
             break
     try:
-        free = replace(subject, causal=False)
-        facts = replace(facts, complexity=growth_of(free))
+        facts = replace(facts, complexity=growth_of(replace(subject, causal=False)))
     except SubquadError as error:
         reasons["complexity"] = str(error)
     return Claims(replace(facts, leak=_rounded_up(leak)), reasons)
@@ -152,5 +149,4 @@ def _rounded_up(leak: float) -> float:
     """A power of ten that is some times as large."""
     if not leak:
         return 0.0
-    digits = math.log10(3 * leak)
-    return 10.0 ** math.ceil(digits)
+    return 10.0 ** math.ceil(math.log10(3 * leak))

@@ -28,8 +28,7 @@ def code_digest(resolved: Resolved) -> str:
         files |= _with_imports(module.strip())
     digests = []
     for file in files:
-        content = file.read_bytes()
-        digests.append(hashlib.sha256(content).hexdigest())
+        digests.append(hashlib.sha256(file.read_bytes()).hexdigest())
     rows = "\n".join(sorted(digests))
     return hashlib.sha256(rows.encode()).hexdigest()
 
@@ -65,8 +64,7 @@ def _file(module: str) -> Path | None:
     for part in parts:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        name = f"{spec.name}.{part}"
-        spec = PathFinder.find_spec(name, spec.submodule_search_locations)
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
     if spec is None or spec.origin is None:
         return None
     path = Path(spec.origin)

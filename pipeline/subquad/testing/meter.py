@@ -270,8 +270,7 @@ def each(
 def _size(tensor: Tensor) -> Tensor:
     if not tensor.numel():
         return tensor.new_zeros(())
-    magnitudes = tensor.detach().abs()
-    return magnitudes.max()
+    return tensor.detach().abs().max()
 
 
 def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
@@ -284,8 +283,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
         magnitude = max(_size(got), _size(expected))
     else:
         magnitude = _size(scale)
-    gap = _size(got - expected)
-    relative = (gap / magnitude).item()
+    relative = (_size(got - expected) / magnitude).item()
     if math.isnan(relative):
         return math.inf
     return relative

@@ -228,8 +228,7 @@ class CheckSubject:
                     **site,
                 )
             return _Stack(layers).eval()
-        role = site.get("role", "self")
-        looked().note(role=role)
+        looked().note(role=site.get("role", "self"))
         drawn = self._drawn(seed)
         place = self.site(max_len=max_len, seed=drawn, num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -258,8 +257,7 @@ class CheckSubject:
     ) -> Tensor:
         """Standard normal tokens of the subject's width, (B, L, D)."""
         shape = (batch, length, self.dim)
-        x = normal(shape, self._drawn(seed))
-        return x.to(dtype or self.dtype)
+        return normal(shape, self._drawn(seed)).to(dtype or self.dtype)
 
     def _drawn(self, seed: int) -> int:
         return seed + 1000 * self.seed
@@ -290,18 +288,15 @@ class CheckSubject:
         """
         length = self.at_most(length)
         half = (length + 1) // 2
-        keep = padded(length, (length, half))
-        return self.tokens(2, length, dtype=dtype), keep
+        return self.tokens(2, length, dtype=dtype), padded(length, (length, half))
 
     def lengths(self, *lengths: int) -> list[int]:
         """Of these, each at most what the mixer takes, and once."""
-        possible = map(self.at_most, lengths)
-        return list(dict.fromkeys(possible))
+        return list(dict.fromkeys(map(self.at_most, lengths)))
 
     def build_for(self, length: int) -> TokenMixer:
         """A new mixer that takes so many positions, or `MAX_LEN`."""
-        longest = max(length, MAX_LEN)
-        return self.build(max_len=longest)
+        return self.build(max_len=max(length, MAX_LEN))
 
     def build_elsewhere(self, length: int, **options: Any) -> TokenMixer:
         """As `build_for`, as the last of three layers, of a decoder where it is causal.
@@ -403,5 +398,4 @@ def _resolved(target: Target) -> Resolved:
         build = f"{build.__module__}:{build.__name__}"
     _, _, name = build.partition(":")
     found = Found("mixer", name, "", "not installed", build)
-    plugin = check_plugin(found, target)
-    return Resolved(plugin, found)
+    return Resolved(check_plugin(found, target), found)

@@ -23,8 +23,7 @@ def chosen_checks(
     names = [check.name for check in CHECKS]
     wanted = list(only or ())
     reasons = exclude or {}
-    named = [*wanted, *reasons]
-    for name in named:
+    for name in [*wanted, *reasons]:
         if name not in names:
             known = ", ".join(names)
             hint = did_you_mean(name, names)
@@ -77,6 +76,5 @@ def check_mixer(
     cases = []
     for subject in check_subjects(target, params, **options):
         for check in checks:
-            case = CheckCase(check, subject, reasons, seconds)
-            cases.append(case)
+            cases.append(CheckCase(check, subject, reasons, seconds))
     return cases

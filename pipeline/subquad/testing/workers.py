@@ -65,15 +65,13 @@ class CheckWorkers:
         """
         first = cases[0].subject
         size = sum(case.subject is first for case in cases)
-        starts = range(0, len(cases), size)
-        ways = [slice(start, start + size) for start in starts]
+        ways = [slice(start, start + size) for start in range(0, len(cases), size)]
         futures = [self._submit(target, arguments, way, done) for way in ways]
         for way, future in zip(ways, futures, strict=True):
             found = self._result(future)
             if found is None:
                 # all ways under way are lost with one: whose fault it was shows alone
-                alone = self._submit(target, arguments, way, done)
-                found = self._result(alone)
+                found = self._result(self._submit(target, arguments, way, done))
             if found is None:
                 found = [_died(case) for case in cases[way]]
             yield from found

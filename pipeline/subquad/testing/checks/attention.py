@@ -74,8 +74,7 @@ def _no_cross_cache(subject: CheckSubject) -> str:
     reason = _no_cross(subject)
     if reason:
         return reason
-    mixer = subject.build(role="cross")
-    return "" if mixer.caches else "offers no decode cache across"
+    return "" if subject.build(role="cross").caches else "offers no decode cache across"
 
 
 @compares("queries and keys of two lengths, padding of neither counts", leak_of, excluded=_no_cross)
@@ -98,8 +97,7 @@ def _cross(subject: CheckSubject) -> Comparisons:
         is_long = max(most_queries, most_keys) > MAX_LEN
         mixer = long if is_long else short
         keep = _mask(x)
-        context_keep = _mask(context)
-        across = _Across(mixer, context, context_keep)
+        across = _Across(mixer, context, _mask(context))
         label = f"{queries} queries with {keys} keys"
         passes(label, across, x, keep)
         if subject.facts.padding_invariant:
@@ -135,8 +133,7 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     keep = _mask(x)
 
     def values() -> dict[str, Tensor]:
-        result = call(afresh(across), queries, keep)
-        return {"outputs": result.out[keep]}
+        return {"outputs": call(afresh(across), queries, keep).out[keep]}
 
     inputs = {
         "the queries": queries,
@@ -147,8 +144,7 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     for mode in modes(across):
         values()
         if not has_drawn():
-            where = f"{label} in {mode}"
-            compare_gradients(values, inputs, accuracy, where)
+            compare_gradients(values, inputs, accuracy, f"{label} in {mode}")
 
 
 @torch.no_grad()
@@ -160,34 +156,26 @@ def _cross_padding(
     keys = context.shape[1]
     keep = _mask(x, turned)
     # of sequences of one length, each has its own mask
-    context_turned = turned != (queries == keys)
-    context_keep = _mask(context, context_turned)
+    context_keep = _mask(context, turned != (queries == keys))
 
     def at_real(x: Tensor, context: Tensor) -> Tensor:
-        across = _Across(mixer, context, context_keep)
-        out = outputs(across, x, keep)
-        return out[keep]
+        return outputs(_Across(mixer, context, context_keep), x, keep)[keep]
 
     side = " (left)" if turned else ""
     lengths = f"{queries} queries with {keys} keys{side}"
     expected = at_real(x, context)
     label = f"{lengths}: output at real queries, other content in padded"
-    other_keys = changed(context, ~context_keep)
-    yield f"{label} keys", at_real(x, other_keys), expected
-    other_queries = changed(x, ~keep)
-    yield f"{label} queries", at_real(other_queries, context), expected
+    yield f"{label} keys", at_real(x, changed(context, ~context_keep)), expected
+    yield f"{label} queries", at_real(changed(x, ~keep), context), expected
     others = torch.tensor([[False], [True], [True]])
-    louder = changed(x, others)
-    louder_context = changed(context, others)
-    got = at_real(louder, louder_context)
+    got = at_real(changed(x, others), changed(context, others))
     first, second, _ = keep.sum(1).tolist()
     label = f"{lengths}: output of sample 0, others changed"
     yield label, got[:first], expected[:first]
     if mixer.training:  # random numbers would be other ones
         return
     own = keep[1:2]
-    real = context[1:2, context_keep[1]]
-    out = outputs(_Across(mixer, real, None), x[1:2], own)
+    out = outputs(_Across(mixer, context[1:2, context_keep[1]], None), x[1:2], own)
     wanted = expected[first:][:second]
     rounded = Meter(subject.at_least(ROUNDING))
     rounded.compare(f"{lengths}: padded keys left away", out[own], wanted)
@@ -223,11 +211,8 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
             token = next_of(x, i)
             wanted = next_of(expected, i)
             step = f"step {i + 1}"
-            moved = reordered(memory)
-            beams = reordered(cache)
-            got, _ = mixer.step(token[ORDER], beams, memory=moved)
-            label = f"{step} after reordering memory and cache"
-            yield label, got, wanted[ORDER]
+            got, _ = mixer.step(token[ORDER], reordered(cache), memory=reordered(memory))
+            yield f"{step} after reordering memory and cache", got, wanted[ORDER]
             out, cache = mixer.step(token, cache, memory=memory)
             yield f"{step} against forward", out, wanted
         check_untouched("decoding changed the memory", memory, built)
@@ -238,16 +223,13 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
 def _mask(x: Tensor, turned: bool = False) -> Tensor:
     """Of three samples, two of which have padding: behind, or in front where turned."""
     length = x.shape[1]
-    shorter = max(1, length - 2)
-    half = max(1, length // 2)
-    mask = padded(length, (length, shorter, half))
+    mask = padded(length, (length, max(1, length - 2), max(1, length // 2)))
     return mask.flip(1) if turned else mask
 
 
 def _is_core(subject: CheckSubject) -> bool:
     """Whether it is an attention core, whose projections subquad owns."""
-    built = build_class(subject.resolved)
-    return issubclass(built, AttentionCore)
+    return issubclass(build_class(subject.resolved), AttentionCore)
 
 
 @shows(
@@ -261,8 +243,7 @@ def _softmax_weights(subject: CheckSubject) -> Finding:
     config = subject.config
     if not isinstance(config, AttentionConfig):
         config = None
-    site = subject.site()
-    softmax = AttentionMixer(_Plain(), site, config)
+    softmax = AttentionMixer(_Plain(), subject.site(), config)
     weights = softmax.to(subject.dtype).state_dict()
     mixer = subject.build()
     found = mixer.load_state_dict(weights, strict=False)
@@ -271,9 +252,7 @@ def _softmax_weights(subject: CheckSubject) -> Finding:
     if missing or unexpected:
         lacks = f"missing {missing}, unexpected {unexpected}"
         raise CheckFailed(f"weights of a softmax model do not fit: {lacks}")
-    x = subject.tokens(2, KEYS)
-    out = outputs(mixer, x)
-    finite("output with weights of a softmax model", out)
+    finite("output with weights of a softmax model", outputs(mixer, subject.tokens(2, KEYS)))
     return Finding(f"{len(weights)} tensors")
 
 
@@ -281,5 +260,4 @@ class _Plain(AttentionCore):
     """A core without weights."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **masks: Tensor | None) -> Tensor:
-        scores = q @ k.mT
-        return torch.softmax(scores, -1) @ v
+        return torch.softmax(q @ k.mT, -1) @ v

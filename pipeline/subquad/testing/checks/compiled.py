@@ -88,8 +88,7 @@ class _Tracing:
         self.__name__ = subject.compiler  # as torch calls it in its messages
         self.compile = lookup_backend(subject.compiler)
         self.known = utils
-        forward = inspect.unwrap(build_class(subject.resolved).forward)
-        self.own = forward.__code__.co_filename
+        self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
         self.operations = 0
         self.graphs = 0
         self.breaks = 0
@@ -105,8 +104,7 @@ class _Tracing:
     def __exit__(self, *error: object) -> None:
         metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
-            reason = str(metrics[0].fail_reason)
-            self.failure, *_ = reason.split("\n")
+            self.failure, *_ = str(metrics[0].fail_reason).split("\n")
         counters = self.known.counters
         self.breaks = counters["graph_break"].total()
         frames = counters["frames"]

@@ -78,8 +78,7 @@ class _Growth:
         found = fit_growth(self.lengths, counts)
         if found.growth:
             return found
-        lengths = self.lengths[-MIN_LENGTHS:]
-        return fit_growth(lengths, counts[-MIN_LENGTHS:])
+        return fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
 
     def numbers(self, name: str) -> list[int]:
         """Of "flops" or "moved" bytes at each length."""
@@ -110,9 +109,7 @@ class _Growth:
         if not any(count.has_entered for count in self.counts):
             return
         term = TERMS[declared]
-        before = self.lengths[-3]
-        last = self.lengths[-1]
-        expected = term(last) / term(before)
+        expected = term(self.lengths[-1]) / term(self.lengths[-3])
         needed_before = self.seconds[-3]
         needed = self.seconds[-1]
         if needed <= STEEPER * expected * needed_before:
@@ -126,8 +123,7 @@ class _Growth:
 
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
-        most = self.counts[-1].moved_by.most_common(2)
-        names = [name for name, _ in most]
+        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
         among = " and ".join(names)
         note = f", most of them by {among}"
         if "aten::select_backward" in names:
@@ -198,8 +194,7 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     def count(length: int) -> tuple[Count, float]:
         start = time.process_time()
         found = _count_at(subject, length)
-        needed = time.process_time() - start
-        return found, round(needed, 4)
+        return found, round(time.process_time() - start, 4)
 
     is_short = len(ladder) < MIN_LENGTHS
     if not is_short:
@@ -222,9 +217,8 @@ def _growth_of(subject: CheckSubject) -> _Growth:
         found, needed = count(length)
         counts.append(found)
         seconds.append(needed)
-    lengths = ladder[: len(counts)]
     return _Growth(
-        tuple(lengths[-KEPT:]),
+        tuple(ladder[: len(counts)][-KEPT:]),
         tuple(counts[-KEPT:]),
         tuple(seconds[-KEPT:]),
     )
@@ -246,9 +240,7 @@ def growth_of(subject: CheckSubject) -> Complexity:
         CheckFailed: more than L^2, or tensors that grow faster than both.
         NotProven: it is not certain.
     """
-    facts = replace(subject.facts, complexity="L^2")
-    steepest = replace(subject, facts=facts)
-    growth = _growth_of(steepest)
+    growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
     flops, _ = growth.held_against("FLOPs", "flops", "L^2")
     moved, _ = growth.held_against("bytes", "moved", "L^2")
     declared = larger(flops, moved)
@@ -262,12 +254,9 @@ def growth_of(subject: CheckSubject) -> Complexity:
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
-    lengths = ladder[: len(counts)]
-    patience = PATIENCE if _is_about_to_fail(lengths, counts, declared) else 1
+    patience = PATIENCE if _is_about_to_fail(ladder[: len(counts)], counts, declared) else 1
     for name, limit in LIMITS.items():
-        latest = getattr(last, name)
-        earlier = getattr(before, name)
-        foretold = latest**2 / max(earlier, 1)
+        foretold = getattr(last, name) ** 2 / max(getattr(before, name), 1)
         if foretold > patience * limit:
             return True
     return False
@@ -301,8 +290,7 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
             alone = count_pass(mixer, x)
             padded = count_pass(mixer, x, keep=keep)
             mixer.eval()
-            evaluation = count_pass(mixer, x, keep=keep)
-            return alone + padded + evaluation
+            return alone + padded + count_pass(mixer, x, keep=keep)
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
@@ -360,8 +348,7 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     """
     length = growth.lengths[-3]
     even = growth.counts[-3]
-    odds = range(length - 1, 2, -2)
-    prime = next(filter(_is_prime, odds))
+    prime = next(filter(_is_prime, range(length - 1, 2, -2)))
     found = _count_at(subject, prime)
     ratios = {
         "FLOPs": found.flops / max(even.flops, 1),
@@ -376,5 +363,4 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
 
 
 def _is_prime(odd: int) -> bool:
-    divisors = range(3, math.isqrt(odd) + 1, 2)
-    return all(odd % divisor for divisor in divisors)
+    return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))

@@ -47,12 +47,10 @@ def _cache_prefill(subject: CheckSubject) -> Comparisons:
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
     starts = _starts_of(subject)
-    far = subject.at_most(FAR)
-    for length in dict.fromkeys((LONGEST, far)):
+    for length in dict.fromkeys((LONGEST, subject.at_most(FAR))):
         mixer = subject.build(max_len=length)
         x = subject.tokens(3, length)
-        more = length - LONGEST
-        keep = _padded_starts(starts, more)
+        keep = _padded_starts(starts, length - LONGEST)
         label = f"prefill of {length} against forward"
         out, _ = mixer.prefill(x, keep=keep)
         expected = outputs(mixer, x, keep)
@@ -89,8 +87,7 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
             cases.append((before, across))
     for seed, (more, steps) in enumerate(cases, 1):
         end = more + steps
-        length = LONGEST + end
-        x = subject.tokens(3, length, seed=seed)
+        x = subject.tokens(3, LONGEST + end, seed=seed)
         expected = outputs(mixer, x)
         cache = _started(mixer, x, more, starts)
         for i in range(more, end):
@@ -112,8 +109,7 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
 def _cache_functional(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x = subject.tokens(3, LONGEST + 2)
-    single = beginning(x[:1], LONGEST)
-    _, alone = mixer.prefill(single)
+    _, alone = mixer.prefill(beginning(x[:1], LONGEST))
     caches = {
         3: _started(mixer, x),
         1: alone,
@@ -121,8 +117,7 @@ def _cache_functional(subject: CheckSubject) -> Comparisons:
     for samples, cache in caches.items():
         label = f"a second step of {samples} from the same cache"
         for i in range(2):
-            tokens = next_of(x, i)
-            token = tokens[:samples]
+            token = next_of(x, i)[:samples]
             before = copies_of(cache)
             first, after = mixer.step(token, cache)
             check_untouched("step changed the cache", cache, before)
@@ -157,9 +152,7 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
         moved = reordered(cache)
         got, _ = mixer.step(beams, moved)
         out, cache = mixer.step(token, cache)
-        expected = out[ORDER]
-        label = f"step after reordering the cache{end}"
-        yield label, got, expected
+        yield f"step after reordering the cache{end}", got, out[ORDER]
     single = x[:1]
     start = beginning(single, LONGEST)
     later = single[:, LONGEST:]
@@ -205,17 +198,14 @@ def _starts_of(subject: CheckSubject) -> tuple[int, ...]:
 def _padded_starts(starts: tuple[int, ...], more: int) -> Tensor:
     """Masks of each sample's start and of `more` tokens."""
     real = [start + more for start in starts]
-    length = LONGEST + more
-    return padded(length, real)
+    return padded(LONGEST + more, real)
 
 
 def _started(
     mixer: TokenMixer, x: Tensor, more: int = 0, starts: tuple[int, ...] = STARTS
 ) -> Cache:
     """A cache of each sample's start, and of `more` tokens."""
-    keep = _padded_starts(starts, more)
-    start = beginning(x, LONGEST + more)
-    _, cache = mixer.prefill(start, keep=keep)
+    _, cache = mixer.prefill(beginning(x, LONGEST + more), keep=_padded_starts(starts, more))
     return cache
 
 

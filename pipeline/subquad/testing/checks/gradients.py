@@ -103,8 +103,7 @@ def measured_gradients(subject: CheckSubject) -> Finding:
             )
             if not is_smooth:
                 rough.append(where)
-    lengths = subject.lengths(*LENGTHS)
-    tried = ", ".join(map(str, lengths))
+    tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
     words = f"by tokens and weights, {tried} tokens{accuracy.note}"
     if rough:
         places = ", ".join(rough)
@@ -207,8 +206,7 @@ def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
 
 
 def _summed(values: Values, name: str, weight: Tensor) -> float:
-    value = values()[name]
-    return (weight * value).sum().item()
+    return (weight * values()[name]).sum().item()
 
 
 class _Verdict(NamedTuple):
@@ -230,8 +228,7 @@ def _are_wrong(verdicts: list[_Verdict]) -> bool:
     """Whether no direction agrees, and more than one says so: one alone may cross a kink."""
     if _agree(verdicts):
         return False
-    others = sum(verdict.kind == "other" for verdict in verdicts)
-    return others > 1
+    return sum(verdict.kind == "other" for verdict in verdicts) > 1
 
 
 def _verdicts(
@@ -252,20 +249,16 @@ def _verdicts(
         directions = []
         got = 0.0
         for by, tensor in inputs.items():
-            random = _random_like(tensor, drawn)
-            direction = _unit(random)
+            direction = _unit(_random_like(tensor, drawn))
             own = 0.0
             grad = grads[by]
             if grad is not None:
-                between = direction + _unit(grad)
-                direction = _unit(between)
+                direction = _unit(direction + _unit(grad))
                 own = (grad.conj() * direction).sum().real.item()
             shrunk = max(1.0, own)
             directions.append(direction / shrunk)
             got += own / shrunk
-        along = partial(slope, function, tensors, directions)
-        verdict = _verdict(along, got, accuracy)
-        found.append(verdict)
+        found.append(_verdict(partial(slope, function, tensors, directions), got, accuracy))
     return found
 
 
@@ -286,9 +279,7 @@ def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) ->
 
 def _unit(tensor: Tensor) -> Tensor:
     """Of the length 1; zeros stay zeros."""
-    tiny = torch.finfo(tensor.dtype).tiny
-    length = tensor.norm().clamp_min(tiny)
-    return tensor / length
+    return tensor / tensor.norm().clamp_min(torch.finfo(tensor.dtype).tiny)
 
 
 @compares("calls in evaluation and training steps with equal seeds are equal", 0.0)
@@ -302,8 +293,7 @@ def _determinism(subject: CheckSubject) -> Comparisons:
         mixer = subject.build_for(length)
         with torch.no_grad():
             first = call(mixer, x, keep).out
-            second = call(mixer, x, keep, seed=1).out
-            yield "output of a second call in evaluation", second, first
+            yield "output of a second call in evaluation", call(mixer, x, keep, seed=1).out, first
             before = torch.get_rng_state()
             mixer(x, keep=keep)
         if not torch.equal(before, torch.get_rng_state()):
@@ -319,5 +309,4 @@ def _determinism(subject: CheckSubject) -> Comparisons:
 
 def _trained(subject: CheckSubject, length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What a new mixer gives in training, with one seed."""
-    mixer = subject.build_for(length).train()
-    return values_and_gradients(mixer, *subject.pair(length), seed=4)
+    return values_and_gradients(subject.build_for(length).train(), *subject.pair(length), seed=4)

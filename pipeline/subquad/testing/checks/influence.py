@@ -115,10 +115,8 @@ def _largest_move(subject: CheckSubject) -> float:
             elif mode == "training":
                 orders = orders[-3:]
             for order in orders:
-                permuted = x[:, order]
-                got = outputs(mixer, permuted, dropout=False)
-                wanted = expected[:, order]
-                meter.compare("output", got, wanted)
+                got = outputs(mixer, x[:, order], dropout=False)
+                meter.compare("output", got, expected[:, order])
     return meter.worst
 
 
@@ -126,14 +124,10 @@ def _orders(length: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(9)
     orders = []
     for _ in range(ORDERS):
-        drawn = torch.randperm(length, generator=generator)
-        orders.append(drawn)
+        orders.append(torch.randperm(length, generator=generator))
     place = torch.arange(length)
-    first = place[:2].flip(0)
-    swapped = torch.cat([first, place[2:]])
-    shifted = place.roll(1)
-    reversed_order = place.flip(0)
-    return [*orders, swapped, shifted, reversed_order]
+    swapped = torch.cat([place[:2].flip(0), place[2:]])
+    return [*orders, swapped, place.roll(1), place.flip(0)]
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -154,8 +148,7 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         for mode in modes(mixer):
             expected = outputs(mixer, x, keep)
             yield from before_cuts(mixer, x, keep, cuts, expected, mode)
-    generator = random.Random(subject.seed)
-    drawn = generator.randrange(LONG, FAR)
+    drawn = random.Random(subject.seed).randrange(LONG, FAR)
     distances = {
         drawn: drawn // SAMPLES + 1,
         FAR: EACH,
@@ -190,8 +183,7 @@ def before_cuts(
     """
     later = _later(x, cuts)
     before = _before(later, keep)
-    other = changed(x, later)
-    changes = {"changed": (other, keep)}
+    changes = {"changed": (changed(x, later), keep)}
     if keep is not None:  # without a mask another kernel may run
         changes["padded"] = (x, before)
     length = x.shape[1]
@@ -202,15 +194,12 @@ def before_cuts(
             got = out[sample]
             wanted = expected[sample]
             where = f"position {cut} of {length} in {mode}"
-            label = f"output before {where}, later tokens {change}"
-            yield label, got[own], wanted[own], expected
+            yield f"output before {where}, later tokens {change}", got[own], wanted[own], expected
 
 
 def _later(x: Tensor, cuts: Sequence[int]) -> Tensor:
     """What is behind the cut of each sample, (B, L)."""
-    place = torch.arange(x.shape[1])
-    starts = torch.tensor(cuts)
-    return place >= starts[:, None]
+    return torch.arange(x.shape[1]) >= torch.tensor(cuts)[:, None]
 
 
 def _before(later: Tensor, keep: Tensor | None) -> Tensor:
@@ -239,12 +228,9 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
             outs = f"outputs before position {cut} of {length}"
             name = f"gradient of {outs} by"
             whole = expected[sample]
-            beyond = whole[cut:]
-            yield f"{name} later tokens", beyond, None, expected
+            yield f"{name} later tokens", whole[cut:], None, expected
             wanted = whole[:cut]
-            mine = got[sample, :cut]
-            label = f"{name} earlier tokens, later ones changed"
-            yield label, mine, wanted, expected
+            yield f"{name} earlier tokens, later ones changed", got[sample, :cut], wanted, expected
     yield from within(subject.at_least(ROUNDING), _by_weights(subject))
 
 
@@ -264,9 +250,7 @@ def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
 
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> dict[str, Tensor]:
     """Of a weighted sum of the outputs before a cut."""
-    out = call(afresh(mixer), x).out
-    before = out[:, :cut]
-    value = weighted(before).sum()
+    value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
     weights = trainable(mixer)
     found = {}
     for name, grad in gradients(value, weights).items():
@@ -282,20 +266,17 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             for cut in cuts:
-                start = beginning(x, cut)
-                got = outputs(mixer, start, dropout=False)
+                got = outputs(mixer, beginning(x, cut), dropout=False)
                 wanted = expected[:, :cut]
                 alone = f"output of the first {cut} tokens alone"
-                label = f"{alone} against within {length} in {mode}"
-                yield label, got, wanted
+                yield f"{alone} against within {length} in {mode}", got, wanted
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:
     """Lengths that the mixer takes, and the cuts of each."""
     shortest = {subject.at_most(length): length for length in lengths[::-1]}
     for length, longest in shortest.items():
-        known = CUTS[longest]
-        cuts = [cut for cut in known if cut < length]
+        cuts = [cut for cut in CUTS[longest] if cut < length]
         if cuts:
             yield length, cuts
 
@@ -317,9 +298,7 @@ def _causal_cases(
             mixer = subject.build_for(length)
         samples = len(cuts)
         x = subject.tokens(samples, length)
-        most = 2 * length // 3
-        short = max(1, most)
-        real = [short, length] * samples
+        real = [max(1, 2 * length // 3), length] * samples
         back = padded(length, real[:samples])
         front = back.flip(1)
         yield mixer, x, None, cuts
@@ -334,6 +313,4 @@ def _causal_cases(
             )
             yield prefixed, x, None, cuts
         if length <= SHORT and not subject.facts.leak:
-            single = subject.build_elsewhere(length, dtype=torch.float32)
-            tokens = x.float()
-            yield single, tokens, front, cuts
+            yield subject.build_elsewhere(length, dtype=torch.float32), x.float(), front, cuts

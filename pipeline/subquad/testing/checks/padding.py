@@ -31,8 +31,7 @@ OVERFLOWING = 3e3
 
 
 def _not_claimed(subject: CheckSubject) -> str:
-    is_claimed = subject.facts.padding_invariant
-    return "" if is_claimed else "padding_invariant not claimed"
+    return "" if subject.facts.padding_invariant else "padding_invariant not claimed"
 
 
 @compares(
@@ -70,9 +69,7 @@ def padding_content(subject: CheckSubject) -> Comparisons:
 def padding_amount(subject: CheckSubject) -> Comparisons:
     """A sample alone against the same sample with padding before, after, and on both sides."""
     most = subject.at_most(MAX_LEN)
-    small = subject.at_most(11) // 2
-    large = subject.at_most(LENGTH) - 8
-    for real in {1, max(1, small), max(1, large)}:
+    for real in {1, max(1, subject.at_most(11) // 2), max(1, subject.at_most(LENGTH) - 8)}:
         rest = most - real
         amounts = [
             (0, 1),
@@ -116,16 +113,12 @@ def _padded_around(
         expected = outputs(mixer, x, dropout=False)
         for before, after in amounts:
             end = before + real
-            length = end + after
-            lead = [before] * samples
-            keep = padded(length, lengths, lead=lead)
+            keep = padded(end + after, lengths, lead=[before] * samples)
             sides = (0, 0, before, after)
-            wide = nn.functional.pad(x, sides, value=LOUD)
-            out = outputs(mixer, wide, keep, dropout=False)
+            out = outputs(mixer, nn.functional.pad(x, sides, value=LOUD), keep, dropout=False)
             got = out[:, before:end]
             around = f"{before} padded before and {after} after"
-            label = f"output of {real} tokens with {around} in {mode}"
-            yield label, got, expected
+            yield f"output of {real} tokens with {around} in {mode}", got, expected
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
@@ -137,8 +130,7 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
     x = subject.tokens(3, length)
     masks = padding_masks(length)
     for side, keep in masks.items():
-        mixer = subject.build()
-        yield mixer, x, side, keep
+        yield subject.build(), x, side, keep
     prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
     yield prefixed, x, "right, behind a prefix token", masks["right"]
     if not subject.facts.leak:
@@ -155,9 +147,7 @@ def padding_masks(length: int) -> dict[str, Tensor]:
     """Three samples of different lengths, padded behind, in front, and on both sides; and one token
     of padding in all of them.
     """
-    most = max(1, 2 * length // 3)
-    few = max(1, length // 4)
-    real = (length, most, few)
+    real = (length, max(1, 2 * length // 3), max(1, length // 4))
     lead = [(length - tokens) // 2 for tokens in real]
     right = padded(length, real)
     return {

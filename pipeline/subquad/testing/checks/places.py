@@ -43,8 +43,7 @@ def _devices(subject: CheckSubject) -> Finding:
             if mixer.caches:
                 token = x[:, 0]
                 out, cache = mixer.prefill(x, keep=keep)
-                after = mixer.step(token, cache)
-                found += [out, cache, after]
+                found += [out, cache, mixer.step(token, cache)]
     except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
         reason = "torch's meta device has no numbers to go on with"
         raise NotApplicable(f"{reason}: {cause(error)}") from None
@@ -95,8 +94,7 @@ class _Elsewhere(TorchDispatchMode):
         first = meta[0]
         dtype = first.dtype
         if name == "_local_scalar_dense":
-            one = torch.ones((), dtype=dtype)
-            return one.item()
+            return torch.ones((), dtype=dtype).item()
         place = kwargs.get("device") or "meta"
         device = torch.device(place)
         if name == "_to_copy" and device.type != "meta":

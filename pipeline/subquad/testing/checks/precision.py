@@ -274,8 +274,7 @@ def _real_results(
 def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     """Outputs of the last tokens, each by a step; of half of them where there are few."""
     length = x.shape[1]
-    steps = min(DECODED_STEPS, length // 2)
-    start = length - steps
+    start = length - min(DECODED_STEPS, length // 2)
     is_training = mixer.training
     mixer.eval()
     try:
@@ -290,8 +289,7 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     rounding. float32 ones, which have that precision, are moved alone.
     """
     if x.is_complex():
-        parts = torch.view_as_real(x)
-        return torch.view_as_complex(_rounded(parts, dtype, seed))
+        return torch.view_as_complex(_rounded(torch.view_as_real(x), dtype, seed))
     is_single = dtype == torch.float32
     if not is_single and not seed:
         return x.to(dtype).to(x.dtype)
@@ -350,8 +348,7 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     for label, forced in choices.items():
         for dtype in (torch.float32, torch.bfloat16):
             case = _float32_case(subject)
-            autocast = dtype != torch.float32
-            results = _forced(_real_results, subject, forced, case, autocast=autocast)
+            results = _forced(_real_results, subject, forced, case, autocast=dtype != torch.float32)
             if results is None:
                 continue
             ran[label][word(dtype)] = None

@@ -82,8 +82,7 @@ def _losses(subject: CheckSubject) -> Finding:
     x = subject.tokens(3, length).requires_grad_()
     weights = mixer.loss_weights
     inputs = {"tokens": x, **trainable(mixer)}
-    padding_behind = padded(length, (length, half, 1))
-    for keep in (None, padding_behind):
+    for keep in (None, padded(length, (length, half, 1))):
         losses = call(mixer, x, keep).losses
         odd = set(losses) ^ set(weights)
         if odd:
@@ -155,9 +154,7 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
     """
     for length in subject.lengths(1, 17, 33, FAR):
         count = 3 if length != 17 else MANY
-        half = max(1, length // 2)
-        shorter = max(1, length - 5)
-        real = [length, half, shorter]
+        real = [length, max(1, length // 2), max(1, length - 5)]
         if length == 33:
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
@@ -165,15 +162,13 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
         x = subject.tokens(count, length)
         if length > 1 or _takes(mixer, x):
             times = count // 3
-            keep = padded(length, real * times)
-            yield mixer, x, keep
+            yield mixer, x, padded(length, real * times)
 
 
 def _takes(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it can be called with one token; another check tells where it cannot."""
     try:
-        out = outputs(mixer, x)
-        return bool(out.isfinite().all())
+        return bool(outputs(mixer, x).isfinite().all())
     except Exception:
         return False
 
@@ -183,9 +178,7 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
     another mask.
     """
     for mixer, x, keep in _batches(subject):
-        samples = len(x)
-        sample = torch.arange(samples)
-        is_odd = sample % 2 == 1
+        is_odd = torch.arange(len(x)) % 2 == 1
         other = is_odd[:, None]
         tokens = changed(x, other, 5)
         turned = ~keep.flip(1)
@@ -208,8 +201,7 @@ def _carry(subject: CheckSubject) -> Finding:
     length = subject.at_most(LENGTH)
     x = stack.tokens(3, length)
     passes("three layers", stack.build(), x, None)
-    masks = padding.padding_masks(length)
-    passes("three layers with padding", stack.build(), x, masks["right"])
+    passes("three layers with padding", stack.build(), x, padding.padding_masks(length)["right"])
     _call_without_carry(subject)
     properties = {
         "samples apart": [_batch_outputs],
@@ -219,15 +211,13 @@ def _carry(subject: CheckSubject) -> Finding:
     kept = []
     found = []
     for name, checks in properties.items():
-        first = checks[0]
-        if not first.excluded(stack):
+        if not checks[0].excluded(stack):
             kept.append(name)
             found += [check.run(stack) for check in checks]
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     names = ", ".join(kept)
-    words = f"{worst.words}; three layers: {names}"
-    return Finding(words, worst.figures)
+    return Finding(f"{worst.words}; three layers: {names}", worst.figures)
 
 
 def _call_without_carry(subject: CheckSubject) -> None:
@@ -239,8 +229,7 @@ def _call_without_carry(subject: CheckSubject) -> None:
     what = "a second layer without a carry"
     x, keep = subject.pair(LENGTH)
     try:
-        mixer = subject.build(layer_index=1)
-        passes(what, mixer, x, keep)
+        passes(what, subject.build(layer_index=1), x, keep)
     except CheckFailed:
         raise
     except SubquadError:

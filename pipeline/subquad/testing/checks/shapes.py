@@ -66,13 +66,10 @@ def passes(
         wanted = tuple(x.shape)
         if given != wanted:
             raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        losses = result.losses.values()
-        finite(f"{where}: output and losses", result.out, *losses)
+        finite(f"{where}: output and losses", result.out, *result.losses.values())
         if training:
             inputs = {"tokens": tokens, **trainable(mixer)}
-            value = total(result)
-            grads = gradients(value, inputs)
-            finite(f"{what}: gradients", *grads.values())
+            finite(f"{what}: gradients", *gradients(total(result), inputs).values())
 
 
 @shows("output has the input's shape and dtype, and is finite")
@@ -103,9 +100,7 @@ def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     every = torch.ones_like(keep)
     for mode in modes(mixer):
         got = outputs(mixer, x, every)
-        expected = outputs(mixer, x)
-        label = f"no mask against a mask of real tokens in {mode}"
-        yield label, got, expected
+        yield f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x)
 
 
 @shows("inputs are not changed in place")
@@ -133,10 +128,8 @@ def _strides(subject: CheckSubject) -> Comparisons:
     """
     mixer = subject.build()
     x, keep = subject.pair(LENGTH)
-    turned = keep.T.contiguous()
-    transposed = turned.T
-    first = keep[:1]
-    expanded = first.expand(2, -1)
+    transposed = keep.T.contiguous().T
+    expanded = keep[:1].expand(2, -1)
     same = expanded.contiguous()
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
@@ -153,8 +146,7 @@ def _strides(subject: CheckSubject) -> Comparisons:
         label = f"output for an expanded mask in {mode}"
         yield label, got, expected
     mixer.train()
-    ones = torch.ones_like(x)
-    grad = weighted(ones)
+    grad = weighted(torch.ones_like(x))
     expected = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
         got = _backward(mixer, x, keep, view)
@@ -165,8 +157,7 @@ def _strides(subject: CheckSubject) -> Comparisons:
 def _layouts(x: Tensor) -> dict[str, Tensor]:
     batch_second = x.transpose(0, 1).contiguous()
     transposed = x.transpose(1, 2).contiguous()
-    pairs = torch.stack([x, -x], -1)
-    doubled = pairs.flatten(-2)
+    doubled = torch.stack([x, -x], -1).flatten(-2)
     return {
         "batch-second": batch_second.transpose(0, 1),
         "transposed": transposed.transpose(1, 2),
@@ -256,8 +247,7 @@ def _max_length(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"claimed bound to {most} positions, but {more} were taken without a PluginError"
         )
-    lacking = {str(most), str(more)}.difference(re.findall(r"\d+", message))
-    if lacking or "\n" in message:
+    if {str(most), str(more)}.difference(re.findall(r"\d+", message)) or "\n" in message:
         raise CheckFailed(
             f"the refusal of {more} positions must name {more} and {most} in one line: {message}"
         )
@@ -300,16 +290,14 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     passes(sample, mixer, x, fewer)
     passes(batch, mixer, x, none)
     if _autocasts(subject):
-        what = f"{sample} under bf16 autocast"
-        passes(what, single, rounded, fewer, autocast=True)
+        passes(f"{sample} under bf16 autocast", single, rounded, fewer, autocast=True)
     expected = outputs(mixer, x, keep)
     got = outputs(mixer, x, fewer)
     for own in (0, 2):
         real = keep[own]
         mine = got[own][real]
         wanted = expected[own][real]
-        label = f"output of sample {own} at real tokens beside a sample without any"
-        yield label, mine, wanted
+        yield f"output of sample {own} at real tokens beside a sample without any", mine, wanted
     return "finite outputs, losses and gradients"
 
 

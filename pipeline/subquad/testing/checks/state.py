@@ -56,12 +56,9 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
         outputs(other, x)
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
     count = _transfer(mixer, other)
-    both = zip(modes(mixer), modes(other), strict=True)
-    for mode, _ in both:
+    for mode, _ in zip(modes(mixer), modes(other), strict=True):
         got = outputs(other, x)
-        expected = outputs(mixer, x)
-        label = f"output in {mode} of a mixer that loaded the state"
-        yield label, got, expected
+        yield f"output in {mode} of a mixer that loaded the state", got, outputs(mixer, x)
     return f"{count} tensors"
 
 
@@ -85,8 +82,7 @@ def _state_registered(subject: CheckSubject) -> Finding:
     same = _plain_tensors(other)
     kept = _plain_tensors(mixer)
     for name, tensors in kept.items():
-        others = same.get(name, [])
-        if name in unmoved or not _are_equal(tensors, others):
+        if name in unmoved or not _are_equal(tensors, same.get(name, [])):
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
         names = ", ".join(kept)
@@ -103,11 +99,9 @@ def _use(
     length = subject.at_most(LENGTH)
     x = subject.tokens(2, length, seed=seed, dtype=dtype)
     _, keep = subject.pair(length)
-    by_mode = _in_each_mode(mixer, x, keep)
-    found = list(by_mode.values())
+    found = list(_in_each_mode(mixer, x, keep).values())
     if mixer.caches:
-        start = beginning(x, 1)
-        out, cache = mixer.prefill(start)
+        out, cache = mixer.prefill(beginning(x, 1))
         after, _ = mixer.step(x[:, 0], cache)
         found.append(out.detach())
         found.append(after.detach())
@@ -143,8 +137,7 @@ def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     for tensor, other in zip(tensors, others, strict=True):
         if tensor.requires_grad or tensor.layout != other.layout:
             return False
-        numbers = tensor.to_dense()
-        if not torch.equal(numbers, other.to_dense()):
+        if not torch.equal(tensor.to_dense(), other.to_dense()):
             return False
     return True
 
@@ -159,8 +152,7 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
         mixer = subject.build(dtype=before)
         other = subject.build(dtype=after)
         _use(mixer, subject, dtype=before)
-        weights = mixer.state_dict()
-        other.load_state_dict(weights)
+        other.load_state_dict(mixer.state_dict())
         expected = _use(other, subject, dtype=after)
         cast(mixer, after)
         moved = _use(mixer, subject, dtype=after)
@@ -233,8 +225,7 @@ def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
     reason = "in a forward pass, but stateful is not claimed"
     for mode in MODES:
-        mixer = subject.build()
-        yield from _after_others(mixer, subject, mode, MODES, reason)
+        yield from _after_others(subject.build(), subject, mode, MODES, reason)
 
 
 def _after_others(
@@ -249,15 +240,12 @@ def _after_others(
     x, keep = subject.pair(LENGTH)
     before = _state(mixer)
     first = _in_each_mode(mixer, x, keep, compared)
-    training = MODES[mode]
-    mixer.train(training)
+    mixer.train(MODES[mode])
     _call_between(mixer, subject)
     for name in _changed(mixer, before):
         raise CheckFailed(f"{name} changed {reason}")
-    second = _in_each_mode(mixer, x, keep, compared)
-    for later, again in second.items():
-        label = f"output in {later} after other batches in {mode}"
-        yield label, again, first[later]
+    for later, again in _in_each_mode(mixer, x, keep, compared).items():
+        yield f"output in {later} after other batches in {mode}", again, first[later]
 
 
 def _in_each_mode(
@@ -266,10 +254,8 @@ def _in_each_mode(
     """Outputs by the mode; it ends in evaluation."""
     found = {}
     for mode in compared:
-        training = MODES[mode]
-        mixer.train(training)
-        out = call(mixer, x, keep).out
-        found[mode] = out.detach()
+        mixer.train(MODES[mode])
+        found[mode] = call(mixer, x, keep).out.detach()
     mixer.eval()
     return found
 
@@ -279,8 +265,7 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
     counted = _numbers(mixer)
     for seed, longest in enumerate(BETWEEN, 7):
         length = subject.at_most(longest)
-        x = subject.tokens(3, length, seed=seed)
-        call(mixer, 2 * x + 1)
+        call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
     if _numbers(mixer) == counted:
         return
     length = subject.at_most(2)
@@ -325,10 +310,8 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     _transfer(mixer, other)
     x = subject.tokens(2, length)
     expected = _in_each_mode(mixer, x, None)
-    got = _in_each_mode(other, x, None)
-    for later, out in got.items():
-        label = f"output in {later} after loading the state"
-        yield label, out, expected[later]
+    for later, out in _in_each_mode(other, x, None).items():
+        yield f"output in {later} after loading the state", out, expected[later]
     reason = "in a call in evaluation, after training"
     yield from _after_others(mixer, subject, mode, [mode], reason)
     names = ", ".join(changed)

@@ -58,8 +58,7 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
 
 def _steps(subject: CheckSubject) -> Iterator[str]:
     """Uses a mixer; each step's name when it is done."""
-    site = subject.site()
-    mixer = make_mixer(subject.resolved, subject.config, site)
+    mixer = make_mixer(subject.resolved, subject.config, subject.site())
     yield "building it"
     tokens, keep = subject.pair(LENGTH)
     x = tokens.float().requires_grad_()

@@ -55,8 +55,7 @@ def _check_bounds(config: type[BaseModel]) -> None:
             try:
                 kind.validate_python(value, strict=True)
             except ValidationError as error:
-                first = error.errors()[0]
-                reason = first["msg"]
+                reason = error.errors()[0]["msg"]
                 raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
 
 
@@ -70,8 +69,7 @@ def _searched(spec: FieldInfo) -> dict[str, Any]:
     for end in ("low", "high"):
         if end in search:
             tried[f"{end} of its search"] = search[end]
-    choices = search.get("choices", ())
-    for i, choice in enumerate(choices):
+    for i, choice in enumerate(search.get("choices", ())):
         tried[f"choice {i} of its search"] = choice
     return tried
 
@@ -99,8 +97,7 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
             continue
         tried += 1
         given = [f"{name} = {value!r}" for name, value in values.items()]
-        words = ", ".join(given)
-        yield from _claims(other, words, broken)
+        yield from _claims(other, ", ".join(given), broken)
     return f"{tried} values"
 
 
@@ -227,8 +224,7 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
             meter = Meter(allowed)
             meter.compare(label, *tensors)
             if meter.failed:
-                kind = _without_numbers(label)
-                broken.add(kind)
+                broken.add(_without_numbers(label))
     except Exception as failure:
         raise NotApplicable(f"another check tells: {named_cause(failure)}") from failure
     return broken
@@ -250,8 +246,7 @@ def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Com
     """
     try:
         for label, *tensors in _compared(subject, words):
-            kind = _without_numbers(label)
-            if kind not in broken:
+            if _without_numbers(label) not in broken:
                 yield f"{label}, {words}", *tensors
     except SubquadError as error:
         if not isinstance(error, PluginError):
@@ -267,8 +262,7 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     mixer = subject.build()
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
-    masks = padding_masks(length)
-    keep = masks["both sides"]
+    keep = padding_masks(length)["both sides"]
     passes(words, mixer, x, None)
     passes(words, mixer, x, keep)
     with torch.no_grad():
@@ -293,7 +287,6 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
             label = f"outputs of reversed tokens in {mode}"
             yield label, got.flip(1), expected
     if mixer.caches and length > 1:
-        start = min(START, length - 1)
-        got = decoded(mixer, x, start)
+        got = decoded(mixer, x, min(START, length - 1))
         expected = outputs(mixer, x)
         yield "outputs of decoding", got, expected

@@ -30,8 +30,7 @@ def _parameters_used(subject: CheckSubject) -> Finding:
     for name, grad in _training_gradients(subject.build(num_layers=1), subject).items():
         grads["a last layer", name] = grad
     stacked = len(LAYERS)
-    stack = replace(subject, stacked=True).build()
-    for place, grad in _training_gradients(stack, subject).items():
+    for place, grad in _training_gradients(replace(subject, stacked=True).build(), subject).items():
         layer, _, name = place.removeprefix("layers.").partition(".")
         grads[f"the {layer} of {stacked}", name] = grad
     unused = defaultdict[str, list[str]](list)
@@ -86,5 +85,4 @@ def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str,
     for name, loss in result.losses.items():
         if network.loss_weights.get(name):
             value = value + loss.sum()
-    weights = trainable(network)
-    return backward(value, weights)
+    return backward(value, trainable(network))
