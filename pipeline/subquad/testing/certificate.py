@@ -112,8 +112,9 @@ class Certificate:
         longest = max(covered["length"])
         words = [f"more than {longest:,} tokens, but for growth"]
         if first.is_single_alone:
-            finer = f"{ROUNDING_SINGLE:g} is allowed for {ROUNDING:g}"
-            words.insert(0, f"anything finer than float32: {finer}")
+            words.insert(
+                0, f"anything finer than float32: {ROUNDING_SINGLE:g} is allowed for {ROUNDING:g}"
+            )
         for name, known in _PLACES.items():
             missing = [value for value in known if value not in covered[name]]
             if missing:

@@ -111,9 +111,12 @@ class CheckSubject:
             def summed() -> float:
                 return weighted(call(mixer, x, keep).out).sum().item()
 
-            near = slope(summed, inputs, steps, 1e-6)
-            far = slope(summed, inputs, steps, 1e-5)
-            return not math.isclose(near, far, rel_tol=1e-4, abs_tol=1e-6)
+            return not math.isclose(
+                slope(summed, inputs, steps, 1e-6),
+                slope(summed, inputs, steps, 1e-5),
+                rel_tol=1e-4,
+                abs_tol=1e-6,
+            )
 
     @cached_property
     def is_single_alone(self) -> bool:
@@ -256,8 +259,7 @@ class CheckSubject:
         self, batch: int, length: int, *, dtype: torch.dtype | None = None, seed: int = 1
     ) -> Tensor:
         """Standard normal tokens of the subject's width, (B, L, D)."""
-        shape = (batch, length, self.dim)
-        return normal(shape, self._drawn(seed)).to(dtype or self.dtype)
+        return normal((batch, length, self.dim), self._drawn(seed)).to(dtype or self.dtype)
 
     def _drawn(self, seed: int) -> int:
         return seed + 1000 * self.seed
@@ -268,8 +270,7 @@ class CheckSubject:
         given = self.given
         if not self.resolved.source and not found.distribution:
             params = f", {given}" if given else ""
-            only = list(checks)
-            return f"check_mixer({found.name}{params}, only={only}, seed={self.seed})"
+            return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
         words = [found.name]
         for key, value in given.items():
             words.append(f"{key}={json.dumps(value)}")
@@ -287,8 +288,7 @@ class CheckSubject:
         of one is padding.
         """
         length = self.at_most(length)
-        half = (length + 1) // 2
-        return self.tokens(2, length, dtype=dtype), padded(length, (length, half))
+        return self.tokens(2, length, dtype=dtype), padded(length, (length, (length + 1) // 2))
 
     def lengths(self, *lengths: int) -> list[int]:
         """Of these, each at most what the mixer takes, and once."""

@@ -176,9 +176,8 @@ def _cross_padding(
         return
     own = keep[1:2]
     out = outputs(_Across(mixer, context[1:2, context_keep[1]], None), x[1:2], own)
-    wanted = expected[first:][:second]
     rounded = Meter(subject.at_least(ROUNDING))
-    rounded.compare(f"{lengths}: padded keys left away", out[own], wanted)
+    rounded.compare(f"{lengths}: padded keys left away", out[own], expected[first:][:second])
     rounded.finding()
 
 
@@ -195,9 +194,8 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
     x = subject.tokens(3, LONGEST + STEPS)
     start = beginning(x, LONGEST)
     for number in subject.lengths(KEYS, MANY):
-        longest = max(number, MAX_LEN)
         # its prefill and step take a memory
-        mixer: Any = subject.build(role="cross", max_len=longest)
+        mixer: Any = subject.build(role="cross", max_len=max(number, MAX_LEN))
         context = subject.tokens(3, number, seed=2)
         context_keep = _mask(context)
         across = _Across(mixer, context, context_keep)
@@ -216,8 +214,7 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
             out, cache = mixer.step(token, cache, memory=memory)
             yield f"{step} against forward", out, wanted
         check_untouched("decoding changed the memory", memory, built)
-    steps = SAID.format(STEPS)
-    return f"{KEYS} and {MANY} keys in memory, {steps}"
+    return f"{KEYS} and {MANY} keys in memory, {SAID.format(STEPS)}"
 
 
 def _mask(x: Tensor, turned: bool = False) -> Tensor:
@@ -243,15 +240,15 @@ def _softmax_weights(subject: CheckSubject) -> Finding:
     config = subject.config
     if not isinstance(config, AttentionConfig):
         config = None
-    softmax = AttentionMixer(_Plain(), subject.site(), config)
-    weights = softmax.to(subject.dtype).state_dict()
+    weights = AttentionMixer(_Plain(), subject.site(), config).to(subject.dtype).state_dict()
     mixer = subject.build()
     found = mixer.load_state_dict(weights, strict=False)
     unexpected = found.unexpected_keys
     missing = [name for name in found.missing_keys if not name.startswith("core.")]
     if missing or unexpected:
-        lacks = f"missing {missing}, unexpected {unexpected}"
-        raise CheckFailed(f"weights of a softmax model do not fit: {lacks}")
+        raise CheckFailed(
+            f"weights of a softmax model do not fit: missing {missing}, unexpected {unexpected}"
+        )
     finite("output with weights of a softmax model", outputs(mixer, subject.tokens(2, KEYS)))
     return Finding(f"{len(weights)} tensors")
 

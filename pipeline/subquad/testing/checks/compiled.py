@@ -43,14 +43,11 @@ def _compiled(subject: CheckSubject) -> Comparisons:
             # without torch's advice on how to see more
             said, *_ = str(error).split("\n\nSet TORCH")
             message = " ".join(said.split())
-            name = type(error).__name__
-            raise NotApplicable(f"{_NOT_TESTED}: {name}: {message}") from error
-    label = f" compiled by {subject.compiler}"
+            raise NotApplicable(f"{_NOT_TESTED}: {type(error).__name__}: {message}") from error
     for mine, wanted in zip(got, expected, strict=True):
-        yield from each(mine, wanted, label)
+        yield from each(mine, wanted, f" compiled by {subject.compiler}")
     called = _count_calls(mixer.train(trains), x, keep)
-    warning = _share(tracing, called)
-    words = f"{warning}{subject.compiler}, {tracing}"
+    words = f"{_share(tracing, called)}{subject.compiler}, {tracing}"
     figures = {
         "operations": called,
         "compiled": tracing.operations,
@@ -65,8 +62,7 @@ def _share(tracing: _Tracing, called: int) -> str:
     """A word of warning where little or nothing was compiled."""
     if tracing.failure:
         return f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
-    least = COMPILED * called
-    if called > 1 and tracing.operations < least:
+    if called > 1 and tracing.operations < COMPILED * called:
         return f"hardly anything was compiled: {tracing.operations} of {called} operations; "
     return ""
 

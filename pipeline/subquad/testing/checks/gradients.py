@@ -52,9 +52,7 @@ class Accuracy(NamedTuple):
 
     def near(self, got: float, expected: float) -> bool:
         """Whether two derivatives count as equal."""
-        apart = abs(got - expected)
-        allowed = self.absolute + self.relative * abs(expected)
-        return apart <= allowed
+        return abs(got - expected) <= self.absolute + self.relative * abs(expected)
 
 
 _DOUBLE = Accuracy((1e-6, 1e-5, 1e-7), 1e-4, 1e-6)
@@ -91,11 +89,10 @@ def measured_gradients(subject: CheckSubject) -> Finding:
         length = x.shape[1]
         tokens = x.clone().requires_grad_()
         inputs = {"the tokens": tokens, **trainable(mixer)}
-        values = partial(_values, mixer, tokens, keep)
         for mode in settled_modes(mixer, x):
             where = f"{length} tokens in {mode}"
             is_smooth = compare_gradients(
-                values,
+                partial(_values, mixer, tokens, keep),
                 inputs,
                 accuracy,
                 where,
@@ -172,8 +169,9 @@ def compare_gradients(
         found[name] = backward(value, inputs, weight)
     judged = True
     for name, grads in found.items():
-        summed = partial(_summed, values, name, weights[name])
-        verdicts_by = partial(_verdicts, summed, grads, accuracy)
+        verdicts_by = partial(
+            _verdicts, partial(_summed, values, name, weights[name]), grads, accuracy
+        )
         for group in groups:
             verdicts = verdicts_by(group, drawn)
             judged &= _agree(verdicts)
@@ -196,9 +194,7 @@ def compare_gradients(
 def _fault(verdicts: list[_Verdict]) -> str:
     """The first derivative that is another one, in words."""
     fault = next(verdict for verdict in verdicts if verdict.kind == "other")
-    got = f"{fault.got:.7g} along a direction"
-    measured = f"by finite differences {fault.measured:.7g}"
-    return f"{got}, {measured}"
+    return f"{fault.got:.7g} along a direction, by finite differences {fault.measured:.7g}"
 
 
 def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
@@ -299,8 +295,13 @@ def _determinism(subject: CheckSubject) -> Comparisons:
         if not torch.equal(before, torch.get_rng_state()):
             raise CheckFailed("the call draws random numbers in evaluation")
         tracked = call(mixer, x.clone().requires_grad_(), keep).out.detach()
-        label = "output in evaluation without gradients against with them"
-        yield label, first[keep], tracked[keep], tracked, subject.at_least(ROUNDING)
+        yield (
+            "output in evaluation without gradients against with them",
+            first[keep],
+            tracked[keep],
+            tracked,
+            subject.at_least(ROUNDING),
+        )
         first, *others = (_trained(subject, length) for _ in range(1 + count))
         for other in others:
             for mine, wanted in zip(other, first, strict=True):

@@ -41,16 +41,15 @@ def _devices(subject: CheckSubject) -> Finding:
                     found.append(result.losses)
                     found.append(result.carry)
             if mixer.caches:
-                token = x[:, 0]
                 out, cache = mixer.prefill(x, keep=keep)
-                found += [out, cache, mixer.step(token, cache)]
+                found += [out, cache, mixer.step(x[:, 0], cache)]
     except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
-        reason = "torch's meta device has no numbers to go on with"
-        raise NotApplicable(f"{reason}: {cause(error)}") from None
+        raise NotApplicable(
+            f"torch's meta device has no numbers to go on with: {cause(error)}"
+        ) from None
     for tensor in tensors_of(found):
         if not tensor.is_meta:
-            given = f"for tokens on {x.device}"
-            raise CheckFailed(f"{given} it returns a tensor on {tensor.device}")
+            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {tensor.device}")
     return Finding("both modes, with and without a mask")
 
 
@@ -102,8 +101,9 @@ class _Elsewhere(TorchDispatchMode):
             return torch.zeros(first.shape, dtype=wanted, device=device)
         if others and name not in _ALSO_OF_CPU:
             other = others[0]
-            here = f"{kind(other)} on {other.device}"
-            raise CheckFailed(f"{name} takes a tensor {here} beside its tokens' on meta")
+            raise CheckFailed(
+                f"{name} takes a tensor {kind(other)} on {other.device} beside its tokens' on meta"
+            )
         return func(*args, **kwargs)
 
 

@@ -112,8 +112,9 @@ class _Exact:
         for weight, numbers in exact.items():
             weight.data = _rounded(numbers, dtype, seed)
         try:
-            x = _rounded(self._x, dtype, seed)
-            return self.distances(_real_results(self._mixer, x, self._keep))
+            return self.distances(
+                _real_results(self._mixer, _rounded(self._x, dtype, seed), self._keep)
+            )
         finally:
             for weight, numbers in exact.items():
                 weight.data = numbers
@@ -174,8 +175,9 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     dtype = results["output"].dtype
     if dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
-    what = f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large"
-    finite(what, *loud.values())
+    finite(
+        f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values()
+    )
     return _compare_drift(_Exact(subject, case), torch.bfloat16, results)
 
 
@@ -230,8 +232,7 @@ def _distance(got: Tensor, expected: Tensor) -> float:
     if torch.equal(got, expected):
         return 0.0
     gap = (got - expected).square().mean()
-    size = expected.square().mean()
-    return (gap / size).sqrt().item()
+    return (gap / expected.square().mean()).sqrt().item()
 
 
 def _float32_case(subject: CheckSubject) -> _Case:
@@ -244,8 +245,9 @@ def _float32_case(subject: CheckSubject) -> _Case:
     keep = padded(length, (length, max(1, length - 37)))
     few = x[:, :LENGTH]
     if draws(mixer, few):
-        reason = "it draws random numbers in evaluation (determinism), others in each format"
-        raise NotTested(f", because {reason}")
+        raise NotTested(
+            f", because it draws random numbers in evaluation (determinism), others in each format"
+        )
     mixer.train("training" in settled_modes(mixer, few))
     return mixer, x, keep
 
@@ -293,8 +295,9 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     is_single = dtype == torch.float32
     if not is_single and not seed:
         return x.to(dtype).to(x.dtype)
-    generator = torch.Generator().manual_seed(2 + seed)
-    uniform = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+    uniform = torch.rand(
+        x.shape, generator=torch.Generator().manual_seed(2 + seed), dtype=torch.float64
+    )
     moved = x.double() * (1 + (uniform - 0.5) * torch.finfo(dtype).eps)
     return moved.to(x.dtype if is_single else dtype).to(x.dtype)
 
@@ -341,9 +344,8 @@ def _kernels(subject: CheckSubject) -> Comparisons:
             if results is None:
                 continue
             ran[label]["float64"] = None
-            where = f" by {label} at length {length}"
             for found, wanted in zip(results, expected, strict=True):
-                yield from each(_on_cpu(found), wanted, where)
+                yield from each(_on_cpu(found), wanted, f" by {label} at length {length}")
     exact = _Exact(subject, _float32_case(subject))
     for label, forced in choices.items():
         for dtype in (torch.float32, torch.bfloat16):

@@ -52,8 +52,11 @@ def _batch_outputs(subject: CheckSubject) -> Comparisons:
     """
     for mode, first, second in _two_batches(subject):
         for own in range(0, len(first.out), 2):
-            label = f"output of sample {own} in {mode}, other samples changed"
-            yield label, second.out[own], first.out[own]
+            yield (
+                f"output of sample {own} in {mode}, other samples changed",
+                second.out[own],
+                first.out[own],
+            )
     yield from within(subject.at_least(ROUNDING), _alone(subject))
 
 
@@ -76,13 +79,12 @@ def _losses(subject: CheckSubject) -> Finding:
     every name is returned.
     """
     length = subject.at_most(LENGTH)
-    half = (length + 1) // 2
     mixer = subject.build()
     mixer.train()
     x = subject.tokens(3, length).requires_grad_()
     weights = mixer.loss_weights
     inputs = {"tokens": x, **trainable(mixer)}
-    for keep in (None, padded(length, (length, half, 1))):
+    for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
         losses = call(mixer, x, keep).losses
         odd = set(losses) ^ set(weights)
         if odd:
@@ -96,8 +98,7 @@ def _losses(subject: CheckSubject) -> Finding:
             if shape not in ((3,), ()):
                 raise CheckFailed(f"{label} has the shape {shape}, expected (B,) = (3,) or ()")
             finite(label, value)
-            grads = gradients(value.sum(), inputs)
-            if not any(grad.any() for grad in grads.values()):
+            if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
     words = []
     for name, weight in weights.items():
@@ -109,7 +110,6 @@ def _losses(subject: CheckSubject) -> Finding:
 def _batch_gradients(subject: CheckSubject) -> Comparisons:
     """Gradients in training."""
     for mixer, x, keep in _batches(subject):
-        length = x.shape[1]
         tokens = x.clone().requires_grad_()
         result = call(mixer.train(), tokens, keep)
         value = weighted(result.out[1]).sum()
@@ -118,7 +118,7 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
                 value = value + loss[1]
         grad = gradients(value, {"tokens": tokens})["tokens"]
         for other in (0, 2):
-            label = f"gradient of sample 1 by sample {other} of {length} tokens"
+            label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
             yield label, grad[other], None, grad
     if _no_losses(subject):
         return
@@ -183,11 +183,10 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
         tokens = changed(x, other, 5)
         turned = ~keep.flip(1)
         further = other & turned
-        mask = keep | further
         for mode in modes(mixer):
             with torch.no_grad():
                 first = call(afresh(mixer), x, keep)
-                second = call(afresh(mixer), tokens, mask)
+                second = call(afresh(mixer), tokens, keep | further)
             yield mode, first, second
 
 

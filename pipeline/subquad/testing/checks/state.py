@@ -57,8 +57,11 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
     count = _transfer(mixer, other)
     for mode, _ in zip(modes(mixer), modes(other), strict=True):
-        got = outputs(other, x)
-        yield f"output in {mode} of a mixer that loaded the state", got, outputs(mixer, x)
+        yield (
+            f"output in {mode} of a mixer that loaded the state",
+            outputs(other, x),
+            outputs(mixer, x),
+        )
     return f"{count} tensors"
 
 
@@ -75,8 +78,9 @@ def _state_registered(subject: CheckSubject) -> Finding:
     made = set(mixer.state_dict()) - set(built)
     if made:
         names = ", ".join(sorted(made))
-        reason = "optimisers, DDP and checkpoints need it when built"
-        raise CheckFailed(f"the first call makes {names}: {reason}")
+        raise CheckFailed(
+            f"the first call makes {names}: optimisers, DDP and checkpoints need it when built"
+        )
     other = subject.build(seed=1)
     _use(other, subject, seed=5)
     same = _plain_tensors(other)
@@ -223,9 +227,10 @@ def _sizes(mixer: TokenMixer, keyed: bool = True) -> dict[str, int]:
 )
 def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
-    reason = "in a forward pass, but stateful is not claimed"
     for mode in MODES:
-        yield from _after_others(subject.build(), subject, mode, MODES, reason)
+        yield from _after_others(
+            subject.build(), subject, mode, MODES, "in a forward pass, but stateful is not claimed"
+        )
 
 
 def _after_others(
