@@ -73,8 +73,7 @@ class CertificateDocument:
         try:
             resolved = resolve("mixer", name)
             facts = plugin_facts(resolved)
-            key = (facts["distribution"], facts["name"])
-            mixer = self.earlier.get(key)
+            mixer = self.earlier.get((facts["distribution"], facts["name"]))
             if mixer is None or mixer["plugin"] != facts:
                 return False
             if mixer["code"] != code_digest(resolved):
@@ -128,8 +127,10 @@ def show_certificate(
         return
     for outcome in certificate.outcomes:
         if outcome.traceback:
-            where = f"{certificate.name}, {outcome.subject}, {outcome.check}"
-            print_text(f"{where}\n{outcome.traceback}\n", err=True)
+            print_text(
+                f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n",
+                err=True,
+            )
 
 
 def show_progress(name: str, outcome: CheckOutcome) -> None:
@@ -212,8 +213,7 @@ def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) ->
         if not certificate.holds:
             failing.append(certificate.name)
     failing += broken
-    certified = whole - len(failing)
-    line = f"{certified} of {whole} mixers certified in {seconds:.0f} s"
+    line = f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s"
     if failing:
         names = ", ".join(failing)
         line += f"; not certified: {names}"

@@ -135,8 +135,9 @@ class NoDropout(TorchFunctionMode):
         self._replaced = contextlib.ExitStack()
         for name, func in list(vars(functional).items()):
             if "dropout" in name or name == _ATTENTION:
-                replaced = mock.patch.object(functional, name, partial(_undropped, func))
-                self._replaced.enter_context(replaced)
+                self._replaced.enter_context(
+                    mock.patch.object(functional, name, partial(_undropped, func))
+                )
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:

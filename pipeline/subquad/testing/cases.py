@@ -82,8 +82,12 @@ def shows(
     """
 
     def make(run: Callable[..., Finding]) -> Check:
-        name = run.__name__.strip("_").replace("_", "-")
-        return Check(name=name, shows=property, run=run, excluded=excluded)
+        return Check(
+            name=run.__name__.strip("_").replace("_", "-"),
+            shows=property,
+            run=run,
+            excluded=excluded,
+        )
 
     return make
 
@@ -249,8 +253,9 @@ class CheckCase:
                 with _limited(self.seconds):
                     return self._run()
             except TooSlow:
-                limit = f"more than {self.seconds:g} s of CPU time"
-                raise NotTested(f": too slow: {limit}{looked().words}") from None
+                raise NotTested(
+                    f": too slow: more than {self.seconds:g} s of CPU time{looked().words}"
+                ) from None
             except (NotApplicable, NotProven):
                 raise
             except (Exception, SystemExit) as error:

@@ -122,8 +122,9 @@ def _outcomes(subject: CheckSubject, facts: Facts, names: Sequence[str]) -> list
     """Of some checks of a module with these facts, in each way it is built, up to the first that
     does not pass.
     """
-    plugin = replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
-    resolved = replace(subject.resolved, plugin=plugin)
+    resolved = replace(
+        subject.resolved, plugin=replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
+    )
     checks = [check for check in CHECKS if check.name in names]
     made = []
     for causal in _ways(facts, names):

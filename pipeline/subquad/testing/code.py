@@ -29,8 +29,7 @@ def code_digest(resolved: Resolved) -> str:
     digests = []
     for file in files:
         digests.append(hashlib.sha256(file.read_bytes()).hexdigest())
-    rows = "\n".join(sorted(digests))
-    return hashlib.sha256(rows.encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
 
 
 @cache

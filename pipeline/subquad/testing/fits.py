@@ -103,8 +103,7 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     if growth is None and exponent > 2:
         growth = MORE
     linear = residuals["L"]
-    by_another_term = residuals["L log L"] * BETTER_THAN_L
-    is_nearer = linear > EXACT and by_another_term < linear
+    is_nearer = linear > EXACT and residuals["L log L"] * BETTER_THAN_L < linear
     has_slight = growth == "L" and is_nearer
     return Fit(growth, residuals, exponent, has_slight)
 
@@ -131,8 +130,7 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
             much = BETTER_THAN_L
         has_slight = share <= SLIGHT
         is_slight = rival == "L log L" and has_slight
-        scaled = distance * much
-        if is_slight or scaled > own:
+        if is_slight or distance * much > own:
             return name
     return None
 
@@ -165,5 +163,4 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     matrix /= matrix.max(0)
     weights, _ = nnls(matrix, ones)
     parts = matrix * weights
-    largest = float(np.abs(parts.sum(1) - 1).max())
-    return largest, float(parts[-1, -1])
+    return float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1])

@@ -291,8 +291,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
 
 def kind(x: Tensor) -> str:
     """Shape and dtype in words."""
-    shape = tuple(x.shape)
-    return f"{shape} {word(x.dtype)}"
+    return f"{tuple(x.shape)} {word(x.dtype)}"
 
 
 def word(dtype: torch.dtype) -> str:
@@ -308,5 +307,4 @@ def finite(what: str, *values: Tensor | None) -> None:
     """
     for value in values:
         if value is not None and not _is_finite(value):
-            wrong = _wrong_numbers(value)
-            raise CheckFailed(f"{what}: {wrong}")
+            raise CheckFailed(f"{what}: {_wrong_numbers(value)}")

@@ -26,12 +26,12 @@ def chosen_checks(
     for name in [*wanted, *reasons]:
         if name not in names:
             known = ", ".join(names)
-            hint = did_you_mean(name, names)
-            raise ConfigError(f"no check {name!r}{hint}; checks: {known}")
+            raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; checks: {known}")
     for name, reason in reasons.items():
         if not reason.strip():
-            example = f"{name}='why it does not apply'"
-            raise ConfigError(f"exclude {name}: give a reason, as in {example}")
+            raise ConfigError(
+                f"exclude {name}: give a reason, as in {name}='why it does not apply'"
+            )
     chosen = wanted or names
     checks: list[Check] = []
     for check in CHECKS:

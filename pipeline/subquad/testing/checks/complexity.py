@@ -229,8 +229,7 @@ def _is_step_by_step(first: Count) -> bool:
     take minutes: a loop over tokens in Python.
     """
     doublings = MIN_LENGTHS - 1
-    at_last = first.operations * 2**doublings
-    return at_last > LIMITS["operations"]
+    return first.operations * 2**doublings > LIMITS["operations"]
 
 
 def growth_of(subject: CheckSubject) -> Complexity:
@@ -256,8 +255,7 @@ def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     before, last = counts[-2:]
     patience = PATIENCE if _is_about_to_fail(ladder[: len(counts)], counts, declared) else 1
     for name, limit in LIMITS.items():
-        foretold = getattr(last, name) ** 2 / max(getattr(before, name), 1)
-        if foretold > patience * limit:
+        if getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit:
             return True
     return False
 
@@ -266,10 +264,9 @@ def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) ->
     """Whether FLOPs or bytes at the longest lengths so far fit no class, or one above the declared
     one.
     """
-    longest = lengths[-MIN_LENGTHS:]
     for name in ("flops", "moved"):
         numbers = [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
-        found = fit_growth(longest, numbers).growth
+        found = fit_growth(lengths[-MIN_LENGTHS:], numbers).growth
         if not found or exceeds(found, declared):
             return True
     return False
@@ -281,8 +278,7 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
     """
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(1, length, dtype=torch.float32)
-    real = length - length // 8
-    keep = torch.arange(length)[None] < real
+    keep = torch.arange(length)[None] < length - length // 8
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:

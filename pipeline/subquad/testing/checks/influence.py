@@ -115,8 +115,9 @@ def _largest_move(subject: CheckSubject) -> float:
             elif mode == "training":
                 orders = orders[-3:]
             for order in orders:
-                got = outputs(mixer, x[:, order], dropout=False)
-                meter.compare("output", got, expected[:, order])
+                meter.compare(
+                    "output", outputs(mixer, x[:, order], dropout=False), expected[:, order]
+                )
     return meter.worst
 
 
@@ -126,8 +127,7 @@ def _orders(length: int) -> list[Tensor]:
     for _ in range(ORDERS):
         orders.append(torch.randperm(length, generator=generator))
     place = torch.arange(length)
-    swapped = torch.cat([place[:2].flip(0), place[2:]])
-    return [*orders, swapped, place.roll(1), place.flip(0)]
+    return [*orders, torch.cat([place[:2].flip(0), place[2:]]), place.roll(1), place.flip(0)]
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -166,8 +166,9 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         expected = outputs(mixer, batch)
         for first in range(0, len(cuts), SAMPLES):
             start = min(first, len(cuts) - samples)
-            some = cuts[start : start + samples]
-            yield from before_cuts(mixer, batch, None, some, expected, "evaluation")
+            yield from before_cuts(
+                mixer, batch, None, cuts[start : start + samples], expected, "evaluation"
+            )
 
 
 def before_cuts(
@@ -186,15 +187,16 @@ def before_cuts(
     changes = {"changed": (changed(x, later), keep)}
     if keep is not None:  # without a mask another kernel may run
         changes["padded"] = (x, before)
-    length = x.shape[1]
     for change, batch in changes.items():
         out = outputs(mixer, *batch)
         for sample, cut in enumerate(cuts):
             own = before[sample]
-            got = out[sample]
-            wanted = expected[sample]
-            where = f"position {cut} of {length} in {mode}"
-            yield f"output before {where}, later tokens {change}", got[own], wanted[own], expected
+            yield (
+                f"output before position {cut} of {x.shape[1]} in {mode}, later tokens {change}",
+                out[sample][own],
+                expected[sample][own],
+                expected,
+            )
 
 
 def _later(x: Tensor, cuts: Sequence[int]) -> Tensor:
@@ -218,19 +220,21 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
     stands there; those by weights, too, but for rounding.
     """
     for mixer, x, keep, cuts in _causal_cases(subject, behind=False):
-        length = x.shape[1]
         later = _later(x, cuts)
         other = changed(x, later)
         watched = _before(later, keep)
         expected = input_gradient(mixer, x, keep, watched)
         got = input_gradient(mixer, other, keep, watched)
         for sample, cut in enumerate(cuts):
-            outs = f"outputs before position {cut} of {length}"
-            name = f"gradient of {outs} by"
+            name = f"gradient of outputs before position {cut} of {x.shape[1]} by"
             whole = expected[sample]
             yield f"{name} later tokens", whole[cut:], None, expected
-            wanted = whole[:cut]
-            yield f"{name} earlier tokens, later ones changed", got[sample, :cut], wanted, expected
+            yield (
+                f"{name} earlier tokens, later ones changed",
+                got[sample, :cut],
+                whole[:cut],
+                expected,
+            )
     yield from within(subject.at_least(ROUNDING), _by_weights(subject))
 
 
@@ -242,10 +246,12 @@ def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
         scale = _weight_gradients(mixer, x, length).values()
         for cut in cuts if length <= SHORT else cuts[-1:]:
             other = changed(x, _later(x, (cut, cut)))
-            expected = _weight_gradients(mixer, x, cut)
-            got = _weight_gradients(mixer, other, cut)
-            label = f" of outputs before position {cut} of {length}, later tokens changed"
-            yield from each(got, expected, label, scale=scale)
+            yield from each(
+                _weight_gradients(mixer, other, cut),
+                _weight_gradients(mixer, x, cut),
+                f" of outputs before position {cut} of {length}, later tokens changed",
+                scale=scale,
+            )
 
 
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> dict[str, Tensor]:
@@ -266,10 +272,11 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             for cut in cuts:
-                got = outputs(mixer, beginning(x, cut), dropout=False)
-                wanted = expected[:, :cut]
-                alone = f"output of the first {cut} tokens alone"
-                yield f"{alone} against within {length} in {mode}", got, wanted
+                yield (
+                    f"output of the first {cut} tokens alone against within {length} in {mode}",
+                    outputs(mixer, beginning(x, cut), dropout=False),
+                    expected[:, :cut],
+                )
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:
@@ -306,11 +313,6 @@ def _causal_cases(
             yield mixer, x, back, cuts
         yield mixer, x, front, cuts
         if SHORT < length <= LONG:
-            prefixed = subject.build_elsewhere(
-                length,
-                role="self",
-                num_prefix_tokens=1,
-            )
-            yield prefixed, x, None, cuts
+            yield subject.build_elsewhere(length, role="self", num_prefix_tokens=1), x, None, cuts
         if length <= SHORT and not subject.facts.leak:
             yield subject.build_elsewhere(length, dtype=torch.float32), x.float(), front, cuts

@@ -51,8 +51,10 @@ def padding_content(subject: CheckSubject) -> Comparisons:
             where = f"output at real tokens in {mode}"
             label = f"{where}, other content in the padding ({side})"
             yield label, outputs(mixer, other, keep)[keep], expected
-            huge = outputs(mixer, overflowing, keep)[keep]
-            finite(f"{where}, huge numbers in the padding ({side})", huge)
+            finite(
+                f"{where}, huge numbers in the padding ({side})",
+                outputs(mixer, overflowing, keep)[keep],
+            )
         expected = input_gradient(mixer, x, keep, keep)
         label = f"gradient of outputs at real tokens by padding ({side})"
         yield label, expected[~keep], None, expected
@@ -92,11 +94,11 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     real = (most + 1) // 2
     rest = most - real
     keep = padded(most, (real, real))
-    alone = beginning(x, real)
-    got = outputs(mixer, x, keep)
-    expected = outputs(mixer, alone)
-    label = f"output of {real} tokens with {rest} padded after, behind a prefix token"
-    yield label, got[:, :real], expected
+    yield (
+        f"output of {real} tokens with {rest} padded after, behind a prefix token",
+        outputs(mixer, x, keep)[:, :real],
+        outputs(mixer, beginning(x, real)),
+    )
 
 
 def _padded_around(
@@ -108,17 +110,19 @@ def _padded_around(
     x = subject.tokens(samples, real)
     if real == 1:
         x = LOUD * x
-    lengths = [real] * samples
     for mode in settled_modes(mixer, x):
         expected = outputs(mixer, x, dropout=False)
         for before, after in amounts:
             end = before + real
-            keep = padded(end + after, lengths, lead=[before] * samples)
-            sides = (0, 0, before, after)
-            out = outputs(mixer, nn.functional.pad(x, sides, value=LOUD), keep, dropout=False)
-            got = out[:, before:end]
-            around = f"{before} padded before and {after} after"
-            yield f"output of {real} tokens with {around} in {mode}", got, expected
+            keep = padded(end + after, [real] * samples, lead=[before] * samples)
+            out = outputs(
+                mixer, nn.functional.pad(x, (0, 0, before, after), value=LOUD), keep, dropout=False
+            )
+            yield (
+                f"output of {real} tokens with {before} padded before and {after} after in {mode}",
+                out[:, before:end],
+                expected,
+            )
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
@@ -131,11 +135,19 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
     masks = padding_masks(length)
     for side, keep in masks.items():
         yield subject.build(), x, side, keep
-    prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
-    yield prefixed, x, "right, behind a prefix token", masks["right"]
+    yield (
+        subject.build_elsewhere(length, num_prefix_tokens=1),
+        x,
+        "right, behind a prefix token",
+        masks["right"],
+    )
     if not subject.facts.leak:
-        single = subject.build_elsewhere(length, dtype=torch.float32)
-        yield single, x.float(), "left, in float32 in a later layer", masks["left"]
+        yield (
+            subject.build_elsewhere(length, dtype=torch.float32),
+            x.float(),
+            "left, in float32 in a later layer",
+            masks["left"],
+        )
     far = subject.at_most(FAR)
     if far > length:
         real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]

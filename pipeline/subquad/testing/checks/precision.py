@@ -246,7 +246,7 @@ def _float32_case(subject: CheckSubject) -> _Case:
     few = x[:, :LENGTH]
     if draws(mixer, few):
         raise NotTested(
-            f", because it draws random numbers in evaluation (determinism), others in each format"
+            ", because it draws random numbers in evaluation (determinism), others in each format"
         )
     mixer.train("training" in settled_modes(mixer, few))
     return mixer, x, keep

@@ -99,8 +99,11 @@ def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     x, keep = subject.pair(LENGTH)
     every = torch.ones_like(keep)
     for mode in modes(mixer):
-        got = outputs(mixer, x, every)
-        yield f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x)
+        yield (
+            f"no mask against a mask of real tokens in {mode}",
+            outputs(mixer, x, every),
+            outputs(mixer, x),
+        )
 
 
 @shows("inputs are not changed in place")
@@ -155,13 +158,10 @@ def _strides(subject: CheckSubject) -> Comparisons:
 
 
 def _layouts(x: Tensor) -> dict[str, Tensor]:
-    batch_second = x.transpose(0, 1).contiguous()
-    transposed = x.transpose(1, 2).contiguous()
-    doubled = torch.stack([x, -x], -1).flatten(-2)
     return {
-        "batch-second": batch_second.transpose(0, 1),
-        "transposed": transposed.transpose(1, 2),
-        "strided": doubled[..., ::2],
+        "batch-second": x.transpose(0, 1).contiguous().transpose(0, 1),
+        "transposed": x.transpose(1, 2).contiguous().transpose(1, 2),
+        "strided": torch.stack([x, -x], -1).flatten(-2)[..., ::2],
     }
 
 
@@ -204,10 +204,9 @@ def _flat_tokens(subject: CheckSubject) -> str:
     mixer = subject.build()
     single = subject.build(dtype=torch.float32)
     autocasts = _autocasts(subject)
-    every_third = torch.arange(x.shape[1])[:, None] % 3 == 0
     batches = {
         "zero tokens": torch.zeros_like(x),
-        "zero tokens among others": x.masked_fill(every_third, 0.0),
+        "zero tokens among others": x.masked_fill(torch.arange(x.shape[1])[:, None] % 3 == 0, 0.0),
         "equal tokens": x[:, :1].expand_as(x),
     }
     for what, flat in batches.items():
@@ -263,8 +262,9 @@ def _takes_more(mixer: TokenMixer, x: Tensor) -> Finding:
         raise
     except Exception as error:
         advice = 'if it is bound to that, claim max_length="site"'
-        message = f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}"
-        raise CheckFailed(f"{message}; {advice}") from error
+        raise CheckFailed(
+            f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}; {advice}"
+        ) from error
     return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
 
 
@@ -275,8 +275,7 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     """
     length = subject.at_most(LENGTH)
     half = (length + 1) // 2
-    shorter = length - 1
-    keep = padded(length, (length, shorter, half))
+    keep = padded(length, (length, length - 1, half))
     fewer = padded(length, (length, 0, half))
     none = torch.zeros_like(keep)
     mixer = subject.build()
@@ -295,9 +294,11 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     got = outputs(mixer, x, fewer)
     for own in (0, 2):
         real = keep[own]
-        mine = got[own][real]
-        wanted = expected[own][real]
-        yield f"output of sample {own} at real tokens beside a sample without any", mine, wanted
+        yield (
+            f"output of sample {own} at real tokens beside a sample without any",
+            got[own][real],
+            expected[own][real],
+        )
     return "finite outputs, losses and gradients"
 
 
