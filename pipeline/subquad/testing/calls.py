@@ -21,6 +21,10 @@ from torch.utils._pytree import tree_leaves
 from subquad.nn import MixerOutput, TokenMixer, as_output
 from subquad.testing.meter import looked, word
 
+Mask = Tensor | None
+"""(B, L), true at real tokens; None where all are."""
+Tensors = dict[str, Tensor]
+
 MODES = {"evaluation": False, "training": True}
 """Most properties have to hold in both."""
 
@@ -41,7 +45,7 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
 def call(
     mixer: Callable[..., Any],
     x: Tensor,
-    keep: Tensor | None = None,
+    keep: Mask = None,
     *,
     seed: int = 0,
     autocast: bool = False,
@@ -88,7 +92,7 @@ def afresh(mixer: nn.Module) -> Callable[..., Any]:
     if not buffers or not mixer.training:
         return mixer
 
-    def called(x: Tensor, *, keep: Tensor | None) -> Any:
+    def called(x: Tensor, *, keep: Mask) -> Any:
         kept = {name: buffer.clone() for name, buffer in buffers.items()}
         noted = {module: dict(vars(module)) for module in mixer.modules()}
         try:
@@ -101,9 +105,7 @@ def afresh(mixer: nn.Module) -> Callable[..., Any]:
     return called
 
 
-def outputs(
-    mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, dropout: bool = True
-) -> Tensor:
+def outputs(mixer: nn.Module, x: Tensor, keep: Mask = None, *, dropout: bool = True) -> Tensor:
     """(B, L, D), without a trace in the mixer's buffers, and detached from the graph that
     training makes.
     """
@@ -242,16 +244,16 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
     """Weights with a gradient, by name; not those without a number in them."""
-    weights = {}
-    for name, weight in mixer.named_parameters():
-        if weight.requires_grad and weight.numel():
-            weights[name] = weight
-    return weights
+    return {
+        name: weight
+        for name, weight in mixer.named_parameters()
+        if weight.requires_grad and weight.numel()
+    }
 
 
 def values_and_gradients(
     mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[Tensors, dict[str, Tensor]]:
     """Output and extra losses, and gradients of their weighted sum by tokens and weights; by
     name.
     """
@@ -278,9 +280,7 @@ def slope(
     """The derivative along a direction by a step ahead and one behind; the inputs come back to
     where they were.
     """
-    before = []
-    for tensor in inputs:
-        before.append(tensor.detach().clone())
+    before = [tensor.detach().clone() for tensor in inputs]
     values = []
     for signed in (step, -step):
         with torch.no_grad():
@@ -312,7 +312,7 @@ def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensors:
     """Gradients of a scalar by name; zeros where it does not depend on an input."""
     grads = {}
     for name, grad in backward(value, inputs).items():
@@ -322,7 +322,7 @@ def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return grads
 
 
-def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Tensor) -> Tensor:
+def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> Tensor:
     """Gradient in training by tokens of a weighted sum of the outputs that are watched, (B, L)
     bool.
     """

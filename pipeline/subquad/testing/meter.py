@@ -236,9 +236,7 @@ def _wrong_numbers(x: Tensor) -> str:
     names = ["row", "column"]
     if x.dim() == 3:
         names = ["sample", "token", "number"]
-    first = []
-    for name, index in zip(names, places[0], strict=False):
-        first.append(f"{name} {index}")
+    first = [f"{name} {index}" for name, index in zip(names, places[0], strict=False)]
     if first:
         place = ", ".join(first)
         words += f", the first at {place}"

@@ -24,6 +24,7 @@ from subquad.registry.contract import check_plugin
 from subquad.registry.faults import blamed, cause
 from subquad.suggest import to_paste
 from subquad.testing.calls import (
+    Mask,
     Watching,
     call,
     cast,
@@ -220,9 +221,8 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = replace(self, stacked=False)
-            layers = {}
-            for i, name in enumerate(LAYERS):
-                layers[name] = single.build(
+            layers = {
+                name: single.build(
                     max_len=max_len,
                     dtype=dtype,
                     seed=i,
@@ -230,6 +230,8 @@ class CheckSubject:
                     layer_index=i,
                     **site,
                 )
+                for i, name in enumerate(LAYERS)
+            }
             return _Stack(layers).eval()
         looked().note(role=site.get("role", "self"))
         drawn = self._drawn(seed)
@@ -329,7 +331,7 @@ class _Stack(TokenMixer):
             for name, weight in mixer.loss_weights.items():
                 self.loss_weights[f"{layer} {name}"] = weight
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
+    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> MixerOutput:
         result = MixerOutput(torch.zeros_like(x), carry=carry)
         losses = {}
         for name, layer in self.layers.items():

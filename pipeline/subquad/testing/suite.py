@@ -33,10 +33,7 @@ def chosen_checks(
                 f"exclude {name}: give a reason, as in {name}='why it does not apply'"
             )
     chosen = wanted or names
-    checks: list[Check] = []
-    for check in CHECKS:
-        if check.name in chosen:
-            checks.append(check)
+    checks: list[Check] = [check for check in CHECKS if check.name in chosen]
     return tuple(checks)
 
 

@@ -340,8 +340,7 @@ def test_code_is_that_of_a_mixer_and_of_all_it_imports(tmp_path, monkeypatch):
     )
 
     def digest():
-        for cached in ("_with_imports", "_imports", "_file"):
-            getattr(code, cached).cache_clear()
+        code._digests.cache_clear()
         return code.code_digest(resolved)
 
     first = digest()

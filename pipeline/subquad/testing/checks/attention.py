@@ -1,4 +1,4 @@
-"""Attention: a sequence may see another, and weights of a softmax model load."""
+"""Attention: a sequence may see another."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subquad.nn import AttentionCore, AttentionMixer, TokenMixer
-from subquad.plugin import AttentionConfig
-from subquad.registry import build_class
+from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     beginning,
     call,
@@ -22,7 +22,7 @@ from subquad.testing.calls import (
     padded,
     trainable,
 )
-from subquad.testing.cases import compares, leak_of, shows
+from subquad.testing.cases import compares, leak_of
 from subquad.testing.checks.decoding import (
     LONGEST,
     MANY,
@@ -39,12 +39,9 @@ from subquad.testing.checks.gradients import accuracy_of, compare_gradients
 from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import (
     ROUNDING,
-    CheckFailed,
     Comparison,
     Comparisons,
-    Finding,
     Meter,
-    finite,
 )
 from subquad.testing.subject import MAX_LEN, CheckSubject
 
@@ -111,14 +108,14 @@ def _cross(subject: CheckSubject) -> Comparisons:
 class _Across(TokenMixer):
     """A mixer that sees another sequence, (B, Lk, D), which counts as a weight."""
 
-    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Tensor | None):
+    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Mask):
         super().__init__()
         self.mixer = mixer
         self.keys = nn.Parameter(context)
         self.keys_keep = context_keep
         self.train(mixer.training)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Any:
+    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> Any:
         return self.mixer(
             x,
             keep=keep,
@@ -132,7 +129,7 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     queries = x.clone().requires_grad_()
     keep = _mask(x)
 
-    def values() -> dict[str, Tensor]:
+    def values() -> Tensors:
         return {"outputs": call(afresh(across), queries, keep).out[keep]}
 
     inputs = {
@@ -222,39 +219,3 @@ def _mask(x: Tensor, turned: bool = False) -> Tensor:
     length = x.shape[1]
     mask = padded(length, (length, max(1, length - 2), max(1, length // 2)))
     return mask.flip(1) if turned else mask
-
-
-def _is_core(subject: CheckSubject) -> bool:
-    """Whether it is an attention core, whose projections subquad owns."""
-    return issubclass(build_class(subject.resolved), AttentionCore)
-
-
-@shows(
-    "weights of a softmax model load into it",
-    excluded=lambda subject: "" if _is_core(subject) else "owns its projections",
-)
-def _softmax_weights(subject: CheckSubject) -> Finding:
-    """The projections have the names and shapes that any core has, so weights of a softmax model
-    load.
-    """
-    config = subject.config
-    if not isinstance(config, AttentionConfig):
-        config = None
-    weights = AttentionMixer(_Plain(), subject.site(), config).to(subject.dtype).state_dict()
-    mixer = subject.build()
-    found = mixer.load_state_dict(weights, strict=False)
-    unexpected = found.unexpected_keys
-    missing = [name for name in found.missing_keys if not name.startswith("core.")]
-    if missing or unexpected:
-        raise CheckFailed(
-            f"weights of a softmax model do not fit: missing {missing}, unexpected {unexpected}"
-        )
-    finite("output with weights of a softmax model", outputs(mixer, subject.tokens(2, KEYS)))
-    return Finding(f"{len(weights)} tensors")
-
-
-class _Plain(AttentionCore):
-    """A core without weights."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, **masks: Tensor | None) -> Tensor:
-        return torch.softmax(q @ k.mT, -1) @ v

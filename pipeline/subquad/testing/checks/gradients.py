@@ -17,6 +17,8 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     backward,
     call,
@@ -124,7 +126,7 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
             yield mixer, tokens[:1], None
 
 
-def _values(mixer: TokenMixer, tokens: Tensor, keep: Tensor | None) -> dict[str, Tensor]:
+def _values(mixer: TokenMixer, tokens: Tensor, keep: Mask) -> Tensors:
     """Outputs at real tokens and extra losses; in evaluation those that have a gradient."""
     result = call(afresh(mixer), tokens, keep)
     out = result.out
@@ -308,6 +310,6 @@ def _determinism(subject: CheckSubject) -> Comparisons:
                 yield from each(mine, wanted, " of another mixer with equal seeds")
 
 
-def _trained(subject: CheckSubject, length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _trained(subject: CheckSubject, length: int) -> tuple[Tensors, dict[str, Tensor]]:
     """What a new mixer gives in training, with one seed."""
     return values_and_gradients(subject.build_for(length).train(), *subject.pair(length), seed=4)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     beginning,
     call,
@@ -123,9 +125,7 @@ def _largest_move(subject: CheckSubject) -> float:
 
 def _orders(length: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(9)
-    orders = []
-    for _ in range(ORDERS):
-        orders.append(torch.randperm(length, generator=generator))
+    orders = [torch.randperm(length, generator=generator) for _ in range(ORDERS)]
     place = torch.arange(length)
     return [*orders, torch.cat([place[:2].flip(0), place[2:]]), place.roll(1), place.flip(0)]
 
@@ -174,7 +174,7 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
 def before_cuts(
     mixer: TokenMixer,
     x: Tensor,
-    keep: Tensor | None,
+    keep: Mask,
     cuts: Sequence[int],
     expected: Tensor,
     mode: str,
@@ -204,7 +204,7 @@ def _later(x: Tensor, cuts: Sequence[int]) -> Tensor:
     return torch.arange(x.shape[1]) >= torch.tensor(cuts)[:, None]
 
 
-def _before(later: Tensor, keep: Tensor | None) -> Tensor:
+def _before(later: Tensor, keep: Mask) -> Tensor:
     """Real tokens before the cuts, (B, L)."""
     before = ~later
     return before if keep is None else keep & before
@@ -245,23 +245,19 @@ def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
         x = subject.tokens(2, length)
         scale = _weight_gradients(mixer, x, length).values()
         for cut in cuts if length <= SHORT else cuts[-1:]:
-            other = changed(x, _later(x, (cut, cut)))
             yield from each(
-                _weight_gradients(mixer, other, cut),
+                _weight_gradients(mixer, changed(x, _later(x, (cut, cut))), cut),
                 _weight_gradients(mixer, x, cut),
                 f" of outputs before position {cut} of {length}, later tokens changed",
                 scale=scale,
             )
 
 
-def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> dict[str, Tensor]:
+def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
     """Of a weighted sum of the outputs before a cut."""
     value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
     weights = trainable(mixer)
-    found = {}
-    for name, grad in gradients(value, weights).items():
-        found[f"gradient by {name}"] = grad
-    return found
+    return {f"gradient by {name}": grad for name, grad in gradients(value, weights).items()}
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)

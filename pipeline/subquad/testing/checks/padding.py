@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Tensors,
     beginning,
     changed,
     input_gradient,
@@ -93,10 +94,9 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     x = subject.tokens(2, most)
     real = (most + 1) // 2
     rest = most - real
-    keep = padded(most, (real, real))
     yield (
         f"output of {real} tokens with {rest} padded after, behind a prefix token",
-        outputs(mixer, x, keep)[:, :real],
+        outputs(mixer, x, padded(most, (real, real)))[:, :real],
         outputs(mixer, beginning(x, real)),
     )
 
@@ -155,7 +155,7 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
         yield subject.build(max_len=far), subject.tokens(3, far), f"{far} tokens", keep
 
 
-def padding_masks(length: int) -> dict[str, Tensor]:
+def padding_masks(length: int) -> Tensors:
     """Three samples of different lengths, padded behind, in front, and on both sides; and one token
     of padding in all of them.
     """

@@ -29,6 +29,7 @@ from subquad.nn.kernels import OPERATIONS, REFERENCE, using, with_covered
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
     NoDropout,
+    Tensors,
     afresh,
     call,
     cast,
@@ -74,7 +75,7 @@ KERNEL_LENGTHS = (1, 7, 33, 127)
 _Case = tuple[TokenMixer, Tensor, Tensor]
 """A mixer, tokens (B, L, D) and mask (B, L)."""
 
-_Results = tuple[dict[str, Tensor], dict[str, Tensor]]
+_Results = tuple[Tensors, dict[str, Tensor]]
 """See `values_and_gradients`."""
 
 
@@ -92,7 +93,7 @@ class _Exact:
         self._moves: dict[torch.dtype, list[dict[str, float]]] = {}
 
     @cached_property
-    def results(self) -> dict[str, Tensor]:
+    def results(self) -> Tensors:
         """See `_real_results`."""
         return _real_results(self._mixer, self._x, self._keep)
 
@@ -192,9 +193,7 @@ def _is_torchs(error: BaseException) -> bool:
     return floating <= {torch.float32, torch.bfloat16}
 
 
-def _compare_drift(
-    exact: _Exact, dtype: torch.dtype, results: dict[str, Tensor], by: str = ""
-) -> Finding:
+def _compare_drift(exact: _Exact, dtype: torch.dtype, results: Tensors, by: str = "") -> Finding:
     """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
@@ -252,9 +251,7 @@ def _float32_case(subject: CheckSubject) -> _Case:
     return mixer, x, keep
 
 
-def _real_results(
-    mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False
-) -> dict[str, Tensor]:
+def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> Tensors:
     """Outputs at real tokens, also in evaluation, and gradients of their weighted sum by the
     tokens.
     """
@@ -397,5 +394,5 @@ def _forced(
     return None
 
 
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _on_cpu(tensors: Mapping[str, Tensor]) -> Tensors:
     return {name: tensor.cpu() for name, tensor in tensors.items()}

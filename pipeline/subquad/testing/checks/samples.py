@@ -100,9 +100,7 @@ def _losses(subject: CheckSubject) -> Finding:
             finite(label, value)
             if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
-    words = []
-    for name, weight in weights.items():
-        words.append(f"{name} x {weight:g}")
+    words = [f"{name} x {weight:g}" for name, weight in weights.items()]
     return Finding(", ".join(words))
 
 

@@ -15,6 +15,8 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     backward,
     call,
@@ -48,9 +50,7 @@ LENGTH = 13
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
 
 
-def passes(
-    what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False
-) -> None:
+def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
     """A forward pass in evaluation, and one with its backward pass in training.
 
     Raises:
@@ -157,7 +157,7 @@ def _strides(subject: CheckSubject) -> Comparisons:
         yield from each(got, expected, label)
 
 
-def _layouts(x: Tensor) -> dict[str, Tensor]:
+def _layouts(x: Tensor) -> Tensors:
     return {
         "batch-second": x.transpose(0, 1).contiguous().transpose(0, 1),
         "transposed": x.transpose(1, 2).contiguous().transpose(1, 2),
@@ -165,16 +165,16 @@ def _layouts(x: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[str, Tensor]:
+def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> Tensors:
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
     inputs = {"tokens": x, **trainable(mixer)}
     out = call(afresh(mixer), x, keep).out
-    found = {}
-    for name, own in backward(out, inputs, grad).items():
-        if own is not None:
-            found[f"gradient by {name}"] = own
-    return found
+    return {
+        f"gradient by {name}": own
+        for name, own in backward(out, inputs, grad).items()
+        if own is not None
+    }
 
 
 @shows("one token, odd, prime and longest sequences work, and zero and equal tokens")

@@ -18,6 +18,7 @@ from torch import Tensor
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
     MODES,
+    Mask,
     beginning,
     call,
     cast,
@@ -254,8 +255,8 @@ def _after_others(
 
 
 def _in_each_mode(
-    mixer: TokenMixer, x: Tensor, keep: Tensor | None, compared: Iterable[str] = MODES
-) -> dict[str, Tensor]:
+    mixer: TokenMixer, x: Tensor, keep: Mask, compared: Iterable[str] = MODES
+) -> Tensors:
     """Outputs by the mode; it ends in evaluation."""
     found = {}
     for mode in compared:
@@ -282,11 +283,7 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
 
 def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
     """Plain numbers that its modules keep."""
-    found = {}
-    for name, value in _attributes(mixer):
-        if isinstance(value, int | float):
-            found[name] = value
-    return found
+    return {name: value for name, value in _attributes(mixer) if isinstance(value, int | float)}
 
 
 @compares(
@@ -323,11 +320,11 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     return f"state in {names}"
 
 
-def _state(mixer: TokenMixer) -> dict[str, Tensor]:
+def _state(mixer: TokenMixer) -> Tensors:
     return {name: value.clone() for name, value in mixer.state_dict().items()}
 
 
-def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
+def _changed(mixer: TokenMixer, before: Tensors) -> list[str]:
     """Names in the state that are new, or whose tensor is another one."""
     names = []
     for name, value in mixer.state_dict().items():

@@ -65,10 +65,7 @@ def _searched(spec: FieldInfo) -> dict[str, Any]:
     search = {}
     if isinstance(extra, dict):
         search = extra.get("search") or {}
-    tried = {}
-    for end in ("low", "high"):
-        if end in search:
-            tried[f"{end} of its search"] = search[end]
+    tried = {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
     for i, choice in enumerate(search.get("choices", ())):
         tried[f"choice {i} of its search"] = choice
     return tried

@@ -26,9 +26,10 @@ def _parameters_used(subject: CheckSubject) -> Finding:
     gradient. None is built in half precision, where a small step of training changes nothing.
     """
     rules = _checked_rules(subject)
-    grads = {}
-    for name, grad in _training_gradients(subject.build(num_layers=1), subject).items():
-        grads["a last layer", name] = grad
+    grads = {
+        ("a last layer", name): grad
+        for name, grad in _training_gradients(subject.build(num_layers=1), subject).items()
+    }
     stacked = len(LAYERS)
     for place, grad in _training_gradients(replace(subject, stacked=True).build(), subject).items():
         layer, _, name = place.removeprefix("layers.").partition(".")
