@@ -165,11 +165,11 @@ def _print_verdict(certificate: Certificate) -> None:
         notes += [(f"{status}: {note}", again) for note, again in certificate.notes(status)]
     for note, _ in notes[:MOST]:
         print_line(note)
-    if notes:
-        rest = len(notes) - MOST
-        also = f"and {rest} more; " if rest > 0 else ""
-        _, again = notes[0]
-        print_line(f"    {also}again: {again or to_paste('check', certificate.name)}")
+    if notes[MOST:]:
+        print_line(f"and {len(notes) - MOST} more")
+    for _, again in notes[:1]:
+        if again:
+            print_line(f"    again: {again}")
     if certificate.could_claim:
         _print_claims(certificate.name, certificate.could_claim)
     unchecked = "; ".join(certificate.unchecked)

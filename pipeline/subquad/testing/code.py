@@ -37,9 +37,9 @@ def _digests(module: str) -> frozenset[str]:
     finder.import_hook(module)
     digests = []
     for found in finder.modules.values():
-        if found.__file__:  # not a folder without code
-            content = Path(found.__file__).read_bytes()
-            digests.append(hashlib.sha256(content).hexdigest())
+        file = getattr(found, "__file__", None)  # of a folder without code there is none
+        if file:
+            digests.append(hashlib.sha256(Path(file).read_bytes()).hexdigest())
     return frozenset(digests)
 
 

@@ -19,6 +19,7 @@ from subquad.nn import TokenMixer
 from subquad.testing.calls import (
     MODES,
     Mask,
+    Tensors,
     beginning,
     call,
     cast,

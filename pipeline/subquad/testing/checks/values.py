@@ -88,8 +88,8 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
     _check_bounds(type(subject.config))
     broken = _broken_claims(subject)
     tried = 0
-    for values in _other_values(subject):
-        other = _built_with(subject, values)
+    for values in other_values(subject):
+        other = built_with(subject, values)
         if other is None:
             continue
         tried += 1
@@ -117,7 +117,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     return "; ".join(tried)
 
 
-def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
+def other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     """Parameters with one of them changed, and what that needs in order to have an effect."""
     config = type(subject.config)
     now = subject.config.model_dump(mode="json")
@@ -179,7 +179,7 @@ def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
+def built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
     """The subject with other parameters; None where they are refused, or do not fit causality."""
     plugin: Any = subject.resolved.plugin
     refused = "never" if subject.causal else "always"
