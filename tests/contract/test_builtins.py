@@ -25,7 +25,7 @@ LOSSES = {"losses"}
 NEITHER = {"state-declared", "carry"}
 """No built-in keeps state, and few hand anything on."""
 
-TOKEN_MIXER = NEITHER | {"cross", "cross-cache", "softmax-weights"}
+TOKEN_MIXER = NEITHER | {"cross", "cross-cache"}
 SEES_ALL = CAUSALITY | CACHE
 
 L_LOG_L = {"complexity": "L log L", "leak": 1e-12}
