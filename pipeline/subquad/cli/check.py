@@ -245,11 +245,10 @@ def _certificates(
         for name, params in requested:
             try:
                 with stdout_to_stderr():
-                    side_by_side = workers if jobs > 1 or everything else None
                     found = certify(
                         name,
                         params,
-                        workers=side_by_side,
+                        workers=workers if jobs > 1 or everything else None,
                         done=partial(show_progress, name),
                         **settings,
                     )

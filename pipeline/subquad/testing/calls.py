@@ -34,8 +34,7 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     empty.
     """
     place = torch.arange(length)
-    before = lead or [0] * len(real)
-    start = torch.tensor(before)[:, None]
+    start = torch.tensor(lead or [0] * len(real))[:, None]
     end = start + torch.tensor(real)[:, None]
     has_begun = place >= start
     is_before_end = place < end
@@ -59,11 +58,10 @@ def call(
         dropout: False: torch's dropout does nothing.
     """
     _seed(seed, x.device)
-    number_format = "bf16 autocast" if autocast else word(x.dtype)
     # what `afresh` makes is made in training only
     looked().note(
         length=x.shape[1],
-        format=number_format,
+        format="bf16 autocast" if autocast else word(x.dtype),
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
     still = contextlib.nullcontext() if dropout else NoDropout()
@@ -178,8 +176,7 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
     Without these and without dropout, sequences of two shapes can be compared.
     """
     for mode in modes(mixer):
-        draws_here = mixer.training and draws(mixer, x)
-        if draws_here:
+        if mixer.training and draws(mixer, x):
             looked().note(skipped=mode)
         else:
             yield mode
@@ -262,12 +259,10 @@ def values_and_gradients(
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
         values[f"loss {name!r}"] = loss.detach()
-    inputs = {"tokens": x, **trainable(mixer)}
-    by_input = gradients(total(result), inputs)
+    by_input = gradients(total(result), {"tokens": x, **trainable(mixer)})
     grads = {}
     for name, grad in by_input.items():
-        plain = name.removeprefix("_orig_mod.")
-        grads[f"gradient by {plain}"] = grad
+        grads[f"gradient by {name.removeprefix('_orig_mod.')}"] = grad
     return values, grads
 
 

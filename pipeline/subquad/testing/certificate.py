@@ -137,8 +137,11 @@ class Certificate:
             found = [outcome for outcome in self.outcomes if outcome.check == check.name]
             if all(outcome.status == "excluded" for outcome in found):
                 continue
-            passed = [outcome for outcome in found if outcome.status == "passed"]
-            nearest = max(passed, key=_worst, default=None)
+            nearest = max(
+                [outcome for outcome in found if outcome.status == "passed"],
+                key=_worst,
+                default=None,
+            )
             words = nearest.detail if nearest else ""
             own_marks = [marks[outcome.status] for outcome in found]
             yield check, own_marks, words

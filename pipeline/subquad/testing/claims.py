@@ -47,8 +47,7 @@ class Claims:
             value = getattr(self.facts, field.name)
             if value != field.default or field.name == "complexity":
                 arguments.append(f"{field.name}={value!r}")
-        listed = ", ".join(arguments)
-        return f"facts = Facts({listed})".replace("'", '"')
+        return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
 
 
 def claims_nothing(subject: CheckSubject) -> bool:

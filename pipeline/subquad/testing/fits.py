@@ -76,8 +76,7 @@ def exceeds(growth: str, limit: str) -> bool:
 
 def larger(first: Fit, second: Fit) -> str:
     """The higher class of two."""
-    growths = [str(fit.growth) for fit in (first, second)]
-    return max(growths, key=ORDER.index)
+    return max([str(fit.growth) for fit in (first, second)], key=ORDER.index)
 
 
 def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
@@ -104,8 +103,7 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
         growth = MORE
     linear = residuals["L"]
     is_nearer = linear > EXACT and residuals["L log L"] * BETTER_THAN_L < linear
-    has_slight = growth == "L" and is_nearer
-    return Fit(growth, residuals, exponent, has_slight)
+    return Fit(growth, residuals, exponent, growth == "L" and is_nearer)
 
 
 def _smallest(models: dict[str, tuple[float, float]]) -> str | None:

@@ -47,9 +47,7 @@ class ObservedCalls:
         length = self.last["length"]
         plural = "" if length == 1 else "s"
         role = self.last.get("role", "self")
-        number_format = self.last["format"]
-        mode = self.last["mode"]
-        return f" ({number_format}, {length} token{plural}, {mode}, role {role})"
+        return f" ({self.last['format']}, {length} token{plural}, {self.last['mode']}, role {role})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -206,8 +204,7 @@ class Meter:
             words += f"; rounding {self.rounding:.1e}"
         if further.words:
             words += f"; {further.words}"
-        figures = {"worst": self.worst, "allowed": self.allowed, **further.figures}
-        return Finding(words, figures)
+        return Finding(words, {"worst": self.worst, "allowed": self.allowed, **further.figures})
 
 
 def _limit(allowed: float) -> str:
@@ -238,8 +235,7 @@ def _wrong_numbers(x: Tensor) -> str:
         names = ["sample", "token", "number"]
     first = [f"{name} {index}" for name, index in zip(names, places[0], strict=False)]
     if first:
-        place = ", ".join(first)
-        words += f", the first at {place}"
+        words += f", the first at {', '.join(first)}"
     return words
 
 
@@ -259,8 +255,7 @@ def each(
     known = expected.values() if scale is None else scale
     largest = None
     if expected:
-        sizes = [_size(tensor) for tensor in known]
-        largest = torch.stack(sizes)
+        largest = torch.stack([_size(tensor) for tensor in known])
     for name, value in expected.items():
         yield f"{name}{about}", got[name], value, largest
 

@@ -279,8 +279,7 @@ class CheckSubject:
         for name in ("dim", "num_heads", "compiler", "device"):
             value = getattr(self, name)
             if value != getattr(CheckSubject, name):
-                option = name.removeprefix("num_")
-                words += [f"--{option}", str(value)]
+                words += [f"--{name.removeprefix('num_')}", str(value)]
         for check in checks:
             words += ["--only", check]
         return to_paste("check", *words, "--seed", self.seed)
@@ -311,8 +310,7 @@ class CheckSubject:
         longest = max(length, MAX_LEN)
         if self.stacked or self.hands_on:
             return self.build(max_len=longest, **options)
-        role = "decoder" if self.causal else "self"
-        place = {"role": role, **options}
+        place = {"role": "decoder" if self.causal else "self", **options}
         return self.build(max_len=longest, layer_index=2, num_layers=3, **place)
 
 

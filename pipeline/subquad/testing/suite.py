@@ -25,8 +25,9 @@ def chosen_checks(
     reasons = exclude or {}
     for name in [*wanted, *reasons]:
         if name not in names:
-            known = ", ".join(names)
-            raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; checks: {known}")
+            raise ConfigError(
+                f"no check {name!r}{did_you_mean(name, names)}; checks: {', '.join(names)}"
+            )
     for name, reason in reasons.items():
         if not reason.strip():
             raise ConfigError(

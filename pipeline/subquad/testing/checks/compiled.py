@@ -42,17 +42,16 @@ def _compiled(subject: CheckSubject) -> Comparisons:
         except Exception as error:
             # without torch's advice on how to see more
             said, *_ = str(error).split("\n\nSet TORCH")
-            message = " ".join(said.split())
-            raise NotApplicable(f"{_NOT_TESTED}: {type(error).__name__}: {message}") from error
+            raise NotApplicable(
+                f"{_NOT_TESTED}: {type(error).__name__}: {' '.join(said.split())}"
+            ) from error
     for mine, wanted in zip(got, expected, strict=True):
         yield from each(mine, wanted, f" compiled by {subject.compiler}")
     called = _count_calls(mixer.train(trains), x, keep)
-    words = f"{_share(tracing, called)}{subject.compiler}, {tracing}"
-    figures = {
-        "operations": called,
-        "compiled": tracing.operations,
-    }
-    return Finding(words, figures)
+    return Finding(
+        f"{_share(tracing, called)}{subject.compiler}, {tracing}",
+        {"operations": called, "compiled": tracing.operations},
+    )
 
 
 _NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"

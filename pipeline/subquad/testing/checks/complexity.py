@@ -124,8 +124,7 @@ class _Growth:
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
         names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
-        among = " and ".join(names)
-        note = f", most of them by {among}"
+        note = f", most of them by {' and '.join(names)}"
         if "aten::select_backward" in names:
             note += f": {_SLICES}"
         return note
@@ -140,9 +139,8 @@ class _Growth:
         for count in self.counts:
             unknown.update(count.unknown)
         if unknown:
-            names = ", ".join(sorted(unknown))
             raise NotProven(
-                f"nobody can count {names}: give it a formula with "
+                f"nobody can count {', '.join(sorted(unknown))}: give it a formula with "
                 "torch.utils.flop_counter.register_flop_formula"
             )
 
@@ -203,10 +201,9 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     if is_short:
         ladder = takes  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
-        known = ", ".join(map(str, every[:MIN_LENGTHS]))
         raise NotProven(
             f"takes {subject.facts.max_length} positions at most: {len(ladder)} lengths to count "
-            f"at ({known}, ...), and {MIN_LENGTHS} are needed"
+            f"at ({', '.join(map(str, every[:MIN_LENGTHS]))}, ...), and {MIN_LENGTHS} are needed"
         )
     declared = _declared(subject)
     counts: list[Count] = []
@@ -245,8 +242,7 @@ def growth_of(subject: CheckSubject) -> Complexity:
     declared = larger(flops, moved)
     squares = growth.squares
     if declared != "L^2" and squares:
-        names = ", ".join(squares)
-        raise CheckFailed(f"tensors of {names} grow like L^2, the rest less")
+        raise CheckFailed(f"tensors of {', '.join(squares)} grow like L^2, the rest less")
     return cast(Complexity, declared)
 
 
@@ -265,8 +261,9 @@ def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) ->
     one.
     """
     for name in ("flops", "moved"):
-        numbers = [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
-        found = fit_growth(lengths[-MIN_LENGTHS:], numbers).growth
+        found = fit_growth(
+            lengths[-MIN_LENGTHS:], [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
+        ).growth
         if not found or exceeds(found, declared):
             return True
     return False

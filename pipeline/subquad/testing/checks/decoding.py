@@ -189,8 +189,7 @@ def _starts_of(subject: CheckSubject) -> tuple[int, ...]:
 
 def _padded_starts(starts: tuple[int, ...], more: int) -> Tensor:
     """Masks of each sample's start and of `more` tokens."""
-    real = [start + more for start in starts]
-    return padded(LONGEST + more, real)
+    return padded(LONGEST + more, [start + more for start in starts])
 
 
 def _started(

@@ -105,8 +105,7 @@ def measured_gradients(subject: CheckSubject) -> Finding:
     tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
     words = f"by tokens and weights, {tried} tokens{accuracy.note}"
     if rough:
-        places = ", ".join(rough)
-        words += f"; too rough to be judged: {places}"
+        words += f"; too rough to be judged: {', '.join(rough)}"
     return Finding(words, {"allowed": accuracy.relative})
 
 
@@ -271,8 +270,7 @@ def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) ->
     # a step below float32's rounding moves nothing
     moving = [measured for measured in slopes if measured] or slopes
     settled = any(accuracy.near(first, second) for first, second in pairwise(moving))
-    kind = "other" if settled else "rough"
-    return _Verdict(kind, got, moving[0])
+    return _Verdict("other" if settled else "rough", got, moving[0])
 
 
 def _unit(tensor: Tensor) -> Tensor:

@@ -68,8 +68,7 @@ def _leak(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"leak {leak:g} is declared, allowed 0 to {ROUNDING:g}: no rounding is as large"
         )
-    figures = {"declared": leak, "allowed": ROUNDING}
-    return Finding(f"leak {leak:g}", figures)
+    return Finding(f"leak {leak:g}", {"declared": leak, "allowed": ROUNDING})
 
 
 @shows("permuting tokens permutes outputs, as far as claimed")
@@ -97,8 +96,7 @@ def _permutation(subject: CheckSubject) -> Finding:
     words = f"{found}: moved by {worst:.1e}"
     if claim is None:
         words += ", nothing claimed"
-    figures = {"worst": worst, "claimed": claim}
-    return Finding(words, figures)
+    return Finding(words, {"worst": worst, "claimed": claim})
 
 
 def _largest_move(subject: CheckSubject) -> float:
@@ -256,8 +254,9 @@ def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
     """Of a weighted sum of the outputs before a cut."""
     value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
-    weights = trainable(mixer)
-    return {f"gradient by {name}": grad for name, grad in gradients(value, weights).items()}
+    return {
+        f"gradient by {name}": grad for name, grad in gradients(value, trainable(mixer)).items()
+    }
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)

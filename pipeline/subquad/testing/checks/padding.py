@@ -83,8 +83,9 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
             (0, rest),
             (rest, 0),
         ]
-        fitting = [amount for amount in amounts if sum(amount) <= rest]
-        yield from _padded_around(subject, real, fitting, most)
+        yield from _padded_around(
+            subject, real, [amount for amount in amounts if sum(amount) <= rest], most
+        )
     far = subject.at_most(FAR)
     if far > 2 * most:
         real = far - 90
@@ -114,9 +115,11 @@ def _padded_around(
         expected = outputs(mixer, x, dropout=False)
         for before, after in amounts:
             end = before + real
-            keep = padded(end + after, [real] * samples, lead=[before] * samples)
             out = outputs(
-                mixer, nn.functional.pad(x, (0, 0, before, after), value=LOUD), keep, dropout=False
+                mixer,
+                nn.functional.pad(x, (0, 0, before, after), value=LOUD),
+                padded(end + after, [real] * samples, lead=[before] * samples),
+                dropout=False,
             )
             yield (
                 f"output of {real} tokens with {before} padded before and {after} after in {mode}",

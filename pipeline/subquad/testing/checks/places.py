@@ -94,11 +94,9 @@ class _Elsewhere(TorchDispatchMode):
         dtype = first.dtype
         if name == "_local_scalar_dense":
             return torch.ones((), dtype=dtype).item()
-        place = kwargs.get("device") or "meta"
-        device = torch.device(place)
+        device = torch.device(kwargs.get("device") or "meta")
         if name == "_to_copy" and device.type != "meta":
-            wanted = kwargs.get("dtype") or dtype
-            return torch.zeros(first.shape, dtype=wanted, device=device)
+            return torch.zeros(first.shape, dtype=kwargs.get("dtype") or dtype, device=device)
         if others and name not in _ALSO_OF_CPU:
             other = others[0]
             raise CheckFailed(

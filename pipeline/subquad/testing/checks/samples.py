@@ -100,8 +100,7 @@ def _losses(subject: CheckSubject) -> Finding:
             finite(label, value)
             if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
-    words = [f"{name} x {weight:g}" for name, weight in weights.items()]
-    return Finding(", ".join(words))
+    return Finding(", ".join([f"{name} x {weight:g}" for name, weight in weights.items()]))
 
 
 @compares("a sample's gradient reaches no other sample, nor does its extra loss", leak_of)
@@ -213,8 +212,7 @@ def _carry(subject: CheckSubject) -> Finding:
             found += [check.run(stack) for check in checks]
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
-    names = ", ".join(kept)
-    return Finding(f"{worst.words}; three layers: {names}", worst.figures)
+    return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
 
 
 def _call_without_carry(subject: CheckSubject) -> None:

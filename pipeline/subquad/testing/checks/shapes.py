@@ -89,8 +89,7 @@ def _shapes(subject: CheckSubject) -> Finding:
                 if given != wanted:
                     raise CheckFailed(f"{name}: {given}, expected {wanted}")
                 finite(name, out)
-    names = " and ".join(map(word, subject.dtypes))
-    return Finding(f"{tuple(tokens.shape)} in {names}")
+    return Finding(f"{tuple(tokens.shape)} in {' and '.join(map(word, subject.dtypes))}")
 
 
 @compares("a mask in which all tokens are real means the same as none")
@@ -169,10 +168,9 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> Tenso
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
     inputs = {"tokens": x, **trainable(mixer)}
-    out = call(afresh(mixer), x, keep).out
     return {
         f"gradient by {name}": own
-        for name, own in backward(out, inputs, grad).items()
+        for name, own in backward(call(afresh(mixer), x, keep).out, inputs, grad).items()
         if own is not None
     }
 
@@ -193,9 +191,9 @@ def _lengths(subject: CheckSubject) -> Finding:
     single = subject.build(max_len=longest, dtype=torch.float32)
     x, keep = subject.pair(longest, torch.float32)
     passes(f"length {longest} in float32", single, x, keep)
-    flat = _flat_tokens(subject)
-    lengths = ", ".join(map(str, tried))
-    return Finding(f"lengths {lengths}; zero and equal tokens {flat}")
+    return Finding(
+        f"lengths {', '.join(map(str, tried))}; zero and equal tokens {_flat_tokens(subject)}"
+    )
 
 
 def _flat_tokens(subject: CheckSubject) -> str:

@@ -317,8 +317,7 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
         yield f"output in {later} after loading the state", out, expected[later]
     reason = "in a call in evaluation, after training"
     yield from _after_others(mixer, subject, mode, [mode], reason)
-    names = ", ".join(changed)
-    return f"state in {names}"
+    return f"state in {', '.join(changed)}"
 
 
 def _state(mixer: TokenMixer) -> Tensors:
@@ -348,8 +347,9 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
         sources[name] = source
         once[source] = state[source].detach().contiguous()
     saved = load(save(once))
-    restored = {name: saved[source] for name, source in sources.items()}
-    found = other.load_state_dict(restored, strict=False)
+    found = other.load_state_dict(
+        {name: saved[source] for name, source in sources.items()}, strict=False
+    )
     missing = found.missing_keys
     unexpected = found.unexpected_keys
     if missing or unexpected:

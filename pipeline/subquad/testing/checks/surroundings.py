@@ -69,8 +69,9 @@ def _beside_others(subject: CheckSubject) -> Iterator[Comparison]:
 
 @torch.no_grad()
 def _output(subject: CheckSubject, length: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    mixer = subject.build(max_len=length, dtype=dtype)
-    return call(mixer, subject.tokens(1, length, dtype=dtype)).out
+    return call(
+        subject.build(max_len=length, dtype=dtype), subject.tokens(1, length, dtype=dtype)
+    ).out
 
 
 def _in_a_fork(compute: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:

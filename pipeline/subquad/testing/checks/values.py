@@ -55,8 +55,9 @@ def _check_bounds(config: type[BaseModel]) -> None:
             try:
                 kind.validate_python(value, strict=True)
             except ValidationError as error:
-                reason = error.errors()[0]["msg"]
-                raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
+                raise CheckFailed(
+                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
+                ) from None
 
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
@@ -93,8 +94,9 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
         if other is None:
             continue
         tried += 1
-        given = [f"{name} = {value!r}" for name, value in values.items()]
-        yield from _claims(other, ", ".join(given), broken)
+        yield from _claims(
+            other, ", ".join([f"{name} = {value!r}" for name, value in values.items()]), broken
+        )
     return f"{tried} values"
 
 
