@@ -175,8 +175,7 @@ class CheckSubject:
         """
         x, _ = self.pair(_LOOKED_AT)
         with torch.no_grad():
-            result = call(self.build(), x)
-        return result.carry is not None
+            return call(self.build(), x).carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""

@@ -104,7 +104,7 @@ def test_a_mixer_that_does_not(check):
     )
     assert failure.endswith(
         "of the largest output, allowed 0, bit for bit (float64, 21 tokens, evaluation, role "
-        "self); the largest of 16 differences in 24 comparisons"
+        "self); the largest of 21 differences in 28 comparisons"
     )
     assert (
         "not looked at: more than 1,100 tokens, but for growth; format bf16 autocast; role cross "

@@ -152,8 +152,10 @@ class _Unrounded(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype in _HALF and args[0].dtype not in _HALF:
-            return args[0]
+        is_half = isinstance(result, Tensor) and result.dtype in _HALF
+        for given in tensors_of(args)[:1]:
+            if is_half and given.dtype not in _HALF and given.shape == result.shape:
+                return given
         return result
 
 
