@@ -527,7 +527,7 @@ SELDOM: tuple[tuple[type, set[str]], ...] = (
     (SingleAcross, {"cross"}),
     (Table, {"max-length"}),
     (Packed, {"devices"}),
-    (KeepsTables, {"state-registered", "complexity-flops", "complexity-bytes"}),
+    (KeepsTables, {"state-registered", "complexity"}),
 )
 """Right ones of unusual style, and the checks that may take them for wrong."""
 

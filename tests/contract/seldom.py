@@ -100,7 +100,7 @@ OFTEN = {
     family(Pooled, padding, "PaddingInTraining", "training"): "padding-content",
     family(Pooled, length, "PaddedLengthInTraining", "training"): "padding-amount",
     family(Pooled, batch, "BatchInTraining", "training"): "batch-outputs",
-    family(Pooled, noise, "NoiseInTraining", "training"): "determinism-train",
+    family(Pooled, noise, "NoiseInTraining", "training"): "determinism",
     # far down the sequence
     family(RunningMean, following, "NextBeyond64", beyond=64): "causal-outputs",
     family(RunningMean, following, "NextBeyond500", beyond=500): "causal-outputs",
@@ -113,7 +113,7 @@ OFTEN = {
         Pooled, padding, "PaddingBeyond900InTraining", "training", beyond=900
     ): "padding-content",
     family(Pooled, batch, "BatchBeyond500InTraining", "training", beyond=500): "batch-outputs",
-    family(Pooled, noise, "NoiseBeyond500InTraining", "training", beyond=500): "determinism-train",
+    family(Pooled, noise, "NoiseBeyond500InTraining", "training", beyond=500): "determinism",
 }
 
 
@@ -381,9 +381,9 @@ OFTEN |= {
     CountsSteps: "cache-step",
     KeepsItsSum: "cache-step",
     PrefillsFarOtherwise: "cache-step",
-    Quadratic: "complexity-bytes",
-    QuadraticInPython: "complexity-bytes",
-    QuadraticLate: "complexity-bytes",
+    Quadratic: "complexity",
+    QuadraticInPython: "complexity",
+    QuadraticLate: "complexity",
 }
 
 HARDLY_COMPILED = {

@@ -18,14 +18,14 @@ from subquad.testing.checks import CHECKS
 from subquad.testing.checks.compiled import COMPILED
 from subquad.testing.subject import check_subjects
 
-CAUSALITY = {"causal-outputs", "causal-gradients", "causal-weight-gradients", "causal-lengths"}
+CAUSALITY = {"causal-outputs", "causal-gradients", "causal-lengths"}
 CACHE = {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}
-PADDING = {"padding-content", "padding-gradients", "padding-amount"}
-LOSSES = {"losses", "batch-losses"}
+PADDING = {"padding-content", "padding-amount"}
+LOSSES = {"losses"}
 NEITHER = {"state-declared", "carry"}
 """No built-in keeps state, and few hand anything on."""
 
-TOKEN_MIXER = NEITHER | {"cross", "cross-cache", "softmax-weights"}
+TOKEN_MIXER = NEITHER | {"cross", "cross-cache"}
 SEES_ALL = CAUSALITY | CACHE
 
 L_LOG_L = {"complexity": "L log L", "leak": 1e-12}
@@ -341,7 +341,7 @@ QUICK |= {
 }
 """For the fast tier, of each mixer's defaults."""
 
-LONG = {"compiled", "complexity-flops", "complexity-bytes"}
+LONG = {"compiled", "complexity"}
 """Half the time of a certificate: in CI of each mixer's defaults, else extended. Both
 complexities share one count.
 """
@@ -392,7 +392,7 @@ def test_a_built_in_claims_what_is_written_down(name, way):
 def test_no_other_check_is_excluded(name, way):
     subject = built(name)[way]
     by_facts = {check.name for check in CHECKS if check.excluded(subject)}
-    sites = [check for check in CHECKS if check.name in ("class-token", "image-grid")]
+    sites = [check for check in CHECKS if check.name == "class-token"]
     refused = {
         check.name for check in sites if CheckCase(check, subject).outcome().status == "excluded"
     }
@@ -442,8 +442,7 @@ def test_samples_are_not_apart_where_a_method_was_published_so(claimed: bool):
     due = [check for check in CHECKS if check.name.startswith("batch-")]
     outcomes = {check.name: CheckCase(check, subject).outcome().status for check in due}
     status = "excluded" if claimed else "failed"
-    apart = dict.fromkeys(("batch-outputs", "batch-gradients", "batch-size"), status)
-    assert outcomes == apart | {"batch-losses": "excluded"}
+    assert outcomes == dict.fromkeys(("batch-outputs", "batch-gradients"), status)
 
 
 @pytest.mark.ci

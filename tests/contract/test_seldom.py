@@ -7,18 +7,19 @@ from apt import APT, DroppingWeights, Recurrent
 from right import Pooled
 from seldom import HARDLY_COMPILED, OFTEN
 from test_checks import QUICK, SLOW, failed, slow_if
+from unusual import MISSED, UNUSUAL
 
 from subquad.testing import certify
 from subquad.testing.checks.compiled import COMPILED
 
-DEAR = {"compiled", "complexity-bytes"}
+DEAR = {"compiled", "complexity"}
 
 
 @pytest.mark.parametrize(
     ("mixer", "check"),
     [
         pytest.param(*row, id=row[0].__name__, marks=slow_if(row[1] in DEAR))
-        for row in OFTEN.items()
+        for row in (OFTEN | MISSED).items()
     ],
 )
 def test_what_is_seldom_wrong_is_caught(mixer, check):
@@ -29,7 +30,7 @@ def test_what_is_seldom_wrong_is_caught(mixer, check):
     "mixer",
     [
         pytest.param(mixer, id=mixer.__name__, marks=slow_if(mixer in (Recurrent, DroppingWeights)))
-        for mixer in APT
+        for mixer in APT + UNUSUAL
     ],
 )
 def test_a_right_mixer_of_a_doubtful_kind_passes(mixer):
@@ -37,7 +38,7 @@ def test_a_right_mixer_of_a_doubtful_kind_passes(mixer):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("mixer", APT, ids=lambda mixer: mixer.__name__)
+@pytest.mark.parametrize("mixer", APT + UNUSUAL, ids=lambda mixer: mixer.__name__)
 def test_a_right_mixer_of_a_doubtful_kind_passes_the_slow_checks(mixer):
     assert failed(certify(mixer, only=SLOW)) == {}
 

@@ -37,8 +37,7 @@ class CertificateDocument:
         from subquad.testing import Certificate
 
         requested = {**settings, "only": list(settings["only"])}
-        environment = Certificate.environment()
-        head = json.dumps({"environment": environment, "asked": requested})
+        head = json.dumps({"environment": Certificate.environment(), "asked": requested})
         begun = head.removesuffix("}")
         self.head = f'{begun}, "mixers": ['
         self.earlier = self._read(resume) if resume else {}
@@ -74,12 +73,10 @@ class CertificateDocument:
         try:
             resolved = resolve("mixer", name)
             facts = plugin_facts(resolved)
-            key = (facts["distribution"], facts["name"])
-            mixer = self.earlier.get(key)
+            mixer = self.earlier.get((facts["distribution"], facts["name"]))
             if mixer is None or mixer["plugin"] != facts:
                 return False
-            digest = code_digest(resolved)
-            if mixer["code"] != digest:
+            if mixer["code"] != code_digest(resolved):
                 return False
         except UserError:  # it is told where the mixer is checked
             return False
@@ -95,8 +92,7 @@ class CertificateDocument:
         except UnicodeDecodeError as error:
             raise UserError(f"--resume {file}: is no text") from error
         lines = text.splitlines()
-        first = lines[:1]
-        if first != [self.head]:
+        if lines[:1] != [self.head]:
             raise UserError(
                 f"--resume {file}: not printed by `check --all --json` with these "
                 "options and versions"
@@ -107,8 +103,7 @@ class CertificateDocument:
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 mixer = json.loads(line.rstrip(","))
                 plugin = mixer["plugin"]
-                key = (plugin["distribution"], plugin["name"])
-                found[key] = mixer
+                found[(plugin["distribution"], plugin["name"])] = mixer
         return found
 
 
@@ -116,63 +111,90 @@ def show_certificate(
     certificate: Certificate,
     document: CertificateDocument | None,
     markdown: str | None,
+    verbose: bool,
     debug: bool,
 ) -> None:
     """Print a certificate where it belongs, and with `debug` the tracebacks of its failures."""
     if document:
         document.add(certificate.as_dict())
     elif markdown != "-":
-        _print(certificate)
+        _print_verdict(certificate)
+        if verbose:
+            _print_table(certificate)
+        print_line()
+        sys.stdout.flush()
     if not debug:
         return
     for outcome in certificate.outcomes:
         if outcome.traceback:
-            where = f"{certificate.name}, {outcome.subject}, {outcome.check}"
-            text = f"{where}\n{outcome.traceback}\n"
-            print_text(text, err=True)
+            print_text(
+                f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n",
+                err=True,
+            )
 
 
 def show_progress(name: str, outcome: CheckOutcome) -> None:
-    """Write a line of a check that has ended, where a terminal shows it."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    """Write a line of a check that has ended to stderr; one that the next replaces where that is a
+    terminal.
+    """
+    if sys.stderr is None or outcome.status == "excluded":
         return
-    check = f"{name}: {outcome.subject}: {outcome.check}"
-    mark = MARKS[outcome.status]
-    seconds = f"{outcome.seconds:.1f} s"
-    print_line(f"{check}: {mark} {seconds}", err=True)
+    line = f"{name}: {outcome.subject}: {outcome.check}: {MARKS[outcome.status]} "
+    line += f"{outcome.seconds:.1f} s"
+    if sys.stderr.isatty():
+        click.echo(f"{_CLEAR}{line[:79]}{_BACK}", nl=False, err=True)
+    else:
+        print_line(line, err=True)
 
 
-def _print(certificate: Certificate) -> None:
+_CLEAR, _BACK = "\x1b[2K", "\r"
+"""A terminal's line is emptied, and written to from its start."""
+MOST = 3
+"""Failures that the verdict tells, of each kind."""
+
+
+def _print_verdict(certificate: Certificate) -> None:
+    """In twelve lines at most: whether it has passed, what failed, what could be claimed, and what
+    nobody has looked at.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo(_CLEAR, nl=False, err=True)
+    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
+    notes = []
+    for status in ("failed", "not proven"):
+        notes += [(f"{status}: {note}", again) for note, again in certificate.notes(status)]
+    for note, _ in notes[:MOST]:
+        print_line(note)
+    if notes[MOST:]:
+        print_line(f"and {len(notes) - MOST} more")
+    for _, again in notes[:1]:
+        if again:
+            print_line(f"    again: {again}")
+    if certificate.could_claim:
+        _print_claims(certificate.name, certificate.could_claim)
+    unchecked = "; ".join(certificate.unchecked)
+    print_line(f"not looked at: {unchecked}; -v shows each check")
+
+
+def _print_table(certificate: Certificate) -> None:
+    """Each check that applies, why others do not, and all that failed with what repeats it."""
     ways: list[str] = []
     for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
         ways.append(str(number))
-    rows: list[tuple[str, ...]] = []
-    for check, marks, measured in certificate.table(MARKS):
-        row = (check.name, *marks, measured)
-        rows.append(row)
-    columns = ("check", *ways, "seen, nearest to the limit")
-    print_table(columns, rows)
+    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
+    print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
         for note, again in certificate.notes(status):
             print_line(f"{status}: {note}")
             if again:
                 print_line(f"    again: {again}")
-    unchecked = "; ".join(certificate.unchecked)
-    print_line(f"not looked at: {unchecked}")
-    seconds = f"{certificate.seconds:.1f} s"
-    print_line(f"{certificate.verdict} in {seconds}")
-    if certificate.could_claim:
-        _print_claims(certificate.name, certificate.could_claim)
-    print_line()
-    sys.stdout.flush()
 
 
 def _print_claims(name: str, claims: Claims) -> None:
-    print_line(f"{name} claims nothing yet. Claims you could make, in its class:")
-    print_line(f"    {claims.code}  # from subquad.plugin import Facts")
+    print_line(f"could be claimed: {claims.code}")
     package = to_paste("new", "mixer", "NAME", "--from", name)
-    print_line(f"or as a package: {package}")
+    print_line(f"    in its class (from subquad.plugin import Facts), or as a package: {package}")
     for fact, reason in claims.reasons.items():
         print_line(f"not {fact}: {reason}")
 
@@ -191,8 +213,7 @@ def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) ->
         if not certificate.holds:
             failing.append(certificate.name)
     failing += broken
-    certified = whole - len(failing)
-    line = f"{certified} of {whole} mixers certified in {seconds:.0f} s"
+    line = f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s"
     if failing:
         names = ", ".join(failing)
         line += f"; not certified: {names}"

@@ -122,6 +122,7 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, each mixer as soon as it is checked."
 )
+@click.option("-v", "--verbose", is_flag=True, help="Print also the table of all checks.")
 @click.option(
     "--resume",
     metavar="FILE",
@@ -138,6 +139,7 @@ def check_command(
     jobs: int | None,
     markdown: str | None,
     as_json: bool,
+    verbose: bool,
     resume: str | None,
     **built: Any,
 ) -> int:
@@ -169,7 +171,7 @@ def check_command(
         jobs = jobs or (available_cpus() if slow else 1)
         for certificate in _certificates(requested, settings, jobs, document.broken, everything):
             done.append(certificate)
-            show_certificate(certificate, printed, markdown, debug)
+            show_certificate(certificate, printed, markdown, verbose, debug)
     if markdown != "-" and not as_json:
         print_end(done, document.broken)
     if markdown:
@@ -243,11 +245,10 @@ def _certificates(
         for name, params in requested:
             try:
                 with stdout_to_stderr():
-                    side_by_side = workers if jobs > 1 or everything else None
                     found = certify(
                         name,
                         params,
-                        workers=side_by_side,
+                        workers=workers if jobs > 1 or everything else None,
                         done=partial(show_progress, name),
                         **settings,
                     )

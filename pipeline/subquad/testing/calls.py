@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import MixerOutput, TokenMixer, as_output
 from subquad.testing.meter import looked, word
+
+Mask = Tensor | None
+"""(B, L), true at real tokens; None where all are."""
+Tensors = dict[str, Tensor]
 
 MODES = {"evaluation": False, "training": True}
 """Most properties have to hold in both."""
@@ -27,10 +34,8 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     empty.
     """
     place = torch.arange(length)
-    before = lead or [0] * len(real)
-    start = torch.tensor(before)[:, None]
-    lengths = torch.tensor(real)[:, None]
-    end = start + lengths
+    start = torch.tensor(lead or [0] * len(real))[:, None]
+    end = start + torch.tensor(real)[:, None]
     has_begun = place >= start
     is_before_end = place < end
     return has_begun & is_before_end
@@ -39,7 +44,7 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
 def call(
     mixer: Callable[..., Any],
     x: Tensor,
-    keep: Tensor | None = None,
+    keep: Mask = None,
     *,
     seed: int = 0,
     autocast: bool = False,
@@ -53,44 +58,57 @@ def call(
         dropout: False: torch's dropout does nothing.
     """
     _seed(seed, x.device)
-    number_format = "bf16 autocast" if autocast else word(x.dtype)
     # what `afresh` makes is made in training only
-    training = getattr(mixer, "training", True)
     looked().note(
         length=x.shape[1],
-        format=number_format,
-        mode="training" if training else "evaluation",
+        format="bf16 autocast" if autocast else word(x.dtype),
+        mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
-    still = contextlib.nullcontext() if dropout else _NoDropout()
-    casting = torch.autocast(x.device.type, torch.bfloat16, enabled=autocast)
-    with casting, still:
-        returned = mixer(x, keep=keep)
-        return as_output(returned)
+    still = contextlib.nullcontext() if dropout else NoDropout()
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
+        return as_output(mixer(x, keep=keep))
+
+
+def cast(module: nn.Module, dtype: torch.dtype) -> None:
+    """Into a number format, complex numbers into that of equal precision: `Module.to` would make
+    them real.
+    """
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_complex():
+            return tensor.to(dtype.to_complex())
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    module._apply(converted)
 
 
 def afresh(mixer: nn.Module) -> Callable[..., Any]:
-    """The mixer for one call, which leaves its buffers as they are in training, too."""
-    kept = {}
-    for name, buffer in mixer.named_buffers():
-        kept[name] = buffer.clone()
-    if not kept or not mixer.training:
+    """The mixer for one call, which leaves its buffers as they are in training, too, and what it
+    notes of them: how far a table in a buffer goes.
+    """
+    buffers = dict(mixer.named_buffers())
+    if not buffers or not mixer.training:
         return mixer
 
-    def called(x: Tensor, *, keep: Tensor | None) -> Any:
-        return functional_call(mixer, kept, (x,), {"keep": keep})
+    def called(x: Tensor, *, keep: Mask) -> Any:
+        kept = {name: buffer.clone() for name, buffer in buffers.items()}
+        noted = {module: dict(vars(module)) for module in mixer.modules()}
+        try:
+            return functional_call(mixer, kept, (x,), {"keep": keep})
+        finally:
+            for module, attributes in noted.items():
+                vars(module).clear()
+                vars(module).update(attributes)
 
     return called
 
 
-def outputs(
-    mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, dropout: bool = True
-) -> Tensor:
+def outputs(mixer: nn.Module, x: Tensor, keep: Mask = None, *, dropout: bool = True) -> Tensor:
     """(B, L, D), without a trace in the mixer's buffers, and detached from the graph that
     training makes.
     """
     with torch.set_grad_enabled(mixer.training):
-        result = call(afresh(mixer), x, keep, dropout=dropout)
-        return result.out.detach()
+        return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
 class Watching(TorchFunctionMode):
@@ -102,28 +120,46 @@ class Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         for tensor in tensors_of(result):
-            is_double = tensor.dtype == torch.float64
-            if tensor.is_floating_point() and not is_double:
+            is_number = tensor.is_floating_point() or tensor.is_complex()
+            if is_number and tensor.dtype.to_real() != torch.float64:
                 self.has_less_than_double = True
         return result
 
 
-class _NoDropout(TorchFunctionMode):
-    """Inside, torch's dropout does nothing."""
+class NoDropout(TorchFunctionMode):
+    """Inside, torch's dropout does nothing, nor where a checkpoint computes once more, which no
+    mode reaches.
+    """
+
+    def __enter__(self) -> NoDropout:
+        self._replaced = contextlib.ExitStack()
+        for name, func in list(vars(functional).items()):
+            if "dropout" in name or name == _ATTENTION:
+                self._replaced.enter_context(
+                    mock.patch.object(functional, name, partial(_undropped, func))
+                )
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._replaced.close()
+        super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        is_dropout = "dropout" in name
-        if is_dropout and args:
-            return args[0]
-        if name == "scaled_dot_product_attention":
-            if len(args) > 4:
-                before, after = args[:4], args[5:]
-                args = (*before, 0.0, *after)
-            else:
-                kwargs["dropout_p"] = 0.0
-        return func(*args, **kwargs)
+        return _undropped(func, *args, **(kwargs or {}))
+
+
+_ATTENTION = "scaled_dot_product_attention"
+
+
+def _undropped(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function of torch without its dropout."""
+    name = getattr(func, "__name__", "")
+    if "dropout" in name and args:
+        return args[0]
+    if name == _ATTENTION:
+        behind = dict(zip(("dropout_p", "is_causal"), args[4:], strict=False))
+        return func(*args[:4], **{**kwargs, **behind, "dropout_p": 0.0})
+    return func(*args, **kwargs)
 
 
 def modes(mixer: TokenMixer) -> Iterator[str]:
@@ -140,8 +176,7 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
     Without these and without dropout, sequences of two shapes can be compared.
     """
     for mode in modes(mixer):
-        draws_here = mixer.training and draws(mixer, x)
-        if draws_here:
+        if mixer.training and draws(mixer, x):
             looked().note(skipped=mode)
         else:
             yield mode
@@ -161,8 +196,7 @@ def _seed(seed: int, device: torch.device) -> None:
 
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
-    first = x[:1]
-    outputs(mixer, first, dropout=False)
+    outputs(mixer, x[:1], dropout=False)
     return has_drawn()
 
 
@@ -170,33 +204,27 @@ def has_drawn() -> bool:
     """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
     after = torch.get_rng_state()
     torch.default_generator.manual_seed(0)
-    fresh = torch.get_rng_state()
-    return not torch.equal(after, fresh)
+    return not torch.equal(after, torch.get_rng_state())
 
 
 def normal(shape: Sequence[int], seed: int) -> Tensor:
     """Standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def beginning(x: Tensor, length: int) -> Tensor:
     """The first tokens alone."""
-    first = x[:, :length]
-    return first.contiguous()
+    return x[:, :length].contiguous()
 
 
 def changed(x: Tensor, where: Tensor, size: float = 3.0) -> Tensor:
     """Tokens (B, L, D) with others, so much larger, where a mask (B, L) says so."""
-    other = size * normal(x.shape, 3).to(x)
-    is_other = where[..., None]
-    return torch.where(is_other, other, x)
+    return torch.where(where[..., None], size * normal(x.shape, 3).to(x), x)
 
 
 def weighted(x: Tensor) -> Tensor:
     """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
-    factors = normal(x.shape, 11).to(x)
-    return x * factors
+    return x * normal(x.shape, 11).to(x)
 
 
 def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
@@ -205,26 +233,24 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    outs = weighted(result.out)[chosen]
-    result_sum = outs.sum()
+    result_sum = weighted(result.out)[chosen].sum()
     for i, loss in enumerate(result.losses.values(), 1):
-        loss_sum = loss.sum()
-        result_sum = result_sum + i * loss_sum
+        result_sum = result_sum + i * loss.sum()
     return result_sum
 
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
     """Weights with a gradient, by name; not those without a number in them."""
-    weights = {}
-    for name, weight in mixer.named_parameters():
-        if weight.requires_grad and weight.numel():
-            weights[name] = weight
-    return weights
+    return {
+        name: weight
+        for name, weight in mixer.named_parameters()
+        if weight.requires_grad and weight.numel()
+    }
 
 
 def values_and_gradients(
     mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[Tensors, dict[str, Tensor]]:
     """Output and extra losses, and gradients of their weighted sum by tokens and weights; by
     name.
     """
@@ -232,14 +258,11 @@ def values_and_gradients(
     result = call(mixer, x, keep, seed=seed)
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
-        words = f"loss {name!r}"
-        values[words] = loss.detach()
-    inputs = {"tokens": x, **trainable(mixer)}
-    by_input = gradients(total(result), inputs)
+        values[f"loss {name!r}"] = loss.detach()
+    by_input = gradients(total(result), {"tokens": x, **trainable(mixer)})
     grads = {}
     for name, grad in by_input.items():
-        plain = name.removeprefix("_orig_mod.")
-        grads[f"gradient by {plain}"] = grad
+        grads[f"gradient by {name.removeprefix('_orig_mod.')}"] = grad
     return values, grads
 
 
@@ -252,10 +275,7 @@ def slope(
     """The derivative along a direction by a step ahead and one behind; the inputs come back to
     where they were.
     """
-    before = []
-    for tensor in inputs:
-        kept = tensor.detach()
-        before.append(kept.clone())
+    before = [tensor.detach().clone() for tensor in inputs]
     values = []
     for signed in (step, -step):
         with torch.no_grad():
@@ -274,11 +294,9 @@ def slope(
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    prompt = beginning(x, start)
-    out, cache = mixer.prefill(prompt)
+    out, cache = mixer.prefill(beginning(x, start))
     outs = [out]
-    later = x[:, start:]
-    for token in later.unbind(1):
+    for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
         outs.append(out[:, None])
     return torch.cat(outs, 1)
@@ -286,11 +304,10 @@ def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
 
 def tensors_of(tree: Any) -> list[Tensor]:
     """The tensors among a tree's leaves."""
-    leaves = tree_leaves(tree)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensors:
     """Gradients of a scalar by name; zeros where it does not depend on an input."""
     grads = {}
     for name, grad in backward(value, inputs).items():
@@ -300,16 +317,13 @@ def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return grads
 
 
-def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Tensor) -> Tensor:
+def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> Tensor:
     """Gradient in training by tokens of a weighted sum of the outputs that are watched, (B, L)
     bool.
     """
     x = x.detach().clone().requires_grad_()
-    training = afresh(mixer.train())
-    out = call(training, x, keep).out
-    watched_sum = weighted(out)[watched].sum()
-    grads = gradients(watched_sum, {"tokens": x})
-    return grads["tokens"]
+    out = call(afresh(mixer.train()), x, keep).out
+    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
 
 
 def backward(

@@ -83,8 +83,12 @@ def shows(
     """
 
     def make(run: Callable[..., Finding]) -> Check:
-        name = run.__name__.strip("_").replace("_", "-")
-        return Check(name=name, shows=property, run=run, excluded=excluded)
+        return Check(
+            name=run.__name__.strip("_").replace("_", "-"),
+            shows=property,
+            run=run,
+            excluded=excluded,
+        )
 
     return make
 
@@ -100,7 +104,6 @@ def leak_of(subject: CheckSubject) -> float:
 def compares(
     property: str,
     allowed: float | Callable[[CheckSubject], float] = ROUNDING,
-    of: str = "the largest output",
     *,
     excluded: Reason = lambda subject: "",
 ) -> Callable[[Callable[..., Comparisons]], Check]:
@@ -110,7 +113,6 @@ def compares(
         property: what it shows, in one line.
         allowed: largest difference, as `Meter` has it, or what gives that of a subject; more where
             a mixer computes in float32, unless it is 0.
-        of: what the largest value is of.
         excluded: why it does not apply to a subject.
     """
 
@@ -118,8 +120,7 @@ def compares(
         @wraps(pairs)
         def run(subject: CheckSubject) -> Finding:
             known = allowed(subject) if callable(allowed) else allowed
-            advice = _ROUNDS if allowed is leak_of else ""
-            meter = Meter(subject.at_least(known), of, advice)
+            meter = Meter(subject.at_least(known), _ROUNDS if allowed is leak_of else "")
             note = None
 
             def noted() -> Iterator[Comparison]:
@@ -245,23 +246,24 @@ class CheckCase:
         """What the check saw.
 
         Raises:
-            NotTested: it takes too long, or it meets what no call of the mixer gets past, which the
-                check of the first call tells.
+            NotTested: it takes too long, or fails where the first call does, which another check
+                tells.
         """
         with _quiet():
             try:
                 with _limited(self.seconds):
                     return self._run()
             except TooSlow:
-                limit = f"more than {self.seconds:g} s of CPU time"
-                raise NotTested(f": too slow: {limit}{looked().words}") from None
-            except tuple(_VERDICTS):
+                raise NotTested(
+                    f": too slow: more than {self.seconds:g} s of CPU time{looked().words}"
+                ) from None
+            except (NotApplicable, NotProven):
                 raise
             except (Exception, SystemExit) as error:
-                obstacle = "" if self.check.name == FIRST else self.subject.obstacle
-                if not obstacle:
-                    raise
-                raise NotTested(f", because {obstacle}") from error
+                obstacle = self.check.name != FIRST and self.subject.obstacle(error)
+                if obstacle:
+                    raise NotTested(f", because {obstacle}") from error
+                raise
 
     def _run(self) -> Finding:
         by_hand = self.exclude.get(self.check.name)

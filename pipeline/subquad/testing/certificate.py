@@ -23,7 +23,8 @@ from subquad.testing.cases import Check, CheckOutcome, Status
 from subquad.testing.checks import CHECKS
 from subquad.testing.claims import Claims, claims_nothing, found_claims, refuse_unfit
 from subquad.testing.code import code_digest
-from subquad.testing.subject import CheckSubject, Target
+from subquad.testing.meter import ROUNDING
+from subquad.testing.subject import ROUNDING_SINGLE, CheckSubject, Target
 from subquad.testing.suite import check_mixer
 from subquad.testing.workers import CheckWorkers, Done, ignore_outcome, outcomes_of
 
@@ -78,13 +79,11 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """`agf: 46 passed, 3 excluded, 0 failed`."""
-        counts = []
-        for status in _COUNTED:
-            count = self.count(status)
-            if count or status != "not proven":
-                counts.append(f"{count} {status}")
-        return f"{self.name}: {', '.join(counts)}"
+        """`agf: passed (46 passed, 3 excluded)`."""
+        counts = {status: self.count(status) for status in _COUNTED}
+        reached = [status for status in ("failed", "not proven") if counts[status]]
+        words = [f"{count} {status}" for status, count in counts.items() if count]
+        return f"{self.name}: {(*reached, 'passed')[0]} ({', '.join(words)})"
 
     def _repr_markdown_(self) -> str:
         return certificates_markdown([self])
@@ -112,6 +111,10 @@ class Certificate:
         first = self.subjects[0]
         longest = max(covered["length"])
         words = [f"more than {longest:,} tokens, but for growth"]
+        if first.is_single_alone:
+            words.insert(
+                0, f"anything finer than float32: {ROUNDING_SINGLE:g} is allowed for {ROUNDING:g}"
+            )
         for name, known in _PLACES.items():
             missing = [value for value in known if value not in covered[name]]
             if missing:
@@ -127,13 +130,18 @@ class Certificate:
         return words
 
     def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
-        """Each check, a mark for its outcome with each subject, and what was seen nearest to the
-        limit.
+        """Each check that applies, a mark for its outcome with each subject, and what was seen
+        nearest to the limit.
         """
         for check in self.checks:
             found = [outcome for outcome in self.outcomes if outcome.check == check.name]
-            passed = [outcome for outcome in found if outcome.status == "passed"]
-            nearest = max(passed, key=_worst, default=None)
+            if all(outcome.status == "excluded" for outcome in found):
+                continue
+            nearest = max(
+                [outcome for outcome in found if outcome.status == "passed"],
+                key=_worst,
+                default=None,
+            )
             words = nearest.detail if nearest else ""
             own_marks = [marks[outcome.status] for outcome in found]
             yield check, own_marks, words
@@ -168,8 +176,7 @@ class Certificate:
             if first.again:
                 subject = by_name[first.subject]
                 again = subject.again(checks)
-            note = f"{names}{where}: {detail}"
-            notes.append((note, again))
+            notes.append((f"{names}{where}: {detail}", again))
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -265,12 +272,11 @@ def certify(
     claims = None
     if claims_nothing(first) and not only:
         claims = found_claims(first)
-    seconds = time.perf_counter() - start
     return Certificate(
         subjects=subjects,
         checks=checks,
         outcomes=tuple(outcomes),
-        seconds=seconds,
+        seconds=time.perf_counter() - start,
         could_claim=claims,
     )
 

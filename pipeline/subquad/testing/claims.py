@@ -18,12 +18,12 @@ from subquad.testing.calls import call
 from subquad.testing.cases import CheckCase, CheckOutcome
 from subquad.testing.checks import CHECKS
 from subquad.testing.checks.complexity import growth_of
-from subquad.testing.meter import ROUNDING
+from subquad.testing.meter import ROUNDING, word
 from subquad.testing.subject import MAX_LEN, CheckSubject
 
-CAUSAL = ("causal-outputs", "causal-gradients", "causal-weight-gradients", "causal-lengths")
-PADDING = ("padding-content", "padding-gradients", "padding-amount")
-LEAKING = ("causal-outputs", "causal-gradients", "padding-content", "padding-gradients")
+CAUSAL = ("causal-outputs", "causal-gradients", "causal-lengths")
+PADDING = ("padding-content", "padding-amount")
+LEAKING = ("causal-outputs", "causal-gradients", "padding-content")
 """Checks that allow what is declared as leak, and nothing else."""
 
 
@@ -47,9 +47,7 @@ class Claims:
             value = getattr(self.facts, field.name)
             if value != field.default or field.name == "complexity":
                 arguments.append(f"{field.name}={value!r}")
-        listed = ", ".join(arguments)
-        facts = f"facts = Facts({listed})"
-        return facts.replace("'", '"')
+        return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
 
 
 def claims_nothing(subject: CheckSubject) -> bool:
@@ -64,12 +62,13 @@ def refuse_unfit(subject: CheckSubject) -> None:
     Raises:
         PluginError: it cannot be built or called, or returns something else.
     """
-    build = build_class(subject.resolved)
-    if not issubclass(build, BareMixer):
+    if not issubclass(build_class(subject.resolved), BareMixer):
         return
-    x = subject.tokens(2, subject.at_most(MAX_LEN), dtype=torch.float64)
-    label = f"{subject.resolved.found} cannot be called with float64 tokens {tuple(x.shape)}"
-    mixer = subject.build(dtype=x.dtype)
+    mixer = subject.build()
+    x = subject.tokens(2, subject.at_most(MAX_LEN))
+    label = (
+        f"{subject.resolved.found} cannot be called with {word(x.dtype)} tokens {tuple(x.shape)}"
+    )
     try:
         with torch.no_grad(), blamed(label, passing=(SubquadError,)):
             call(mixer, x)
@@ -112,8 +111,7 @@ def found_claims(subject: CheckSubject) -> Claims:
         if name == "permutation_equivariant":
             break
     try:
-        free = replace(subject, causal=False)
-        facts = replace(facts, complexity=growth_of(free))
+        facts = replace(facts, complexity=growth_of(replace(subject, causal=False)))
     except SubquadError as error:
         reasons["complexity"] = str(error)
     return Claims(replace(facts, leak=_rounded_up(leak)), reasons)
@@ -123,8 +121,9 @@ def _outcomes(subject: CheckSubject, facts: Facts, names: Sequence[str]) -> list
     """Of some checks of a module with these facts, in each way it is built, up to the first that
     does not pass.
     """
-    plugin = replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
-    resolved = replace(subject.resolved, plugin=plugin)
+    resolved = replace(
+        subject.resolved, plugin=replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
+    )
     checks = [check for check in CHECKS if check.name in names]
     made = []
     for causal in _ways(facts, names):
@@ -150,5 +149,4 @@ def _rounded_up(leak: float) -> float:
     """A power of ten that is some times as large."""
     if not leak:
         return 0.0
-    digits = math.log10(3 * leak)
-    return 10.0 ** math.ceil(digits)
+    return 10.0 ** math.ceil(math.log10(3 * leak))

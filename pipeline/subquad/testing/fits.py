@@ -71,14 +71,12 @@ class Fit:
 
 def exceeds(growth: str, limit: str) -> bool:
     """Whether one class of growth is higher than another."""
-    place = ORDER.index(growth)
-    return place > ORDER.index(limit)
+    return ORDER.index(growth) > ORDER.index(limit)
 
 
 def larger(first: Fit, second: Fit) -> str:
     """The higher class of two."""
-    growths = [str(fit.growth) for fit in (first, second)]
-    return max(growths, key=ORDER.index)
+    return max([str(fit.growth) for fit in (first, second)], key=ORDER.index)
 
 
 def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
@@ -86,8 +84,7 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     counts as L.
     """
     if not any(counts):
-        exact = dict.fromkeys(CLASSES, 0.0)
-        return Fit("L", exact, 0.0)
+        return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.asarray(counts, dtype=float)
     y = np.maximum(y, 1.0)
     models = {}
@@ -97,11 +94,7 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
         distance, _ = models[name]
         residuals[name] = distance
     half = len(lengths) // 2
-    longer = lengths[half:]
-    their_counts = y[half:]
-    log_lengths = np.log(longer)
-    log_counts = np.log(their_counts)
-    slope, _ = np.polyfit(log_lengths, log_counts, 1)
+    slope, _ = np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1)
     exponent = float(slope)
     growth = _smallest(models)
     if growth is None:
@@ -109,10 +102,8 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     if growth is None and exponent > 2:
         growth = MORE
     linear = residuals["L"]
-    by_another_term = residuals["L log L"] * BETTER_THAN_L
-    is_nearer = linear > EXACT and by_another_term < linear
-    has_slight = growth == "L" and is_nearer
-    return Fit(growth, residuals, exponent, has_slight)
+    is_nearer = linear > EXACT and residuals["L log L"] * BETTER_THAN_L < linear
+    return Fit(growth, residuals, exponent, growth == "L" and is_nearer)
 
 
 def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
@@ -137,8 +128,7 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
             much = BETTER_THAN_L
         has_slight = share <= SLIGHT
         is_slight = rival == "L log L" and has_slight
-        scaled = distance * much
-        if is_slight or scaled > own:
+        if is_slight or distance * much > own:
             return name
     return None
 
@@ -148,8 +138,7 @@ def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
     say.
     """
     for count, name in enumerate(CLASSES, 1):
-        names = CLASSES[:count]
-        distance, _ = _nearest(lengths, y, names)
+        distance, _ = _nearest(lengths, y, CLASSES[:count])
         if distance <= NEAR:
             return name
     return None
@@ -164,18 +153,12 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     """
     ones = np.ones(len(y))
     columns = [ones / y]
-    terms = dict.fromkeys(names)
-    for name in terms:
+    for name in dict.fromkeys(names):
         term = TERMS[name]
         values = [term(length) for length in lengths]
         columns.append(values / y)
     matrix = np.stack(columns, 1)
-    largest_terms = matrix.max(0)
-    matrix /= largest_terms
+    matrix /= matrix.max(0)
     weights, _ = nnls(matrix, ones)
     parts = matrix * weights
-    sums = parts.sum(1)
-    distances = np.abs(sums - 1)
-    largest = float(distances.max())
-    last_share = float(parts[-1, -1])
-    return largest, last_share
+    return float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1])

@@ -47,9 +47,7 @@ class ObservedCalls:
         length = self.last["length"]
         plural = "" if length == 1 else "s"
         role = self.last.get("role", "self")
-        number_format = self.last["format"]
-        mode = self.last["mode"]
-        return f" ({number_format}, {length} token{plural}, {mode}, role {role})"
+        return f" ({self.last['format']}, {length} token{plural}, {self.last['mode']}, role {role})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -108,11 +106,17 @@ class Finding:
 
 Comparison = tuple[Any, ...]
 """What `Meter.compare` takes: words, what was got, what was expected (None for zeros), and
-perhaps whose largest value counts.
+perhaps whose largest value counts, and what is allowed of this one.
 """
 
 Comparisons = Generator[Comparison, None, Finding | str | None]
 """What a check compares, and a note on all of it, perhaps with figures."""
+
+
+def within(allowed: float, comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
+    """Comparisons beside exact ones, of which so much is allowed."""
+    for what, got, expected, *scale in comparisons:
+        yield what, got, expected, scale[0] if scale else None, allowed
 
 
 class Meter:
@@ -120,22 +124,26 @@ class Meter:
 
     Args:
         allowed: largest difference, relative to the largest value; 0: equal bit for bit.
-        of: what the largest value is of, for messages.
         advice: what to do about a difference that is no more than `ROUNDING`.
     """
 
-    def __init__(self, allowed: float, of: str = "the largest output", advice: str = ""):
+    def __init__(self, allowed: float, advice: str = ""):
         self.allowed = allowed
-        self.limit = f"{allowed:.1e}" if allowed else "0, bit for bit"
-        self.of = of
         self.advice = advice
         self.worst = 0.0
+        self.rounding = 0.0
         self.compared = 0
         self.failed = 0
+        self.beyond = 0.0
         self.largest: CheckFailed | None = None
 
     def compare(
-        self, what: str, got: Tensor, expected: Tensor | None, scale: Tensor | None = None
+        self,
+        what: str,
+        got: Tensor,
+        expected: Tensor | None,
+        scale: Tensor | None = None,
+        allowed: float = 0.0,
     ) -> None:
         """Compare two tensors. `finding` tells the largest difference of all.
 
@@ -144,30 +152,34 @@ class Meter:
             got: a tensor.
             expected: another of its shape; zeros where None.
             scale: whose largest value counts; that of the two tensors where None.
+            allowed: of this comparison, where it is more than of the others.
 
         Raises:
             CheckFailed: another shape or dtype.
         """
         if expected is None:
             expected = torch.zeros_like(got)
-        got_kind = kind(got)
-        expected_kind = kind(expected)
-        if got_kind != expected_kind:
-            raise CheckFailed(f"{what}: {got_kind} instead of {expected_kind}")
+        if kind(got) != kind(expected):
+            raise CheckFailed(f"{what}: {kind(got)} instead of {kind(expected)}")
         apart = _difference(got, expected, scale)
         self.compared += 1
-        if apart > self.allowed:
+        if allowed:
+            self.rounding = max(self.rounding, apart)
+        else:
+            self.worst = max(self.worst, apart)
+        limit = max(self.allowed, allowed)
+        if apart > limit:
             self.failed += 1
-            if self.largest is None or apart > self.worst:
-                reason = f"differs by {apart:.1e} of {self.of}"
+            if self.largest is None or apart > self.beyond:
+                self.beyond = apart
+                noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
+                reason = f"differs by {apart:.1e} of the largest {noun}"
                 if apart == math.inf:
                     compared = [got, expected]
                     if scale is not None:
                         compared.append(scale)
                     reason = _not_finite(*compared) or reason
-                message = f"{what}: {reason}, allowed {self.limit}"
-                self.largest = CheckFailed(message)
-        self.worst = max(self.worst, apart)
+                self.largest = CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")
 
     def finding(self, note: Finding | str | None = None) -> Finding:
         """The worst that was seen.
@@ -180,24 +192,23 @@ class Meter:
             if self.failed > 1:
                 among = f"{self.failed} differences in {self.compared} comparisons"
                 message += f"; the largest of {among}"
-            if self.advice and self.worst <= ROUNDING:
+            if self.advice and self.beyond <= ROUNDING:
                 message += f"; {self.advice}"
             self.largest.args = (message,)
             raise self.largest
-        further = note
-        if not isinstance(further, Finding):
-            further = Finding(further or "")
+        further = note if isinstance(note, Finding) else Finding(note or "")
         words = "equal bit for bit"
         if self.worst:
-            words = f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
+            words = f"{self.worst:.1e} of the largest, allowed {_limit(self.allowed)}"
+        if self.rounding:
+            words += f"; rounding {self.rounding:.1e}"
         if further.words:
             words += f"; {further.words}"
-        figures = {
-            "worst": self.worst,
-            "allowed": self.allowed,
-            **further.figures,
-        }
-        return Finding(words, figures)
+        return Finding(words, {"worst": self.worst, "allowed": self.allowed, **further.figures})
+
+
+def _limit(allowed: float) -> str:
+    return f"{allowed:.1e}" if allowed else "0, bit for bit"
 
 
 def _not_finite(*tensors: Tensor) -> str:
@@ -222,12 +233,9 @@ def _wrong_numbers(x: Tensor) -> str:
     names = ["row", "column"]
     if x.dim() == 3:
         names = ["sample", "token", "number"]
-    first = []
-    for name, index in zip(names, places[0], strict=False):
-        first.append(f"{name} {index}")
+    first = [f"{name} {index}" for name, index in zip(names, places[0], strict=False)]
     if first:
-        place = ", ".join(first)
-        words += f", the first at {place}"
+        words += f", the first at {', '.join(first)}"
     return words
 
 
@@ -247,8 +255,7 @@ def each(
     known = expected.values() if scale is None else scale
     largest = None
     if expected:
-        sizes = [_size(tensor) for tensor in known]
-        largest = torch.stack(sizes)
+        largest = torch.stack([_size(tensor) for tensor in known])
     for name, value in expected.items():
         yield f"{name}{about}", got[name], value, largest
 
@@ -256,8 +263,7 @@ def each(
 def _size(tensor: Tensor) -> Tensor:
     if not tensor.numel():
         return tensor.new_zeros(())
-    magnitudes = tensor.detach().abs()
-    return magnitudes.max()
+    return tensor.detach().abs().max()
 
 
 def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
@@ -270,8 +276,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
         magnitude = max(_size(got), _size(expected))
     else:
         magnitude = _size(scale)
-    gap = _size(got - expected)
-    relative = (gap / magnitude).item()
+    relative = (_size(got - expected) / magnitude).item()
     if math.isnan(relative):
         return math.inf
     return relative
@@ -279,8 +284,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
 
 def kind(x: Tensor) -> str:
     """Shape and dtype in words."""
-    shape = tuple(x.shape)
-    return f"{shape} {word(x.dtype)}"
+    return f"{tuple(x.shape)} {word(x.dtype)}"
 
 
 def word(dtype: torch.dtype) -> str:
@@ -296,5 +300,4 @@ def finite(what: str, *values: Tensor | None) -> None:
     """
     for value in values:
         if value is not None and not _is_finite(value):
-            wrong = _wrong_numbers(value)
-            raise CheckFailed(f"{what}: {wrong}")
+            raise CheckFailed(f"{what}: {_wrong_numbers(value)}")

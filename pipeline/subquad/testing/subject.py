@@ -24,15 +24,18 @@ from subquad.registry.contract import check_plugin
 from subquad.registry.faults import blamed, cause
 from subquad.suggest import to_paste
 from subquad.testing.calls import (
+    Mask,
     Watching,
     call,
+    cast,
     normal,
     padded,
     slope,
+    trainable,
     values_and_gradients,
     weighted,
 )
-from subquad.testing.meter import looked, looking
+from subquad.testing.meter import CheckFailed, finite, looked, looking
 
 MAX_LEN = 64
 """Positions a mixer is built for where a check says nothing else."""
@@ -46,7 +49,7 @@ ROUNDING_SINGLE = 1e-5
 """As `ROUNDING`, of a mixer that computes in float32 inside."""
 
 STIR = 0.05
-"""Noise added to all weights: at their starting values some methods do nothing (a filter of
+"""Noise added to what is trained: at their starting values some methods do nothing (a filter of
 zeros, a gate shut).
 """
 
@@ -90,9 +93,12 @@ class CheckSubject:
 
     @cached_property
     def is_single(self) -> bool:
-        """Whether some of a float64 call is computed in float32 or less, and shows: slopes along
-        two steps are apart, as such rounding makes them. A mask of float32 shows nowhere.
+        """Whether it runs in float32 and not in float64, or some of a float64 call is computed in
+        float32 or less, and shows: slopes along two steps are apart, as such rounding makes them.
+        A mask of float32 shows nowhere.
         """
+        if self._refusal:
+            return self.is_single_alone
         mixer = self.build(dtype=torch.float64)
         x, keep = self.pair(_LOOKED_AT, torch.float64)
         with looking(), torch.no_grad():
@@ -100,53 +106,67 @@ class CheckSubject:
                 call(mixer, x, keep)
             if not watching.has_less_than_double:
                 return False
-            weights = [weight for weight in mixer.parameters() if weight.is_floating_point()]
-            inputs = [x, *weights]
-            steps = []
-            for seed, tensor in enumerate(inputs):
-                step = normal(tensor.shape, seed)
-                steps.append(step.to(tensor))
+            inputs = [x, *trainable(mixer).values()]
+            steps = [normal(tensor.shape, i).to(tensor) for i, tensor in enumerate(inputs)]
 
             def summed() -> float:
-                out = call(mixer, x, keep).out
-                return weighted(out).sum().item()
+                return weighted(call(mixer, x, keep).out).sum().item()
 
-            near = slope(summed, inputs, steps, 1e-6)
-            far = slope(summed, inputs, steps, 1e-5)
-            return not math.isclose(near, far, rel_tol=1e-4, abs_tol=1e-6)
+            return not math.isclose(
+                slope(summed, inputs, steps, 1e-6),
+                slope(summed, inputs, steps, 1e-5),
+                rel_tol=1e-4,
+                abs_tol=1e-6,
+            )
+
+    @cached_property
+    def is_single_alone(self) -> bool:
+        """Whether it runs in float32 and not in float64."""
+        return bool(self._refusal) and not self._refusal_in(torch.float32)
 
     @property
     def dtype(self) -> torch.dtype:
         """In which its properties are tested: what is computed in float32 is called in it."""
         return torch.float32 if self.is_single else torch.float64
 
-    def first_call(self, dtype: torch.dtype = torch.float64) -> None:
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """In which it runs."""
+        return (torch.float32,) if self.is_single_alone else (torch.float64, torch.float32)
+
+    def first_call(self, dtype: torch.dtype) -> None:
         """What every other check builds on: a call in evaluation, and one in training with its
-        gradients; whatever the mixer raises goes through.
+        gradients, all finite; whatever the mixer raises goes through.
         """
         mixer = self.build(dtype=dtype)
         x, keep = self.pair(_LOOKED_AT, dtype)
         with torch.no_grad():
-            call(mixer, x, keep)
-        values_and_gradients(mixer.train(), x, keep)
+            finite("output of its first call", call(mixer, x, keep).out)
+        values, grads = values_and_gradients(mixer.train(), x, keep)
+        finite("output and gradients of its first call", *values.values(), *grads.values())
+
+    def obstacle(self, error: BaseException) -> str:
+        """Why a check that raised this has nothing to judge: the first call fails, too, and in
+        float32 neither works; "" where that is not so.
+        """
+        refusal = self._refusal
+        # what a check found stands, unless the first call is no better
+        is_finding = isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed)
+        if refusal is None or self.is_single_alone or is_finding:
+            return ""
+        return f"its first call fails: {named_cause(refusal)}"
 
     @cached_property
-    def obstacle(self) -> str:
-        """Why it cannot be called in float64; "" where it can."""
-        refusal = self._refusal_in(torch.float64)
-        if not refusal:
-            return ""
-        if self._refusal_in(torch.float32):
-            return f"its first call fails: {refusal}"
-        return f"it runs in float32 and not in float64, in which properties are tested: {refusal}"
+    def _refusal(self) -> BaseException | None:
+        return self._refusal_in(torch.float64)
 
-    def _refusal_in(self, dtype: torch.dtype) -> str:
+    def _refusal_in(self, dtype: torch.dtype) -> BaseException | None:
         try:
             with looking():
                 self.first_call(dtype)
         except (Exception, SystemExit) as error:
-            return named_cause(error)
-        return ""
+            return error
+        return None
 
     @cached_property
     def hands_on(self) -> bool:
@@ -155,8 +175,7 @@ class CheckSubject:
         """
         x, _ = self.pair(_LOOKED_AT)
         with torch.no_grad():
-            result = call(self.build(), x)
-        return result.carry is not None
+            return call(self.build(), x).carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""
@@ -201,9 +220,8 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = replace(self, stacked=False)
-            layers = {}
-            for i, name in enumerate(LAYERS):
-                layers[name] = single.build(
+            layers = {
+                name: single.build(
                     max_len=max_len,
                     dtype=dtype,
                     seed=i,
@@ -211,18 +229,18 @@ class CheckSubject:
                     layer_index=i,
                     **site,
                 )
+                for i, name in enumerate(LAYERS)
+            }
             return _Stack(layers).eval()
-        role = site.get("role", "self")
-        looked().note(role=role)
+        looked().note(role=site.get("role", "self"))
         drawn = self._drawn(seed)
         place = self.site(max_len=max_len, seed=drawn, num_layers=num_layers, **site)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(drawn)
-            mixer = make_mixer(self.resolved, self.config, place)
-            mixer = mixer.to(dtype).eval()
-            for parameter in mixer.parameters():
-                noise = torch.randn_like(parameter)
-                parameter.add_(STIR * noise)
+            mixer = make_mixer(self.resolved, self.config, place).eval()
+            cast(mixer, dtype)
+            for weight in trainable(mixer).values():
+                weight.add_(STIR * torch.randn_like(weight))
         return mixer
 
     def site(self, *, max_len: int = MAX_LEN, num_layers: int = 2, **site: Any) -> Site:
@@ -242,9 +260,7 @@ class CheckSubject:
         self, batch: int, length: int, *, dtype: torch.dtype | None = None, seed: int = 1
     ) -> Tensor:
         """Standard normal tokens of the subject's width, (B, L, D)."""
-        shape = (batch, length, self.dim)
-        x = normal(shape, self._drawn(seed))
-        return x.to(dtype or self.dtype)
+        return normal((batch, length, self.dim), self._drawn(seed)).to(dtype or self.dtype)
 
     def _drawn(self, seed: int) -> int:
         return seed + 1000 * self.seed
@@ -255,16 +271,14 @@ class CheckSubject:
         given = self.given
         if not self.resolved.source and not found.distribution:
             params = f", {given}" if given else ""
-            only = list(checks)
-            return f"check_mixer({found.name}{params}, only={only}, seed={self.seed})"
+            return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
         words = [found.name]
         for key, value in given.items():
             words.append(f"{key}={json.dumps(value)}")
         for name in ("dim", "num_heads", "compiler", "device"):
             value = getattr(self, name)
             if value != getattr(CheckSubject, name):
-                option = name.removeprefix("num_")
-                words += [f"--{option}", str(value)]
+                words += [f"--{name.removeprefix('num_')}", str(value)]
         for check in checks:
             words += ["--only", check]
         return to_paste("check", *words, "--seed", self.seed)
@@ -274,19 +288,15 @@ class CheckSubject:
         of one is padding.
         """
         length = self.at_most(length)
-        half = (length + 1) // 2
-        keep = padded(length, (length, half))
-        return self.tokens(2, length, dtype=dtype), keep
+        return self.tokens(2, length, dtype=dtype), padded(length, (length, (length + 1) // 2))
 
     def lengths(self, *lengths: int) -> list[int]:
         """Of these, each at most what the mixer takes, and once."""
-        possible = map(self.at_most, lengths)
-        return list(dict.fromkeys(possible))
+        return list(dict.fromkeys(map(self.at_most, lengths)))
 
     def build_for(self, length: int) -> TokenMixer:
         """A new mixer that takes so many positions, or `MAX_LEN`."""
-        longest = max(length, MAX_LEN)
-        return self.build(max_len=longest)
+        return self.build(max_len=max(length, MAX_LEN))
 
     def build_elsewhere(self, length: int, **options: Any) -> TokenMixer:
         """As `build_for`, as the last of three layers, of a decoder where it is causal.
@@ -299,8 +309,7 @@ class CheckSubject:
         longest = max(length, MAX_LEN)
         if self.stacked or self.hands_on:
             return self.build(max_len=longest, **options)
-        role = "decoder" if self.causal else "self"
-        place = {"role": role, **options}
+        place = {"role": "decoder" if self.causal else "self", **options}
         return self.build(max_len=longest, layer_index=2, num_layers=3, **place)
 
 
@@ -319,7 +328,7 @@ class _Stack(TokenMixer):
             for name, weight in mixer.loss_weights.items():
                 self.loss_weights[f"{layer} {name}"] = weight
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
+    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> MixerOutput:
         result = MixerOutput(torch.zeros_like(x), carry=carry)
         losses = {}
         for name, layer in self.layers.items():
@@ -388,5 +397,4 @@ def _resolved(target: Target) -> Resolved:
         build = f"{build.__module__}:{build.__name__}"
     _, _, name = build.partition(":")
     found = Found("mixer", name, "", "not installed", build)
-    plugin = check_plugin(found, target)
-    return Resolved(plugin, found)
+    return Resolved(check_plugin(found, target), found)

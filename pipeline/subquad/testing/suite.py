@@ -23,21 +23,18 @@ def chosen_checks(
     names = [check.name for check in CHECKS]
     wanted = list(only or ())
     reasons = exclude or {}
-    named = [*wanted, *reasons]
-    for name in named:
+    for name in [*wanted, *reasons]:
         if name not in names:
-            known = ", ".join(names)
-            hint = did_you_mean(name, names)
-            raise ConfigError(f"no check {name!r}{hint}; checks: {known}")
+            raise ConfigError(
+                f"no check {name!r}{did_you_mean(name, names)}; checks: {', '.join(names)}"
+            )
     for name, reason in reasons.items():
         if not reason.strip():
-            example = f"{name}='why it does not apply'"
-            raise ConfigError(f"exclude {name}: give a reason, as in {example}")
+            raise ConfigError(
+                f"exclude {name}: give a reason, as in {name}='why it does not apply'"
+            )
     chosen = wanted or names
-    checks: list[Check] = []
-    for check in CHECKS:
-        if check.name in chosen:
-            checks.append(check)
+    checks: list[Check] = [check for check in CHECKS if check.name in chosen]
     return tuple(checks)
 
 
@@ -77,6 +74,5 @@ def check_mixer(
     cases = []
     for subject in check_subjects(target, params, **options):
         for check in checks:
-            case = CheckCase(check, subject, reasons, seconds)
-            cases.append(case)
+            cases.append(CheckCase(check, subject, reasons, seconds))
     return cases

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
 from typing import Any
 
 from subquad.processes import forking_context, settle
@@ -64,15 +65,13 @@ class CheckWorkers:
         """
         first = cases[0].subject
         size = sum(case.subject is first for case in cases)
-        starts = range(0, len(cases), size)
-        ways = [slice(start, start + size) for start in starts]
+        ways = [slice(start, start + size) for start in range(0, len(cases), size)]
         futures = [self._submit(target, arguments, way, done) for way in ways]
         for way, future in zip(ways, futures, strict=True):
             found = self._result(future)
             if found is None:
                 # all ways under way are lost with one: whose fault it was shows alone
-                alone = self._submit(target, arguments, way, done)
-                found = self._result(alone)
+                found = self._result(self._submit(target, arguments, way, done))
             if found is None:
                 found = [_died(case) for case in cases[way]]
             yield from found
@@ -88,7 +87,7 @@ class CheckWorkers:
     def _submit(self, *way: Any) -> Future[list[CheckOutcome]] | None:
         """None where a process died while ways are being handed over."""
         if self._executor is None:
-            start = {"initializer": settle, "initargs": (dict(os.environ),)}
+            start = {"initializer": _settle_beside, "initargs": (dict(os.environ),)}
             self._executor = ProcessPoolExecutor(self.jobs, forking_context(), **start)
         with contextlib.suppress(BrokenProcessPool):
             return self._executor.submit(_check_way, *way)
@@ -102,6 +101,19 @@ def outcomes_of(cases: Sequence[CheckCase], done: Done) -> list[CheckOutcome]:
         outcomes.append(case.outcome())
         done(outcomes[-1])
     return outcomes
+
+
+def _settle_beside(environment: Mapping[str, str]) -> None:
+    """As `settle`; and this process ends with the one that asks, even where that is killed."""
+    settle(environment)
+    asking = multiprocessing.parent_process()
+    assert asking
+    threading.Thread(target=_end_with, args=[asking.sentinel], daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 def _check_way(

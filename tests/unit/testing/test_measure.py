@@ -53,7 +53,7 @@ def test_bit_for_bit_sees_the_last_bit():
         meter.finding()
     meter = Meter(1e-9)
     meter.compare("output", torch.nextafter(ones, 2 * ones), ones)
-    assert meter.finding("a note").words == "2.2e-16 of the largest output, allowed 1.0e-09; a note"
+    assert meter.finding("a note").words == "2.2e-16 of the largest, allowed 1.0e-09; a note"
     assert meter.finding().figures == {"worst": meter.worst, "allowed": 1e-9}
 
 

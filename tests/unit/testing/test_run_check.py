@@ -63,6 +63,14 @@ class Single(Quiet):
         return self.value(x @ torch.eye(x.shape[-1]))
 
 
+class NaNs(Quiet):
+    """Has a weight that is no number."""
+
+    def __init__(self, config, site):
+        super().__init__(config, site)
+        nn.init.constant_(self.value.bias, torch.nan)
+
+
 class BrokenInTraining(Quiet):
     """Has no gradient."""
 
@@ -118,7 +126,7 @@ def test_an_exception_of_the_mixer_is_a_failure_in_one_line():
     [
         (Broken, "its first call fails: RuntimeError: size mismatch in two lines ("),
         (BrokenInTraining, "its first call fails: RuntimeError: no backward pass ("),
-        (Single, "it runs in float32 and not in float64, in which properties are tested: Runtime"),
+        (NaNs, "its first call fails: CheckFailed: output of its first call: NaN or infinity in 4"),
         (Unbuilt, "its first call fails: PluginError: "),
     ],
 )
@@ -130,10 +138,17 @@ def test_one_cause_is_one_failure_and_the_rest_is_not_tested(mixer, reason):
     notes = dict(certificate.notes("not proven"))
     (note,) = notes
     assert f": not tested, because {reason}" in note
-    assert "batch-gradients" in note
+    assert "batch-outputs" in note
     assert notes[note] == ""
     assert found["leak"].status == "passed"
     assert not certificate.holds
+
+
+def test_what_runs_in_float32_alone_is_tested_there():
+    certificate = certify(Single, only=QUICK)
+    assert [row.check for row in certificate.outcomes if row.status == "failed"] == ["devices"]
+    assert certificate.count("not proven") == 0
+    assert certificate.unchecked[0] == "anything finer than float32: 1e-05 is allowed for 1e-09"
 
 
 def test_a_check_that_takes_too_long_is_stopped():
@@ -154,14 +169,14 @@ def test_a_failure_says_where_it_was_called_and_which_number_is_none():
 def test_the_largest_difference_of_a_check_is_told():
     x = torch.ones(1, 4, 2)
 
-    @compares("", of="the largest number")
+    @compares("")
     def _numbers(subject):
         for length, size in {3: 1e-6, 300: 0.5, 30: 1e-3, 1: 0.0}.items():
             yield f"output of {length} tokens", x + size, x, x
         raise ValueError("behind it")
 
     assert outcome(_numbers.run).detail == (
-        "output of 300 tokens: differs by 5.0e-01 of the largest number, allowed 1.0e-09; the "
+        "output of 300 tokens: differs by 5.0e-01 of the largest output, allowed 1.0e-09; the "
         "largest of 3 differences in 4 comparisons"
     )
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from waiting import until
 
 from subquad.registry import resolve
 from subquad.testing import certify, check_mixer
@@ -125,3 +129,23 @@ def test_a_class_that_was_handed_over_cannot_travel():
     (here,) = check_subjects(Here)
     assert _sendable(here.resolved) is None
     assert _sendable(resolve("mixer", "agf")) == "subquad:agf"
+
+
+@pytest.mark.ci
+def test_a_check_that_is_killed_leaves_no_worker_behind(tmp_path):
+    """Workers write their ids, and never come back from their first call."""
+    (tmp_path / "slow.py").write_text(
+        MIXER.replace("return self.value(x)", "open(f'{os.getpid()}.id', 'w'); time.sleep(99)")
+        .replace("import os", "import os, time")
+        .replace('"dying": {"dies": True}, "after": {}', '"after": {}')
+    )
+    command = [sys.executable, "-m", "subquad.cli.main", "check", "./slow.py:PLUGIN", "--jobs", "2"]
+    started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+
+    def ids():
+        return [int(path.stem) for path in tmp_path.glob("*.id")]
+
+    until(lambda: len(ids()) == 2)
+    started.kill()
+    started.wait()
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in ids()))

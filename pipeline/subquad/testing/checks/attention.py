@@ -1,4 +1,4 @@
-"""Attention: a sequence may see another, and weights of a softmax model load."""
+"""Attention: a sequence may see another."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subquad.nn import AttentionCore, AttentionMixer, TokenMixer
-from subquad.plugin import AttentionConfig
-from subquad.registry import build_class
+from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     beginning,
     call,
@@ -22,7 +22,7 @@ from subquad.testing.calls import (
     padded,
     trainable,
 )
-from subquad.testing.cases import compares, leak_of, shows
+from subquad.testing.cases import compares, leak_of
 from subquad.testing.checks.decoding import (
     LONGEST,
     MANY,
@@ -39,12 +39,9 @@ from subquad.testing.checks.gradients import accuracy_of, compare_gradients
 from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import (
     ROUNDING,
-    CheckFailed,
     Comparison,
     Comparisons,
-    Finding,
     Meter,
-    finite,
 )
 from subquad.testing.subject import MAX_LEN, CheckSubject
 
@@ -74,8 +71,7 @@ def _no_cross_cache(subject: CheckSubject) -> str:
     reason = _no_cross(subject)
     if reason:
         return reason
-    mixer = subject.build(role="cross")
-    return "" if mixer.caches else "offers no decode cache across"
+    return "" if subject.build(role="cross").caches else "offers no decode cache across"
 
 
 @compares("queries and keys of two lengths, padding of neither counts", leak_of, excluded=_no_cross)
@@ -98,8 +94,7 @@ def _cross(subject: CheckSubject) -> Comparisons:
         is_long = max(most_queries, most_keys) > MAX_LEN
         mixer = long if is_long else short
         keep = _mask(x)
-        context_keep = _mask(context)
-        across = _Across(mixer, context, context_keep)
+        across = _Across(mixer, context, _mask(context))
         label = f"{queries} queries with {keys} keys"
         passes(label, across, x, keep)
         if subject.facts.padding_invariant:
@@ -113,14 +108,14 @@ def _cross(subject: CheckSubject) -> Comparisons:
 class _Across(TokenMixer):
     """A mixer that sees another sequence, (B, Lk, D), which counts as a weight."""
 
-    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Tensor | None):
+    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Mask):
         super().__init__()
         self.mixer = mixer
         self.keys = nn.Parameter(context)
         self.keys_keep = context_keep
         self.train(mixer.training)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Any:
+    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> Any:
         return self.mixer(
             x,
             keep=keep,
@@ -134,9 +129,8 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     queries = x.clone().requires_grad_()
     keep = _mask(x)
 
-    def values() -> dict[str, Tensor]:
-        result = call(afresh(across), queries, keep)
-        return {"outputs": result.out[keep]}
+    def values() -> Tensors:
+        return {"outputs": call(afresh(across), queries, keep).out[keep]}
 
     inputs = {
         "the queries": queries,
@@ -147,8 +141,7 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     for mode in modes(across):
         values()
         if not has_drawn():
-            where = f"{label} in {mode}"
-            compare_gradients(values, inputs, accuracy, where)
+            compare_gradients(values, inputs, accuracy, f"{label} in {mode}")
 
 
 @torch.no_grad()
@@ -160,37 +153,28 @@ def _cross_padding(
     keys = context.shape[1]
     keep = _mask(x, turned)
     # of sequences of one length, each has its own mask
-    context_turned = turned != (queries == keys)
-    context_keep = _mask(context, context_turned)
+    context_keep = _mask(context, turned != (queries == keys))
 
     def at_real(x: Tensor, context: Tensor) -> Tensor:
-        across = _Across(mixer, context, context_keep)
-        out = outputs(across, x, keep)
-        return out[keep]
+        return outputs(_Across(mixer, context, context_keep), x, keep)[keep]
 
     side = " (left)" if turned else ""
     lengths = f"{queries} queries with {keys} keys{side}"
     expected = at_real(x, context)
     label = f"{lengths}: output at real queries, other content in padded"
-    other_keys = changed(context, ~context_keep)
-    yield f"{label} keys", at_real(x, other_keys), expected
-    other_queries = changed(x, ~keep)
-    yield f"{label} queries", at_real(other_queries, context), expected
+    yield f"{label} keys", at_real(x, changed(context, ~context_keep)), expected
+    yield f"{label} queries", at_real(changed(x, ~keep), context), expected
     others = torch.tensor([[False], [True], [True]])
-    louder = changed(x, others)
-    louder_context = changed(context, others)
-    got = at_real(louder, louder_context)
+    got = at_real(changed(x, others), changed(context, others))
     first, second, _ = keep.sum(1).tolist()
     label = f"{lengths}: output of sample 0, others changed"
     yield label, got[:first], expected[:first]
     if mixer.training:  # random numbers would be other ones
         return
     own = keep[1:2]
-    real = context[1:2, context_keep[1]]
-    out = outputs(_Across(mixer, real, None), x[1:2], own)
-    wanted = expected[first:][:second]
+    out = outputs(_Across(mixer, context[1:2, context_keep[1]], None), x[1:2], own)
     rounded = Meter(subject.at_least(ROUNDING))
-    rounded.compare(f"{lengths}: padded keys left away", out[own], wanted)
+    rounded.compare(f"{lengths}: padded keys left away", out[own], expected[first:][:second])
     rounded.finding()
 
 
@@ -207,9 +191,8 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
     x = subject.tokens(3, LONGEST + STEPS)
     start = beginning(x, LONGEST)
     for number in subject.lengths(KEYS, MANY):
-        longest = max(number, MAX_LEN)
         # its prefill and step take a memory
-        mixer: Any = subject.build(role="cross", max_len=longest)
+        mixer: Any = subject.build(role="cross", max_len=max(number, MAX_LEN))
         context = subject.tokens(3, number, seed=2)
         context_keep = _mask(context)
         across = _Across(mixer, context, context_keep)
@@ -223,63 +206,16 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
             token = next_of(x, i)
             wanted = next_of(expected, i)
             step = f"step {i + 1}"
-            moved = reordered(memory)
-            beams = reordered(cache)
-            got, _ = mixer.step(token[ORDER], beams, memory=moved)
-            label = f"{step} after reordering memory and cache"
-            yield label, got, wanted[ORDER]
+            got, _ = mixer.step(token[ORDER], reordered(cache), memory=reordered(memory))
+            yield f"{step} after reordering memory and cache", got, wanted[ORDER]
             out, cache = mixer.step(token, cache, memory=memory)
             yield f"{step} against forward", out, wanted
         check_untouched("decoding changed the memory", memory, built)
-    steps = SAID.format(STEPS)
-    return f"{KEYS} and {MANY} keys in memory, {steps}"
+    return f"{KEYS} and {MANY} keys in memory, {SAID.format(STEPS)}"
 
 
 def _mask(x: Tensor, turned: bool = False) -> Tensor:
     """Of three samples, two of which have padding: behind, or in front where turned."""
     length = x.shape[1]
-    shorter = max(1, length - 2)
-    half = max(1, length // 2)
-    mask = padded(length, (length, shorter, half))
+    mask = padded(length, (length, max(1, length - 2), max(1, length // 2)))
     return mask.flip(1) if turned else mask
-
-
-def _is_core(subject: CheckSubject) -> bool:
-    """Whether it is an attention core, whose projections subquad owns."""
-    built = build_class(subject.resolved)
-    return issubclass(built, AttentionCore)
-
-
-@shows(
-    "weights of a softmax model load into it",
-    excluded=lambda subject: "" if _is_core(subject) else "owns its projections",
-)
-def _softmax_weights(subject: CheckSubject) -> Finding:
-    """The projections have the names and shapes that any core has, so weights of a softmax model
-    load.
-    """
-    config = subject.config
-    if not isinstance(config, AttentionConfig):
-        config = None
-    site = subject.site()
-    softmax = AttentionMixer(_Plain(), site, config)
-    weights = softmax.to(subject.dtype).state_dict()
-    mixer = subject.build()
-    found = mixer.load_state_dict(weights, strict=False)
-    unexpected = found.unexpected_keys
-    missing = [name for name in found.missing_keys if not name.startswith("core.")]
-    if missing or unexpected:
-        lacks = f"missing {missing}, unexpected {unexpected}"
-        raise CheckFailed(f"weights of a softmax model do not fit: {lacks}")
-    x = subject.tokens(2, KEYS)
-    out = outputs(mixer, x)
-    finite("output with weights of a softmax model", out)
-    return Finding(f"{len(weights)} tensors")
-
-
-class _Plain(AttentionCore):
-    """A core without weights."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, **masks: Tensor | None) -> Tensor:
-        scores = q @ k.mT
-        return torch.softmax(scores, -1) @ v

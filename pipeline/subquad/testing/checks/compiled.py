@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from typing import Any
 
@@ -34,31 +33,25 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x, keep = subject.pair(13)
     is_settled = "training" in settled_modes(mixer, x)
-    mixer.train(is_settled and not subject.facts.stateful)
-    eager = copy.deepcopy(mixer)
-    expected = values_and_gradients(eager, x, keep)
+    trains = is_settled and not subject.facts.stateful
+    expected = values_and_gradients(subject.build().train(trains), x, keep)
     with _Tracing(subject) as tracing:
-        own = copy.deepcopy(mixer)
-        compiled: Any = torch.compile(own, backend=tracing)
+        compiled: Any = torch.compile(subject.build().train(trains), backend=tracing)
         try:
             got = values_and_gradients(compiled, x, keep)
         except Exception as error:
             # without torch's advice on how to see more
             said, *_ = str(error).split("\n\nSet TORCH")
-            message = " ".join(said.split())
-            name = type(error).__name__
-            raise NotApplicable(f"{_NOT_TESTED}: {name}: {message}") from error
-    label = f" compiled by {subject.compiler}"
+            raise NotApplicable(
+                f"{_NOT_TESTED}: {type(error).__name__}: {' '.join(said.split())}"
+            ) from error
     for mine, wanted in zip(got, expected, strict=True):
-        yield from each(mine, wanted, label)
-    called = _count_calls(mixer, x, keep)
-    warning = _share(tracing, called)
-    words = f"{warning}{subject.compiler}, {tracing}"
-    figures = {
-        "operations": called,
-        "compiled": tracing.operations,
-    }
-    return Finding(words, figures)
+        yield from each(mine, wanted, f" compiled by {subject.compiler}")
+    called = _count_calls(mixer.train(trains), x, keep)
+    return Finding(
+        f"{_share(tracing, called)}{subject.compiler}, {tracing}",
+        {"operations": called, "compiled": tracing.operations},
+    )
 
 
 _NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"
@@ -68,8 +61,7 @@ def _share(tracing: _Tracing, called: int) -> str:
     """A word of warning where little or nothing was compiled."""
     if tracing.failure:
         return f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
-    least = COMPILED * called
-    if called > 1 and tracing.operations < least:
+    if called > 1 and tracing.operations < COMPILED * called:
         return f"hardly anything was compiled: {tracing.operations} of {called} operations; "
     return ""
 
@@ -91,8 +83,7 @@ class _Tracing:
         self.__name__ = subject.compiler  # as torch calls it in its messages
         self.compile = lookup_backend(subject.compiler)
         self.known = utils
-        forward = inspect.unwrap(build_class(subject.resolved).forward)
-        self.own = forward.__code__.co_filename
+        self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
         self.operations = 0
         self.graphs = 0
         self.breaks = 0
@@ -108,8 +99,7 @@ class _Tracing:
     def __exit__(self, *error: object) -> None:
         metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
-            reason = str(metrics[0].fail_reason)
-            self.failure, *_ = reason.split("\n")
+            self.failure, *_ = str(metrics[0].fail_reason).split("\n")
         counters = self.known.counters
         self.breaks = counters["graph_break"].total()
         frames = counters["frames"]

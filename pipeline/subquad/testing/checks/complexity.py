@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -78,8 +78,7 @@ class _Growth:
         found = fit_growth(self.lengths, counts)
         if found.growth:
             return found
-        lengths = self.lengths[-MIN_LENGTHS:]
-        return fit_growth(lengths, counts[-MIN_LENGTHS:])
+        return fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
 
     def numbers(self, name: str) -> list[int]:
         """Of "flops" or "moved" bytes at each length."""
@@ -110,9 +109,7 @@ class _Growth:
         if not any(count.has_entered for count in self.counts):
             return
         term = TERMS[declared]
-        before = self.lengths[-3]
-        last = self.lengths[-1]
-        expected = term(last) / term(before)
+        expected = term(self.lengths[-1]) / term(self.lengths[-3])
         needed_before = self.seconds[-3]
         needed = self.seconds[-1]
         if needed <= STEEPER * expected * needed_before:
@@ -126,10 +123,8 @@ class _Growth:
 
     def _most_bytes(self) -> str:
         """Which operations move most of the bytes, for messages."""
-        most = self.counts[-1].moved_by.most_common(2)
-        names = [name for name, _ in most]
-        among = " and ".join(names)
-        note = f", most of them by {among}"
+        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
+        note = f", most of them by {' and '.join(names)}"
         if "aten::select_backward" in names:
             note += f": {_SLICES}"
         return note
@@ -144,9 +139,8 @@ class _Growth:
         for count in self.counts:
             unknown.update(count.unknown)
         if unknown:
-            names = ", ".join(sorted(unknown))
             raise NotProven(
-                f"nobody can count {names}: give it a formula with "
+                f"nobody can count {', '.join(sorted(unknown))}: give it a formula with "
                 "torch.utils.flop_counter.register_flop_formula"
             )
 
@@ -184,9 +178,8 @@ class _Growth:
         return found, figures
 
 
-@lru_cache(maxsize=32)
 def _growth_of(subject: CheckSubject) -> _Growth:
-    """Counts of a subject, made once for both checks.
+    """Counts of a subject.
 
     Raises:
         NotProven: it takes too few lengths.
@@ -199,8 +192,7 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     def count(length: int) -> tuple[Count, float]:
         start = time.process_time()
         found = _count_at(subject, length)
-        needed = time.process_time() - start
-        return found, round(needed, 4)
+        return found, round(time.process_time() - start, 4)
 
     is_short = len(ladder) < MIN_LENGTHS
     if not is_short:
@@ -209,10 +201,9 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     if is_short:
         ladder = takes  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
-        known = ", ".join(map(str, every[:MIN_LENGTHS]))
         raise NotProven(
             f"takes {subject.facts.max_length} positions at most: {len(ladder)} lengths to count "
-            f"at ({known}, ...), and {MIN_LENGTHS} are needed"
+            f"at ({', '.join(map(str, every[:MIN_LENGTHS]))}, ...), and {MIN_LENGTHS} are needed"
         )
     declared = _declared(subject)
     counts: list[Count] = []
@@ -223,9 +214,8 @@ def _growth_of(subject: CheckSubject) -> _Growth:
         found, needed = count(length)
         counts.append(found)
         seconds.append(needed)
-    lengths = ladder[: len(counts)]
     return _Growth(
-        tuple(lengths[-KEPT:]),
+        tuple(ladder[: len(counts)][-KEPT:]),
         tuple(counts[-KEPT:]),
         tuple(seconds[-KEPT:]),
     )
@@ -236,8 +226,7 @@ def _is_step_by_step(first: Count) -> bool:
     take minutes: a loop over tokens in Python.
     """
     doublings = MIN_LENGTHS - 1
-    at_last = first.operations * 2**doublings
-    return at_last > LIMITS["operations"]
+    return first.operations * 2**doublings > LIMITS["operations"]
 
 
 def growth_of(subject: CheckSubject) -> Complexity:
@@ -247,29 +236,22 @@ def growth_of(subject: CheckSubject) -> Complexity:
         CheckFailed: more than L^2, or tensors that grow faster than both.
         NotProven: it is not certain.
     """
-    facts = replace(subject.facts, complexity="L^2")
-    steepest = replace(subject, facts=facts)
-    growth = _growth_of(steepest)
+    growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
     flops, _ = growth.held_against("FLOPs", "flops", "L^2")
     moved, _ = growth.held_against("bytes", "moved", "L^2")
     declared = larger(flops, moved)
     squares = growth.squares
     if declared != "L^2" and squares:
-        names = ", ".join(squares)
-        raise CheckFailed(f"tensors of {names} grow like L^2, the rest less")
+        raise CheckFailed(f"tensors of {', '.join(squares)} grow like L^2, the rest less")
     return cast(Complexity, declared)
 
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
-    lengths = ladder[: len(counts)]
-    patience = PATIENCE if _is_about_to_fail(lengths, counts, declared) else 1
+    patience = PATIENCE if _is_about_to_fail(ladder[: len(counts)], counts, declared) else 1
     for name, limit in LIMITS.items():
-        latest = getattr(last, name)
-        earlier = getattr(before, name)
-        foretold = latest**2 / max(earlier, 1)
-        if foretold > patience * limit:
+        if getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit:
             return True
     return False
 
@@ -278,10 +260,10 @@ def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) ->
     """Whether FLOPs or bytes at the longest lengths so far fit no class, or one above the declared
     one.
     """
-    longest = lengths[-MIN_LENGTHS:]
     for name in ("flops", "moved"):
-        numbers = [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
-        found = fit_growth(longest, numbers).growth
+        found = fit_growth(
+            lengths[-MIN_LENGTHS:], [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
+        ).growth
         if not found or exceeds(found, declared):
             return True
     return False
@@ -293,8 +275,7 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
     """
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(1, length, dtype=torch.float32)
-    real = length - length // 8
-    keep = torch.arange(length)[None] < real
+    keep = torch.arange(length)[None] < length - length // 8
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
@@ -302,8 +283,7 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
             alone = count_pass(mixer, x)
             padded = count_pass(mixer, x, keep=keep)
             mixer.eval()
-            evaluation = count_pass(mixer, x, keep=keep)
-            return alone + padded + evaluation
+            return alone + padded + count_pass(mixer, x, keep=keep)
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
@@ -322,48 +302,35 @@ def _not_claimed(subject: CheckSubject) -> str:
     return "" if subject.facts.complexity else "complexity not claimed"
 
 
-@shows("operations grow with the length as declared, no slower, no faster", excluded=_not_claimed)
-def _complexity_flops(subject: CheckSubject) -> Finding:
-    growth = _growth_of(subject)
-    declared = _declared(subject)
-    flops, figures = growth.held_against("FLOPs", "flops", declared)
-    moved = growth.fit("moved")
-    if declared == "L log L" and flops.has_slight:
-        words = f"{flops} and a slight L log L, declared {declared}"
-        return Finding(words, figures)
-    # the check of bytes judges
-    is_left = not moved.growth or exceeds(moved.growth, declared)
-    if flops.growth == declared or is_left:
-        words = f"{flops}, declared {declared}"
-        return Finding(words, figures)
-    if moved.growth == declared:
-        words = f"{flops}; bytes reach the declared {declared}"
-        return Finding(words, figures)
-    found = larger(flops, moved)
-    raise CheckFailed(
-        f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare {found}"
-    )
-
-
-@shows("bytes moved and single tensors grow no faster than declared", excluded=_not_claimed)
-def _complexity_bytes(subject: CheckSubject) -> Finding:
+@shows(
+    "operations and bytes moved grow with the length as declared, single tensors no faster",
+    excluded=_not_claimed,
+)
+def _complexity(subject: CheckSubject) -> Finding:
     growth = _growth_of(subject)
     declared = _declared(subject)
     squares = list(growth.squares.items())
     if declared != "L^2" and squares:
         name, size = squares[0]
-        last = growth.counts[-2]
-        before = last.largest[name]
         *_, shorter, longest = growth.lengths
         raise CheckFailed(
             f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
             f"{size:,} numbers at length {longest}, "
-            f"{before:,} at {shorter}"
+            f"{growth.counts[-2].largest[name]:,} at {shorter}"
         )
-    moved, figures = growth.held_against("bytes", "moved", declared)
+    flops, flop_figures = growth.held_against("FLOPs", "flops", declared)
+    moved, byte_figures = growth.held_against("bytes", "moved", declared)
+    is_slight = declared == "L log L" and flops.has_slight
+    if declared not in (flops.growth, moved.growth) and not is_slight:
+        raise CheckFailed(
+            f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare "
+            f"{larger(flops, moved)}"
+        )
     _count_at_prime(subject, growth)
-    words = f"{moved}, declared {declared}"
-    return Finding(words, figures)
+    words = f"FLOPs {flops}, bytes {moved}, declared {declared}"
+    if is_slight:
+        words += ", of which a slight L log L"
+    return Finding(words, {"flops": flop_figures, "bytes": byte_figures})
 
 
 def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
@@ -374,8 +341,7 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     """
     length = growth.lengths[-3]
     even = growth.counts[-3]
-    odds = range(length - 1, 2, -2)
-    prime = next(filter(_is_prime, odds))
+    prime = next(filter(_is_prime, range(length - 1, 2, -2)))
     found = _count_at(subject, prime)
     ratios = {
         "FLOPs": found.flops / max(even.flops, 1),
@@ -390,5 +356,4 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
 
 
 def _is_prime(odd: int) -> bool:
-    divisors = range(3, math.isqrt(odd) + 1, 2)
-    return all(odd % divisor for divisor in divisors)
+    return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))

@@ -47,12 +47,10 @@ def _cache_prefill(subject: CheckSubject) -> Comparisons:
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
     starts = _starts_of(subject)
-    far = subject.at_most(FAR)
-    for length in dict.fromkeys((LONGEST, far)):
+    for length in dict.fromkeys((LONGEST, subject.at_most(FAR))):
         mixer = subject.build(max_len=length)
         x = subject.tokens(3, length)
-        more = length - LONGEST
-        keep = _padded_starts(starts, more)
+        keep = _padded_starts(starts, length - LONGEST)
         label = f"prefill of {length} against forward"
         out, _ = mixer.prefill(x, keep=keep)
         expected = outputs(mixer, x, keep)
@@ -73,24 +71,19 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
     most = subject.at_most(FAR)
     room = most - LONGEST
     many = max(1, min(MANY, room))
-    few = min(STEPS, many)
-    far = max(0, room - STEPS)
     mixer = subject.build(max_len=most)
     starts = _starts_of(subject)
     cases = [
         (0, many),
         (0, many),
-        (far, few),
+        (max(0, room - STEPS), min(STEPS, many)),
     ]
-    across = LONGEST + 6
     for block in (512, 1024):
         if block < room:
-            before = block - LONGEST - 3
-            cases.append((before, across))
+            cases.append((block - LONGEST - 3, LONGEST + 6))
     for seed, (more, steps) in enumerate(cases, 1):
         end = more + steps
-        length = LONGEST + end
-        x = subject.tokens(3, length, seed=seed)
+        x = subject.tokens(3, LONGEST + end, seed=seed)
         expected = outputs(mixer, x)
         cache = _started(mixer, x, more, starts)
         for i in range(more, end):
@@ -112,22 +105,19 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
 def _cache_functional(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x = subject.tokens(3, LONGEST + 2)
-    single = beginning(x[:1], LONGEST)
-    _, alone = mixer.prefill(single)
+    _, alone = mixer.prefill(beginning(x[:1], LONGEST))
     caches = {
         3: _started(mixer, x),
         1: alone,
     }
     for samples, cache in caches.items():
-        label = f"a second step of {samples} from the same cache"
         for i in range(2):
-            tokens = next_of(x, i)
-            token = tokens[:samples]
+            token = next_of(x, i)[:samples]
             before = copies_of(cache)
             first, after = mixer.step(token, cache)
             check_untouched("step changed the cache", cache, before)
             second, _ = mixer.step(token, cache)
-            yield label, second, first
+            yield f"a second step of {samples} from the same cache", second, first
             cache = after
 
 
@@ -139,8 +129,7 @@ def check_untouched(what: str, cache: Cache, before: list[Tensor]) -> None:
     for now, then in zip(tensors_of(cache), before, strict=True):
         if torch.equal(now, then):
             continue
-        shape = tuple(now.shape)
-        raise CheckFailed(f"{what} it was given in place, a tensor {shape}")
+        raise CheckFailed(f"{what} it was given in place, a tensor {tuple(now.shape)}")
 
 
 @compares("reordering a cache's samples reorders the outputs", excluded=_no_cache)
@@ -149,27 +138,21 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x = subject.tokens(3, LONGEST + 2)
     cache = _started(mixer, x)
-    ends = (" of prefill", "")
-    for i, end in enumerate(ends):
+    for i, end in enumerate((" of prefill", "")):
         token = next_of(x, i)
-        beams = token[ORDER]
         # before the next step, which may spoil the cache: another check's matter
         moved = reordered(cache)
-        got, _ = mixer.step(beams, moved)
+        got, _ = mixer.step(token[ORDER], moved)
         out, cache = mixer.step(token, cache)
-        expected = out[ORDER]
-        label = f"step after reordering the cache{end}"
-        yield label, got, expected
+        yield f"step after reordering the cache{end}", got, out[ORDER]
     single = x[:1]
     start = beginning(single, LONGEST)
-    later = single[:, LONGEST:]
     only = torch.zeros(1, dtype=torch.long)
     _, alone = mixer.prefill(start)
-    for token in later.unbind(1):
+    for token in single[:, LONGEST:].unbind(1):
         moved = reordered(alone, 1, only)
         _, alone = mixer.step(token, moved)
-    count = len(tree_leaves(cache))
-    return f"{count} tensors"
+    return f"{len(tree_leaves(cache))} tensors"
 
 
 def reordered(cache: Cache, batch: int = len(STARTS), order: Tensor = ORDER) -> Cache:
@@ -183,13 +166,15 @@ def reordered(cache: Cache, batch: int = len(STARTS), order: Tensor = ORDER) -> 
         if leaf is None:
             return None
         if not isinstance(leaf, Tensor):
-            name = type(leaf).__name__
-            raise CheckFailed(f"the cache holds a {name} ({leaf}), which no sample owns")
+            raise CheckFailed(
+                f"the cache holds a {type(leaf).__name__} ({leaf}), which no sample owns"
+            )
         shape = tuple(leaf.shape)
         samples = shape[0] if shape else None
         if samples != batch:
-            held = f"a tensor {shape} without the batch of {batch} in front"
-            raise CheckFailed(f"the cache holds {held}")
+            raise CheckFailed(
+                f"the cache holds a tensor {shape} without the batch of {batch} in front"
+            )
         return leaf.index_select(0, order)
 
     return tree_map(moved, cache)
@@ -204,23 +189,18 @@ def _starts_of(subject: CheckSubject) -> tuple[int, ...]:
 
 def _padded_starts(starts: tuple[int, ...], more: int) -> Tensor:
     """Masks of each sample's start and of `more` tokens."""
-    real = [start + more for start in starts]
-    length = LONGEST + more
-    return padded(length, real)
+    return padded(LONGEST + more, [start + more for start in starts])
 
 
 def _started(
     mixer: TokenMixer, x: Tensor, more: int = 0, starts: tuple[int, ...] = STARTS
 ) -> Cache:
     """A cache of each sample's start, and of `more` tokens."""
-    keep = _padded_starts(starts, more)
-    start = beginning(x, LONGEST + more)
-    _, cache = mixer.prefill(start, keep=keep)
+    _, cache = mixer.prefill(beginning(x, LONGEST + more), keep=_padded_starts(starts, more))
     return cache
 
 
 def next_of(x: Tensor, i: int, starts: tuple[int, ...] = STARTS) -> Tensor:
     """What belongs to the i-th token of each sample after its start: (B, L, D) to (B, D)."""
-    samples = range(len(starts))
     places = [start + i for start in starts]
-    return x[samples, places]
+    return x[range(len(starts)), places]

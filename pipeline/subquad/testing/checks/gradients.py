@@ -17,6 +17,8 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     backward,
     call,
@@ -26,7 +28,7 @@ from subquad.testing.calls import (
     values_and_gradients,
 )
 from subquad.testing.cases import compares, shows
-from subquad.testing.meter import CheckFailed, Comparisons, Finding, each
+from subquad.testing.meter import ROUNDING, CheckFailed, Comparisons, Finding, each
 from subquad.testing.subject import FAR, CheckSubject
 
 SHORT = 5
@@ -52,9 +54,7 @@ class Accuracy(NamedTuple):
 
     def near(self, got: float, expected: float) -> bool:
         """Whether two derivatives count as equal."""
-        apart = abs(got - expected)
-        allowed = self.absolute + self.relative * abs(expected)
-        return apart <= allowed
+        return abs(got - expected) <= self.absolute + self.relative * abs(expected)
 
 
 _DOUBLE = Accuracy((1e-6, 1e-5, 1e-7), 1e-4, 1e-6)
@@ -91,11 +91,10 @@ def measured_gradients(subject: CheckSubject) -> Finding:
         length = x.shape[1]
         tokens = x.clone().requires_grad_()
         inputs = {"the tokens": tokens, **trainable(mixer)}
-        values = partial(_values, mixer, tokens, keep)
         for mode in settled_modes(mixer, x):
             where = f"{length} tokens in {mode}"
             is_smooth = compare_gradients(
-                values,
+                partial(_values, mixer, tokens, keep),
                 inputs,
                 accuracy,
                 where,
@@ -103,12 +102,10 @@ def measured_gradients(subject: CheckSubject) -> Finding:
             )
             if not is_smooth:
                 rough.append(where)
-    lengths = subject.lengths(*LENGTHS)
-    tried = ", ".join(map(str, lengths))
+    tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
     words = f"by tokens and weights, {tried} tokens{accuracy.note}"
     if rough:
-        places = ", ".join(rough)
-        words += f"; too rough to be judged: {places}"
+        words += f"; too rough to be judged: {', '.join(rough)}"
     return Finding(words, {"allowed": accuracy.relative})
 
 
@@ -128,7 +125,7 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
             yield mixer, tokens[:1], None
 
 
-def _values(mixer: TokenMixer, tokens: Tensor, keep: Tensor | None) -> dict[str, Tensor]:
+def _values(mixer: TokenMixer, tokens: Tensor, keep: Mask) -> Tensors:
     """Outputs at real tokens and extra losses; in evaluation those that have a gradient."""
     result = call(afresh(mixer), tokens, keep)
     out = result.out
@@ -173,8 +170,9 @@ def compare_gradients(
         found[name] = backward(value, inputs, weight)
     judged = True
     for name, grads in found.items():
-        summed = partial(_summed, values, name, weights[name])
-        verdicts_by = partial(_verdicts, summed, grads, accuracy)
+        verdicts_by = partial(
+            _verdicts, partial(_summed, values, name, weights[name]), grads, accuracy
+        )
         for group in groups:
             verdicts = verdicts_by(group, drawn)
             judged &= _agree(verdicts)
@@ -197,9 +195,7 @@ def compare_gradients(
 def _fault(verdicts: list[_Verdict]) -> str:
     """The first derivative that is another one, in words."""
     fault = next(verdict for verdict in verdicts if verdict.kind == "other")
-    got = f"{fault.got:.7g} along a direction"
-    measured = f"by finite differences {fault.measured:.7g}"
-    return f"{got}, {measured}"
+    return f"{fault.got:.7g} along a direction, by finite differences {fault.measured:.7g}"
 
 
 def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
@@ -207,8 +203,7 @@ def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
 
 
 def _summed(values: Values, name: str, weight: Tensor) -> float:
-    value = values()[name]
-    return (weight * value).sum().item()
+    return (weight * values()[name]).sum().item()
 
 
 class _Verdict(NamedTuple):
@@ -230,8 +225,7 @@ def _are_wrong(verdicts: list[_Verdict]) -> bool:
     """Whether no direction agrees, and more than one says so: one alone may cross a kink."""
     if _agree(verdicts):
         return False
-    others = sum(verdict.kind == "other" for verdict in verdicts)
-    return others > 1
+    return sum(verdict.kind == "other" for verdict in verdicts) > 1
 
 
 def _verdicts(
@@ -252,20 +246,16 @@ def _verdicts(
         directions = []
         got = 0.0
         for by, tensor in inputs.items():
-            random = _random_like(tensor, drawn)
-            direction = _unit(random)
+            direction = _unit(_random_like(tensor, drawn))
             own = 0.0
             grad = grads[by]
             if grad is not None:
-                between = direction + _unit(grad)
-                direction = _unit(between)
-                own = (grad * direction).sum().item()
+                direction = _unit(direction + _unit(grad))
+                own = (grad.conj() * direction).sum().real.item()
             shrunk = max(1.0, own)
             directions.append(direction / shrunk)
             got += own / shrunk
-        along = partial(slope, function, tensors, directions)
-        verdict = _verdict(along, got, accuracy)
-        found.append(verdict)
+        found.append(_verdict(partial(slope, function, tensors, directions), got, accuracy))
     return found
 
 
@@ -280,55 +270,44 @@ def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) ->
     # a step below float32's rounding moves nothing
     moving = [measured for measured in slopes if measured] or slopes
     settled = any(accuracy.near(first, second) for first, second in pairwise(moving))
-    kind = "other" if settled else "rough"
-    return _Verdict(kind, got, moving[0])
+    return _Verdict("other" if settled else "rough", got, moving[0])
 
 
 def _unit(tensor: Tensor) -> Tensor:
     """Of the length 1; zeros stay zeros."""
-    tiny = torch.finfo(tensor.dtype).tiny
-    length = tensor.norm().clamp_min(tiny)
-    return tensor / length
+    return tensor / tensor.norm().clamp_min(torch.finfo(tensor.dtype).tiny)
 
 
-@compares("calls in evaluation are equal and draw nothing random", 0.0)
-def _determinism_eval(subject: CheckSubject) -> Comparisons:
-    """Two calls in evaluation, from different states of the random generator, which they leave
-    as it was.
+@compares("calls in evaluation and training steps with equal seeds are equal", 0.0)
+def _determinism(subject: CheckSubject) -> Comparisons:
+    """Calls in evaluation, from different states of the random generator, which they leave as it
+    was, and with and without gradients; mixers built alike, in training with equal seeds: outputs,
+    extra losses and gradients, several times.
     """
-    for length in subject.lengths(LENGTH, FAR):
-        mixer = subject.build_for(length)
+    for length, count in {subject.at_most(LENGTH): 3, subject.at_most(FAR): 1}.items():
         x, keep = subject.pair(length)
+        mixer = subject.build_for(length)
         with torch.no_grad():
-            first = call(mixer, x, keep)
-            second = call(mixer, x, keep, seed=1)
-            label = "output of a second call in evaluation"
-            yield label, second.out, first.out
+            first = call(mixer, x, keep).out
+            yield "output of a second call in evaluation", call(mixer, x, keep, seed=1).out, first
             before = torch.get_rng_state()
             mixer(x, keep=keep)
-        after = torch.get_rng_state()
-        if not torch.equal(before, after):
+        if not torch.equal(before, torch.get_rng_state()):
             raise CheckFailed("the call draws random numbers in evaluation")
-
-
-@compares("training steps with equal seeds are equal", 0.0)
-def _determinism_train(subject: CheckSubject) -> Comparisons:
-    """Mixers built alike, in training mode with equal seeds: outputs, extra losses and
-    gradients, several times.
-    """
-    others = {
-        subject.at_most(LENGTH): 3,
-        subject.at_most(FAR): 1,
-    }
-    label = " of another mixer with equal seeds"
-    for length, count in others.items():
-        x, keep = subject.pair(length)
-        mixer = subject.build_for(length)
-        mixer.train()
-        first = values_and_gradients(mixer, x, keep, seed=4)
-        for _ in range(count):
-            mixer = subject.build_for(length)
-            mixer.train()
-            other = values_and_gradients(mixer, x, keep, seed=4)
+        tracked = call(mixer, x.clone().requires_grad_(), keep).out.detach()
+        yield (
+            "output in evaluation without gradients against with them",
+            first[keep],
+            tracked[keep],
+            tracked,
+            subject.at_least(ROUNDING),
+        )
+        first, *others = (_trained(subject, length) for _ in range(1 + count))
+        for other in others:
             for mine, wanted in zip(other, first, strict=True):
-                yield from each(mine, wanted, label)
+                yield from each(mine, wanted, " of another mixer with equal seeds")
+
+
+def _trained(subject: CheckSubject, length: int) -> tuple[Tensors, dict[str, Tensor]]:
+    """What a new mixer gives in training, with one seed."""
+    return values_and_gradients(subject.build_for(length).train(), *subject.pair(length), seed=4)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     beginning,
     call,
@@ -37,6 +39,7 @@ from subquad.testing.meter import (
     Finding,
     Meter,
     each,
+    within,
 )
 from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
@@ -65,8 +68,7 @@ def _leak(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"leak {leak:g} is declared, allowed 0 to {ROUNDING:g}: no rounding is as large"
         )
-    figures = {"declared": leak, "allowed": ROUNDING}
-    return Finding(f"leak {leak:g}", figures)
+    return Finding(f"leak {leak:g}", {"declared": leak, "allowed": ROUNDING})
 
 
 @shows("permuting tokens permutes outputs, as far as claimed")
@@ -94,8 +96,7 @@ def _permutation(subject: CheckSubject) -> Finding:
     words = f"{found}: moved by {worst:.1e}"
     if claim is None:
         words += ", nothing claimed"
-    figures = {"worst": worst, "claimed": claim}
-    return Finding(words, figures)
+    return Finding(words, {"worst": worst, "claimed": claim})
 
 
 def _largest_move(subject: CheckSubject) -> float:
@@ -114,25 +115,17 @@ def _largest_move(subject: CheckSubject) -> float:
             elif mode == "training":
                 orders = orders[-3:]
             for order in orders:
-                permuted = x[:, order]
-                got = outputs(mixer, permuted, dropout=False)
-                wanted = expected[:, order]
-                meter.compare("output", got, wanted)
+                meter.compare(
+                    "output", outputs(mixer, x[:, order], dropout=False), expected[:, order]
+                )
     return meter.worst
 
 
 def _orders(length: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(9)
-    orders = []
-    for _ in range(ORDERS):
-        drawn = torch.randperm(length, generator=generator)
-        orders.append(drawn)
+    orders = [torch.randperm(length, generator=generator) for _ in range(ORDERS)]
     place = torch.arange(length)
-    first = place[:2].flip(0)
-    swapped = torch.cat([first, place[2:]])
-    shifted = place.roll(1)
-    reversed_order = place.flip(0)
-    return [*orders, swapped, shifted, reversed_order]
+    return [*orders, torch.cat([place[:2].flip(0), place[2:]]), place.roll(1), place.flip(0)]
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -153,8 +146,7 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         for mode in modes(mixer):
             expected = outputs(mixer, x, keep)
             yield from before_cuts(mixer, x, keep, cuts, expected, mode)
-    generator = random.Random(subject.seed)
-    drawn = generator.randrange(LONG, FAR)
+    drawn = random.Random(subject.seed).randrange(LONG, FAR)
     distances = {
         drawn: drawn // SAMPLES + 1,
         FAR: EACH,
@@ -172,14 +164,15 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
         expected = outputs(mixer, batch)
         for first in range(0, len(cuts), SAMPLES):
             start = min(first, len(cuts) - samples)
-            some = cuts[start : start + samples]
-            yield from before_cuts(mixer, batch, None, some, expected, "evaluation")
+            yield from before_cuts(
+                mixer, batch, None, cuts[start : start + samples], expected, "evaluation"
+            )
 
 
 def before_cuts(
     mixer: TokenMixer,
     x: Tensor,
-    keep: Tensor | None,
+    keep: Mask,
     cuts: Sequence[int],
     expected: Tensor,
     mode: str,
@@ -189,30 +182,27 @@ def before_cuts(
     """
     later = _later(x, cuts)
     before = _before(later, keep)
-    other = changed(x, later)
-    changes = {"changed": (other, keep)}
+    changes = {"changed": (changed(x, later), keep)}
     if keep is not None:  # without a mask another kernel may run
         changes["padded"] = (x, before)
-    length = x.shape[1]
     for change, batch in changes.items():
         out = outputs(mixer, *batch)
         for sample, cut in enumerate(cuts):
             own = before[sample]
-            got = out[sample]
-            wanted = expected[sample]
-            where = f"position {cut} of {length} in {mode}"
-            label = f"output before {where}, later tokens {change}"
-            yield label, got[own], wanted[own], expected
+            yield (
+                f"output before position {cut} of {x.shape[1]} in {mode}, later tokens {change}",
+                out[sample][own],
+                expected[sample][own],
+                expected,
+            )
 
 
 def _later(x: Tensor, cuts: Sequence[int]) -> Tensor:
     """What is behind the cut of each sample, (B, L)."""
-    place = torch.arange(x.shape[1])
-    starts = torch.tensor(cuts)
-    return place >= starts[:, None]
+    return torch.arange(x.shape[1]) >= torch.tensor(cuts)[:, None]
 
 
-def _before(later: Tensor, keep: Tensor | None) -> Tensor:
+def _before(later: Tensor, keep: Mask) -> Tensor:
     """Real tokens before the cuts, (B, L)."""
     before = ~later
     return before if keep is None else keep & before
@@ -221,66 +211,52 @@ def _before(later: Tensor, keep: Tensor | None) -> Tensor:
 @compares(
     "gradients of outputs depend on no later token, and reach none",
     leak_of,
-    "the largest gradient",
     excluded=_not_causal,
 )
 def causal_gradients(subject: CheckSubject) -> Comparisons:
     """In training, gradients of outputs before t: none into later tokens, and the same whatever
-    stands there.
+    stands there; those by weights, too, but for rounding.
     """
     for mixer, x, keep, cuts in _causal_cases(subject, behind=False):
-        length = x.shape[1]
         later = _later(x, cuts)
         other = changed(x, later)
         watched = _before(later, keep)
         expected = input_gradient(mixer, x, keep, watched)
         got = input_gradient(mixer, other, keep, watched)
         for sample, cut in enumerate(cuts):
-            outs = f"outputs before position {cut} of {length}"
-            name = f"gradient of {outs} by"
+            name = f"gradient of outputs before position {cut} of {x.shape[1]} by"
             whole = expected[sample]
-            beyond = whole[cut:]
-            yield f"{name} later tokens", beyond, None, expected
-            wanted = whole[:cut]
-            mine = got[sample, :cut]
-            label = f"{name} earlier tokens, later ones changed"
-            yield label, mine, wanted, expected
+            yield f"{name} later tokens", whole[cut:], None, expected
+            yield (
+                f"{name} earlier tokens, later ones changed",
+                got[sample, :cut],
+                whole[:cut],
+                expected,
+            )
+    yield from within(subject.at_least(ROUNDING), _by_weights(subject))
 
 
-@compares(
-    "weight gradients of outputs depend on no later token",
-    of="the largest gradient",
-    excluded=_not_causal,
-)
-def _causal_weight_gradients(subject: CheckSubject) -> Comparisons:
+def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
     for length, cuts in _lengths_with_cuts(subject, SHORT, FAR):
         mixer = subject.build_for(length)
         mixer.train()
         x = subject.tokens(2, length)
-        largest = _weight_gradients(mixer, x, length)
-        scale = largest.values()
-        if length > SHORT:
-            cuts = cuts[-1:]
-        for cut in cuts:
-            later = _later(x, (cut, cut))
-            other = changed(x, later)
-            expected = _weight_gradients(mixer, x, cut)
-            got = _weight_gradients(mixer, other, cut)
-            where = f"before position {cut} of {length}"
-            label = f" of outputs {where}, later tokens changed"
-            yield from each(got, expected, label, scale=scale)
+        scale = _weight_gradients(mixer, x, length).values()
+        for cut in cuts if length <= SHORT else cuts[-1:]:
+            yield from each(
+                _weight_gradients(mixer, changed(x, _later(x, (cut, cut))), cut),
+                _weight_gradients(mixer, x, cut),
+                f" of outputs before position {cut} of {length}, later tokens changed",
+                scale=scale,
+            )
 
 
-def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> dict[str, Tensor]:
+def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
     """Of a weighted sum of the outputs before a cut."""
-    out = call(afresh(mixer), x).out
-    before = out[:, :cut]
-    value = weighted(before).sum()
-    weights = trainable(mixer)
-    found = {}
-    for name, grad in gradients(value, weights).items():
-        found[f"gradient by {name}"] = grad
-    return found
+    value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
+    return {
+        f"gradient by {name}": grad for name, grad in gradients(value, trainable(mixer)).items()
+    }
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)
@@ -291,20 +267,18 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             for cut in cuts:
-                start = beginning(x, cut)
-                got = outputs(mixer, start, dropout=False)
-                wanted = expected[:, :cut]
-                alone = f"output of the first {cut} tokens alone"
-                label = f"{alone} against within {length} in {mode}"
-                yield label, got, wanted
+                yield (
+                    f"output of the first {cut} tokens alone against within {length} in {mode}",
+                    outputs(mixer, beginning(x, cut), dropout=False),
+                    expected[:, :cut],
+                )
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:
     """Lengths that the mixer takes, and the cuts of each."""
     shortest = {subject.at_most(length): length for length in lengths[::-1]}
     for length, longest in shortest.items():
-        known = CUTS[longest]
-        cuts = [cut for cut in known if cut < length]
+        cuts = [cut for cut in CUTS[longest] if cut < length]
         if cuts:
             yield length, cuts
 
@@ -326,9 +300,7 @@ def _causal_cases(
             mixer = subject.build_for(length)
         samples = len(cuts)
         x = subject.tokens(samples, length)
-        most = 2 * length // 3
-        short = max(1, most)
-        real = [short, length] * samples
+        real = [max(1, 2 * length // 3), length] * samples
         back = padded(length, real[:samples])
         front = back.flip(1)
         yield mixer, x, None, cuts
@@ -336,13 +308,6 @@ def _causal_cases(
             yield mixer, x, back, cuts
         yield mixer, x, front, cuts
         if SHORT < length <= LONG:
-            prefixed = subject.build_elsewhere(
-                length,
-                role="self",
-                num_prefix_tokens=1,
-            )
-            yield prefixed, x, None, cuts
+            yield subject.build_elsewhere(length, role="self", num_prefix_tokens=1), x, None, cuts
         if length <= SHORT and not subject.facts.leak:
-            single = subject.build_elsewhere(length, dtype=torch.float32)
-            tokens = x.float()
-            yield single, tokens, front, cuts
+            yield subject.build_elsewhere(length, dtype=torch.float32), x.float(), front, cuts

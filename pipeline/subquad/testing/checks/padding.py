@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
+    Tensors,
     beginning,
     changed,
     input_gradient,
@@ -20,57 +21,47 @@ from subquad.testing.calls import (
     settled_modes,
 )
 from subquad.testing.cases import compares, leak_of
-from subquad.testing.meter import ROUNDING, Comparison, Comparisons
+from subquad.testing.meter import ROUNDING, Comparison, Comparisons, finite
 from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
 LENGTH = 21
 LOUD = 10.0
 """Size of what stands in the padding, in standard deviations of a token."""
+OVERFLOWING = 3e3
+"""The same, where the exponential of a score would be infinite."""
 
 
 def _not_claimed(subject: CheckSubject) -> str:
-    is_claimed = subject.facts.padding_invariant
-    return "" if is_claimed else "padding_invariant not claimed"
+    return "" if subject.facts.padding_invariant else "padding_invariant not claimed"
 
 
 @compares(
-    "outputs do not depend on what padding holds, left and right", leak_of, excluded=_not_claimed
-)
-def padding_content(subject: CheckSubject) -> Comparisons:
-    """Loud noise in the padding, at fixed shape."""
-    for mixer, x, side, keep in _padding_cases(subject):
-        padding = ~keep
-        other = changed(x, padding, LOUD)
-        for mode in modes(mixer):
-            expected = outputs(mixer, x, keep)
-            got = outputs(mixer, other, keep)
-            mine = got[keep]
-            wanted = expected[keep]
-            where = f"output at real tokens in {mode}"
-            label = f"{where}, other content in the padding ({side})"
-            yield label, mine, wanted
-
-
-@compares(
-    "gradients do not depend on what padding holds, and reach none",
+    "outputs and gradients do not depend on what padding holds, and reach none",
     leak_of,
-    "the largest gradient",
     excluded=_not_claimed,
 )
-def _padding_gradients(subject: CheckSubject) -> Comparisons:
-    """In training."""
+def padding_content(subject: CheckSubject) -> Comparisons:
+    """Loud noise in the padding, at fixed shape, and so loud that its exponentials overflow; in
+    training also gradients.
+    """
     for mixer, x, side, keep in _padding_cases(subject):
-        padding = ~keep
-        other = changed(x, padding, LOUD)
+        other = changed(x, ~keep, LOUD)
+        overflowing = changed(x, ~keep, OVERFLOWING)
+        for mode in modes(mixer):
+            expected = outputs(mixer, x, keep)[keep]
+            where = f"output at real tokens in {mode}"
+            label = f"{where}, other content in the padding ({side})"
+            yield label, outputs(mixer, other, keep)[keep], expected
+            finite(
+                f"{where}, huge numbers in the padding ({side})",
+                outputs(mixer, overflowing, keep)[keep],
+            )
         expected = input_gradient(mixer, x, keep, keep)
-        got = input_gradient(mixer, other, keep, keep)
-        inside = expected[padding]
         label = f"gradient of outputs at real tokens by padding ({side})"
-        yield label, inside, None, expected
-        mine = got[keep]
-        wanted = expected[keep]
+        yield label, expected[~keep], None, expected
+        got = input_gradient(mixer, other, keep, keep)
         label = f"gradient by real tokens, other content in the padding ({side})"
-        yield label, mine, wanted
+        yield label, got[keep], expected[keep]
 
 
 @compares(
@@ -81,9 +72,7 @@ def _padding_gradients(subject: CheckSubject) -> Comparisons:
 def padding_amount(subject: CheckSubject) -> Comparisons:
     """A sample alone against the same sample with padding before, after, and on both sides."""
     most = subject.at_most(MAX_LEN)
-    small = subject.at_most(11) // 2
-    large = subject.at_most(LENGTH) - 8
-    for real in {1, max(1, small), max(1, large)}:
+    for real in {1, max(1, subject.at_most(11) // 2), max(1, subject.at_most(LENGTH) - 8)}:
         rest = most - real
         amounts = [
             (0, 1),
@@ -94,8 +83,9 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
             (0, rest),
             (rest, 0),
         ]
-        fitting = [amount for amount in amounts if sum(amount) <= rest]
-        yield from _padded_around(subject, real, fitting, most)
+        yield from _padded_around(
+            subject, real, [amount for amount in amounts if sum(amount) <= rest], most
+        )
     far = subject.at_most(FAR)
     if far > 2 * most:
         real = far - 90
@@ -105,12 +95,11 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     x = subject.tokens(2, most)
     real = (most + 1) // 2
     rest = most - real
-    keep = padded(most, (real, real))
-    alone = beginning(x, real)
-    got = outputs(mixer, x, keep)
-    expected = outputs(mixer, alone)
-    label = f"output of {real} tokens with {rest} padded after, behind a prefix token"
-    yield label, got[:, :real], expected
+    yield (
+        f"output of {real} tokens with {rest} padded after, behind a prefix token",
+        outputs(mixer, x, padded(most, (real, real)))[:, :real],
+        outputs(mixer, beginning(x, real)),
+    )
 
 
 def _padded_around(
@@ -122,72 +111,63 @@ def _padded_around(
     x = subject.tokens(samples, real)
     if real == 1:
         x = LOUD * x
-    lengths = [real] * samples
     for mode in settled_modes(mixer, x):
         expected = outputs(mixer, x, dropout=False)
         for before, after in amounts:
             end = before + real
-            length = end + after
-            lead = [before] * samples
-            keep = padded(length, lengths, lead=lead)
-            sides = (0, 0, before, after)
-            wide = nn.functional.pad(x, sides, value=LOUD)
-            out = outputs(mixer, wide, keep, dropout=False)
-            got = out[:, before:end]
-            around = f"{before} padded before and {after} after"
-            label = f"output of {real} tokens with {around} in {mode}"
-            yield label, got, expected
+            out = outputs(
+                mixer,
+                nn.functional.pad(x, (0, 0, before, after), value=LOUD),
+                padded(end + after, [real] * samples, lead=[before] * samples),
+                dropout=False,
+            )
+            yield (
+                f"output of {real} tokens with {before} padded before and {after} after in {mode}",
+                out[:, before:end],
+                expected,
+            )
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
-    """A mixer, tokens of three samples, and their mask: padding behind, in front and on both
-    sides; in a later layer, with a token in front that belongs to none, and in float32, where what
-    rounds may not leak; also far down.
+    """A mixer, tokens of three samples, and their mask: padding behind, in front, on both sides
+    and of a single token; in a later layer, with a token in front that belongs to none, and in
+    float32, where what rounds may not leak; also far down.
     """
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
     masks = padding_masks(length)
     for side, keep in masks.items():
-        mixer = subject.build()
-        yield mixer, x, side, keep
-    prefixed = subject.build_elsewhere(length, num_prefix_tokens=1)
-    side = "right, behind a prefix token"
-    keep = masks["right"]
-    yield prefixed, x, side, keep
+        yield subject.build(), x, side, keep
+    yield (
+        subject.build_elsewhere(length, num_prefix_tokens=1),
+        x,
+        "right, behind a prefix token",
+        masks["right"],
+    )
     if not subject.facts.leak:
-        single = subject.build_elsewhere(length, dtype=torch.float32)
-        rounded = x.float()
-        side = "left, in float32 in a later layer"
-        keep = masks["left"]
-        yield single, rounded, side, keep
+        yield (
+            subject.build_elsewhere(length, dtype=torch.float32),
+            x.float(),
+            "left, in float32 in a later layer",
+            masks["left"],
+        )
     far = subject.at_most(FAR)
     if far > length:
-        mixer = subject.build(max_len=far)
-        x = subject.tokens(3, far)
-        real = [
-            max(1, far - 60),
-            max(1, far - 100),
-            max(1, far // 4),
-        ]
-        lead = [
-            0,
-            far // 25,
-            far // 3,
-        ]
-        keep = padded(far, real, lead=lead)
-        side = f"{far} tokens"
-        yield mixer, x, side, keep
+        real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]
+        keep = padded(far, real, lead=[0, far // 25, far // 3])
+        yield subject.build(max_len=far), subject.tokens(3, far), f"{far} tokens", keep
 
 
-def padding_masks(length: int) -> dict[str, Tensor]:
-    """Three samples of different lengths, padded behind, in front, and on both sides."""
-    most = max(1, 2 * length // 3)
-    few = max(1, length // 4)
-    real = (length, most, few)
+def padding_masks(length: int) -> Tensors:
+    """Three samples of different lengths, padded behind, in front, and on both sides; and one token
+    of padding in all of them.
+    """
+    real = (length, max(1, 2 * length // 3), max(1, length // 4))
     lead = [(length - tokens) // 2 for tokens in real]
     right = padded(length, real)
     return {
         "right": right,
         "left": right.flip(1),
         "both sides": padded(length, real, lead=lead),
+        "a single token": padded(length, (length, max(1, length - 1), length)),
     }

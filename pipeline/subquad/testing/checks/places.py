@@ -41,17 +41,15 @@ def _devices(subject: CheckSubject) -> Finding:
                     found.append(result.losses)
                     found.append(result.carry)
             if mixer.caches:
-                token = x[:, 0]
                 out, cache = mixer.prefill(x, keep=keep)
-                after = mixer.step(token, cache)
-                found += [out, cache, after]
+                found += [out, cache, mixer.step(x[:, 0], cache)]
     except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
-        reason = "torch's meta device has no numbers to go on with"
-        raise NotApplicable(f"{reason}: {cause(error)}") from None
+        raise NotApplicable(
+            f"torch's meta device has no numbers to go on with: {cause(error)}"
+        ) from None
     for tensor in tensors_of(found):
         if not tensor.is_meta:
-            given = f"for tokens on {x.device}"
-            raise CheckFailed(f"{given} it returns a tensor on {tensor.device}")
+            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {tensor.device}")
     return Finding("both modes, with and without a mask")
 
 
@@ -95,44 +93,34 @@ class _Elsewhere(TorchDispatchMode):
         first = meta[0]
         dtype = first.dtype
         if name == "_local_scalar_dense":
-            one = torch.ones((), dtype=dtype)
-            return one.item()
-        place = kwargs.get("device") or "meta"
-        device = torch.device(place)
+            return torch.ones((), dtype=dtype).item()
+        device = torch.device(kwargs.get("device") or "meta")
         if name == "_to_copy" and device.type != "meta":
-            wanted = kwargs.get("dtype") or dtype
-            return torch.zeros(first.shape, dtype=wanted, device=device)
+            return torch.zeros(first.shape, dtype=kwargs.get("dtype") or dtype, device=device)
         if others and name not in _ALSO_OF_CPU:
             other = others[0]
-            here = f"{kind(other)} on {other.device}"
-            raise CheckFailed(f"{name} takes a tensor {here} beside its tokens' on meta")
+            raise CheckFailed(
+                f"{name} takes a tensor {kind(other)} on {other.device} beside its tokens' on meta"
+            )
         return func(*args, **kwargs)
 
 
-@shows("works with a class token in front")
+@shows("works with a class token in front, also on a grid of image patches")
 def _class_token(subject: CheckSubject) -> Finding:
-    mixer = _built(subject, num_prefix_tokens=1)
-    x, keep = subject.pair(LENGTH + 1)
     what = "class token in front"
+    mixer = _built(subject)
+    x, keep = subject.pair(LENGTH + 1)
     passes(what, mixer, x, None)
     passes(f"{what}, padded", mixer, x, keep)
-    patches = x.shape[1] - 1
-    return Finding(f"1 + {patches} tokens")
-
-
-@shows("works on a grid of image patches with a class token")
-def _image_grid(subject: CheckSubject) -> Finding:
-    most = subject.at_most(MAX_LEN)
-    if most < MAX_LEN:
-        raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
-    mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
-    x = subject.tokens(2, MAX_LEN)
-    passes("image patches", mixer, x, None)
-    return Finding("1 + 7 x 9 tokens")
+    words = f"1 + {x.shape[1] - 1} tokens"
+    if subject.at_most(MAX_LEN) == MAX_LEN:
+        passes("image patches", _built(subject, grid=GRID), subject.tokens(2, MAX_LEN), None)
+        words += ", 1 + 7 x 9 patches"
+    return Finding(words)
 
 
 def _built(subject: CheckSubject, **site: Any) -> TokenMixer:
     try:
-        return subject.build(**site)
+        return subject.build(num_prefix_tokens=1, **site)
     except ConfigError as error:
         raise NotApplicable(f"refuses such a place when built: {error}") from None

@@ -13,27 +13,34 @@ stay as near to float64 on the CPU as the check of precision allows.
 
 from __future__ import annotations
 
-import copy
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from subquad.errors import ConfigError
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import OPERATIONS, REFERENCE, using, with_covered
+from subquad.registry.faults import cause
 from subquad.testing.calls import (
+    NoDropout,
+    Tensors,
     afresh,
     call,
+    cast,
     decoded,
     draws,
     gradients,
     padded,
     settled_modes,
+    tensors_of,
     total,
+    trainable,
     values_and_gradients,
 )
 from subquad.testing.cases import compares, shows
@@ -41,6 +48,7 @@ from subquad.testing.meter import (
     CheckFailed,
     Comparisons,
     Finding,
+    NotApplicable,
     NotTested,
     each,
     finite,
@@ -59,30 +67,35 @@ chooses (a bucket, the largest k), one rounding may turn no choice.
 """
 OFFSET = 0.5
 """Mean of the tokens: sums over them then grow with the length, as they do on data."""
+FAR_OFF = 100.0
+"""A mean beside which differences between tokens are small."""
 LOUD = 30.0
 KERNEL_LENGTHS = (1, 7, 33, 127)
 
 _Case = tuple[TokenMixer, Tensor, Tensor]
 """A mixer, tokens (B, L, D) and mask (B, L)."""
 
-_Results = tuple[dict[str, Tensor], dict[str, Tensor]]
+_Results = tuple[Tensors, dict[str, Tensor]]
 """See `values_and_gradients`."""
 
 
-class _Float64:
-    """What a float32 mixer gives in float64, and how far rounded inputs move that. Each is
-    computed when it is asked for, and once: several implementations are held against it.
+class _Exact:
+    """What a float32 mixer gives in float64, if it runs there, and how far rounded inputs move
+    that. Each is computed when it is asked for, and once: several implementations are held against
+    it. The mixer is in that format from then on, with whatever tables it has made in float32.
     """
 
-    def __init__(self, case: _Case):
-        mixer, self._x, self._keep = case
-        self._mixer = copy.deepcopy(mixer).double()
+    def __init__(self, subject: CheckSubject, case: _Case):
+        self._mixer, x, self._keep = case
+        self.dtype = subject.dtypes[0]
+        cast(self._mixer, self.dtype)
+        self._x = x.to(self.dtype)
         self._moves: dict[torch.dtype, list[dict[str, float]]] = {}
 
     @cached_property
-    def results(self) -> dict[str, Tensor]:
+    def results(self) -> Tensors:
         """See `_real_results`."""
-        return _real_results(self._mixer, self._x.double(), self._keep)
+        return _real_results(self._mixer, self._x, self._keep)
 
     def sensitivity(self, dtype: torch.dtype, count: int) -> dict[str, float]:
         """The largest distance from each result that `count` ways of rounding make."""
@@ -96,23 +109,57 @@ class _Float64:
         return largest
 
     def _move(self, dtype: torch.dtype, seed: int) -> dict[str, float]:
-        mixer = _rounded_mixer(self._mixer, dtype, seed)
-        x = _rounded(self._x, dtype, seed)
-        return self.distances(_real_results(mixer, x, self._keep))
+        exact = {weight: weight.data for weight in trainable(self._mixer).values()}
+        for weight, numbers in exact.items():
+            weight.data = _rounded(numbers, dtype, seed)
+        try:
+            return self.distances(
+                _real_results(self._mixer, _rounded(self._x, dtype, seed), self._keep)
+            )
+        finally:
+            for weight, numbers in exact.items():
+                weight.data = numbers
 
     def distances(self, results: Mapping[str, Tensor]) -> dict[str, float]:
         """How far each of other results is from these."""
-        found = {}
-        for key, exact in self.results.items():
-            found[key] = _distance(results[key], exact)
-        return found
+        return {key: _distance(found, self.results[key]) for key, found in results.items()}
 
 
 @shows("float32 stays as near to float64 as the method allows")
 def _precision_fp32(subject: CheckSubject) -> Finding:
-    case = _float32_case(subject)
+    """Also of tokens with a large mean; and no number is rounded to 16 bits."""
+    if subject.is_single_alone:
+        raise NotApplicable("runs in float32 alone: nothing more exact to hold it against")
+    case = mixer, x, keep = _float32_case(subject)
     results = _real_results(*case)
-    return _compare_drift(_Float64(case), torch.float32, results)  # of the mixer after its call
+    far = x[:, :LENGTH] + FAR_OFF, keep[:, :LENGTH]
+    shifted = _real_results(mixer, *far)
+    del shifted["gradient"]  # a softmax with one large weight rounds it away
+    with _Unrounded():
+        unrounded = _real_results(*case)
+    exact = _Exact(subject, case)
+    finding = _compare_drift(exact, torch.float32, results)  # of the mixer after its call
+    _compare_drift(exact, torch.float32, unrounded, " without its roundings to 16 bits")
+    exact = _Exact(subject, (mixer, *far))
+    found = [*shifted.values(), *exact.results.values()]
+    if all(tensor.isfinite().all() for tensor in found):
+        _compare_drift(exact, torch.float32, shifted, f", tokens with a mean of {FAR_OFF:g}")
+    return finding
+
+
+class _Unrounded(TorchFunctionMode):
+    """Inside, nothing is cast to 16 bits."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_half = isinstance(result, Tensor) and result.dtype in _HALF
+        for given in tensors_of(args)[:1]:
+            if is_half and given.dtype not in _HALF and given.shape == result.shape:
+                return given
+        return result
+
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")
@@ -120,20 +167,35 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also
     with loud tokens.
     """
-    mixer, x, keep = _float32_case(subject)
-    results = _real_results(mixer, x, keep, autocast=True)
+    case = mixer, x, keep = _float32_case(subject)
+    try:
+        results = _real_results(*case, autocast=True)
+    except Exception as error:
+        if _is_torchs(error):
+            raise NotApplicable(f"not tested: torch cannot here: {cause(error)}") from error
+        raise
     loud = _real_results(mixer, LOUD * x, keep, autocast=True)
     dtype = results["output"].dtype
     if dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
-    what = f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large"
-    finite(what, *loud.values())
-    return _compare_drift(_Float64((mixer, x, keep)), torch.bfloat16, results)
+    finite(
+        f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values()
+    )
+    return _compare_drift(_Exact(subject, case), torch.bfloat16, results)
 
 
-def _compare_drift(
-    exact: _Float64, dtype: torch.dtype, results: dict[str, Tensor], by: str = ""
-) -> Finding:
+def _is_torchs(error: BaseException) -> bool:
+    """Whether one of torch's own layers fails, with numbers and weights as autocast gives them."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    layer = frame.f_locals.get("self")
+    if not isinstance(layer, nn.Module) or not type(layer).__module__.startswith("torch.nn."):
+        return False
+    given = tensors_of([*frame.f_locals.values(), *layer.parameters()])
+    floating = {tensor.dtype for tensor in given if tensor.is_floating_point()}
+    return floating <= {torch.float32, torch.bfloat16}
+
+
+def _compare_drift(exact: _Exact, dtype: torch.dtype, results: Tensors, by: str = "") -> Finding:
     """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
@@ -167,11 +229,11 @@ def _compare_drift(
 
 def _distance(got: Tensor, expected: Tensor) -> float:
     """Root mean square of the difference, relative to that of what is expected."""
-    if torch.equal(got.double(), expected):
+    got = got.to(expected.dtype)
+    if torch.equal(got, expected):
         return 0.0
-    gap = (got.double() - expected).square().mean()
-    size = expected.square().mean()
-    return (gap / size).sqrt().item()
+    gap = (got - expected).square().mean()
+    return (gap / expected.square().mean()).sqrt().item()
 
 
 def _float32_case(subject: CheckSubject) -> _Case:
@@ -184,21 +246,21 @@ def _float32_case(subject: CheckSubject) -> _Case:
     keep = padded(length, (length, max(1, length - 37)))
     few = x[:, :LENGTH]
     if draws(mixer, few):
-        reason = "it draws random numbers in evaluation (determinism-eval), others in each format"
-        raise NotTested(f", because {reason}")
+        raise NotTested(
+            ", because it draws random numbers in evaluation (determinism), others in each format"
+        )
     mixer.train("training" in settled_modes(mixer, few))
     return mixer, x, keep
 
 
-def _real_results(
-    mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False
-) -> dict[str, Tensor]:
+def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> Tensors:
     """Outputs at real tokens, also in evaluation, and gradients of their weighted sum by the
     tokens.
     """
     x = x.detach().clone().requires_grad_()
-    result = call(afresh(mixer), x, keep, autocast=autocast, dropout=False)
-    grad = gradients(total(result, keep), {"tokens": x})["tokens"]
+    with NoDropout():  # a checkpoint calls it once more for the gradient
+        result = call(afresh(mixer), x, keep, autocast=autocast)
+        grad = gradients(total(result, keep), {"tokens": x})["tokens"]
     found = {"output": result.out.detach()[keep], "gradient": grad[keep]}
     if mixer.training:
         with torch.no_grad():
@@ -213,8 +275,7 @@ def _real_results(
 def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     """Outputs of the last tokens, each by a step; of half of them where there are few."""
     length = x.shape[1]
-    steps = min(DECODED_STEPS, length // 2)
-    start = length - steps
+    start = length - min(DECODED_STEPS, length // 2)
     is_training = mixer.training
     mixer.eval()
     try:
@@ -224,25 +285,20 @@ def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
         mixer.train(is_training)
 
 
-def _rounded_mixer(exact: TokenMixer, dtype: torch.dtype, seed: int) -> TokenMixer:
-    rounded = copy.deepcopy(exact)
-    for weight in rounded.parameters():
-        weight.data = _rounded(weight.data, dtype, seed)
-    return rounded
-
-
 def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
-    """Numbers rounded to a format, in float64; with a seed they are first moved by up to half a
+    """Numbers rounded to a format, in their own; with a seed they are first moved by up to half a
     rounding. float32 ones, which have that precision, are moved alone.
     """
+    if x.is_complex():
+        return torch.view_as_complex(_rounded(torch.view_as_real(x), dtype, seed))
     is_single = dtype == torch.float32
     if not is_single and not seed:
-        return x.to(dtype).double()
-    generator = torch.Generator().manual_seed(2 + seed)
-    uniform = torch.rand(x.shape, generator=generator, dtype=torch.float64)
-    noise = (uniform - 0.5) * torch.finfo(dtype).eps
-    moved = x.double() * (1 + noise)
-    return moved if is_single else moved.to(dtype).double()
+        return x.to(dtype).to(x.dtype)
+    uniform = torch.rand(
+        x.shape, generator=torch.Generator().manual_seed(2 + seed), dtype=torch.float64
+    )
+    moved = x.double() * (1 + (uniform - 0.5) * torch.finfo(dtype).eps)
+    return moved.to(x.dtype if is_single else dtype).to(x.dtype)
 
 
 def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
@@ -283,19 +339,17 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     ran = {label: dict[str, None]() for label in choices}
     for length, case, expected in _references(subject):
         for label, forced in choices.items():
-            results = _forced(values_and_gradients, subject, forced, case)
+            results = _forced(values_and_gradients, subject, forced, case())
             if results is None:
                 continue
             ran[label]["float64"] = None
-            where = f" by {label} at length {length}"
             for found, wanted in zip(results, expected, strict=True):
-                yield from each(_on_cpu(found), wanted, where)
-    case = _float32_case(subject)
-    exact = _Float64(case)
+                yield from each(_on_cpu(found), wanted, f" by {label} at length {length}")
+    exact = _Exact(subject, _float32_case(subject))
     for label, forced in choices.items():
         for dtype in (torch.float32, torch.bfloat16):
-            autocast = dtype != torch.float32
-            results = _forced(_real_results, subject, forced, case, autocast=autocast)
+            case = _float32_case(subject)
+            results = _forced(_real_results, subject, forced, case, autocast=dtype != torch.float32)
             if results is None:
                 continue
             ran[label][word(dtype)] = None
@@ -308,16 +362,20 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     return "; ".join(parts)
 
 
-def _references(subject: CheckSubject) -> Iterator[tuple[int, _Case, _Results]]:
-    """Cases in float64, each with its length and what the reference gives."""
+def _references(
+    subject: CheckSubject,
+) -> Iterator[tuple[int, Callable[[], _Case], _Results]]:
+    """Cases, each with its length, what makes it and what the reference gives."""
     for length in subject.lengths(*KERNEL_LENGTHS):
         for real in {length, (length + 1) // 2}:
-            mixer = subject.build(max_len=max(KERNEL_LENGTHS))
-            x = subject.tokens(2, length)
-            case = mixer, x, padded(length, (length, real))
+            case = partial(_case, subject, length, real)
             with using(REFERENCE):
-                results = values_and_gradients(*case)
-            yield length, case, results
+                yield length, case, values_and_gradients(*case())
+
+
+def _case(subject: CheckSubject, length: int, real: int) -> _Case:
+    mixer = subject.build(max_len=max(KERNEL_LENGTHS))
+    return mixer, subject.tokens(2, length), padded(length, (length, real))
 
 
 def _forced(
@@ -332,11 +390,11 @@ def _forced(
     """
     mixer, x, keep = case
     device = subject.device
-    moved = copy.deepcopy(mixer).to(device), x.to(device), keep.to(device)
+    moved = mixer.to(device), x.to(device), keep.to(device)
     with suppress(ConfigError), using(forced):
         return compute(*moved, **options)
     return None
 
 
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _on_cpu(tensors: Mapping[str, Tensor]) -> Tensors:
     return {name: tensor.cpu() for name, tensor in tensors.items()}

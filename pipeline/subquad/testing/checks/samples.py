@@ -29,7 +29,15 @@ from subquad.testing.cases import compares, leak_of, shows
 from subquad.testing.checks import influence, padding
 from subquad.testing.checks.gradients import measured_gradients
 from subquad.testing.checks.shapes import passes
-from subquad.testing.meter import CheckFailed, Comparisons, Finding, finite
+from subquad.testing.meter import (
+    ROUNDING,
+    CheckFailed,
+    Comparison,
+    Comparisons,
+    Finding,
+    finite,
+    within,
+)
 from subquad.testing.subject import FAR, CheckSubject
 
 LENGTH = padding.LENGTH
@@ -41,18 +49,19 @@ def _coupled(subject: CheckSubject) -> str:
     return "couples_samples is claimed" if subject.facts.couples_samples else ""
 
 
-@compares("outputs do not depend on other samples, also in training", leak_of, excluded=_coupled)
+@compares("outputs do not depend on other samples, nor on their number", leak_of, excluded=_coupled)
 def _batch_outputs(subject: CheckSubject) -> Comparisons:
-    """Other samples, and other masks of theirs, at fixed shape; in evaluation and in training
-    mode.
+    """Other samples, and other masks of theirs, at fixed shape; and a sample alone. In evaluation
+    and in training mode.
     """
     for mode, first, second in _two_batches(subject):
-        samples = len(first.out)
-        for own in range(0, samples, 2):
-            got = second.out[own]
-            expected = first.out[own]
-            label = f"output of sample {own} in {mode}, other samples changed"
-            yield label, got, expected
+        for own in range(0, len(first.out), 2):
+            yield (
+                f"output of sample {own} in {mode}, other samples changed",
+                second.out[own],
+                first.out[own],
+            )
+    yield from within(subject.at_least(ROUNDING), _alone(subject))
 
 
 def _no_losses(subject: CheckSubject) -> str:
@@ -74,14 +83,12 @@ def _losses(subject: CheckSubject) -> Finding:
     every name is returned.
     """
     length = subject.at_most(LENGTH)
-    half = (length + 1) // 2
     mixer = subject.build()
     mixer.train()
     x = subject.tokens(3, length).requires_grad_()
     weights = mixer.loss_weights
     inputs = {"tokens": x, **trainable(mixer)}
-    padding_behind = padded(length, (length, half, 1))
-    for keep in (None, padding_behind):
+    for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
         losses = call(mixer, x, keep).losses
         odd = set(losses) ^ set(weights)
         if odd:
@@ -95,81 +102,55 @@ def _losses(subject: CheckSubject) -> Finding:
             if shape not in ((3,), ()):
                 raise CheckFailed(f"{label} has the shape {shape}, expected (B,) = (3,) or ()")
             finite(label, value)
-            grads = gradients(value.sum(), inputs)
-            if not any(grad.any() for grad in grads.values()):
+            if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
-    words = []
-    for name, weight in weights.items():
-        words.append(f"{name} x {weight:g}")
-    return Finding(", ".join(words))
+    return Finding(", ".join([f"{name} x {weight:g}" for name, weight in weights.items()]))
 
 
 @compares(
-    "a sample's extra loss does not depend on other samples",
+    "a sample's gradient reaches no other sample, nor does its extra loss",
     leak_of,
-    "the largest loss",
-    excluded=lambda subject: _coupled(subject) or _no_losses(subject),
-)
-def _batch_losses(subject: CheckSubject) -> Comparisons:
-    for mode, first, second in _two_batches(subject):
-        for name, loss in first.losses.items():
-            if loss.dim():
-                other = second.losses[name]
-                got = other[0]
-                expected = loss[0]
-                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
-                yield label, got, expected, loss
-
-
-@compares(
-    "a sample's gradient reaches no other sample",
-    leak_of,
-    "the largest gradient",
     excluded=_coupled,
 )
 def _batch_gradients(subject: CheckSubject) -> Comparisons:
-    """In training."""
+    """Gradients in training."""
     for mixer, x, keep in _batches(subject):
-        length = x.shape[1]
         tokens = x.clone().requires_grad_()
-        mixer.train()
-        result = call(mixer, tokens, keep)
-        own = result.out[1]
-        value = weighted(own).sum()
+        result = call(mixer.train(), tokens, keep)
+        value = weighted(result.out[1]).sum()
         for loss in result.losses.values():
             if loss.dim():
                 value = value + loss[1]
-        found = gradients(value, {"tokens": tokens})
-        grad = found["tokens"]
+        grad = gradients(value, {"tokens": tokens})["tokens"]
         for other in (0, 2):
-            label = f"gradient of sample 1 by sample {other} of {length} tokens"
+            label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
             yield label, grad[other], None, grad
+    if _no_losses(subject):
+        return
+    for mode, first, second in _two_batches(subject):
+        for name, loss in first.losses.items():
+            if loss.dim():
+                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
+                yield label, second.losses[name][0], loss[0], loss
 
 
-@compares("a sample gives the same alone and in a batch", excluded=_coupled)
-def _batch_size(subject: CheckSubject) -> Comparisons:
+def _alone(subject: CheckSubject) -> Iterator[Comparison]:
+    """A sample alone against the same in a batch."""
     for mixer, x, keep in _batches(subject):
         is_far = x.shape[1] >= FAR
-        third = len(x) // 3
-        samples = range(0, len(x), third)
-        if is_far:
-            samples = samples[:1]
+        samples = range(0, len(x), len(x) // 3)
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, keep, dropout=False)
-            for own in samples:
+            for own in samples[:1] if is_far else samples:
                 alone = slice(own, own + 1)
-                single = x[alone]
-                mask = keep[alone]
-                got = outputs(mixer, single, mask, dropout=False)
+                got = outputs(mixer, x[alone], keep[alone], dropout=False)
                 label = f"output of a sample alone against in a batch in {mode}"
                 yield label, got[0], expected[own]
             if not is_far:
-                single = x[:1]
                 expected = outputs(mixer, x, dropout=False)
-                got = outputs(mixer, single, dropout=False)
-                wanted = expected[:1]
+                got = outputs(mixer, x[:1], dropout=False)
                 label = f"output of a batch without a mask in {mode}, sample alone"
-                yield label, got, wanted
+                yield label, got, expected[:1]
 
 
 def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor]]:
@@ -178,9 +159,7 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
     """
     for length in subject.lengths(1, 17, 33, FAR):
         count = 3 if length != 17 else MANY
-        half = max(1, length // 2)
-        shorter = max(1, length - 5)
-        real = [length, half, shorter]
+        real = [length, max(1, length // 2), max(1, length - 5)]
         if length == 33:
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
@@ -188,15 +167,13 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
         x = subject.tokens(count, length)
         if length > 1 or _takes(mixer, x):
             times = count // 3
-            keep = padded(length, real * times)
-            yield mixer, x, keep
+            yield mixer, x, padded(length, real * times)
 
 
 def _takes(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it can be called with one token; another check tells where it cannot."""
     try:
-        out = outputs(mixer, x)
-        return bool(out.isfinite().all())
+        return bool(outputs(mixer, x).isfinite().all())
     except Exception:
         return False
 
@@ -206,18 +183,15 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
     another mask.
     """
     for mixer, x, keep in _batches(subject):
-        samples = len(x)
-        sample = torch.arange(samples)
-        is_odd = sample % 2 == 1
+        is_odd = torch.arange(len(x)) % 2 == 1
         other = is_odd[:, None]
         tokens = changed(x, other, 5)
         turned = ~keep.flip(1)
         further = other & turned
-        mask = keep | further
         for mode in modes(mixer):
             with torch.no_grad():
                 first = call(afresh(mixer), x, keep)
-                second = call(afresh(mixer), tokens, mask)
+                second = call(afresh(mixer), tokens, keep | further)
             yield mode, first, second
 
 
@@ -231,8 +205,7 @@ def _carry(subject: CheckSubject) -> Finding:
     length = subject.at_most(LENGTH)
     x = stack.tokens(3, length)
     passes("three layers", stack.build(), x, None)
-    masks = padding.padding_masks(length)
-    passes("three layers with padding", stack.build(), x, masks["right"])
+    passes("three layers with padding", stack.build(), x, padding.padding_masks(length)["right"])
     _call_without_carry(subject)
     properties = {
         "samples apart": [_batch_outputs],
@@ -242,15 +215,12 @@ def _carry(subject: CheckSubject) -> Finding:
     kept = []
     found = []
     for name, checks in properties.items():
-        first = checks[0]
-        if not first.excluded(stack):
+        if not checks[0].excluded(stack):
             kept.append(name)
             found += [check.run(stack) for check in checks]
     measured_gradients(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
-    names = ", ".join(kept)
-    words = f"{worst.words}; three layers: {names}"
-    return Finding(words, worst.figures)
+    return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
 
 
 def _call_without_carry(subject: CheckSubject) -> None:
@@ -262,8 +232,7 @@ def _call_without_carry(subject: CheckSubject) -> None:
     what = "a second layer without a carry"
     x, keep = subject.pair(LENGTH)
     try:
-        mixer = subject.build(layer_index=1)
-        passes(what, mixer, x, keep)
+        passes(what, subject.build(layer_index=1), x, keep)
     except CheckFailed:
         raise
     except SubquadError:

@@ -15,6 +15,8 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
+    Mask,
+    Tensors,
     afresh,
     backward,
     call,
@@ -48,9 +50,7 @@ LENGTH = 13
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
 
 
-def passes(
-    what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False
-) -> None:
+def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
     """A forward pass in evaluation, and one with its backward pass in training.
 
     Raises:
@@ -66,21 +66,18 @@ def passes(
         wanted = tuple(x.shape)
         if given != wanted:
             raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        losses = result.losses.values()
-        finite(f"{where}: output and losses", result.out, *losses)
+        finite(f"{where}: output and losses", result.out, *result.losses.values())
         if training:
             inputs = {"tokens": tokens, **trainable(mixer)}
-            value = total(result)
-            grads = gradients(value, inputs)
-            finite(f"{what}: gradients", *grads.values())
+            finite(f"{what}: gradients", *gradients(total(result), inputs).values())
 
 
 @shows("output has the input's shape and dtype, and is finite")
 def _shapes(subject: CheckSubject) -> Finding:
     """(B, L, D) in, (B, L, D) out in the same dtype, all finite, with and without a mask."""
-    subject.first_call()
+    subject.first_call(subject.dtype)
     tokens, mask = subject.pair(LENGTH)
-    for dtype in (torch.float64, torch.float32):
+    for dtype in subject.dtypes:
         mixer = subject.build(dtype=dtype)
         x = tokens.to(dtype)
         wanted = kind(x)
@@ -92,8 +89,7 @@ def _shapes(subject: CheckSubject) -> Finding:
                 if given != wanted:
                     raise CheckFailed(f"{name}: {given}, expected {wanted}")
                 finite(name, out)
-    shape = tuple(tokens.shape)
-    return Finding(f"{shape} in float64 and float32")
+    return Finding(f"{tuple(tokens.shape)} in {' and '.join(map(word, subject.dtypes))}")
 
 
 @compares("a mask in which all tokens are real means the same as none")
@@ -102,10 +98,11 @@ def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     x, keep = subject.pair(LENGTH)
     every = torch.ones_like(keep)
     for mode in modes(mixer):
-        got = outputs(mixer, x, every)
-        expected = outputs(mixer, x)
-        label = f"no mask against a mask of real tokens in {mode}"
-        yield label, got, expected
+        yield (
+            f"no mask against a mask of real tokens in {mode}",
+            outputs(mixer, x, every),
+            outputs(mixer, x),
+        )
 
 
 @shows("inputs are not changed in place")
@@ -133,10 +130,8 @@ def _strides(subject: CheckSubject) -> Comparisons:
     """
     mixer = subject.build()
     x, keep = subject.pair(LENGTH)
-    turned = keep.T.contiguous()
-    transposed = turned.T
-    first = keep[:1]
-    expanded = first.expand(2, -1)
+    transposed = keep.T.contiguous().T
+    expanded = keep[:1].expand(2, -1)
     same = expanded.contiguous()
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
@@ -153,8 +148,7 @@ def _strides(subject: CheckSubject) -> Comparisons:
         label = f"output for an expanded mask in {mode}"
         yield label, got, expected
     mixer.train()
-    ones = torch.ones_like(x)
-    grad = weighted(ones)
+    grad = weighted(torch.ones_like(x))
     expected = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
         got = _backward(mixer, x, keep, view)
@@ -162,31 +156,26 @@ def _strides(subject: CheckSubject) -> Comparisons:
         yield from each(got, expected, label)
 
 
-def _layouts(x: Tensor) -> dict[str, Tensor]:
-    batch_second = x.transpose(0, 1).contiguous()
-    transposed = x.transpose(1, 2).contiguous()
-    pairs = torch.stack([x, -x], -1)
-    doubled = pairs.flatten(-2)
+def _layouts(x: Tensor) -> Tensors:
     return {
-        "batch-second": batch_second.transpose(0, 1),
-        "transposed": transposed.transpose(1, 2),
-        "strided": doubled[..., ::2],
+        "batch-second": x.transpose(0, 1).contiguous().transpose(0, 1),
+        "transposed": x.transpose(1, 2).contiguous().transpose(1, 2),
+        "strided": torch.stack([x, -x], -1).flatten(-2)[..., ::2],
     }
 
 
-def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[str, Tensor]:
+def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> Tensors:
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
     inputs = {"tokens": x, **trainable(mixer)}
-    out = call(afresh(mixer), x, keep).out
-    found = {}
-    for name, own in backward(out, inputs, grad).items():
-        if own is not None:
-            found[f"gradient by {name}"] = own
-    return found
+    return {
+        f"gradient by {name}": own
+        for name, own in backward(call(afresh(mixer), x, keep).out, inputs, grad).items()
+        if own is not None
+    }
 
 
-@shows("one token, odd, prime and longest sequences work")
+@shows("one token, odd, prime and longest sequences work, and zero and equal tokens")
 def _lengths(subject: CheckSubject) -> Finding:
     tried = subject.lengths(*LENGTHS)
     longest = tried[-1]
@@ -194,8 +183,7 @@ def _lengths(subject: CheckSubject) -> Finding:
     long = subject.build_for(longest)
     for length in tried:
         what = f"length {length}"
-        is_short = length <= MAX_LEN
-        mixer = short if is_short else long
+        mixer = short if length <= MAX_LEN else long
         x, keep = subject.pair(length)
         if length != FAR:
             passes(what, mixer, x, None)
@@ -203,8 +191,29 @@ def _lengths(subject: CheckSubject) -> Finding:
     single = subject.build(max_len=longest, dtype=torch.float32)
     x, keep = subject.pair(longest, torch.float32)
     passes(f"length {longest} in float32", single, x, keep)
-    lengths = ", ".join(map(str, tried))
-    return Finding(f"lengths {lengths}")
+    return Finding(
+        f"lengths {', '.join(map(str, tried))}; zero and equal tokens {_flat_tokens(subject)}"
+    )
+
+
+def _flat_tokens(subject: CheckSubject) -> str:
+    """Nothing to scale or to tell apart: norms and spreads are 0. Returns the formats."""
+    x, keep = subject.pair(LENGTH)
+    mixer = subject.build()
+    single = subject.build(dtype=torch.float32)
+    autocasts = _autocasts(subject)
+    batches = {
+        "zero tokens": torch.zeros_like(x),
+        "zero tokens among others": x.masked_fill(torch.arange(x.shape[1])[:, None] % 3 == 0, 0.0),
+        "equal tokens": x[:, :1].expand_as(x),
+    }
+    for what, flat in batches.items():
+        for mask in (None, keep):
+            passes(what, mixer, flat, mask)
+            passes(what, single, flat.float(), mask)
+        if autocasts:
+            passes(what, single, flat.float(), keep, autocast=True)
+    return "also in float32 and bf16" if autocasts else "also in float32"
 
 
 @shows("longer than what it is bound to is refused in words; unbound takes more")
@@ -235,8 +244,7 @@ def _max_length(subject: CheckSubject) -> Finding:
         raise CheckFailed(
             f"claimed bound to {most} positions, but {more} were taken without a PluginError"
         )
-    lacking = {str(most), str(more)}.difference(re.findall(r"\d+", message))
-    if lacking or "\n" in message:
+    if {str(most), str(more)}.difference(re.findall(r"\d+", message)) or "\n" in message:
         raise CheckFailed(
             f"the refusal of {more} positions must name {more} and {most} in one line: {message}"
         )
@@ -252,8 +260,9 @@ def _takes_more(mixer: TokenMixer, x: Tensor) -> Finding:
         raise
     except Exception as error:
         advice = 'if it is bound to that, claim max_length="site"'
-        message = f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}"
-        raise CheckFailed(f"{message}; {advice}") from error
+        raise CheckFailed(
+            f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}; {advice}"
+        ) from error
     return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
 
 
@@ -264,8 +273,7 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     """
     length = subject.at_most(LENGTH)
     half = (length + 1) // 2
-    shorter = length - 1
-    keep = padded(length, (length, shorter, half))
+    keep = padded(length, (length, length - 1, half))
     fewer = padded(length, (length, 0, half))
     none = torch.zeros_like(keep)
     mixer = subject.build()
@@ -279,38 +287,17 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     passes(sample, mixer, x, fewer)
     passes(batch, mixer, x, none)
     if _autocasts(subject):
-        what = f"{sample} under bf16 autocast"
-        passes(what, single, rounded, fewer, autocast=True)
+        passes(f"{sample} under bf16 autocast", single, rounded, fewer, autocast=True)
     expected = outputs(mixer, x, keep)
     got = outputs(mixer, x, fewer)
     for own in (0, 2):
         real = keep[own]
-        mine = got[own][real]
-        wanted = expected[own][real]
-        label = f"output of sample {own} at real tokens beside a sample without any"
-        yield label, mine, wanted
+        yield (
+            f"output of sample {own} at real tokens beside a sample without any",
+            got[own][real],
+            expected[own][real],
+        )
     return "finite outputs, losses and gradients"
-
-
-@shows("zero tokens and equal tokens give finite outputs and gradients")
-def _flat_tokens(subject: CheckSubject) -> Finding:
-    """Nothing to scale or to tell apart: norms and spreads are 0."""
-    x, keep = subject.pair(LENGTH)
-    mixer = subject.build()
-    single = subject.build(dtype=torch.float32)
-    autocasts = _autocasts(subject)
-    batches = {
-        "zero tokens": torch.zeros_like(x),
-        "equal tokens": x[:, :1].expand_as(x),
-    }
-    for what, flat in batches.items():
-        rounded = flat.float()
-        for mask in (None, keep):
-            passes(what, mixer, flat, mask)
-            passes(what, single, rounded, mask)
-        if autocasts:
-            passes(what, single, rounded, keep, autocast=True)
-    return Finding("also in float32 and bf16" if autocasts else "also in float32")
 
 
 def _autocasts(subject: CheckSubject) -> bool:

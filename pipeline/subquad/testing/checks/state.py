@@ -5,8 +5,10 @@ calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
+from inspect import unwrap
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -16,8 +18,11 @@ from torch import Tensor
 from subquad.nn import TokenMixer
 from subquad.testing.calls import (
     MODES,
+    Mask,
+    Tensors,
     beginning,
     call,
+    cast,
     modes,
     outputs,
     tensors_of,
@@ -35,6 +40,9 @@ MOVED = {SINGLE: 1e-4, DOUBLE: ROUNDING}
 """How near results in a number format must be, after calls in the other one."""
 MANY_CALLS = 1100
 """Where something counts them: some methods draw features anew after each thousand."""
+LONGEST = 80
+"""Of the lengths with which a table might grow: more than a table of the last few keeps."""
+_FRAMEWORKS = ("torch", "subquad")
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
@@ -43,19 +51,19 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
     """Through safetensors, strictly, into a mixer built with another seed, which has been called:
     equal outputs, bit for bit.
     """
-    mixer = subject.build()
-    other = subject.build(seed=1)
-    x, _ = subject.pair(LENGTH)
+    mixer = subject.build(dtype=SINGLE)
+    other = subject.build(dtype=SINGLE, seed=1)
+    x, _ = subject.pair(LENGTH, SINGLE)
     for _ in modes(other):
         outputs(other, x)
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
     count = _transfer(mixer, other)
-    both = zip(modes(mixer), modes(other), strict=True)
-    for mode, _ in both:
-        got = outputs(other, x)
-        expected = outputs(mixer, x)
-        label = f"output in {mode} of a mixer that loaded the state"
-        yield label, got, expected
+    for mode, _ in zip(modes(mixer), modes(other), strict=True):
+        yield (
+            f"output in {mode} of a mixer that loaded the state",
+            outputs(other, x),
+            outputs(mixer, x),
+        )
     return f"{count} tensors"
 
 
@@ -68,24 +76,19 @@ def _state_registered(subject: CheckSubject) -> Finding:
     built = mixer.state_dict()
     unmoved = _plain_tensors(mixer)
     _use(mixer, subject)
-    sizes = _sizes(mixer)
-    _use(mixer, subject)
-    for name, size in _sizes(mixer).items():
-        before = sizes.get(name, size)
-        if size > before:
-            raise CheckFailed(f"{name} grows with each call: {before}, then {size}")
+    _check_growth(mixer, subject)
     made = set(mixer.state_dict()) - set(built)
     if made:
         names = ", ".join(sorted(made))
-        reason = "optimisers, DDP and checkpoints need it when built"
-        raise CheckFailed(f"the first call makes {names}: {reason}")
+        raise CheckFailed(
+            f"the first call makes {names}: optimisers, DDP and checkpoints need it when built"
+        )
     other = subject.build(seed=1)
     _use(other, subject, seed=5)
     same = _plain_tensors(other)
     kept = _plain_tensors(mixer)
     for name, tensors in kept.items():
-        others = same.get(name, [])
-        if name in unmoved or not _are_equal(tensors, others):
+        if name in unmoved or not _are_equal(tensors, same.get(name, [])):
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
         names = ", ".join(kept)
@@ -102,11 +105,9 @@ def _use(
     length = subject.at_most(LENGTH)
     x = subject.tokens(2, length, seed=seed, dtype=dtype)
     _, keep = subject.pair(length)
-    by_mode = _in_each_mode(mixer, x, keep)
-    found = list(by_mode.values())
+    found = list(_in_each_mode(mixer, x, keep).values())
     if mixer.caches:
-        start = beginning(x, 1)
-        out, cache = mixer.prefill(start)
+        out, cache = mixer.prefill(beginning(x, 1))
         after, _ = mixer.step(x[:, 0], cache)
         found.append(out.detach())
         found.append(after.detach())
@@ -142,8 +143,7 @@ def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     for tensor, other in zip(tensors, others, strict=True):
         if tensor.requires_grad or tensor.layout != other.layout:
             return False
-        numbers = tensor.to_dense()
-        if not torch.equal(numbers, other.to_dense()):
+        if not torch.equal(tensor.to_dense(), other.to_dense()):
             return False
     return True
 
@@ -154,18 +154,13 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
     Raises:
         CheckFailed: it does not compute there what a new mixer does.
     """
-    directions = (
-        (DOUBLE, SINGLE),
-        (SINGLE, DOUBLE),
-    )
-    for before, after in directions:
+    for before, after in permutations(subject.dtypes):
         mixer = subject.build(dtype=before)
         other = subject.build(dtype=after)
         _use(mixer, subject, dtype=before)
-        weights = mixer.state_dict()
-        other.load_state_dict(weights)
+        other.load_state_dict(mixer.state_dict())
         expected = _use(other, subject, dtype=after)
-        mixer.to(after)
+        cast(mixer, after)
         moved = _use(mixer, subject, dtype=after)
         close = MOVED[after]
         near = partial(torch.allclose, rtol=close, atol=close)
@@ -174,14 +169,56 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
                 raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 
-def _sizes(mixer: TokenMixer) -> dict[str, int]:
-    """Numbers in each buffer, and elements of each list, dict and the like."""
-    sizes = {}
-    for name, buffer in mixer.named_buffers():
-        sizes[name] = buffer.numel()
-    for name, value in _attributes(mixer):
-        if isinstance(value, Collection):
-            sizes[name] = len(value)
+def _check_growth(mixer: TokenMixer, subject: CheckSubject) -> None:
+    """By calls of a length that is known, or of a shorter one, for which one table is enough.
+
+    Raises:
+        CheckFailed: something that it keeps becomes larger. A table for each length may be a dict.
+    """
+    sizes = _sizes(mixer)
+    _use(mixer, subject)
+    _compare_sizes(mixer, sizes, "with each call")
+    most = subject.at_most(LONGEST)
+    mixer = subject.build_for(most)
+    x = subject.tokens(1, most)
+    for keyed, when in ((False, "with each new length"), (True, "with each other length")):
+        for length in range(most, 1, -1):
+            if length == most // 2:
+                sizes = _sizes(mixer, keyed)
+            with torch.no_grad():
+                call(mixer, beginning(x, length))
+        _compare_sizes(mixer, sizes, when, keyed)
+
+
+def _compare_sizes(
+    mixer: TokenMixer, before: dict[str, int], when: str, keyed: bool = True
+) -> None:
+    for name, size in _sizes(mixer, keyed).items():
+        known = before.get(name, size)
+        if size > known:
+            raise CheckFailed(f"{name} grows {when}: {known}, then {size}")
+
+
+def _sizes(mixer: TokenMixer, keyed: bool = True) -> dict[str, int]:
+    """Numbers in each buffer and tensor, and elements of each list and the like: the mixer's, its
+    classes' and those of the files in which these stand.
+
+    Args:
+        keyed: also of dicts and functions with a cache, which may hold a table for each length.
+    """
+    sizes = {name: buffer.numel() for name, buffer in mixer.named_buffers()}
+    held = dict(_attributes(mixer))
+    for module in mixer.modules():
+        kind = type(module)
+        if kind.__module__.partition(".")[0] not in _FRAMEWORKS:
+            held |= vars(kind) | getattr(unwrap(kind.forward), "__globals__", {})
+    for name, value in held.items():
+        if isinstance(value, Tensor):
+            sizes[name] = value.numel()
+        elif hasattr(value, "cache_info"):
+            sizes[name] = keyed and value.cache_info().currsize
+        elif isinstance(value, Collection):
+            sizes[name] = (keyed or not isinstance(value, Mapping)) and len(value)
     return sizes
 
 
@@ -192,10 +229,10 @@ def _sizes(mixer: TokenMixer) -> dict[str, int]:
 )
 def _state_hidden(subject: CheckSubject) -> Comparisons:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
-    reason = "in a forward pass, but stateful is not claimed"
     for mode in MODES:
-        mixer = subject.build()
-        yield from _after_others(mixer, subject, mode, MODES, reason)
+        yield from _after_others(
+            subject.build(), subject, mode, MODES, "in a forward pass, but stateful is not claimed"
+        )
 
 
 def _after_others(
@@ -210,27 +247,22 @@ def _after_others(
     x, keep = subject.pair(LENGTH)
     before = _state(mixer)
     first = _in_each_mode(mixer, x, keep, compared)
-    training = MODES[mode]
-    mixer.train(training)
+    mixer.train(MODES[mode])
     _call_between(mixer, subject)
     for name in _changed(mixer, before):
         raise CheckFailed(f"{name} changed {reason}")
-    second = _in_each_mode(mixer, x, keep, compared)
-    for later, again in second.items():
-        label = f"output in {later} after other batches in {mode}"
-        yield label, again, first[later]
+    for later, again in _in_each_mode(mixer, x, keep, compared).items():
+        yield f"output in {later} after other batches in {mode}", again, first[later]
 
 
 def _in_each_mode(
-    mixer: TokenMixer, x: Tensor, keep: Tensor | None, compared: Iterable[str] = MODES
-) -> dict[str, Tensor]:
+    mixer: TokenMixer, x: Tensor, keep: Mask, compared: Iterable[str] = MODES
+) -> Tensors:
     """Outputs by the mode; it ends in evaluation."""
     found = {}
     for mode in compared:
-        training = MODES[mode]
-        mixer.train(training)
-        out = call(mixer, x, keep).out
-        found[mode] = out.detach()
+        mixer.train(MODES[mode])
+        found[mode] = call(mixer, x, keep).out.detach()
     mixer.eval()
     return found
 
@@ -240,8 +272,7 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
     counted = _numbers(mixer)
     for seed, longest in enumerate(BETWEEN, 7):
         length = subject.at_most(longest)
-        x = subject.tokens(3, length, seed=seed)
-        call(mixer, 2 * x + 1)
+        call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
     if _numbers(mixer) == counted:
         return
     length = subject.at_most(2)
@@ -253,11 +284,7 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
 
 def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
     """Plain numbers that its modules keep."""
-    found = {}
-    for name, value in _attributes(mixer):
-        if isinstance(value, int | float):
-            found[name] = value
-    return found
+    return {name: value for name, value in _attributes(mixer) if isinstance(value, int | float)}
 
 
 @compares(
@@ -286,21 +313,18 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     _transfer(mixer, other)
     x = subject.tokens(2, length)
     expected = _in_each_mode(mixer, x, None)
-    got = _in_each_mode(other, x, None)
-    for later, out in got.items():
-        label = f"output in {later} after loading the state"
-        yield label, out, expected[later]
+    for later, out in _in_each_mode(other, x, None).items():
+        yield f"output in {later} after loading the state", out, expected[later]
     reason = "in a call in evaluation, after training"
     yield from _after_others(mixer, subject, mode, [mode], reason)
-    names = ", ".join(changed)
-    return f"state in {names}"
+    return f"state in {', '.join(changed)}"
 
 
-def _state(mixer: TokenMixer) -> dict[str, Tensor]:
+def _state(mixer: TokenMixer) -> Tensors:
     return {name: value.clone() for name, value in mixer.state_dict().items()}
 
 
-def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
+def _changed(mixer: TokenMixer, before: Tensors) -> list[str]:
     """Names in the state that are new, or whose tensor is another one."""
     names = []
     for name, value in mixer.state_dict().items():
@@ -323,8 +347,9 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
         sources[name] = source
         once[source] = state[source].detach().contiguous()
     saved = load(save(once))
-    restored = {name: saved[source] for name, source in sources.items()}
-    found = other.load_state_dict(restored, strict=False)
+    found = other.load_state_dict(
+        {name: saved[source] for name, source in sources.items()}, strict=False
+    )
     missing = found.missing_keys
     unexpected = found.unexpected_keys
     if missing or unexpected:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import io
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
 from subquad.nn import as_output
 from subquad.registry import make_mixer
-from subquad.testing.calls import weighted
+from subquad.testing.calls import call, weighted
 from subquad.testing.cases import shows
-from subquad.testing.meter import CheckFailed, Finding
-from subquad.testing.subject import CheckSubject
+from subquad.testing.checks.values import built_with, other_values
+from subquad.testing.meter import ROUNDING, CheckFailed, Comparison, Finding, Meter
+from subquad.testing.subject import FAR, CheckSubject
 from subquad.testing.switches import SWITCHES, switches_kept
 
 LENGTH = 13
+SECONDS_APART = 60
+"""For what a copy of the process computes."""
 
 
-@shows("it leaves what the process shares: generators, grad mode, threads, torch's switches")
+@shows("it leaves what the process shares: generators, grad mode, threads, switches, tables")
 def _process_kept(subject: CheckSubject) -> Finding:
     """Built, called in both modes and in decoding, from both values of every switch that has two.
+    After calls of other mixers of its kind it gives what it gives in a process without them.
 
     Building and training may draw from torch's generator, but must not set it.
     """
@@ -36,8 +45,51 @@ def _process_kept(subject: CheckSubject) -> Finding:
         other = second.get(step)
         if other is not None and torch.equal(state, other):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
-    steps = ", ".join(first)
-    return Finding(f"{len(SWITCHES)} settings, {steps}")
+    meter = Meter(subject.at_least(ROUNDING))
+    for comparison in _beside_others(subject):
+        meter.compare(*comparison)
+    return meter.finding(f"{len(SWITCHES)} settings, {', '.join(first)}")
+
+
+def _beside_others(subject: CheckSubject) -> Iterator[Comparison]:
+    """Of lengths that nobody has met, each first called by another mixer that may share a table."""
+    if subject.at_most(FAR) < FAR:
+        return
+    others = [subject, replace(subject, dim=2 * subject.dim, num_heads=2 * subject.num_heads)]
+    if subject.facts.causal == "optional":
+        others.append(replace(subject, causal=not subject.causal))
+    others += [built_with(subject, values) or subject for values in other_values(subject)]
+    lengths = range(FAR + 51, FAR + 51 + len(others))
+    alone = _in_a_fork(lambda: [_output(subject, length) for length in lengths])
+    for length, other, expected in zip(lengths, others, alone, strict=False):
+        with contextlib.suppress(Exception):  # a size that it does not take
+            _output(other, length, torch.float32)
+        yield "output after another mixer of this length", _output(subject, length), expected
+
+
+@torch.no_grad()
+def _output(subject: CheckSubject, length: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return call(
+        subject.build(max_len=length, dtype=dtype), subject.tokens(1, length, dtype=dtype)
+    ).out
+
+
+def _in_a_fork(compute: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    """What a copy of this process computes, which leaves nothing in this one; nothing where it
+    does not end. One thread computes, so that others are not missed.
+    """
+    read, write = os.pipe()
+    process = os.fork()
+    if not process:
+        signal.alarm(SECONDS_APART)
+        with contextlib.suppress(Exception), open(write, "wb") as file:
+            torch.save(compute(), file)
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as file:
+        content = file.read()
+    os.waitpid(process, 0)
+    return torch.load(io.BytesIO(content)) if content else []
 
 
 def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
@@ -58,11 +110,10 @@ def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
 
 def _steps(subject: CheckSubject) -> Iterator[str]:
     """Uses a mixer; each step's name when it is done."""
-    site = subject.site()
-    mixer = make_mixer(subject.resolved, subject.config, site)
+    mixer = make_mixer(subject.resolved, subject.config, subject.site())
     yield "building it"
-    tokens, keep = subject.pair(LENGTH)
-    x = tokens.float().requires_grad_()
+    x, keep = subject.pair(LENGTH, torch.float32)
+    x.requires_grad_()
     mixer.eval()
     mixer(x, keep=keep)
     yield "a call in evaluation"

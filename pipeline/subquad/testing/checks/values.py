@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.effect import default_of, effect_of, same
-from subquad.errors import ConfigError, SubquadError
+from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
 from subquad.registry.faults import cause
 from subquad.testing.calls import call, changed, decoded, outputs, settled_modes
-from subquad.testing.cases import compares, shows
+from subquad.testing.cases import compares
 from subquad.testing.checks.influence import before_cuts
 from subquad.testing.checks.padding import padding_masks
 from subquad.testing.checks.shapes import passes
@@ -26,7 +26,6 @@ from subquad.testing.meter import (
     CheckFailed,
     Comparison,
     Comparisons,
-    Finding,
     Meter,
     NotApplicable,
 )
@@ -41,10 +40,13 @@ LARGE = 64
 """Whole numbers above are left out: a size of a million would be built."""
 
 
-@shows("defaults and search ranges are within the parameters' own bounds")
-def _parameter_bounds(subject: CheckSubject) -> Finding:
-    fields = type(subject.config).model_fields
-    for name, spec in fields.items():
+def _check_bounds(config: type[BaseModel]) -> None:
+    """Defaults and search ranges are within the parameters' own bounds.
+
+    Raises:
+        CheckFailed: one is not.
+    """
+    for name, spec in config.model_fields.items():
         kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
         given = _searched(spec)
         if not spec.is_required():
@@ -53,10 +55,9 @@ def _parameter_bounds(subject: CheckSubject) -> Finding:
             try:
                 kind.validate_python(value, strict=True)
             except ValidationError as error:
-                first = error.errors()[0]
-                reason = first["msg"]
-                raise CheckFailed(f"{name}: {what}, {value!r}, is refused: {reason}") from None
-    return Finding(f"{len(fields)} parameters")
+                raise CheckFailed(
+                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
+                ) from None
 
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
@@ -65,12 +66,8 @@ def _searched(spec: FieldInfo) -> dict[str, Any]:
     search = {}
     if isinstance(extra, dict):
         search = extra.get("search") or {}
-    tried = {}
-    for end in ("low", "high"):
-        if end in search:
-            tried[f"{end} of its search"] = search[end]
-    choices = search.get("choices", ())
-    for i, choice in enumerate(choices):
+    tried = {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
+    for i, choice in enumerate(search.get("choices", ())):
         tried[f"choice {i} of its search"] = choice
     return tried
 
@@ -83,22 +80,23 @@ def _is_variant(subject: CheckSubject) -> str:
     "each allowed value of a parameter, alone, keeps the claims", AMPLIFIED, excluded=_is_variant
 )
 def _parameter_values(subject: CheckSubject) -> Comparisons:
-    """Both values of a switch, all of a list, bounds, what a search tries, the middle between two
-    bounds, and one more and one less of a whole number; on short sequences.
+    """Both values of a switch, all of a list, bounds, what a search tries, and between two bounds
+    the middle, and one more and one less of a whole number; on short sequences.
 
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
     """
+    _check_bounds(type(subject.config))
     broken = _broken_claims(subject)
     tried = 0
-    for values in _other_values(subject):
-        other = _built_with(subject, values)
+    for values in other_values(subject):
+        other = built_with(subject, values)
         if other is None:
             continue
         tried += 1
-        given = [f"{name} = {value!r}" for name, value in values.items()]
-        words = ", ".join(given)
-        yield from _claims(other, words, broken)
+        yield from _claims(
+            other, ", ".join([f"{name} = {value!r}" for name, value in values.items()]), broken
+        )
     return f"{tried} values"
 
 
@@ -109,15 +107,10 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     tried = []
     dim = subject.dim
     heads = subject.num_heads
-    sizes = (
-        (dim, 1),
-        (2 * dim, 2 * heads),
-        (12 * heads, heads),
-    )
-    for width, number in sizes:
+    for width, number in ((dim, 1), (2 * dim, 2 * heads), (12 * heads, heads)):
         other = replace(subject, dim=width, num_heads=number)
         try:
-            other.build(dtype=torch.float64)
+            other.build(dtype=subject.dtype)
         except Exception:
             continue
         words = f"width {width}, heads {number}"
@@ -126,7 +119,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     return "; ".join(tried)
 
 
-def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
+def other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     """Parameters with one of them changed, and what that needs in order to have an effect."""
     config = type(subject.config)
     now = subject.config.model_dump(mode="json")
@@ -141,21 +134,21 @@ def _other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
 
 
 def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
-    """Values that the annotation lists, bounds, what a search tries, and some near or between."""
+    """What the annotation lists, bounds, what a search tries, and some between two bounds."""
     bounds = []
-    values = list(_listed(spec.annotation))
+    values = [*_listed(spec.annotation), *_searched(spec).values()]
     for limit in spec.metadata:
         name = _LIMITS.get(type(limit))
         if name:
             bounds.append(getattr(limit, name))
         if isinstance(limit, (Ge, Le)):
             values.append(bounds[-1])
-    for value in (*values, *_searched(spec).values()):
+    for value in values:
         if not isinstance(value, int) or value <= LARGE:
             yield value
-    if isinstance(now, float) and len(bounds) == 2:
+    if len(bounds) == 2 and isinstance(now, float):
         yield sum(bounds) / 2
-    elif isinstance(now, int) and not isinstance(now, bool):
+    elif len(bounds) == 2 and isinstance(now, int):
         yield from (now - 1, now + 1)
 
 
@@ -163,15 +156,18 @@ _LIMITS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
 
 
 def _listed(annotation: Any) -> Iterator[Any]:
-    if annotation is bool:
-        yield from (False, True)
-    elif annotation is type(None):
-        yield None
-    elif get_origin(annotation) is Literal:
+    """Those of a switch, of a list of choices, and None; not of what takes any number or word."""
+    if get_origin(annotation) is Literal:
         yield from get_args(annotation)
-    else:
-        for part in get_args(annotation):
-            yield from _listed(part)
+        return
+    kinds = get_args(annotation) or (annotation,)
+    if type(None) in kinds:
+        yield None
+    if {*kinds} <= {bool, type(None)}:
+        yield from (False, True)
+    for kind in kinds:
+        if get_args(kind):
+            yield from _listed(kind)
 
 
 def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,21 +181,26 @@ def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def _built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
+def built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
     """The subject with other parameters; None where they are refused, or do not fit causality."""
     plugin: Any = subject.resolved.plugin
-    given = {**subject.given, **values}
     refused = "never" if subject.causal else "always"
     try:
-        config = parameters(subject.resolved, given)
+        config = parameters(subject.resolved, {**subject.given, **values})
         facts = plugin.facts_of(config)
         if facts.causal == refused:
             return None
         other = replace(subject, config=config, facts=facts)
-        other.build(dtype=torch.float64)
-    except ConfigError:
-        return None
+        other.build(dtype=subject.dtype)
+    except SubquadError as error:
+        if isinstance(error, ConfigError) or isinstance(error.__cause__, _REFUSALS):
+            return None
+        raise
     return other
+
+
+_REFUSALS = (ValueError, AssertionError)
+"""With which constructors refuse a value."""
 
 
 def _broken_claims(subject: CheckSubject) -> set[str]:
@@ -209,7 +210,7 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
     Raises:
         NotApplicable: it cannot be called so.
     """
-    subject.first_call()
+    subject.first_call(subject.dtype)
     allowed = subject.at_least(ROUNDING)
     broken = set()
     try:
@@ -217,8 +218,7 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
             meter = Meter(allowed)
             meter.compare(label, *tensors)
             if meter.failed:
-                kind = _without_numbers(label)
-                broken.add(kind)
+                broken.add(_without_numbers(label))
     except Exception as failure:
         raise NotApplicable(f"another check tells: {named_cause(failure)}") from failure
     return broken
@@ -229,7 +229,7 @@ def _without_numbers(label: str) -> str:
 
 
 def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Comparison]:
-    """Comparisons of a subject's claims.
+    """Comparisons of a subject's claims, none where its call refuses in words.
 
     Args:
         words: what is special about it.
@@ -240,11 +240,11 @@ def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Com
     """
     try:
         for label, *tensors in _compared(subject, words):
-            kind = _without_numbers(label)
-            if kind not in broken:
+            if _without_numbers(label) not in broken:
                 yield f"{label}, {words}", *tensors
-    except SubquadError:
-        raise
+    except SubquadError as error:
+        if not isinstance(error, PluginError):
+            raise
     except Exception as error:
         raise CheckFailed(f"{words}: {cause(error)}") from error
 
@@ -256,8 +256,7 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     mixer = subject.build()
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
-    masks = padding_masks(length)
-    keep = masks["both sides"]
+    keep = padding_masks(length)["both sides"]
     passes(words, mixer, x, None)
     passes(words, mixer, x, keep)
     with torch.no_grad():
@@ -282,7 +281,6 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
             label = f"outputs of reversed tokens in {mode}"
             yield label, got.flip(1), expected
     if mixer.caches and length > 1:
-        start = min(START, length - 1)
-        got = decoded(mixer, x, start)
+        got = decoded(mixer, x, min(START, length - 1))
         expected = outputs(mixer, x)
         yield "outputs of decoding", got, expected

@@ -1,37 +1,39 @@
-"""Weights in training: each has a gradient, and rules for the optimiser name those that exist."""
+"""Weights in training: each has a gradient and enough precision, and rules for the optimiser name
+those that exist.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from subquad.nn import TokenMixer
+from subquad.registry import make_mixer
 from subquad.testing.calls import backward, call, trainable, weighted
 from subquad.testing.cases import shows
-from subquad.testing.meter import CheckFailed, Finding
+from subquad.testing.meter import CheckFailed, Finding, word
 from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
 
+_HALF = (torch.float16, torch.bfloat16)
 
-@shows("every weight has a gradient, as DDP needs")
+
+@shows("every weight has a gradient, as DDP needs; rules for the optimiser name weights")
 def _parameters_used(subject: CheckSubject) -> Finding:
     """In a last layer alone, and in layers with their carry, every trainable weight has a
-    gradient.
+    gradient. None is built in half precision, where a small step of training changes nothing.
     """
-    single = subject.build(num_layers=1)
-    last = _training_gradients(single, subject)
-    grads = {}
-    for name, grad in last.items():
-        grads["a last layer", name] = grad
+    rules = _checked_rules(subject)
+    grads = {
+        ("a last layer", name): grad
+        for name, grad in _training_gradients(subject.build(num_layers=1), subject).items()
+    }
     stacked = len(LAYERS)
-    stack = replace(subject, stacked=True).build()
-    found = _training_gradients(stack, subject)
-    for place, grad in found.items():
-        own = place.removeprefix("layers.")
-        layer, _, name = own.partition(".")
-        where = f"the {layer} of {stacked}"
-        grads[where, name] = grad
+    for place, grad in _training_gradients(replace(subject, stacked=True).build(), subject).items():
+        layer, _, name = place.removeprefix("layers.").partition(".")
+        grads[f"the {layer} of {stacked}", name] = grad
     unused = defaultdict[str, list[str]](list)
     zero: list[str] = []
     for (where, name), grad in grads.items():
@@ -44,17 +46,31 @@ def _parameters_used(subject: CheckSubject) -> Finding:
         words = []
         for name, places in unused.items():
             if len(places) < layers:
-                among = " and ".join(places)
-                name += f" (in {among})"
+                name += f" (in {' and '.join(places)})"
             words.append(name)
-        lacking = ", ".join(words)
-        raise CheckFailed(f"no gradient for {lacking}")
-    count = len(grads) // layers
-    words = f"{count} weights"
+        raise CheckFailed(f"no gradient for {', '.join(words)}")
+    words = f"{len(grads) // layers} weights, {rules} rules"
     if zero:
-        names = ", ".join(zero)
-        words += f", zero for {names}"
+        words += f", zero for {', '.join(zero)}"
     return Finding(words, {"zero": zero})
+
+
+def _checked_rules(subject: CheckSubject) -> int:
+    """How many rules there are.
+
+    Raises:
+        CheckFailed: one names no weight, or a weight is built in half precision.
+    """
+    mixer = make_mixer(subject.resolved, subject.config, subject.site())
+    weights = dict(mixer.named_parameters())
+    for name, weight in weights.items():
+        if weight.requires_grad and weight.dtype in _HALF:
+            raise CheckFailed(f"{name} is built in {word(weight.dtype)}: small steps are lost")
+    rules = mixer.parameter_rules()
+    for name in rules:
+        if name not in weights:
+            raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")
+    return len(rules)
 
 
 def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
@@ -70,16 +86,4 @@ def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str,
     for name, loss in result.losses.items():
         if network.loss_weights.get(name):
             value = value + loss.sum()
-    weights = trainable(network)
-    return backward(value, weights)
-
-
-@shows("rules for the optimiser name parameters that exist")
-def _parameter_rules(subject: CheckSubject) -> Finding:
-    mixer = subject.build()
-    given = mixer.parameter_rules()
-    known = dict(mixer.named_parameters())
-    for name in given:
-        if name not in known:
-            raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")
-    return Finding(f"{len(given)} rules")
+    return backward(value, trainable(network))

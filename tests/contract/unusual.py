@@ -1,0 +1,185 @@
+"""Mixers whose numbers go wrong where few look, and right ones of unusual style beside them.
+
+Letters: B batch, L length, D model width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from right import Mean, Pooled, ones
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from subquad.plugin import Facts
+
+TABLES: dict[int, Tensor] = {}
+"""By length alone."""
+
+
+class Changed(Pooled):
+    """Its output goes through a function."""
+
+    facts = Facts(padding_invariant=True)
+
+    def change(self, out: Tensor) -> Tensor:
+        return out
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return self.change(super().forward(x, keep=keep))
+
+
+class RoundsUntracked(Changed):
+    def change(self, out: Tensor) -> Tensor:
+        return out if torch.is_grad_enabled() else out.bfloat16().to(out.dtype)
+
+
+class ExpBeforeMask(Pooled):
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        weights = scores.exp() * keep
+        return weights / weights.sum(1, keepdim=True).clamp_min(1e-9)
+
+
+class SquaresFromMean(Pooled):
+    """Right: takes the mean away first."""
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        apart = x - x.mean(-1, keepdim=True)
+        return super().forward(apart / (self.spread(x) + 1e-3).sqrt(), keep=keep)
+
+    def spread(self, x: Tensor) -> Tensor:
+        return x.var(-1, keepdim=True, unbiased=False)
+
+
+class SquaresOfMean(SquaresFromMean):
+    def spread(self, x: Tensor) -> Tensor:
+        return x.square().mean(-1, keepdim=True) - x.mean(-1, keepdim=True).square()
+
+
+class TableOfLength(Changed):
+    """Its table holds the width of whoever came first."""
+
+    def change(self, out: Tensor) -> Tensor:
+        length, width = out.shape[1:]
+        if length not in TABLES:
+            TABLES[length] = torch.arange(length, device=out.device)[:, None] / width
+        return out + TABLES[length].to(out)
+
+
+class IgnoresOne(Mean):
+    def mean(self, value: Tensor, keep: Tensor) -> Tensor:
+        return super().mean(value, keep if (~keep).sum() > 1 else torch.ones_like(keep))
+
+
+class RootOfSquares(Pooled):
+    """A norm whose gradient at a token of zeros is none."""
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        size = x.square().sum(-1, keepdim=True).sqrt()
+        return super().forward(x, keep=keep) + x / (1 + size)
+
+
+class ListOfLengths(Changed):
+    """A table grows by a row for each length that is new."""
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.lengths: list[int] = []
+
+    def change(self, out: Tensor) -> Tensor:
+        if out.shape[1] not in self.lengths:
+            self.lengths.append(out.shape[1])
+        return out
+
+
+class HalfWeights(Pooled):
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.gate = nn.Parameter(torch.ones(site.dim, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return super().forward(x, keep=keep) * self.gate.to(x)
+
+
+class HalfInside(Pooled):
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return super().forward(x, keep=keep) + x @ self.value.weight.half().to(x)
+
+
+class Waves(Pooled):
+    """Complex weights, of which the imaginary part counts."""
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.waves = nn.Parameter(torch.randn(site.dim, site.dim, dtype=torch.complex64) / 4)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        turned = (x.to(self.waves.dtype) @ self.waves).imag
+        return super().forward(x, keep=keep) + turned.to(x.dtype)
+
+
+class SeesInWaves(Waves):
+    """Sees padding by the imaginary part alone."""
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return Pooled.forward(self, x, keep=keep) + super().forward(x).mean(1, keepdim=True)
+
+
+class Cached(Changed):
+    """A table in a buffer, beside it how far that goes, made of a weight that is frozen."""
+
+    facts = Facts()
+    table: Tensor
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.rates = nn.Parameter(torch.logspace(0, -2, site.dim), requires_grad=False)
+        self.register_buffer("table", torch.zeros(4096, site.dim), persistent=False)
+        self.reaches = 0
+
+    def change(self, out: Tensor) -> Tensor:
+        length = out.shape[1]
+        if length > self.reaches:
+            places = torch.arange(length, device=out.device)[:, None] * self.rates
+            self.table[:length] = places.cos()
+            self.reaches = length
+        return out * self.table[:length].to(out)
+
+
+class Redropped(Pooled):
+    """Dropout where a checkpoint computes once more; nobody can copy it."""
+
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        return super().weights(checkpoint(self._dropped, scores, use_reentrant=False), keep)  # pyright: ignore
+
+    def _dropped(self, scores: Tensor) -> Tensor:
+        return (nn.functional.dropout(scores.tanh(), 0.2, self.training) * scores).sin()
+
+    def __deepcopy__(self, memo: Any):
+        raise TypeError("cannot be copied")
+
+
+class SingleAlone(Pooled):
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        if x.dtype == torch.float64:
+            raise TypeError("takes float32")
+        return super().forward(x, keep=ones(x) if keep is None else keep)
+
+
+MISSED: dict[type, str] = {
+    RoundsUntracked: "determinism",
+    ExpBeforeMask: "padding-content",
+    SquaresOfMean: "precision-fp32",
+    TableOfLength: "process-kept",
+    IgnoresOne: "padding-content",
+    RootOfSquares: "lengths",
+    ListOfLengths: "state-registered",
+    HalfWeights: "parameters-used",
+    HalfInside: "precision-fp32",
+    SeesInWaves: "padding-content",
+}
+"""Wrong ones, and the check that says so."""
+
+UNUSUAL = (SquaresFromMean, Waves, Cached, Redropped, SingleAlone)
+"""Right ones."""
