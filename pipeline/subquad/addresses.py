@@ -61,12 +61,10 @@ def is_secret(name: str) -> bool:
     `api_key`, `githubToken` and `X-Amz-Signature` do, `num_tokens`, `key_dim` and `tokenizer` do
     not.
     """
-    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
-    words = apart.lower()
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
     if words.endswith(_SECRET_NAMES):
         return True
-    last = re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1]
-    return last in _SECRET_WORDS
+    return re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1] in _SECRET_WORDS
 
 
 def mask(text: str) -> str:
@@ -173,8 +171,7 @@ def _apart(word: str) -> list[str]:
 
 def _scheme_at_the_end(text: str) -> str:
     """`postgresql` of `"uri=postgresql+psycopg2`."""
-    last = re.split(r"[^A-Za-z0-9+.-]", text[-_LONGEST_SCHEME:])[-1]
-    scheme, _, _ = last.partition("+")
+    scheme, _, _ = re.split(r"[^A-Za-z0-9+.-]", text[-_LONGEST_SCHEME:])[-1].partition("+")
     return scheme.lower()
 
 

@@ -321,8 +321,7 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     from subquad.runs import EXPORTED
 
     folder = local_folder(str(run))
-    exported = (folder / EXPORTED).exists()
-    if exported:
+    if (folder / EXPORTED).exists():
         model = load_exported(folder)
     else:
         model = Trained.of(folder, which).parts.bare_model

@@ -59,8 +59,7 @@ class Config(BaseModel):
                 met = dict.fromkeys(
                     f"{condition.key} {as_written(values[condition.key])}" for condition in unmet
                 )
-                where = " and ".join(met)
-                message = self.no_effect(name, where, " or ".join(map(str, unmet)))
+                message = self.no_effect(name, " and ".join(met), " or ".join(map(str, unmet)))
                 raise Misfit(message, name, *(condition.key for condition in unmet))
         return self
 

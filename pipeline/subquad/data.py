@@ -205,8 +205,7 @@ class Subset(Split):
         return self.split.finish(batch)
 
     def name(self, index: int) -> str:
-        chosen = int(self.chosen[index])
-        return self.split.name(chosen)
+        return self.split.name(int(self.chosen[index]))
 
     def content(self) -> str:
         return digest_of((self.split.content(), self.chosen))
@@ -222,8 +221,7 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
     """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real
     token, 0 without any.
     """
-    padding_behind = np.argmax(keep[:, ::-1], axis=1)
-    lengths = keep.shape[1] - padding_behind
+    lengths = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
     has_any = keep.any(axis=1)
     return np.where(has_any, lengths, 0)
 

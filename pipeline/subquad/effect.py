@@ -124,8 +124,7 @@ def effect_of(config: type[BaseModel], name: str) -> Effect:
         TypeError: a `when` names what is no field of the schema, or stands at a required field, or
             goes in a circle.
     """
-    alternatives = _expanded(config, name, ())
-    return tuple(dict.fromkeys(alternatives))
+    return tuple(dict.fromkeys(_expanded(config, name, ())))
 
 
 def _expanded(
@@ -150,8 +149,7 @@ def _expanded(
             pairs = product(expanded, _expanded(config, key, above))
             expanded = [(*before, *more, condition) for before, more in pairs]
         for conditions in expanded:
-            once = dict.fromkeys(conditions)
-            yield tuple(once)
+            yield tuple(dict.fromkeys(conditions))
 
 
 def unmet_conditions(

@@ -40,14 +40,12 @@ def escaped(text: object, limit: int = 400, *, keep: str = "") -> str:
 
 def in_one_line(error: object) -> str:
     """What an error says, in one line."""
-    words = str(error).split()
-    return " ".join(words)
+    return " ".join(str(error).split())
 
 
 def by_class(error: BaseException) -> str:
     """An error in one line: its class, and what it says."""
-    name = type(error).__name__
-    return f"{name}: {in_one_line(error)}"
+    return f"{type(error).__name__}: {in_one_line(error)}"
 
 
 def and_more(count: int) -> str:

@@ -244,10 +244,8 @@ def trial_sum(folder: Path) -> str:
     """
     results = folder.glob(f"*/{RESULT}")
     files = [folder / TRIAL, folder / RESULT, *results]
-    manifest = manifest_of(by_name(folder, files))
-    text = json.dumps(manifest, sort_keys=True)
-    digest = hashlib.sha256(text.encode())
-    return digest.hexdigest()
+    text = json.dumps(manifest_of(by_name(folder, files)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def look_at_trials(search: Path) -> Iterator[str]:
@@ -296,8 +294,7 @@ def steps_of(root: Path) -> dict[int, bool]:
     for folder in {name.partition("/")[0] for name in names}:
         match = _FOLDER.fullmatch(folder)
         if match:
-            step = int(match[1])
-            steps[step] = f"{folder}/{MANIFEST}" in names
+            steps[int(match[1])] = f"{folder}/{MANIFEST}" in names
     return dict(sorted(steps.items()))
 
 

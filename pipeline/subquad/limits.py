@@ -177,14 +177,11 @@ def check_npy(stream: BinaryIO, size: int) -> int:
     """
     head = io.BytesIO(stream.read(1 << 16))
     try:
-        version = npy.read_magic(head)
-        read_header = _NPY_HEADERS[version]
-        shape, _, kind = read_header(head)
+        shape, _, kind = _NPY_HEADERS[npy.read_magic(head)](head)
     except Exception as error:  # the header is text of a Python literal, wrong in any way there is
         raise ValueError(f"no readable array: {error}") from None
     description = f"shape {str(shape)[:100]} and type {str(kind)[:100]}"
-    smallest = min(shape, default=0)
-    if kind.hasobject or not kind.itemsize or smallest < 0:
+    if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
         raise ValueError(f"{description}: only arrays of numbers and texts are read")
     count = math.prod(shape)
     data_size = count * kind.itemsize
@@ -201,8 +198,7 @@ def check_safetensors(where: object, content: bytes) -> None:
     Raises:
         DataError: it has one.
     """
-    size = int.from_bytes(content[:8], "little")
-    allow(where, "bytes of the header", size, HEADER)
+    allow(where, "bytes of the header", int.from_bytes(content[:8], "little"), HEADER)
 
 
 def check_pickle(where: object, stream: BinaryIO) -> set[str]:

@@ -35,8 +35,7 @@ def sum_at(path: Path) -> dict[str, Any] | None:
     with opened(path) as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         # a file of another machine is in memory, and stands where it stood
-        size = stream.seek(0, os.SEEK_END)
-        return {"bytes": size, "sha256": sha256}
+        return {"bytes": stream.seek(0, os.SEEK_END), "sha256": sha256}
 
 
 def by_name(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:

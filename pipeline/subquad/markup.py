@@ -55,8 +55,7 @@ def in_latex(text: object) -> str:
     table's `\\\\` does.
     """
     latex = one_line(text).translate(_LATEX)
-    visible = latex.lstrip()
-    if visible.startswith(("[", "*")):
+    if latex.lstrip().startswith(("[", "*")):
         return "{}" + latex
     return latex
 
@@ -69,8 +68,7 @@ def as_csv(
     writer = csv.writer(stream, lineterminator=line_end)
     writer.writerow(map(_neutral, columns))
     for record in records:
-        cells = map(record.get, columns)
-        writer.writerow(map(_neutral, cells))
+        writer.writerow(map(_neutral, map(record.get, columns)))
     return stream.getvalue()
 
 
@@ -80,8 +78,7 @@ def _neutral(value: Any) -> Any:
         return value
     text = one_line(value)
     for character in value:
-        category = unicodedata.category(character)
-        if category[0] in "ZCM":  # nothing to see
+        if unicodedata.category(character)[0] in "ZCM":  # nothing to see
             continue
         first = unicodedata.normalize("NFKC", character)[0]
         return f"'{text}" if first in _FORMULA else text

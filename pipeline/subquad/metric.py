@@ -100,8 +100,7 @@ class Metric:
 
     def exactly(self, value: float) -> str:
         """The same with 6 digits, to compare two values."""
-        digits = f"{self.scaled(value):.6g}"
-        return self._with_label(digits)
+        return self._with_label(f"{self.scaled(value):.6g}")
 
     def _with_label(self, number: str) -> str:
         words = [self.label, number]
@@ -118,9 +117,7 @@ class Metric:
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""
-        lower = self.points(low)
-        upper = self.points(high)
-        return f"[{lower}, {upper}]"
+        return f"[{self.points(low)}, {self.points(high)}]"
 
 
 def metric_of(metrics: Mapping[str, Metric], name: str) -> Metric:

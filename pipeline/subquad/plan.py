@@ -87,9 +87,7 @@ class Plan(ABC):
         """Epoch and global sample indices (int64) of the batch after `step` batches."""
         epoch, position = self.place(step)
         order, bounds = _cut(self, epoch)
-        start = bounds[position]
-        stop = bounds[position + 1]
-        return epoch, order[start:stop]
+        return epoch, order[bounds[position] : bounds[position + 1]]
 
     def steps_of(self, epoch: int) -> int:
         """Batches of an epoch; epochs may differ."""
@@ -103,15 +101,13 @@ class Plan(ABC):
             more = self.steps_of(len(ends) - 1)
             ends.append(ends[-1] + more)
         epoch = bisect_right(ends, step) - 1
-        position = step - ends[epoch]
-        return epoch, position
+        return epoch, step - ends[epoch]
 
     def epochs(self, step: int) -> float:
         """Epochs that `step` batches are."""
         epoch, position = self.place(step)
         steps = self.steps_of(epoch)
-        done = epoch * steps + position
-        return done / steps
+        return (epoch * steps + position) / steps
 
     def drawn_order(self, count: int, epoch: int) -> np.ndarray:
         """(count,) int64, a random order of what an epoch's samples are in: batches, or shards."""
@@ -184,14 +180,11 @@ def _epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
     Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the
     stability of a bit generator's stream but not of `permutation`.
     """
-    words = _words(num_samples, seed, epoch)
-    return np.argsort(words, kind="stable")
+    return np.argsort(_words(num_samples, seed, epoch), kind="stable")
 
 
 def _words(count: int, seed: int, stream: int) -> np.ndarray:
-    key = np.array([seed, stream], dtype=np.uint64)
-    generator = np.random.Philox(key=key)
-    return generator.random_raw(count)
+    return np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +198,7 @@ class Permutation(Plan):
         return _epoch_order(self.num_samples, self.seed, epoch)
 
     def cut(self, epoch: int) -> Cut:
-        steps = np.arange(self.steps_per_epoch + 1, dtype=np.int64)
-        bounds = steps * self.batch_size
+        bounds = np.arange(self.steps_per_epoch + 1, dtype=np.int64) * self.batch_size
         bounds = np.minimum(bounds, self.num_samples)
         return self.order(epoch), bounds
 
@@ -237,20 +229,17 @@ class Buckets(Permutation):
 
     def order(self, epoch: int) -> np.ndarray:
         order = super().order(epoch)
-        rest = len(order) % self.batch_size
-        num_whole = len(order) - rest
+        num_whole = len(order) - (len(order) % self.batch_size)
         whole = order[:num_whole]
         pools = _sorted_pools(whole, self.lengths, self.settings)
         batches = np.concatenate([whole[:0], *pools])
         batches = batches.reshape(-1, self.batch_size)
-        ranks = self.drawn_order(len(batches), epoch)
-        shuffled = batches[ranks]
+        shuffled = batches[self.drawn_order(len(batches), epoch)]
         last = order[num_whole:]
         return np.concatenate([shuffled.ravel(), last])
 
     def length(self, indices: np.ndarray) -> int:
-        longest = self.lengths[indices].max()
-        return int(longest)
+        return int(self.lengths[indices].max())
 
 
 def _sorted_pools(
@@ -261,8 +250,7 @@ def _sorted_pools(
     pools = []
     for start in range(0, len(order), size):
         pool = order[start : start + size]
-        by_length = np.argsort(lengths[pool], kind="stable")
-        pools.append(pool[by_length])
+        pools.append(pool[np.argsort(lengths[pool], kind="stable")])
     return pools
 
 
@@ -328,15 +316,13 @@ class TokenBudget(Plan):
             most = self.tokens // int(lengths[start])
             near = lengths[start : start + most]
             padded = near * counts[: len(near)]
-            size = int(np.searchsorted(padded, self.tokens, side="right"))
-            stop = start + size
+            stop = start + int(np.searchsorted(padded, self.tokens, side="right"))
             batches.append(pool[start:stop])
             start = stop
         return batches
 
     def length(self, indices: np.ndarray) -> int:
-        longest = self.lengths[indices].max()
-        return int(longest)
+        return int(self.lengths[indices].max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,12 +353,10 @@ class ShardWindow(Permutation):
 
     def order(self, epoch: int) -> np.ndarray:
         indices = np.arange(self.num_samples)
-        ends = np.cumsum(self.sizes, dtype=np.int64)
-        shards = np.split(indices, ends[:-1])
+        shards = np.split(indices, np.cumsum(self.sizes, dtype=np.int64)[:-1])
         read = [indices[:0]]
         for rank in self.drawn_order(len(self.sizes), epoch):
             read.append(shards[rank])
         windows = indices // self.window
-        words = _words(self.num_samples, self.seed, epoch)
-        places = np.lexsort((words, windows))
+        places = np.lexsort((_words(self.num_samples, self.seed, epoch), windows))
         return np.concatenate(read)[places]

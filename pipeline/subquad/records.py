@@ -52,10 +52,7 @@ class Record:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity,
         -Infinity.
         """
-        known = {}
-        for key, value in vars(self).items():
-            if value != "":
-                known[key] = value
+        known = {key: value for key, value in vars(self).items() if value != ""}
         return json_line(known)
 
     @staticmethod
@@ -124,8 +121,7 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
             offset += len(line)
             number += 1
             try:
-                record = Record.parse(line)
-                records.append(record)
+                records.append(Record.parse(line))
             except ValueError:
                 unreadable.append(f"{path.name}:{number}")
         read[path.name] = offset, number

@@ -115,8 +115,7 @@ def json_value(data: Any) -> Any:
 
 
 def _text(data: Any) -> str:
-    escaped = str(data).encode("utf-8", "backslashreplace")
-    return escaped.decode()
+    return str(data).encode("utf-8", "backslashreplace").decode()
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -301,8 +300,7 @@ def bound_files(run: Path) -> dict[str, Path]:
     """The files of a run's folder that its result stands on, by name, its checkpoints aside."""
     found = {}
     for pattern in _BOUND:
-        paths = sorted(run.glob(pattern))
-        found |= by_name(run, paths)
+        found |= by_name(run, sorted(run.glob(pattern)))
     return found
 
 

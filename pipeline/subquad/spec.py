@@ -141,8 +141,7 @@ class DataSpec:
             arrays |= second
         arrays["labels"] = _LABELS.get(target, _CLASS_NUMBERS)
         if target == "values":
-            names = more.get("values", ())
-            lengths["values"] = len(names)
+            lengths["values"] = len(more.get("values", ()))
         if target == "multilabel":
             lengths["classes"] = more.get("num_classes", 0)
         arrays |= more.pop("arrays", {})

@@ -79,8 +79,7 @@ def below(folder: Path, name: str) -> Path:
             leads out of the folder by a link.
     """
     categories = {unicodedata.category(character) for character in name}
-    parts = name.split("/")
-    if "Cc" in categories or not {"", ".", ".."}.isdisjoint(parts):
+    if "Cc" in categories or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise ValueError(f"{name!r} is no name of a file below a folder")
     path = folder / name
     if is_remote(folder):
@@ -180,8 +179,7 @@ def reason_of(error: BaseException) -> str:
     words = str(text).split()
     if isinstance(error, FileNotFoundError) and len(words) < 2:  # only its name again
         return "there is no such file, or it may not be read"
-    message = " ".join(words)
-    return message[:300] or type(error).__name__
+    return " ".join(words)[:300] or type(error).__name__
 
 
 def _do(
@@ -367,8 +365,7 @@ def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
     marks = {}
     for name, file in files.items():
         marks[name] = [str(file.get(key)) for key in ("size", *_VERSIONS)]
-    text = json.dumps([address, marks], sort_keys=True)
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
@@ -378,14 +375,12 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     Raises:
         DataError: it is too large for this machine, or larger than was stated.
     """
-    free = shutil.disk_usage(target.parent).free
-    allow(source, "bytes to download", size or 0, free)
+    allow(source, "bytes to download", size or 0, shutil.disk_usage(target.parent).free)
     more = {}
     if source.protocol not in STORES:
         more["callback"] = Counted(str(source), size)
     expected = size or 60 * SECONDS * _SLOWEST
-    seconds = SECONDS + expected / _SLOWEST
-    _do(source, "get_file", source.path, str(target), seconds=seconds, **more)
+    _do(source, "get_file", source.path, str(target), seconds=SECONDS + expected / _SLOWEST, **more)
 
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "Last-Modified")

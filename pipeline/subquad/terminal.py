@@ -94,16 +94,14 @@ def print_table(
 
 def print_line(text: object = "", *, err: bool = False) -> None:
     """One line of foreign text."""
-    line = escaped(text, limit=10_000)
-    click.echo(_encodable(line), err=err)
+    click.echo(_encodable(escaped(text, limit=10_000)), err=err)
 
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Foreign text as it is but for characters that could steer a terminal; its lines and tabs
     stay.
     """
-    inert = _inert(text)
-    click.echo(_encodable(inert), nl=False, err=err)
+    click.echo(_encodable(_inert(text)), nl=False, err=err)
 
 
 def _inert(text: str) -> str:
@@ -121,11 +119,9 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return DASH
     if seconds >= 3600:
-        hours = seconds / 3600
-        return f"{hours:.1f} h"
+        return f"{seconds / 3600:.1f} h"
     if seconds >= 60:
-        minutes = seconds / 60
-        return f"{minutes:.1f} min"
+        return f"{seconds / 60:.1f} min"
     return f"{seconds:.1f} s"
 
 

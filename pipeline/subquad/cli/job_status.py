@@ -31,11 +31,9 @@ def job_row(info: JobDetails) -> dict[str, Any]:
     if info.start_time:
         begun = info.start_time / 1e3
         ended = info.end_time / 1e3 if info.end_time else time.time()
-        spent = ended - begun
-        minutes = f"{spent / 60:.1f}"
+        minutes = f"{(ended - begun) / 60:.1f}"
         with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
-            moment = datetime.fromtimestamp(begun, UTC)
-            accepted = moment.isoformat(" ", "milliseconds")
+            accepted = datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds")
     metadata = info.metadata or {}
     return {
         "job": info.submission_id,

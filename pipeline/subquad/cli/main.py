@@ -186,11 +186,9 @@ def _unexpected(error: Exception) -> int:
             needs = f"this needs {module}, which is not installed: pip install 'subquad[all]'"
             return _failed(needs, 2)
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
-        file = escaped(error.filename)
-        return _failed(f"{file}: {error.strerror}", 2)
+        return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
     kind = type(error).__name__
-    words = " ".join(str(error).split())
-    text = escaped(words, UserError.longest)
+    text = escaped(" ".join(str(error).split()), UserError.longest)
     return _failed(f"unexpected {kind}: {text} (--debug shows where)", 1)
 
 

@@ -190,7 +190,6 @@ def _name_problem(kind: Kind, name: str) -> str:
     if any(distributions(name=name)) or (spec and spec.origin):
         return f"a package or module that is installed; choose another name, such as my-{name}"
     for template in (_TEMPLATES / kind).rglob("*.py.j2"):
-        code = template.read_text(encoding="utf-8")
-        if re.search(rf"(import .*|class )\b{cls}\b", code):
+        if re.search(rf"(import .*|class )\b{cls}\b", template.read_text(encoding="utf-8")):
             return f"a name that the new package's code needs; choose another, such as my-{name}"
     return ""

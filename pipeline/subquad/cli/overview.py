@@ -94,8 +94,7 @@ def runs_command(folder: Path, as_json: bool) -> None:
         done = f"{line.done} of {line.of}"
         size = f"{line.bytes / 1e6:,.1f} MB"
         rows.append((line.folder, line.kind, line.state, age, done, line.score, size))
-    columns = ("folder", "what", "state", "age", "done", "best score", "size")
-    return print_table(columns, rows)
+    return print_table(("folder", "what", "state", "age", "done", "best score", "size"), rows)
 
 
 def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
@@ -189,14 +188,11 @@ def _best_row(results: Sequence[Mapping[str, Any]]) -> str:
     rows = defaultdict[str, list[float]](list)
     for result in tested:
         axes = result.get("axes") or {}
-        mixer = axes.get("mixer", result["mixer"])
-        row = str(mixer)
+        row = str(axes.get("mixer", result["mixer"]))
         scores = result["test"]["metrics"]
-        score = float(scores.get(name, "nan"))
-        rows[row].append(score)
+        rows[row].append(float(scores.get(name, "nan")))
     means = {row: mean(scores) for row, scores in rows.items()}
-    same_metric = dict.fromkeys(means, metric)
-    return _best_of(means, same_metric)
+    return _best_of(means, dict.fromkeys(means, metric))
 
 
 def _best_trial(summary: Mapping[str, Any]) -> str:
@@ -211,8 +207,7 @@ def _best_trial(summary: Mapping[str, Any]) -> str:
             metrics[label] = _metric(candidate["metrics"], candidate["metric"])
     if not values:
         return ""
-    text = _best_of(values, metrics)
-    return f"validation {text}"
+    return f"validation {_best_of(values, metrics)}"
 
 
 def _best_of(values: Mapping[str, float], metrics: Mapping[str, Metric]) -> str:

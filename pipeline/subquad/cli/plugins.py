@@ -303,8 +303,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
             meaning,
         )
         cells.append(cell)
-    columns = ("name", "symbol", "type", "range", "default", "search", "when", "meaning")
-    print_table(columns, cells)
+    print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
 
 
 @click.command("doctor")

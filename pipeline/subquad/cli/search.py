@@ -107,10 +107,8 @@ def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_js
     code.
     """
     folder = folder.resolve()
-    written = read_search(folder)
-    search = reopened(folder, written, budget)
-    prepared = prepare(search, executor, fresh=False)
-    return _run_search(prepared, folder, executor, as_json=as_json)
+    search = reopened(folder, read_search(folder), budget)
+    return _run_search(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
 
 
 def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
@@ -128,12 +126,10 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
     made: list[ReportDocument] = []
 
     def say_trial(trial: Trial) -> None:
-        line = _trial_line(search, trial, reported)
-        say(console, line)
+        say(console, _trial_line(search, trial, reported))
 
     def say_final(study: Study) -> None:
-        pending = len(study.pending)
-        say(console, f"final study: {pending} runs to do")
+        say(console, f"final study: {len(study.pending)} runs to do")
 
     watch = Watch(
         trial=say_trial,
@@ -239,12 +235,10 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)
     if best:
-        value = goal.printed.text(best.value)
-        parts.append(f"validation {value} at step {best.step}")
+        parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
     seconds = f"{trial.seconds:.1f} s"
     parts.append(f"{trial.steps} steps, {seconds}")
-    point = point_text(trial.point)
-    parts.append(point)
+    parts.append(point_text(trial.point))
     if trial.reason:
         parts.append(trial.reason)
     words = "; ".join(parts)
@@ -257,8 +251,7 @@ def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     Args:
         reported: candidates with reasons, and the trial with which each was told.
     """
-    what = (trial.candidate, trial.reason)
-    first = reported.setdefault(what, trial.number)
+    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
     reason = f"as {first}"
     if first == trial.number:
         reason = shorten(trial.reason, MAX_REASON)
@@ -276,18 +269,15 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
     report = to_paste("report", where)
     say(console, f"search  {where} (tables and pictures: {report})")
     if ended.final:
-        winners = (folder / WINNERS).glob("*.yaml")
-        for path in sorted(winners):
+        for path in sorted((folder / WINNERS).glob("*.yaml")):
             winner = short(path)
             train = to_paste("train", winner)
             say(console, f"best    {winner} (runs as it is: {train})")
     pictures = len(ended.drawn.files)
     if pictures:
-        place = short(folder / PLOTS)
-        say(console, f"plots   {pictures} pictures in {place}")
+        say(console, f"plots   {pictures} pictures in {short(folder / PLOTS)}")
     if ended.tracking.uri:
-        tracked = tracking_line(ended.tracking)
-        say(console, f"MLflow  {tracked}")
+        say(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         say(console, "final study, the winners on the test split:")
         space = found["settings"]["space"]

@@ -180,8 +180,7 @@ def report_apart(folder: Path, console: Console) -> Iterator[None]:
         yield
     except Exception as error:
         again = to_paste("report", short(folder))
-        why = by_class(error)
-        say(console, f"report failed: {why}; results are safe, make it with: {again}")
+        say(console, f"report failed: {by_class(error)}; results are safe, make it with: {again}")
 
 
 def tracking_line(tracking: Tracked) -> str:

@@ -161,8 +161,7 @@ def _submitted(
     info = _followed(jobs, job, again, as_json)
     run = PurePosixPath(given.get("run", ""))
     # `runs/NAME/STAMP` of the run that the job goes on with
-    resumed = "/".join(run.parts[-3:])
-    return _report_outcome(jobs, job, info, into, resumed, as_json)
+    return _report_outcome(jobs, job, info, into, "/".join(run.parts[-3:]), as_json)
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -221,8 +220,7 @@ def _report_outcome(
             print_line(f"subquad: {error}", err=True)
     if info.driver_exit_code is None and status == "FAILED":
         message = info.message or "?"
-        reason = escaped(message.splitlines()[0])
-        print_line(f"subquad: job {job} did not run: {reason}", err=True)
+        print_line(f"subquad: job {job} did not run: {escaped(message.splitlines()[0])}", err=True)
     if as_json:
         outcome = {
             "job": job,
@@ -251,8 +249,7 @@ def _add_command(base: click.Command, help: str, *sent: str, runs: str = "nothin
     params = [param for param in base.params if param.name not in _HERE_ONLY]
     params += _SUBMITTING
     call = reach(partial(_submitted, base))
-    command = click.Command(base.name, params=params, callback=call, help=help)
-    submit_command.add_command(command)
+    submit_command.add_command(click.Command(base.name, params=params, callback=call, help=help))
 
 
 _add_command(
@@ -325,9 +322,7 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
     """
     jobs = _connect(address, insecure)
     if follow:
-        again = _reached(address, insecure)
-        info = _followed(jobs, job, again, False)
-        return exit_code(info)
+        return exit_code(_followed(jobs, job, _reached(address, insecure), False))
     print_text(jobs.logs(job))
     return 0
 

@@ -108,10 +108,7 @@ def tune_command(
     from subquad.cli.search import start_search
     from subquad.stores import root_of
 
-    chosen: dict[str, Any] = {}
-    for name, value in given.items():
-        if value not in (None, ()):
-            chosen[name] = value
+    chosen = {name: value for name, value in given.items() if value not in (None, ())}
     overrides, options = search_options(overrides, chosen)
     executor = executor_of(local, address, jobs)
     folder, storage = root_of(root)
@@ -150,6 +147,5 @@ def search_options(
     others = [text for text in overrides if text not in own]
     if "points" in given:
         given["points"] = parse_points(given["points"], cwd)
-    settings = parse_overrides(own, cwd)
-    given |= parse_settings(settings)
+    given |= parse_settings(parse_overrides(own, cwd))
     return tuple(others), given

@@ -103,16 +103,14 @@ class Count:
             return
         else:
             given = [args[place] for place in changed if place < len(args)]
-            written = tensors_in(given)
-            moved = _moved(rule, written, args, kwargs, out)
+            moved = _moved(rule, tensors_in(given), args, kwargs, out)
             self.flops += rule.flops(args, out)
             self.moved += moved
             self.moved_by[name] += moved
         self.operations += 1
         for tensor in tensors_in(out):
             for part in stored(tensor):
-                size = part.numel()
-                self.largest[name] = max(self.largest[name], size)
+                self.largest[name] = max(self.largest[name], part.numel())
 
 
 @contextmanager
@@ -138,8 +136,7 @@ def count_pass(
     """
     x = x.detach().requires_grad_(backward)
     with counting() as forward, torch.set_grad_enabled(backward):
-        returned = mixer(x, keep=keep)
-        out = as_output(returned)
+        out = as_output(mixer(x, keep=keep))
     if not backward:
         return forward
     weights = getattr(mixer, "loss_weights", {})
@@ -208,8 +205,7 @@ def step_cost(
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     parameters = sum(weight.numel() for weight in weights)
     try:
-        samples = min(_FEW, batch_size)
-        batch = example(samples)
+        batch = example(min(_FEW, batch_size))
         few = _pass(model, objective, batch)
         more = few
         if batch_size > _FEW:
@@ -220,23 +216,19 @@ def step_cost(
     except Exception as error:
         # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
         text = " ".join(str(error).split())
-        why = f"{type(error).__name__}: {text[:200]}"
-        return Cost(parameters=parameters, uncounted=(why,))
+        return Cost(parameters=parameters, uncounted=(f"{type(error).__name__}: {text[:200]}",))
     both = few + more
     if both.unknown:
         return Cost(parameters=parameters, uncounted=both.unknown)
     extra = max(batch_size - _FEW, 0)
-    flops_of_one = more.flops - few.flops
-    moved_by_one = more.moved - few.moved
-    flops = few.flops + extra * flops_of_one
-    moved = few.moved + extra * moved_by_one
+    flops = few.flops + extra * (more.flops - few.flops)
+    moved = few.moved + extra * (more.moved - few.moved)
     return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
 
 
 def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) -> Count:
     with counting() as count:
-        loss = objective(batch)
-        loss.backward()
+        objective(batch).backward()
     model.zero_grad(set_to_none=True)
     return count
 
@@ -271,11 +263,9 @@ def _moved(
             reads.append(size)
     named = list(kwargs.values())
     written = tensors_in(out) or changed or tensors_in(named)
-    written_sizes = map(_touched, written)
-    writes = sum(written_sizes)
+    writes = sum(map(_touched, written))
     if rule.traffic == "gather" and reads:
-        first = reads[0]
-        reads[0] = min(first, writes)
+        reads[0] = min(reads[0], writes)
     if rule.traffic == "scatter" and changed:
         writes = min(reads[0], scattered)
         reads[0] = writes
@@ -287,14 +277,12 @@ def _touched(x: Tensor) -> int:
     once.
     """
     if x.layout != torch.strided:
-        parts = map(_touched, stored(x))
-        return sum(parts)
+        return sum(map(_touched, stored(x)))
     own = x.element_size()
     for size, stride in zip(x.shape, x.stride(), strict=True):
         if stride or not size:
             own *= size
-    held = x.untyped_storage().nbytes()
-    return min(own, held)
+    return min(own, x.untyped_storage().nbytes())
 
 
 class _Dispatch(TorchDispatchMode):
@@ -355,10 +343,8 @@ class _Borders(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = self.exits.get(func)
-        if name:
-            tensor = args[0]
-            if tensor.numel() > _SMALL:
-                self.count.note_unknown(f"Tensor.{name}")
+        if name and args[0].numel() > _SMALL:
+            self.count.note_unknown(f"Tensor.{name}")
         result = func(*args, **kwargs)
         if func in self.entrances and result.numel() > _SMALL:
             given = [*args, *kwargs.values()]

@@ -55,16 +55,14 @@ def nothing(args: Sequence[Any], out: Any) -> int:
 
 def per_input(factor: int) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
-        first = args[0]
-        return factor * reals(first)
+        return factor * reals(args[0])
 
     return flops
 
 
 def per_output(factor: int, of_complex: int = 2) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
-        written = reals(out, of_complex)
-        return factor * written
+        return factor * reals(out, of_complex)
 
     return flops
 
@@ -74,10 +72,8 @@ def fft(factor: float, *, is_real_out: bool = False) -> Formula:
         x, axes = args[:2]
         longer = out if is_real_out else x
         sizes = [longer.shape[axis] for axis in axes]
-        length = math.prod(sizes)
-        depth = math.log2(max(length, 1))
-        numbers = longer.numel()
-        return round(factor * numbers * depth)
+        depth = math.log2(max(math.prod(sizes), 1))
+        return round(factor * longer.numel() * depth)
 
     return flops
 
@@ -90,28 +86,21 @@ def sort(args: Sequence[Any], out: Any) -> int:
             axis = arg
             break
     length = x.shape[axis] if x.ndim else 1
-    depth = math.log2(max(length, 1))
-    comparisons = x.numel() * depth
-    return round(comparisons)
+    return round(x.numel() * math.log2(max(length, 1)))
 
 
 def topk(args: Sequence[Any], out: Any) -> int:
     """n log2 k: a heap of k, as torch's partial sort; so a fixed k stays linear in n."""
     x, k = args[:2]
-    depth = math.log2(max(k, 2))
-    comparisons = x.numel() * depth
-    return round(comparisons)
+    return round(x.numel() * math.log2(max(k, 2)))
 
 
 def search(place: int) -> Formula:
     """A binary search for each output in a sorted argument."""
 
     def flops(args: Sequence[Any], out: Any) -> int:
-        searched = args[place]
-        length = searched.shape[-1]
-        depth = math.log2(1 + length)
-        comparisons = reals(out) * depth
-        return round(comparisons)
+        depth = math.log2(1 + args[place].shape[-1])
+        return round(reals(out) * depth)
 
     return flops
 
@@ -148,8 +137,7 @@ def solve(factor: float, *, matrix: int = 0, right: int = 1) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         factored = args[matrix]
         size = factored.shape[-1]
-        numbers = reals(factored)
-        factorisation = round(factor * numbers * size)
+        factorisation = round(factor * reals(factored) * size)
         right_sides = reals(args[right])
         return factorisation + 2 * size * right_sides
 
@@ -164,10 +152,8 @@ def convolution_backward(args: Sequence[Any], out: Any) -> int:
     is_transposed = args[7]
     by_input, by_weight, by_bias = args[10]
     convolved = x if is_transposed else grad
-    once = one_pass(convolved, weight)
-    products = once * (by_input + by_weight)
-    bias_sums = by_bias * reals(grad)
-    return products + bias_sums
+    products = one_pass(convolved, weight) * (by_input + by_weight)
+    return products + by_bias * reals(grad)
 
 
 def convolution(args: Sequence[Any], out: Any) -> int:
@@ -178,8 +164,7 @@ def convolution(args: Sequence[Any], out: Any) -> int:
 def one_pass(convolved: Tensor, weight: Tensor) -> int:
     """Every weight meets every place of every sample."""
     samples, _, *sizes = convolved.shape
-    places = samples * math.prod(sizes)
-    return 2 * places * weight.numel()
+    return 2 * (samples * math.prod(sizes)) * weight.numel()
 
 
 def lstm(factor: int) -> Formula:
@@ -188,21 +173,18 @@ def lstm(factor: int) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         x, first, second, *_ = args
         tokens = math.prod(x.shape[:-1])
-        weights = first.numel() + second.numel()
-        return factor * tokens * weights
+        return factor * tokens * (first.numel() + second.numel())
 
     return flops
 
 
 def product(args: Sequence[Any], out: Any) -> int:
     """A vector, or a matrix and a vector: two for each number of the larger one."""
-    sizes = map(reals, tensors_in(args))
-    return 2 * max(sizes)
+    return 2 * max(map(reals, tensors_in(args)))
 
 
 def distances(args: Sequence[Any], out: Any) -> int:
-    points = args[0]
-    width = points.shape[-1]
+    width = args[0].shape[-1]
     pairs, *_ = tensors_in(out)
     return 3 * reals(pairs) * width
 

@@ -220,8 +220,7 @@ def _by_tag(name: str, packet: Any) -> Rule | None:
     tags = set()
     overloads = packet.overloads() if packet else ()
     for overload in overloads:
-        form = getattr(packet, overload)
-        tags.update(form.tags)
+        tags.update(getattr(packet, overload).tags)
     if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
         return Rule(_written_or_read)
     if torch.Tag.reduction in tags:

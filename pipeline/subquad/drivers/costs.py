@@ -83,13 +83,11 @@ class StudyCosts:
 
         def make() -> int:
             _, spec = self.data(run)
-            task = build_task(run, spec)
-            model = build_model(run, spec, task.num_outputs)
+            model = build_model(run, spec, build_task(run, spec).num_outputs)
             count = 0
             for weight in model.parameters():
                 if weight.requires_grad:
                     count += weight.numel()
             return count
 
-        settings = settings_of(run, MODEL, _WEIGHTS)
-        return self._once(("parameters", settings), make)
+        return self._once(("parameters", settings_of(run, MODEL, _WEIGHTS)), make)

@@ -156,9 +156,8 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Pat
         first: BaseException = error
         while first.__cause__:  # the last ones are pages of advice
             first = first.__cause__
-        reason = escaped(by_class(first), 300)
         raise ConfigError(
-            f"--format torch-export: not possible with this model: {reason}"
+            f"--format torch-export: not possible with this model: {escaped(by_class(first), 300)}"
         ) from error
     if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
         raise ConfigError(

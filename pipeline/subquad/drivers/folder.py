@@ -76,8 +76,7 @@ def write_down(run: Run) -> None:
     for source in run.sources.values():
         name = Path(source.path).name
         mark = source.sha256[:12]
-        copy = run.folder / SOURCES / f"{mark}-{name}"
-        write_text(copy, source.text)
+        write_text(run.folder / SOURCES / f"{mark}-{name}", source.text)
     experiment = run.experiment
     write_text(run.folder / EXPERIMENT, dump(experiment))
     identity = names_of(run)
@@ -147,8 +146,7 @@ def changes(run: Run) -> list[str]:
         ConfigError: its experiment file does not load.
     """
     identity = read_json(run.folder / IDENTITY) or {}
-    started = identity.get("digest", run.digest)
-    if started != run.digest:
+    if identity.get("digest", run.digest) != run.digest:
         recorded = identity.get("experiment") or {}
         return run.differences(recorded) or ["the source file of a plugin"]
     if not is_run(run.folder):
@@ -175,17 +173,15 @@ def reopen_one(
     """
     folder = enter(folder).resolve()
     if is_study(folder):
-        names = []
-        for path in sorted(folder.glob(f"{CELLS}/*/{EXPERIMENT}")):
-            cell = path.parent.name
-            names.append(f"{CELLS}/{cell}")
+        names = [
+            f"{CELLS}/{path.parent.name}" for path in sorted(folder.glob(f"{CELLS}/*/{EXPERIMENT}"))
+        ]
         first = ", ".join(names[:9]) or "there is none yet"
         raise RunError(f"{folder}: a study; give one of its runs: {first}")
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    study = load_study(path, overrides, resolve=resolve).placed(folder)
-    return study.runs[0]
+    return load_study(path, overrides, resolve=resolve).placed(folder).runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:

@@ -60,9 +60,7 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
     others = [word for word in overrides if not word.startswith("dataset.params.")]
     names, is_axis = named_datasets(target, others)
     reader, is_other = _reader(names)
-    plugin = _plugin(reader)
-    write = import_target(reader.found, plugin.from_python)
-    path, called = write(data, data_root())
+    path, called = import_target(reader.found, _plugin(reader).from_python)(data, data_root())
     words = [*overrides, f"dataset.params.path={path}"]
     name = reader.found.full_name
     if is_other:

@@ -74,8 +74,7 @@ class LocalExecutor(Executor):
                     opened["1"] = second
                 elif lane.resources.most == 1:
                     group = Group(device=device_of(lane.resources, gpus=lane.gpus))
-                    take = partial(queue.ask, "0")
-                    work(take, group, signum, prune_reason=source.prune_reason)
+                    work(partial(queue.ask, "0"), group, signum, prune_reason=source.prune_reason)
                     queue.close("0", "")
                     continue
                 _work_in_processes(queue, opened, source, folder / STOP)
@@ -269,8 +268,7 @@ def _rank_main(
         return ask(str(folder))
 
     try:
-        watch = stop_file_watch(stop)
-        work(ask, group, watch, prune_reason=prune_reason)
+        work(ask, group, stop_file_watch(stop), prune_reason=prune_reason)
     except Exception:  # error.txt has the traceback of the first rank that failed
         os._exit(_RAISED)
     if resources.most > 1:

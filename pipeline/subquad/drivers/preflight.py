@@ -91,8 +91,7 @@ def this_machine(*, shared: bool = False) -> Room:
         shared: CPUs are not reserved for workers.
     """
     cpus = math.inf if shared else available_cpus()
-    gpus = torch.cuda.device_count()
-    return Room(((cpus, gpus),))
+    return Room(((cpus, torch.cuda.device_count()),))
 
 
 _DECIDE_DATA = {"bucket_batches", "max_bad"}
@@ -195,9 +194,7 @@ def _check_model(run: Run, spec: DataSpec) -> None:
     starts from must fit it.
     """
     with torch.random.fork_rng(devices=[]):
-        task = build_task(run, spec)
-        model = build_model(run, spec, task.num_outputs)
-        start_from(model, run.experiment)
+        start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
 
 
 def available_cpus() -> int:

@@ -76,8 +76,7 @@ class Ranks:
                 f"resources.workers: {resources.workers}, but {self.by} started "
                 f"{self.world_size} ranks"
             )
-        machine = this_machine(shared=True)
-        return Room(machine.machines * self.machines, f"what {self.by} started")
+        return Room(this_machine(shared=True).machines * self.machines, f"what {self.by} started")
 
     def lead(
         self, take: Take, resources: Resources, signum: Signum, prune_reason: PruneReason
@@ -107,8 +106,7 @@ class Ranks:
         number = 1
         with listening() as signum:
             while not self._is_over(number):
-                settings = self.store.get(f"session {number}")
-                resources = Resources.model_validate_json(settings)
+                resources = Resources.model_validate_json(self.store.get(f"session {number}"))
                 heard = self._work(number, _nothing, resources, signum, no_reason) or heard
                 number += 1
         if heard:
@@ -150,16 +148,14 @@ class Ranks:
             except SubquadError:
                 raise
             except Exception as error:
-                message = f"rank {self.rank}: {by_class(error)}; {GOES_ON}"
-                raise TrainingFailed(message) from error
+                raise TrainingFailed(f"rank {self.rank}: {by_class(error)}; {GOES_ON}") from error
 
     @contextmanager
     def _group(self, number: int, resources: Resources) -> Iterator[Group]:
         device = torch.device("cpu")
         backend = "gloo"
         if resources.gpus_per_worker:
-            gpu = self.local_rank % torch.cuda.device_count()
-            device = torch.device("cuda", gpu)
+            device = torch.device("cuda", self.local_rank % torch.cuda.device_count())
             backend = "nccl"
             torch.cuda.set_device(device)
         dist.init_process_group(
@@ -181,8 +177,7 @@ def started_ranks() -> Ranks | None:
     """
     if all(name in os.environ for name in _TORCHRUN):
         rank, world_size, local_rank, local_size = _numbers(_TORCHRUN)
-        machines = math.ceil(world_size / local_size)
-        found = Ranks("torchrun", rank, world_size, local_rank, machines)
+        found = Ranks("torchrun", rank, world_size, local_rank, math.ceil(world_size / local_size))
     elif all(name in os.environ for name in _SRUN):
         found = Ranks("srun", *_numbers(_SRUN))
     else:

@@ -27,10 +27,7 @@ _WIDEST = 2**20
 
 def cell_of(run: Run) -> dict[str, str]:
     """The label of its choice on each axis but that of the seed."""
-    cell = {}
-    for key, label in run.labels.items():
-        if axis_path(key) != SEED:
-            cell[key] = label
+    cell = {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
     return cell
 
 
@@ -77,9 +74,7 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     chosen: dict[str, dict[str, Any]] = {}
     for run, reference in zip(runs, references, strict=True):
         try:
-            target = costs.parameters(reference)
-            lay = partial(_laid, run)
-            width = width_for(target, lay, costs)
+            width = width_for(costs.parameters(reference), partial(_laid, run), costs)
             if width and run.labels["mixer"] in taken:
                 raise ConfigError(
                     f"{WIDTH_KEY} is set by a case; leave it out there, or give match=null"
@@ -128,8 +123,7 @@ def width_for(
         raise ConfigError(
             f"backbone {run.backbone.found.name!r} has no {name} that could be chosen"
         )
-    difference = abs(costs.parameters(run) - target)
-    if difference <= TOLERANCE * target:
+    if abs(costs.parameters(run) - target) <= TOLERANCE * target:
         return {}
 
     def count(width: int) -> int:

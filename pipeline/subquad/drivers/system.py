@@ -28,8 +28,7 @@ def system_metrics() -> dict[str, float]:
 
 def _gpu_metrics() -> dict[str, float]:
     """Use and memory of the GPU this process trains on; nothing where it has not touched one."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return {}
     index = cuda.current_device()

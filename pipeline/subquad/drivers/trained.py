@@ -83,8 +83,7 @@ class Trained:
         dataset = build_dataset(run)
         refuse_changed(kept_inputs(folder), inputs_of(run, dataset, test=False), run.folder)
         built = Trained._built(run, device, dataset)
-        model = built.parts.bare_model
-        load_model(model, weights)
+        load_model(built.parts.bare_model, weights)
         return built
 
     @staticmethod
@@ -101,14 +100,12 @@ class Trained:
         Buffers are left out of the account: those that the original lacks are the new mixer's own,
         drawn from the seed.
         """
-        device = self.parts.group.device
-        built = Trained._built(run, device, self.dataset)
+        built = Trained._built(run, self.parts.group.device, self.dataset)
         before = self.parts.bare_model
         after = built.parts.bare_model
         found = after.import_weights(before.state_dict())
         missing = _parameters_of(after, found.missing)
-        unused = _parameters_of(before, found.unused)
-        return built, replace(found, missing=missing, unused=unused)
+        return built, replace(found, missing=missing, unused=_parameters_of(before, found.unused))
 
     @staticmethod
     def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
@@ -140,9 +137,7 @@ class Trained:
         count = len(split)
         for start in range(0, count, size):
             end = min(start + size, count)
-            indices = np.arange(start, end)
-            arrays = split.fetch(indices, epoch=0, seed=train.seed)
-            batch = parts.on_device(arrays)
+            batch = parts.on_device(split.fetch(np.arange(start, end), epoch=0, seed=train.seed))
             batch = split.finish(batch)
             with torch.no_grad(), parts.autocast(), self._computing():
                 decoded = parts.task.decode(model, batch)
@@ -177,8 +172,7 @@ def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
             raise PluginError(
                 f"task: its answers cannot be written: {name!r} is no tensor with {count} rows"
             )
-        column = _words(spec, name, values)
-        columns.append(column)
+        columns.append(_words(spec, name, values))
     for row in zip(*columns, strict=True):
         yield dict(zip(named, row, strict=True))
 

@@ -111,8 +111,7 @@ def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     file = str(folder / STUDY)
     requested = dict[Path, Run]()
     try:
-        study = load_study(file, resolve=partial(_kept, folder)).placed(folder)
-        for run in study.runs:
+        for run in load_study(file, resolve=partial(_kept, folder)).placed(folder).runs:
             requested[run.folder] = run
     except UserError as error:
         yield Verified(file, (str(error),))
@@ -190,8 +189,7 @@ def _of_another(run: Run) -> list[str]:
     path = search / best
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
-    winners = load_study(str(path), resolve=partial(_kept, search)).runs
-    for winner in winners:
+    for winner in load_study(str(path), resolve=partial(_kept, search)).runs:
         has_seed = winner.experiment.train.seed == seed
         if has_seed and winner.digest == run.digest:
             return []

@@ -118,8 +118,7 @@ def start_attempt(run: Run, group: Group) -> Start:
 def _started(run: Run, world_size: int) -> Start:
     earlier = read(run.folder)
     records, place = read_new(run.folder, Place())
-    saved = checkpoint.finished_steps(run.files.checkpoints)
-    step = max(saved, default=0)
+    step = max(checkpoint.finished_steps(run.files.checkpoints), default=0)
     error = _newest_error(run.folder)
     if not error:
         reached = max((record.step for record in records), default=0)
@@ -133,13 +132,11 @@ def _started(run: Run, world_size: int) -> Start:
         )
     numbers = [entry.attempt for entry in (*earlier, *records)]
     number = max(numbers, default=0) + 1
-    threads = torch.get_num_threads()
-    now = Attempt(number, step, run.launch, world_size, threads)
+    now = Attempt(number, step, run.launch, world_size, torch.get_num_threads())
     notes = _recorded(run, now)
     lost = len(place.unreadable)
     if lost:
-        count = len(records) + lost
-        words = f"{lost} of {count} records of earlier attempts are lost"
+        words = f"{lost} of {len(records) + lost} records of earlier attempts are lost"
         notes.append(f"{METRICS} was damaged: {words}")
     notes += _rounded(earlier, now)
     notes += _record_environment(run, number)

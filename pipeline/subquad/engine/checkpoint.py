@@ -274,8 +274,7 @@ def trained_weights(
         return read_weights(root, step, digest or recorded_digest)
     except CheckpointError as error:
         which = "best" if best else "last"
-        message = f"the {which} checkpoint is that of step {step}: {error}"
-        raise CheckpointError(message) from error
+        raise CheckpointError(f"the {which} checkpoint is that of step {step}: {error}") from error
 
 
 def _chosen(root: Path, result: Mapping[str, Any], best: bool) -> tuple[int, str] | None:

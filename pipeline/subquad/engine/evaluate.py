@@ -108,8 +108,7 @@ def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier:
     """
     count = len(bad) + earlier
     if count > limit * samples:
-        newest = sorted(bad)[:3]
-        named = ", ".join(map(split.name, newest))
+        named = ", ".join(map(split.name, sorted(bad)[:3]))
         raise DataError(
             f"{count:,} of {samples:,} samples cannot be read, the last {named}; repair them, or "
             f"raise train.max_bad ({limit:g})"
@@ -120,14 +119,11 @@ def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add over ranks, also where a rank had no sample and so does not know the shapes."""
     if group.world_size == 1:
         return sums
-    own = {}
-    for name, value in sums.items():
-        own[name] = (value.shape, value.dtype)
+    own = {name: (value.shape, value.dtype) for name, value in sums.items()}
     kinds = next(filter(None, group.gather(own)))
     complete = {}
     for name, (shape, dtype) in kinds.items():
-        zeros = torch.zeros(shape, dtype=dtype, device=group.device)
-        own_sum = sums.get(name, zeros)
+        own_sum = sums.get(name, torch.zeros(shape, dtype=dtype, device=group.device))
         complete[name] = group.add(own_sum)
     return complete
 
@@ -142,6 +138,5 @@ def _in_order(batches: list[_Answered]) -> dict[str, Tensor]:
     values = {}
     for name in names:
         rows = np.concatenate([arrays[name] for _, arrays in batches])
-        ordered = np.ascontiguousarray(rows[order])
-        values[name] = torch.from_numpy(ordered)
+        values[name] = torch.from_numpy(np.ascontiguousarray(rows[order]))
     return values

@@ -22,8 +22,7 @@ def _faults() -> list[tuple[str, str, int, str]]:
     """Action, point, number and marker of each; read when the first point is passed, so that a
     forked process reads its own environment.
     """
-    spec = os.environ.get("SUBQUAD_FAULT", "")
-    found = re.findall(r"([^,@]+)@([^,:]+):(\d+):?([^,]*)", spec)
+    found = re.findall(r"([^,@]+)@([^,:]+):(\d+):?([^,]*)", os.environ.get("SUBQUAD_FAULT", ""))
     return [(action, point, int(number), marker) for action, point, number, marker in found]
 
 

@@ -73,12 +73,10 @@ def share(indices: np.ndarray, rank: int, world_size: int, together: int = 1) ->
     """
     if world_size == 1:
         return indices
-    all_starts = np.arange(0, len(indices), together)
-    starts = np.array_split(all_starts, world_size)[rank]
+    starts = np.array_split(np.arange(0, len(indices), together), world_size)[rank]
     if len(starts) == 0:
         return indices[:0]
-    end = starts[-1] + together
-    return indices[starts[0] : end]
+    return indices[starts[0] : (starts[-1] + together)]
 
 
 def _request(
@@ -110,8 +108,7 @@ def _training_requests(
     for start in range(0, largest, size):
         chunk = own[start : start + size]
         requests.append(_request(epoch, chunk, indices[:1], length))
-    last = requests.pop()
-    requests.append(last._replace(step_samples=len(indices)))
+    requests.append(requests.pop()._replace(step_samples=len(indices)))
     return requests
 
 
@@ -121,10 +118,8 @@ def _evaluation_requests(
     """Each sample exactly once over the ranks, equally many forward passes on each rank."""
     everything = np.arange(num_samples)
     own = share(everything, rank, world_size)
-    largest = math.ceil(num_samples / world_size)
-    for start in range(0, largest, batch_size):
-        chunk = own[start : start + batch_size]
-        yield _request(0, chunk, everything[:1])
+    for start in range(0, math.ceil(num_samples / world_size), batch_size):
+        yield _request(0, own[start : start + batch_size], everything[:1])
 
 
 def _sorted_requests(
@@ -173,8 +168,7 @@ def _trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> Arr
     for name, values in batch.items():
         if name not in arrays or "length" not in arrays[name].axes:
             continue
-        axis = 1 + arrays[name].axes.index("length")
-        kept, beyond = np.split(values, [length], axis)
+        kept, beyond = np.split(values, [length], 1 + arrays[name].axes.index("length"))
         if beyond.dtype == bool and beyond.any():
             raise DataError(
                 f"the data set gives a length of {length}, but {name} has real tokens beyond it"
@@ -232,10 +226,8 @@ def _moved(parts: ModelParts, fetched: Iterator[_Fetched]) -> Iterator[_Moved]:
         unreadable = arrays.pop(BAD, None)
         bad = ()
         if unreadable is not None and request.real:
-            indices = request.indices[np.asarray(unreadable)]
-            bad = tuple(indices.tolist())
-        batch = parts.on_device(arrays)
-        yield request, Micro(batch, request.real, bad)
+            bad = tuple(request.indices[np.asarray(unreadable)].tolist())
+        yield request, Micro(parts.on_device(arrays), request.real, bad)
 
 
 def _moved_ahead(moved: Iterator[_Moved], device: torch.device) -> Iterator[_Moved]:

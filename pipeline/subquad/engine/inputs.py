@@ -95,8 +95,7 @@ def _content_at(path: Path) -> str:
 
 
 def _digest(values: Any) -> str:
-    text = json.dumps(values, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def changes_of(before: Inputs, now: Inputs) -> list[str]:

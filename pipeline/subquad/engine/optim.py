@@ -77,8 +77,7 @@ def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
             continue
         rule = rules.get(parameter, ParameterRule())
         if rule not in groups:
-            lr = train.lr * rule.lr_scale
-            groups[rule] = {"params": [], "lr_scale": rule.lr_scale, "lr": lr}
+            groups[rule] = {"params": [], "lr_scale": rule.lr_scale, "lr": train.lr * rule.lr_scale}
             if not rule.weight_decay:
                 groups[rule]["weight_decay"] = 0.0
         # torch keeps the names as `param_names`
@@ -143,8 +142,7 @@ def build_schedule(train: Train, total_steps: int) -> Schedule:
 def _warmed_up(train: Train, total_steps: int, done: int) -> Rates:
     steps = train.warmup_steps
     warmup = min(1.0, (done + 1) / (steps + 1))
-    span = max(1, total_steps - steps)
-    progress = (done - steps) / span
+    progress = (done - steps) / max(1, total_steps - steps)
     progress = min(1.0, max(0.0, progress))
     match train.schedule:
         case "constant":
@@ -152,8 +150,7 @@ def _warmed_up(train: Train, total_steps: int, done: int) -> Rates:
         case "linear":
             left = 1.0 - progress
         case _:
-            cosine = math.cos(math.pi * progress)
-            left = 0.5 * (1.0 + cosine)
+            left = 0.5 * (1.0 + math.cos(math.pi * progress))
     lowest = train.min_lr_ratio
     decay = lowest + (1.0 - lowest) * left
     return Rates(train.lr * warmup * decay)
@@ -178,8 +175,7 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
         lr = start + part * (top - start)
         momentum = high + part * (low - high)
     else:
-        fall = last - rise
-        part = min(1.0, (done - rise) / fall)
+        part = min(1.0, (done - rise) / (last - rise))
         lr = top + part * (end - top)
         momentum = low + part * (high - low)
     return Rates(lr, momentum)

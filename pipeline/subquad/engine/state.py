@@ -252,8 +252,7 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
     parts.scaler.scale = progress.loss_scale
     parts.scaler.good_steps = progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        states = _below(f"{rank}/", found.rng)
-        load_generators(states, state["rng"][rank])
+        load_generators(_below(f"{rank}/", found.rng), state["rng"][rank])
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
@@ -261,10 +260,11 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin so, by the rest of it."""
-    below = {}
-    for name, tensor in tensors.items():
-        if name.startswith(prefix):
-            below[name.removeprefix(prefix)] = tensor
+    below = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
     return below
 
 

@@ -111,14 +111,12 @@ def train_step(
     for name in names:
         own_sums.append(own_extras[name])
     found = _over_ranks(parts, own_sums)
-    loss = found[0]
-    absorbed = _update(parts, loss, norm, rates)
     return Step(
         numbers=(*found, *agreed, norm),
         names=names,
         samples=samples,
         bad=bad,
-        absorbed=absorbed,
+        absorbed=_update(parts, found[0], norm, rates),
     )
 
 
@@ -191,11 +189,9 @@ def _backward(
 def _shared(share: float, weight: float | Tensor, loss: Tensor) -> Tensor:
     """A rank's share over the weight of all ranks, like the loss whose gradient it is."""
     if isinstance(weight, Tensor):
-        positive = weight.double().clamp_min(_LEAST_WEIGHT)
-        return (share / positive).to(loss.dtype)
+        return (share / weight.double().clamp_min(_LEAST_WEIGHT)).to(loss.dtype)
     # torch divides by the reciprocal too, so both have the same bits
-    reciprocal = 1.0 / max(weight, _LEAST_WEIGHT)
-    return torch.full_like(loss, share * reciprocal)
+    return torch.full_like(loss, share * (1.0 / max(weight, _LEAST_WEIGHT)))
 
 
 def _syncing(model: nn.Module, number: int, count: int) -> AbstractContextManager[object]:
@@ -254,13 +250,11 @@ def _update(parts: Parts, loss: Tensor, norm: Tensor, rates: Rates) -> bool:
 def _is_finite(loss: Tensor, norm: Tensor) -> Tensor:
     """A bool () on the device."""
     both = loss.double() + norm
-    difference = both - both
-    return difference == 0.0  # infinity less infinity is NaN, which differs from 0
+    return both - both == 0.0  # infinity less infinity is NaN, which differs from 0
 
 
 def _waits(parts: Parts) -> bool:
     """Whether a step is read before its update."""
-    device = parts.group.device.type
-    if parts.scaler.enabled or UNREAD.get(device) == 0:
+    if parts.scaler.enabled or UNREAD.get(parts.group.device.type) == 0:
         return True
     return not parts.optimizer.defaults.get("fused")

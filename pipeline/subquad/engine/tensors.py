@@ -63,8 +63,7 @@ def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter
     its parameters gathered, so a walk over the model would not find their state.
     """
     for group in optimizer.param_groups:
-        names = group["param_names"]
-        yield from zip(names, group["params"], strict=True)
+        yield from zip(group["param_names"], group["params"], strict=True)
 
 
 def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -93,15 +92,12 @@ def _is_sharded(tensor: Tensor) -> bool:
 
 def _whole(tensor: Tensor) -> Tensor:
     """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
-    whole = gathered(tensor).detach()
-    return whole.to("cpu", copy=True).contiguous()
+    return gathered(tensor).detach().to("cpu", copy=True).contiguous()
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Whole tensors of a model."""
-    found = {}
-    for name, tensor in _named_state(model):
-        found[name] = _whole(tensor)
+    found = {name: _whole(tensor) for name, tensor in _named_state(model)}
     return found
 
 
@@ -115,8 +111,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
         state = optimizer.state.get(parameter, {})
         # the order in which state was loaded may differ between ranks
         for key, value in sorted(state.items()):
-            tensor = torch.as_tensor(value)
-            found[f"{name}/{key}"] = _whole(tensor)
+            found[f"{name}/{key}"] = _whole(torch.as_tensor(value))
     return found
 
 
@@ -132,10 +127,9 @@ def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def differing(kinds: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
     """Names of tensors that only one of two states has, or that are of another kind in it."""
-    wrong = []
-    for name in sorted(kinds.keys() | others.keys()):
-        if kinds.get(name) != others.get(name):
-            wrong.append(name)
+    wrong = [
+        name for name in sorted(kinds.keys() | others.keys()) if kinds.get(name) != others.get(name)
+    ]
     return wrong
 
 
@@ -174,8 +168,7 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         more = and_more(len(wrong) - 5)
         raise CheckpointError(f"the checkpoint holds another model: {first}{more} differ")
     for name, tensor in own.items():
-        loaded = _like(tensors[name], tensor)
-        tensor.copy_(loaded)
+        tensor.copy_(_like(tensors[name], tensor))
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
@@ -230,8 +223,7 @@ def seed_everything(seed: int, *stream: int) -> None:
     first, second, high, low = sequence.generate_state(4).tolist()
     random.seed(first)
     np.random.seed(second)
-    torch_seed = high << 32 | low
-    torch.manual_seed(torch_seed)
+    torch.manual_seed(high << 32 | low)
 
 
 def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -256,8 +248,6 @@ def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> 
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
     version, words, gauss = values["python"]
-    python_state = (version, tuple(words), gauss)
-    random.setstate(python_state)
+    random.setstate((version, tuple(words), gauss))
     words, position, has_gauss, cached = values["numpy"]
-    keys = np.array(words, dtype=np.uint32)
-    np.random.set_state(("MT19937", keys, position, has_gauss, cached))
+    np.random.set_state(("MT19937", np.array(words, dtype=np.uint32), position, has_gauss, cached))

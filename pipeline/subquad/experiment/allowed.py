@@ -96,9 +96,7 @@ def _choices(option: Schema) -> list[Any]:
 
 
 def _words(node: Schema, root: Schema) -> str:
-    words: dict[str, None] = {}
-    for option in _options(node, root):
-        words[_option_words(option, root)] = None
+    words = {_option_words(option, root): None for option in _options(node, root)}
     return " or ".join(filter(None, words))
 
 

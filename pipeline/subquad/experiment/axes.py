@@ -377,8 +377,7 @@ def with_conditions(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """The axes, the `when` of each value read: it may name axes that are given later."""
 
     def conditioned(value: Case) -> Case:
-        place = value.place.at("when")
-        return replace(value, when=read_when(place, axes))
+        return replace(value, when=read_when(value.place.at("when"), axes))
 
     return tuple(
         replace(

@@ -37,8 +37,7 @@ def digest(
     data = _settings(experiment, places, coupled)
     for path, sha256 in (sources or {}).items():
         place = dotted(path)
-        name = data[f"{place}.name"]
-        data[f"{place}.name"] = name.rpartition(":")[2]
+        data[f"{place}.name"] = data[f"{place}.name"].rpartition(":")[2]
         data[f"{place}.source_sha256"] = sha256
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -88,5 +88,4 @@ def unknown_label(label: Any, known: Sequence[str]) -> str:
 
 def listed(labels: Sequence[str]) -> str:
     """The first labels, as messages show them."""
-    first = labels[:10]
-    return ", ".join(map(shown_key, first))
+    return ", ".join(map(shown_key, labels[:10]))

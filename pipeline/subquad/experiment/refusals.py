@@ -61,16 +61,14 @@ class Given:
     def at(self, key: str | int) -> Given:
         """What stands below it; None where there is nothing."""
         path = (*self.path, key)
-        value = get(self.value, (key,))
-        return Given(value, path, self.marks)
+        return Given(get(self.value, (key,)), path, self.marks)
 
     def items(self) -> list[tuple[Any, Given]]:
         """The entries of a mapping or list, by their keys or numbers."""
         found: list[tuple[Any, Given]] = []
         for key, value in children(self.value):
             path = (*self.path, key)
-            entry = Given(value, path, self.marks)
-            found.append((key, entry))
+            found.append((key, Given(value, path, self.marks)))
         return found
 
     def entries(self) -> list[Given]:
@@ -88,8 +86,7 @@ class Given:
 
     def expect_type(self, kind: type, words: str) -> None:
         """Refuse the value unless it is of a type."""
-        fits = isinstance(self.value, kind)
-        self.expect(fits, words)
+        self.expect(isinstance(self.value, kind), words)
 
     def expect_filled(self, kind: type, words: str) -> None:
         """Refuse the value unless it is of a type and not empty."""
@@ -181,15 +178,13 @@ def validated(
     `known` is called for suggestions, only when a key is unknown.
     """
     try:
-        text = json.dumps(data, allow_nan=False)
-        return model.model_validate_json(text), []
+        return model.model_validate_json(json.dumps(data, allow_nan=False)), []
     except ValidationError as error:
         faults: dict[tuple[KeyPath, int], Fault] = {}
         for detail in error.errors(include_url=False):
             fault = _fault(model, data, path, detail, known)
             # each member of a union says what it finds wrong with one value
-            same = (fault.path, fault.rank)
-            faults.setdefault(same, fault)
+            faults.setdefault((fault.path, fault.rank), fault)
         return None, list(faults.values())
     except (TypeError, ValueError) as error:
         message = f"must hold finite numbers, text, lists and mappings only: {error}"
@@ -207,8 +202,7 @@ def _fault(
     place = detail["loc"]
     if kind == "extra_forbidden":
         key = (*path, *place)
-        hint = suggest_key(key, known())
-        return Fault(key, f"unknown key{hint}", rank=UNKNOWN)
+        return Fault(key, f"unknown key{suggest_key(key, known())}", rank=UNKNOWN)
     local = _inside(model, place, data)
     key = (*path, *local)
     if kind == "missing":

@@ -361,5 +361,4 @@ def _untrimmable(train: Train, parts: Parts) -> Iterator[Fault]:
         detail = "does not say whether it minds (BackboneConfig.padding_reason)"
         yield Fault(_TRIMMING, f"{start} {detail}; use 0")
     elif reason:
-        message = f"{start} depends on padding: {reason}, or train.bucket_batches 0"
-        yield Fault(_TRIMMING, message)
+        yield Fault(_TRIMMING, f"{start} depends on padding: {reason}, or train.bucket_batches 0")

@@ -137,9 +137,7 @@ class Run:
         """Plugin and parameters by place: `("mixer",)` or `("mixers", 0)`."""
         parts: dict[KeyPath, Part] = {}
         for kind in COMPONENTS:
-            plugin = getattr(self, kind)
-            config = getattr(self, f"{kind}_config")
-            parts[(kind,)] = (plugin, config)
+            parts[(kind,)] = (getattr(self, kind), getattr(self, f"{kind}_config"))
         for number, part in enumerate(self.mixers):
             parts[("mixers", number)] = part
         return parts
@@ -224,12 +222,10 @@ class Run:
 
         def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
             if name in plain["sources"]:
-                source = SourceFile(**plain["sources"][name])
-                return load_source(source)
+                return load_source(SourceFile(**plain["sources"][name]))
             return resolve_given(kind, name, base=base)
 
-        experiment = Experiment.model_validate(plain["experiment"])
-        run = checked_run(experiment, resolve=resolve_here)
+        run = checked_run(Experiment.model_validate(plain["experiment"]), resolve=resolve_here)
         changes = {name: plain[name] for name in _CALLED}
         place = plain["place"]
         if place is not None:
@@ -261,8 +257,7 @@ def checked_run(
     base = base or Path.cwd()
     data = experiment.model_dump(mode="json")
     data = absolute_paths(data, (), marks, base)
-    text = json.dumps(data)
-    experiment = Experiment.model_validate_json(text)
+    experiment = Experiment.model_validate_json(json.dumps(data))
     storage = experiment.resources.storage
     if storage is not None:
         note_storage(storage)
@@ -313,8 +308,7 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
             return others.get(name, run.mixer)
         return getattr(run, kind)
 
-    data = run.experiment.model_dump(mode="json")
-    tree = overlay(Tree(data, NO_MARKS), settings)
+    tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), settings)
     return run_of(tree, None, known)
 
 

@@ -102,8 +102,7 @@ def shown_target(target: str) -> str:
 
 def problem(path: KeyPath, message: str, origin: Origin) -> ConfigError:
     """The error for one setting: `file:line: key.path: message`."""
-    parts = (str(origin), dotted(path), message)
-    return ConfigError(": ".join(filter(None, parts)))
+    return ConfigError(": ".join(filter(None, (str(origin), dotted(path), message))))
 
 
 def mark_all(value: Any, path: KeyPath, origin: Origin) -> dict[KeyPath, Origin]:
@@ -180,10 +179,7 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     for setting in settings:
         marks |= _put(data, setting)
     _switch_off_others(data, layer)
-    kept: dict[KeyPath, Origin] = {}
-    for path, origin in marks.items():
-        if is_given(data, path):
-            kept[path] = origin
+    kept = {path: origin for path, origin in marks.items() if is_given(data, path)}
     return Tree(data, kept)
 
 
@@ -304,8 +300,7 @@ def absolute(value: str, folder: Path) -> str:
     if not value or "://" in value or value.startswith("timm:"):
         return value
     folder = folder.absolute()
-    path = folder / os.path.expanduser(value)
-    return os.path.normpath(path)
+    return os.path.normpath(folder / os.path.expanduser(value))
 
 
 def path_fields(config: type[BaseModel]) -> tuple[str, ...]:

@@ -67,8 +67,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         if not _exists(path):
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
         text = read_text(path, name)
-        folder = path.parent.absolute()
-        return _mapping(text, name, folder), name
+        return _mapping(text, name, path.parent.absolute()), name
     name = f"recipe {target}"
     known = recipes()
     for short_name, recipe in known.items():
@@ -141,15 +140,13 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
     for text in overrides:
         setting = _parse(text, cwd)
         if setting.path in settings:
-            key = flat_key(setting.path)
-            raise ConfigError(f"{setting.origin}: {key}: given twice")
+            raise ConfigError(f"{setting.origin}: {flat_key(setting.path)}: given twice")
         settings[setting.path] = setting
     return list(settings.values())
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    masked = mask(without_value(text))
-    name = f"override {shorten(masked, 80)!r}"
+    name = f"override {shorten(mask(without_value(text)), 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")

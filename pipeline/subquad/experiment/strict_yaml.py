@@ -191,8 +191,7 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 
 def _parse(text: str, name: str, folder: Path | None, aliases: bool) -> Tree:
     _refuse_unprintable(text)
-    stream = yaml.parse(text, Loader=yaml.CSafeLoader)
-    return _Reader(name, folder, stream, aliases).document()
+    return _Reader(name, folder, yaml.parse(text, Loader=yaml.CSafeLoader), aliases).document()
 
 
 def _refuse_unprintable(text: str) -> None:
@@ -202,9 +201,8 @@ def _refuse_unprintable(text: str) -> None:
     start = found.start()
     line = text.count("\n", 0, start)
     column = start - text.rfind("\n", 0, start) - 1
-    code = ord(found.group())
     raise _Refused(
-        problem=f"control character U+{code:04X}; is this a binary file?",
+        problem=f"control character U+{ord(found.group()):04X}; is this a binary file?",
         problem_mark=yaml.Mark("", start, line, column, None, 0),
     )
 
@@ -327,8 +325,7 @@ class _Reader:
         return event.value
 
     def origin(self, event: events.Event) -> Origin:
-        line = event.start_mark.line + 1
-        return Origin(self.name, line, self.folder)
+        return Origin(self.name, event.start_mark.line + 1, self.folder)
 
 
 class _Dumper(yaml.CSafeDumper):

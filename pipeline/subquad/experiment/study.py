@@ -109,8 +109,7 @@ def load_study(
     if file.axes:
         return _study(file, source, cwd, remembered)
     run = run_of(file.experiment_of({}), cwd, remembered)
-    text = dump(run.experiment)
-    return Study(run.label, True, (run,), text, source, file)
+    return Study(run.label, True, (run,), dump(run.experiment), source, file)
 
 
 def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bool]:
@@ -149,8 +148,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     found: dict[tuple[str, ...], Run] = {}
     for combination, label in zip(file.combinations, file.labels(), strict=True):
         try:
-            tree = file.experiment_of(combination)
-            run = run_of(tree, cwd, resolve)
+            run = run_of(file.experiment_of(combination), cwd, resolve)
         except UserError as error:
             raise type(error)(f"{error} (run {label}{_left_out(file, error)})") from error
         # Two runs that have this alike are one, and the first is trained.
@@ -168,9 +166,7 @@ def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             continue
         found[tuple(key)] = replace(run, label=label, axes=axes, labels=labels)
     runs = tuple(found.values())
-    name = runs[0].experiment.name
-    text = study_text(file, runs, cwd)
-    return Study(name, False, runs, text, source, file)
+    return Study(runs[0].experiment.name, False, runs, study_text(file, runs, cwd), source, file)
 
 
 def _left_out(file: StudyFile, error: UserError) -> str:
@@ -196,7 +192,6 @@ def _named(layers: Sequence[Tree], target: str) -> list[Tree]:
     """The layers with one name: that of the last, else that of the file or recipe."""
     *below, last = layers
     *_, file = re.split(r"[/\\]", target)
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem(file))
-    name = safe.strip("._-")[:100]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem(file)).strip("._-")[:100]
     data = {"name": name or "experiment", **last.data}
     return [*below, Tree(data, last.marks)]

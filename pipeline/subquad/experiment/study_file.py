@@ -275,8 +275,7 @@ def _case(place: Given, axes: Sequence[Axis]) -> Case:
     place.expect_type(dict, "a mapping with when and set")
     place.refuse_unknown("when", "set")
     settings = read_settings(place.at("set"))
-    when = read_when(place.at("when"), axes)
-    return Case(settings, place, when=when)
+    return Case(settings, place, when=read_when(place.at("when"), axes))
 
 
 def _mixers(axes: Sequence[Axis]) -> Axis | None:

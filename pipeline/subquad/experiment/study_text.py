@@ -112,9 +112,7 @@ class _Writer:
             return label | {"set": self.sets(value)} | when
         setting = value.settings[0]
         if axis.is_component:
-            tree = overlay(self.study.base, [setting])
-            component = self.component(tree, axis.key)
-            return component | label | when
+            return self.component(overlay(self.study.base, [setting]), axis.key) | label | when
         plain = self.plain(setting)
         needs_mapping = isinstance(plain, dict) or value.when
         if value.label == plain_label(axis.key, plain) and not needs_mapping:
@@ -142,9 +140,7 @@ class _Writer:
         return cases
 
     def sets(self, case: Case) -> dict[str, Any]:
-        sets: dict[str, Any] = {}
-        for setting in case.settings:
-            sets[flat_key(setting.path)] = self.plain(setting)
+        sets = {flat_key(setting.path): self.plain(setting) for setting in case.settings}
         return sets
 
     def when(self, case: Case) -> dict[str, Any]:
@@ -174,12 +170,12 @@ class _Writer:
 
 def _filled(given: dict[str, Any], config: type[BaseModel]) -> dict[str, Any]:
     """Settings with the defaults of their schema, in its order."""
-    defaults: dict[str, Any] = {}
-    for name, field in config.model_fields.items():
-        if not field.is_required():
-            defaults[name] = default_of(field)
-    model = config.model_construct(**defaults)
-    data = model.model_dump(mode="json", include=set(defaults)) | given
+    defaults = {
+        name: default_of(field)
+        for name, field in config.model_fields.items()
+        if not field.is_required()
+    }
+    data = config.model_construct(**defaults).model_dump(mode="json", include=set(defaults)) | given
     in_order: dict[str, Any] = {}
     for name in (*config.model_fields, *given):
         if name in data:

@@ -85,8 +85,7 @@ class AttentionMixer(TokenMixer):
         q = self._queries(x, _positions(x, keep))
         k, v = self._keys_and_values(context, _positions(context, context_keep))
         mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=context_keep))
-        out = self._joined(mixed.out)
-        return MixerOutput(out, mixed.losses, mixed.carry)
+        return MixerOutput(self._joined(mixed.out), mixed.losses, mixed.carry)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
         rules = self.core.parameter_rules()
@@ -97,8 +96,7 @@ class AttentionMixer(TokenMixer):
         return self.core.caches
 
     def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
-        positions = _positions(context, keep)
-        k, v = self._keys_and_values(context, positions)
+        k, v = self._keys_and_values(context, _positions(context, keep))
         return self.core.memory(k, v, keep=keep)
 
     def prefill(
@@ -119,8 +117,7 @@ class AttentionMixer(TokenMixer):
             k, v = self._keys_and_values(x, positions)
             out, cache["core"] = self.core.prefill(q, k, v, keep=keep)
         else:
-            read = as_output(self.core.read(q, memory, keep=keep))
-            out = read.out
+            out = as_output(self.core.read(q, memory, keep=keep)).out
         return self._joined(out), cache
 
     def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
@@ -131,22 +128,18 @@ class AttentionMixer(TokenMixer):
         positions = position[:, None]
         q = self._queries(token, positions)
         if memory is not None:
-            read = as_output(self.core.read(q, memory))
-            joined = self._joined(read.out)
-            return joined.squeeze(1), after
+            return self._joined(as_output(self.core.read(q, memory)).out).squeeze(1), after
         k, v = self._keys_and_values(token, positions)
         out, after["core"] = self.core.step(q.squeeze(2), k.squeeze(2), v.squeeze(2), cache["core"])
         return self.out(out.flatten(1)), after
 
     def _queries(self, x: Tensor, positions: Tensor) -> Tensor:
-        q = self._split(self.query(x))
-        return self._turned(self.query_norm(q), positions)
+        return self._turned(self.query_norm(self._split(self.query(x))), positions)
 
     def _keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         k = self._split(self.key(x))
         k = self._turned(self.key_norm(k), positions)
-        v = self._split(self.value(x))
-        return k, v
+        return k, self._split(self.value(x))
 
     def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.rotary:
@@ -155,23 +148,19 @@ class AttentionMixer(TokenMixer):
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, L, D) to (B, H, L, E)."""
-        heads = x.unflatten(-1, (self.num_heads, -1))
-        return heads.transpose(1, 2)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _joined(self, heads: Tensor) -> Tensor:
         """(B, H, L, E) to (B, L, D), through the output projection."""
-        tokens = heads.transpose(1, 2)
-        return self.out(tokens.flatten(2))
+        return self.out(heads.transpose(1, 2).flatten(2))
 
 
 def _positions(x: Tensor, keep: Tensor | None) -> Tensor:
     """(B, L): each token's place among the real ones, so that padding in front moves nothing."""
     if keep is None:
         batch, length, _ = x.shape
-        positions = torch.arange(length, device=x.device)
-        return positions.expand(batch, length)
-    real_so_far = keep.long().cumsum(1)
-    return (real_so_far - 1).clamp_min(0)
+        return torch.arange(length, device=x.device).expand(batch, length)
+    return (keep.long().cumsum(1) - 1).clamp_min(0)
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
@@ -189,16 +178,12 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """
     left, right = x.chunk(2, -1)
     half = left.shape[-1]
-    channels = torch.arange(half, device=x.device, dtype=torch.float64)
-    exponents = channels / half
-    rates = 10000.0**-exponents
-    places = positions[:, None, :, None]
-    angles = places.double() * rates
+    rates = 10000.0 ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)
+    angles = positions[:, None, :, None].double() * rates
     cos = angles.cos().to(x.dtype)
     sin = angles.sin().to(x.dtype)
     turned_left = left * cos - right * sin
-    turned_right = right * cos + left * sin
-    return torch.cat([turned_left, turned_right], -1)
+    return torch.cat([turned_left, right * cos + left * sin], -1)
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -293,8 +278,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             biases = self.in_proj_bias.chunk(3)
         heads = []
         for own, weight, bias in zip(tokens, weights, biases, strict=True):
-            projected = F.linear(own, weight, bias)
-            apart = projected.unflatten(-1, (self.num_heads, -1))
+            apart = F.linear(own, weight, bias).unflatten(-1, (self.num_heads, -1))
             heads.append(apart.transpose(1, 2))
         return heads
 

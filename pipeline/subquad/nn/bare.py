@@ -81,8 +81,7 @@ class BareMixer(TokenMixer):
 
     def __init__(self, config: MixerConfig, site: Site):
         super().__init__()
-        arguments = _arguments(self.bare, config, site)
-        self.module = self.bare(**arguments)
+        self.module = self.bare(**_arguments(self.bare, config, site))
         takes = _parameters(self.bare, "forward")
         self._copies = _copies(takes)
         self._fixed = _fixed(takes)
@@ -159,8 +158,7 @@ def fault_of(cls: type[nn.Module]) -> str:
 
 def _copies(takes: Iterable[str]) -> int:
     """How many of the first parameters of a forward are given the tokens."""
-    first_three = tuple(takes)[:3]
-    if first_three in TRIPLES:
+    if tuple(takes)[:3] in TRIPLES:
         return 3
     return 1
 

@@ -59,16 +59,16 @@ def token_scores(
         bias: (V,), or None.
         at_once: most logits that exist at a time.
     """
-    vocabulary = len(weight)
-    size = max(1, at_once // vocabulary)
+    size = max(1, at_once // len(weight))
     states = hidden.flatten(0, 1).split(size)
     tokens = labels.clamp_min(0).flatten().split(size)
     scored = _scores
     if torch.is_grad_enabled() and len(states) > 1:
         scored = partial(checkpoint, _scores, use_reentrant=False, preserve_rng_state=False)
-    pieces = []
-    for piece, own_tokens in zip(states, tokens, strict=True):
-        pieces.append(scored(piece, weight, bias, own_tokens))
+    pieces = [
+        scored(piece, weight, bias, own_tokens)
+        for piece, own_tokens in zip(states, tokens, strict=True)
+    ]
     has_none = labels == NO_LABEL
     loss, smooth, predicted = (
         torch.cat(tensors).view_as(labels) for tensors in zip(*pieces, strict=True)
@@ -88,11 +88,8 @@ def _scores(
     if logits.dtype != torch.float64:
         logits = logits.float()
     log_total = logits.logsumexp(-1)
-    chosen = logits.gather(-1, tokens[:, None])
-    loss = log_total - chosen.squeeze(-1)
-    smooth = log_total - logits.mean(-1)
-    predicted = logits.detach().argmax(-1)
-    return loss, smooth, predicted
+    loss = log_total - logits.gather(-1, tokens[:, None]).squeeze(-1)
+    return loss, log_total - logits.mean(-1), logits.detach().argmax(-1)
 
 
 class Decoder(Backbone):

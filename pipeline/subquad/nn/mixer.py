@@ -235,8 +235,7 @@ class AttentionCore(nn.Module, ABC):
         """What `forward` returns for queries (B, H, Lq, E) and what `memory` kept. Default: a
         call of it.
         """
-        key_keep = memory.get("keep")
-        return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=key_keep)
+        return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=memory.get("keep"))
 
     def prefill(
         self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None

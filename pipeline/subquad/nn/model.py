@@ -53,18 +53,14 @@ def gather_losses(
             weight = mixer.loss_weights.get(name, 0.0)
             if weight:
                 weighted.setdefault(name, []).append(weight * value)
-    losses = {}
-    for name, values in values_by_name.items():
-        losses[name] = torch.stack(values).mean(0)
+    losses = {name: torch.stack(values).mean(0) for name, values in values_by_name.items()}
     terms = []
     for name, values in weighted.items():
         total = torch.stack(values).sum(0)
-        count = len(values_by_name[name])
-        terms.append(total / count)
+        terms.append(total / len(values_by_name[name]))
     if not terms:
         return losses, None
-    penalty = torch.stack(terms).sum(0)
-    return losses, penalty
+    return losses, torch.stack(terms).sum(0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,8 +220,7 @@ class ClusterExecutor(RayExecutor):
         reasons = [lacking(room, resources) for resources in unplaced]
         if not all(reasons):
             self._placed = now
-        patience = max(map(self._patience, unplaced))
-        if now - self._placed > patience:
+        if now - self._placed > max(map(self._patience, unplaced)):
             return reasons[0]
         return ""
 

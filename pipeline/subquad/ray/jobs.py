@@ -262,10 +262,8 @@ def _listeners(port: int) -> set[int]:
             continue
         for row in rows:
             fields = row.split()
-            place = fields[1]
-            state = fields[3]
             user = fields[7]
-            if state == _LISTENS and int(place.rpartition(":")[2], 16) == port:
+            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(int(user))
     return found
 

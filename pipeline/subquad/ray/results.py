@@ -61,8 +61,7 @@ def leave_results(job: str, folders: Sequence[Path]) -> None:
         )
     if not files:
         return
-    log = Path(os.readlink("/proc/self/fd/1"))
-    target = log.with_name(results_name(job))
+    target = Path(os.readlink("/proc/self/fd/1")).with_name(results_name(job))
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for path in files:
             packed.write(path, path.as_posix())
@@ -175,9 +174,8 @@ def _check_directory(label: str, archive: BinaryIO) -> None:
     if len(end) < _END.size:
         raise RunError(f"{label} are no zip file")
     fields = _END.unpack(end[-_END.size :])
-    comment = fields[7]
     listed = fields[5]
-    if fields[0] != b"PK\x05\x06" or comment or end.startswith(_LARGER_END):
+    if fields[0] != b"PK\x05\x06" or fields[7] or end.startswith(_LARGER_END):
         raise RunError(f"{label} are no zip file of subquad")
     if listed > MOST_DIRECTORY:
         raise RunError(
@@ -222,9 +220,8 @@ def _place_of(label: str, entry: zipfile.ZipInfo, folder: Path) -> PurePosixPath
     is_hidden = any(part.startswith(".") for part in place.parts)
     if len(place.parts) < 4 or place.parts[0] != "runs" or is_hidden:
         raise RunError(f"{label}: {name!r} is no visible file below runs/NAME/STAMP")
-    kind = entry.external_attr >> 16 & 0o170000
     is_known = entry.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
-    if entry.is_dir() or kind not in (0, 0o100000) or not is_known:
+    if entry.is_dir() or entry.external_attr >> 16 & 0o170000 not in (0, 0o100000) or not is_known:
         raise RunError(f"{label}: {name!r} is no regular file")
     return place
 

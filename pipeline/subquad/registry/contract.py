@@ -176,8 +176,7 @@ def check_class(found: Found, cls: Any) -> type:
     if missing:
         methods = [_wanted(base, name) for name in missing]
         raise PluginError(f"{label} does not implement {', '.join(methods)}")
-    declared = getattr(base, "__abstractmethods__", ())
-    for name in sorted(declared):
+    for name in sorted(getattr(base, "__abstractmethods__", ())):
         _check_method(label, cls, base, name)
     _check_constructor(label, cls, base, _CALLS[found.kind])
     return cls
@@ -261,5 +260,4 @@ def _wanted(base: type, name: str) -> str:
         return f"the property {name}"
     _, *parameters = inspect.signature(declared).parameters.values()
     bare = [parameter.replace(annotation=Parameter.empty) for parameter in parameters]
-    signature = inspect.Signature(bare)
-    return f"{name}{signature}"
+    return f"{name}{inspect.Signature(bare)}"

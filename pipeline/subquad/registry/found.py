@@ -180,8 +180,7 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
 def _entries(offering: Distribution, owner: str) -> Iterator[Found]:
     version = offering.metadata["Version"] or "?"
     for kind, group in GROUPS.items():
-        entries = offering.entry_points.select(group=group)
-        for entry in entries:
+        for entry in offering.entry_points.select(group=group):
             yield Found(kind, entry.name, owner, version, entry.value)
 
 
@@ -215,10 +214,9 @@ def blocked(distribution: str) -> str | None:
 
 def _allowed() -> list[str]:
     """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
-    allowed = []
-    for name in os.environ.get(_ALLOWED, "").split(","):
-        if name.strip():
-            allowed.append(canonical(name.strip()))
+    allowed = [
+        canonical(name.strip()) for name in os.environ.get(_ALLOWED, "").split(",") if name.strip()
+    ]
     return allowed
 
 
@@ -257,8 +255,7 @@ def choose(kind: Kind, name: str, rows: Sequence[_Row], faults: Sequence[str] = 
         raise PluginError(_ambiguous(allowed))
     if named:
         first = named[0]
-        reason = blocked(first.distribution)
-        raise PluginError(f"{first} is blocked by the environment: {reason}")
+        raise PluginError(f"{first} is blocked by the environment: {blocked(first.distribution)}")
     unknown = (
         f"unknown {kind} {name!r}{_hint(kind, name, rows)} "
         f"(`{to_paste('list', kind)}` shows what is installed)"
@@ -305,9 +302,7 @@ def _hint(kind: Kind, name: str, rows: Sequence[Found]) -> str:
     if kind == "mixer" and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Z]\w*", name):
         module, _, cls = name.partition(":")
         return f"; put `from {module} import {cls}` into a file, and write ./file.py:{cls}"
-    known = []
-    for row in usable(rows):
-        known.append(row.full_name if ":" in name else row.name)
+    known = [row.full_name if ":" in name else row.name for row in usable(rows)]
     hint = did_you_mean(name, known)
     if hint:
         return hint

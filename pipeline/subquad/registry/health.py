@@ -95,8 +95,7 @@ def _report(found: Found, timeout: float) -> PluginHealth:
         return PluginHealth(found, "broken", f"no package {escaped(found.target)}")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         printed = Path(scratch, "stdout")
-        complaints = Path(scratch, "stderr")
-        reason, warnings = _probe_apart(found, timeout, printed, complaints)
+        reason, warnings = _probe_apart(found, timeout, printed, Path(scratch, "stderr"))
         line = _last_line(printed)
     if line:
         warnings.append(f"prints to stdout when imported: {line!r}")
@@ -198,8 +197,7 @@ def _main(
     os.setsid()
     settle(environment)
     for number, file in enumerate((printed, complaints), start=1):
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(descriptor, number)
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     import_module("subquad.nn")  # its time is not the plugin's
     pipe.send_bytes(b"the plugin's time begins")
     findings = _probe(found)

@@ -377,6 +377,5 @@ def _installed(found: Found) -> dict[str, Any]:
     record = owner.read_text("RECORD")
     if record is not None:
         rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]
-        content = "\n".join(rows)
-        facts["sha256"] = hashlib.sha256(content.encode()).hexdigest()
+        facts["sha256"] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
     return facts

@@ -79,10 +79,11 @@ def yaml_files(kind: FileKind = "recipe", below: str = ".") -> list[Recipe]:
 
 def folder_faults(kind: FileKind) -> list[str]:
     """Entry points whose package cannot be found, one line each."""
-    faults = []
-    for found in usable(find_plugins(kind)):
-        if package_folder(found.target) is None:
-            faults.append(f"{found}: no package {found.target}")
+    faults = [
+        f"{found}: no package {found.target}"
+        for found in usable(find_plugins(kind))
+        if package_folder(found.target) is None
+    ]
     return faults
 
 

@@ -165,8 +165,7 @@ def _module(source: SourceFile) -> ModuleType:
     try:
         with blamed(f"{source.found} cannot be loaded"):
             text = source.text.removeprefix("\ufeff")
-            code = compile(text, source.path, "exec", dont_inherit=True)
-            exec(code, module.__dict__)
+            exec(compile(text, source.path, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise

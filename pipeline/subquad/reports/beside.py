@@ -74,12 +74,9 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
     for value, published, table, varied in printed_values(row, key):
         if value != own:
             continue
-        main = published.model_copy(update=varied.main)
-        rule = table.conditions_of(main)
+        rule = table.conditions_of(published.model_copy(update=varied.main))
         chosen = _variants(row, published, rule)
-        variants = []
-        for variant in chosen[: varied.variants]:
-            variants.append({**variant, name: value})
+        variants = [{**variant, name: value} for variant in chosen[: varied.variants]]
         beside = _beside(row, published, rule, variants)
         found.append(beside)
     return found
@@ -100,8 +97,7 @@ def printed_values(
     where it stands.
     """
     for table in published_tables():
-        found = table.find_varied(row.mixer, key, row.benchmark, row.metric)
-        for value, printed, rule in found:
+        for value, printed, rule in table.find_varied(row.mixer, key, row.benchmark, row.metric):
             yield value, printed, table, rule
 
 
@@ -117,8 +113,7 @@ def _beside(
         reasons += _differences(row, published.benchmark, rule, variants)
     if not row.counted:
         reasons.append("no finished run")
-    notes = " ".join(row.notes)
-    if "stand-in" in notes:
+    if "stand-in" in " ".join(row.notes):
         reasons.append("stand-in data, published: the real data")
     if not published.target:
         reasons += published.cautions[:1]
@@ -133,19 +128,15 @@ def _differences(
     protocol, words = rule.protocols.get(benchmark, rule.protocol)
     if row.protocol != protocol:
         for key, (_, value) in expect.items():
-            placeholder = f"{{{key}}}"
-            words = words.replace(placeholder, str(value))
+            words = words.replace(f"{{{key}}}", str(value))
         selection = _SELECTION.get(row.protocol, row.protocol)
         yield f"{selection}, published: {words}"
     leaves = row.first.leaves
     yield from _unlike(leaves, expect)
     by_variant = []
     for variant in variants:
-        params = {}
-        for key, value in variant.items():
-            params[f"mixer.params.{key}"] = (key, value)
-        differences = list(_unlike(leaves, params))
-        by_variant.append(differences)
+        params = {f"mixer.params.{key}": (key, value) for key, value in variant.items()}
+        by_variant.append(list(_unlike(leaves, params)))
     yield from min(by_variant, key=len, default=[])
     samples = row.samples
     printed = rule.samples[benchmark]
@@ -166,8 +157,7 @@ def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[s
             continue
         found = leaves[key]
         if not _same(found, value):
-            own = value_text(found)
-            yield f"{word} {own}, published {published}"
+            yield f"{word} {value_text(found)}, published {published}"
 
 
 def _same(found: Any, value: Any) -> bool:
@@ -194,10 +184,7 @@ def _same(found: Any, value: Any) -> bool:
 def value_text(value: Any) -> str:
     """A value of a setting in words; of a list, as of published ones, any of them."""
     if isinstance(value, list):
-        entries = []
-        for entry in value:
-            if isinstance(entry, Mapping):
-                entries.append(_entry(entry))
+        entries = [_entry(entry) for entry in value if isinstance(entry, Mapping)]
         if entries:
             return " and ".join(entries)
         choices = " or ".join(map(value_text, value))

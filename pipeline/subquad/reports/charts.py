@@ -116,8 +116,7 @@ def _colours(report: Report) -> defaultdict[str, str]:
     for row in report.rows:
         if not row.is_called(report.baseline):
             names.add(row.name)
-    coloured = zip(sorted(names), cycle(COLOURS), strict=False)
-    return defaultdict(lambda: BASELINE_COLOUR, coloured)
+    return defaultdict(lambda: BASELINE_COLOUR, zip(sorted(names), cycle(COLOURS), strict=False))
 
 
 def training_charts(report: Report) -> list[LineChart]:
@@ -149,8 +148,7 @@ def _charts_of_dataset(
             losses.append(line)
             for split, points in by_split.items():
                 style = "dashed" if split == "test" else "line"
-                score = replace(line, points=_thin(points), style=style)
-                scores.append(score)
+                scores.append(replace(line, points=_thin(points), style=style))
     drawn = _drawable(scores)
     first = rows[0].first
     metric = first.shown(first.metric)
@@ -183,12 +181,10 @@ def _measured(run: ReportedRun) -> tuple[Mapping[str, list[Point]], list[Point]]
         for record in read_records(run.folder):
             score = record.metrics.get(run.metric)
             if record.kind == "eval" and score is not None:
-                point = (record.epoch, metric.scaled(score))
-                scores[record.split].append(point)
+                scores[record.split].append((record.epoch, metric.scaled(score)))
             loss = record.metrics.get("loss")
             if record.kind == "train" and loss is not None:
-                step = float(record.step)
-                losses.append((step, loss))
+                losses.append((float(record.step), loss))
     return scores, losses
 
 
@@ -223,8 +219,7 @@ def _thin(points: Iterable[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]
         return tuple(finite)
     starts = np.arange(limit) * count // limit
     sizes = np.diff(starts, append=count)
-    sums = np.add.reduceat(finite, starts)
-    means = sums / sizes[:, None]
+    means = np.add.reduceat(finite, starts) / sizes[:, None]
     return tuple(map(tuple, means.tolist()))
 
 
@@ -255,8 +250,7 @@ def curve_chart(curve: Curve) -> LineChart:
         points[name].append((x, printed.value))
     lines = []
     for line in _CURVE_LINES:
-        drawn = replace(line, points=tuple(points[line.name]))
-        lines.append(drawn)
+        lines.append(replace(line, points=tuple(points[line.name])))
     lines[0] = replace(lines[0], errors=errors)
     return LineChart(
         title=curve.title,
@@ -275,8 +269,7 @@ def _points_of_rows(
     points = defaultdict[str, list[Point]](list)
     errors = []
     for row in curve.rows:
-        place = in_place.index(curve.value(row))
-        x = float(place)
+        x = float(in_place.index(curve.value(row)))
         if row.score:
             mean = metric.scaled(row.score.mean)
             points["test ± sd"].append((x, mean))

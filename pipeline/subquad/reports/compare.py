@@ -91,8 +91,7 @@ class Comparison:
             return DASH, DASH
         metric = self.first.compared
         points = metric.points(self.estimate.difference)
-        interval = metric.interval(self.estimate.low, self.estimate.high)
-        return points, interval
+        return points, metric.interval(self.estimate.low, self.estimate.high)
 
 
 class _Unpaired(Exception):
@@ -120,8 +119,7 @@ class _Answers:
                 score = run.score(row.metric)
                 if score is not None:
                     known.append(score)
-            by_seed = stats.Scores(np.array(known))
-            return _Answers(row, by_seed, reason=str(reason))
+            return _Answers(row, stats.Scores(np.array(known)), reason=str(reason))
         return _Answers(row, stats.Scores.of(scores), samples)
 
 
@@ -172,11 +170,9 @@ def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
             count = len(own.by_seed)
             seeds = (0.0, 0.0)
             if count > 1:
-                family = by_family[row.family]
-                seeds = stats.seed_variance(family)
+                seeds = stats.seed_variance(by_family[row.family])
             if count > 1 or own.by_sample is not None:
-                resolution = _resolution(row, count)
-                estimate = stats.difference(own, None, seeds, resolution=resolution)
+                estimate = stats.difference(own, None, seeds, resolution=_resolution(row, count))
         estimates.append(estimate)
     return estimates
 
@@ -184,9 +180,7 @@ def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
     counted = [row for row in rows if row.counted]
-    pairs = list(combinations(counted, 2))
-    known = with_alternative(key)
-    return _with_verdicts(pairs, known)
+    return _with_verdicts(list(combinations(counted, 2)), with_alternative(key))
 
 
 def _comparable(first: TableRow, second: TableRow) -> bool:
@@ -210,22 +204,18 @@ def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[C
 
     One seed says nothing of how much training itself varies: an interval, but no test.
     """
-    answers: dict[int, _Answers] = {}
-    for row in chain.from_iterable(pairs):
-        answers[id(row)] = _Answers.of(row)
+    answers = {id(row): _Answers.of(row) for row in chain.from_iterable(pairs)}
     scores = [answer.scores for answer in answers.values()]
     variance = stats.seed_variance(scores)
     comparisons: list[Comparison] = []
     p_values: dict[int, float] = {}
     for first, second in pairs:
         mine = answers[id(first)]
-        other = answers[id(second)]
-        pair = _compare(mine, other, variance, known)
+        pair = _compare(mine, answers[id(second)], variance, known)
         if pair.estimate and pair.seeds > 1:
             p_values[len(comparisons)] = pair.estimate.p_value
         comparisons.append(pair)
-    corrected = stats.holm(list(p_values.values()))
-    for place, adjusted in zip(p_values, corrected, strict=True):
+    for place, adjusted in zip(p_values, stats.holm(list(p_values.values())), strict=True):
         pair = comparisons[place]
         comparisons[place] = replace(pair, adjusted=adjusted)
     return comparisons
@@ -240,10 +230,8 @@ def _compare(
     if budgets := unequal(first.tuning, second.tuning):
         notes.append(budgets)
     reason = mine.reason or other.reason
-    if not reason:
-        samples = np.asarray(mine.samples)
-        if not np.array_equal(samples, np.asarray(other.samples)):
-            reason = _OTHER_SAMPLES
+    if not reason and not np.array_equal(np.asarray(mine.samples), np.asarray(other.samples)):
+        reason = _OTHER_SAMPLES
     minuend = mine.scores
     subtrahend = other.scores
     if reason:
@@ -289,8 +277,7 @@ def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> list[s
 def _resolution(row: TableRow, seeds: int) -> float:
     """What one answer changes of a share of answers; 0 where that is not known."""
     if row.samples and row.compared.answers:
-        answers = row.samples * seeds
-        return 1 / answers
+        return 1 / (row.samples * seeds)
     return 0.0
 
 
@@ -329,8 +316,7 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
         raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the {metric} in {RESULT}")
     if label is not None:
         return label, scores
-    count = len(scores)
-    known_by = [str(count)]
+    known_by = [str(len(scores))]
     for key, value in sorted(run.settings.items()):
         if key.startswith("dataset."):
             known_by.append(f"{key} {value}")

@@ -73,8 +73,7 @@ class Curve:
         first = self.rows[0]
         title = f"{first.dataset}, {first.label} ({first.protocol}): {self.name}"
         if self.at:
-            others = short_setting(self.at)
-            title += f" at {others}"
+            title += f" at {short_setting(self.at)}"
         return title
 
     def value(self, row: TableRow) -> str:
@@ -86,15 +85,10 @@ class Curve:
         """The spread of the means, that of seeds, whether any two values differ, and what
         validation would choose.
         """
-        scored = []
-        for row in self.rows:
-            if row.score:
-                scored.append((row.score, row))
+        scored = [(row.score, row) for row in self.rows if row.score]
         if len(scored) < 2:
             return "fewer than two values have a score"
-        spread = self._spread(scored)
-        verdict = self._verdict()
-        parts = [spread, verdict]
+        parts = [self._spread(scored), self._verdict()]
         if any(pair.unequal for pair in self.comparisons):
             parts.append("its values were tuned unequally")
         if chosen := self._chosen(scored):
@@ -121,8 +115,7 @@ class Curve:
         alone = _range_by_seeds(scores)
         if alone is None:
             return sentence
-        by_seeds = metric.points(alone)
-        return f"{sentence}; seeds alone would put {count} such means {by_seeds} apart"
+        return f"{sentence}; seeds alone would put {count} such means {metric.points(alone)} apart"
 
     def _verdict(self) -> str:
         p_values = []
@@ -139,8 +132,7 @@ class Curve:
             return "not enough seeds to tell values apart"
         pairs = quantity(tested, "pair")
         if not clear:
-            smallest = min(p_values)
-            tests = f"smallest p of {pairs} after Holm's correction: {smallest:.2f}"
+            tests = f"smallest p of {pairs} after Holm's correction: {min(p_values):.2f}"
             return f"no two values are distinguishable ({tests})"
         count = len(clear)
         _, largest = max(clear, key=lambda found: found[0])
@@ -167,8 +159,7 @@ class Curve:
         chosen = ", ".join(equal)
         if len(equal) > 1:
             return f"validation does not choose between {chosen}"
-        test = self.metric.number(scores[best])
-        return f"validation would choose {chosen}, test {test}"
+        return f"validation would choose {chosen}, test {self.metric.number(scores[best])}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
@@ -196,10 +187,7 @@ def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
         others = [name for name in keys if name not in varied]
         along = defaultdict[Setting, list[TableRow]](list)
         for row in group:
-            at = []
-            for name in others:
-                value = row.settings.get(name, "none")
-                at.append((name, value))
+            at = [(name, row.settings.get(name, "none")) for name in others]
             along[tuple(at)].append(row)
         for at, rows in along.items():
             members = tuple(map(id, rows))
@@ -208,13 +196,12 @@ def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
             # of two settings that switch each other off the first stands for both
             drawn.add(members)
             rows.sort(key=lambda row: in_order(row.settings.get(key, "none")))
-            comparisons = compare_values(rows, key)
             yield Curve(
                 key=key,
                 rows=tuple(rows),
                 # where all curves meet in one base, it need not be told
                 at=() if has_base else at,
-                comparisons=tuple(comparisons),
+                comparisons=tuple(compare_values(rows, key)),
             )
 
 
@@ -239,7 +226,5 @@ def _expected_range(count: int) -> float:
     """
     grid = np.linspace(-8.0, 8.0, 1601)
     below = ndtr(grid)
-    above = 1 - below
-    inside = 1 - below**count - above**count
-    area = np.trapezoid(inside, grid)
-    return float(area)
+    inside = 1 - below**count - (1 - below) ** count
+    return float(np.trapezoid(inside, grid))

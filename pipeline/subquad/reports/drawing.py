@@ -112,10 +112,8 @@ class Chart(ABC):
     @property
     def file_name(self) -> str:
         """`recall-mine-honest-order`."""
-        words = re.sub(r"[^A-Za-z0-9._]+", "-", self.title)
-        name = words.strip("._-")
-        short = name[:150]
-        return short or "chart"
+        name = re.sub(r"[^A-Za-z0-9._]+", "-", self.title).strip("._-")
+        return name[:150] or "chart"
 
     def drawn(self) -> str:
         """The chart as SVG text, without time stamps and with the same ids each time."""
@@ -154,11 +152,7 @@ class LineChart(Chart):
     @property
     def description(self) -> str:
         if self.names:
-            parts = []
-            first = self.lines[0]
-            for x, y in first.points:
-                place = int(x)
-                parts.append(f"{self.names[place]} {y:.4g}")
+            parts = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
             values = ", ".join(parts)
             return f"{self.y_label} by {self.x_label}: {values}."
         last = set[str]()
@@ -166,8 +160,7 @@ class LineChart(Chart):
             _, y = line.points[-1]
             last.add(f"{line.name} {y:.4g}")
         values = "; ".join(sorted(last))
-        count = len(self.lines)
-        what = f"{count} lines, {self.y_label} over {self.x_label}"
+        what = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
         return f"{what}. Last values: {values}."
 
     def draw(self, axes: Any) -> None:
@@ -210,8 +203,7 @@ class LineChart(Chart):
         marks = {}
         for line in self.lines:
             if line.name not in entries:
-                style = _STYLES[line.style]
-                entries[line.name] = Line2D([], [], color=line.colour, **style)
+                entries[line.name] = Line2D([], [], color=line.colour, **_STYLES[line.style])
             if line.mark:
                 sign, name = line.mark
                 marks[sign] = name
@@ -227,8 +219,7 @@ class LineChart(Chart):
                 markersize=4,
             )
             handles.append(handle)
-        unset = ["x"] * len(names)
-        legend = axes.figure.legend(handles, unset, **_LEGEND)
+        legend = axes.figure.legend(handles, ["x"] * len(names), **_LEGEND)
         for shown, name in zip(legend.get_texts(), names, strict=True):
             # set afterwards: Matplotlib leaves out names that begin with an underscore
             shown.set_text(name)
@@ -268,8 +259,7 @@ class ScoreChart(Chart):
 
     @property
     def size(self) -> tuple[float, float]:
-        height = 1.1 + 0.26 * len(self.bars)
-        return 5.2, height
+        return 5.2, 1.1 + 0.26 * len(self.bars)
 
     def draw(self, axes: Any) -> None:
         names = []
@@ -317,20 +307,17 @@ class RankChart(Chart):
     @property
     def description(self) -> str:
         ranking = self.ranking
-        parts = []
-        for name, rank in zip(ranking.mixers, ranking.ranks, strict=True):
-            parts.append(f"{name} {rank:.2f}")
+        parts = [
+            f"{name} {rank:.2f}" for name, rank in zip(ranking.mixers, ranking.ranks, strict=True)
+        ]
         ranks = ", ".join(parts)
         critical = f"Critical difference {ranking.critical:.2f}."
         return f"Mean ranks, 1 is best: {ranks}. {critical}"
 
     @property
     def size(self) -> tuple[float, float]:
-        mixers = len(self.ranking.mixers)
-        on_each_side = (mixers + 1) // 2
-        lines = on_each_side + len(self.ranking.groups)
-        height = 1.5 + 0.26 * lines
-        return 6.4, height
+        on_each_side = (len(self.ranking.mixers) + 1) // 2
+        return 6.4, 1.5 + 0.26 * (on_each_side + len(self.ranking.groups))
 
     def draw(self, axes: Any) -> None:
         self._draw_scale(axes)
@@ -339,8 +326,7 @@ class RankChart(Chart):
         for number, (best, worst) in enumerate(groups):
             y = 0.45 + 0.28 * number
             left = ranks[best] - 0.03
-            right = ranks[worst] + 0.03
-            axes.plot([left, right], [y, y], **_ALIKE)
+            axes.plot([left, ranks[worst] + 0.03], [y, y], **_ALIKE)
         highest = 0.7 + 0.28 * len(groups)
         last = len(ranks) - 1
         for place, name in enumerate(self.ranking.mixers):
@@ -355,11 +341,10 @@ class RankChart(Chart):
                 start = last + 1.25
                 align = "left"
             axes.plot([rank, rank, edge], [0, y, y], **_LEADER)
-            short = _tail(name)
             axes.text(
                 x=start,
                 y=y,
-                s=f"{short} {rank:.2f}",
+                s=f"{_tail(name)} {rank:.2f}",
                 ha=align,
                 va="center",
                 fontsize=8,

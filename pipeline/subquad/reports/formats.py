@@ -48,8 +48,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     for name in chosen or ("",):
         if name not in FORMATS:
             known = ", ".join(FORMATS)
-            hint = did_you_mean(name, FORMATS)
-            raise ConfigError(f"--format: {name!r} is none of {known}{hint}")
+            raise ConfigError(f"--format: {name!r} is none of {known}{did_you_mean(name, FORMATS)}")
     return tuple(chosen)
 
 
@@ -66,8 +65,7 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
         path = folder / f"report.{name}"
         texts[path] = render(document)
     if "html" in formats:
-        charts = _kept_charts(document)
-        for name, chart in charts.items():
+        for name, chart in _kept_charts(document).items():
             path = folder / _PICTURES / f"{name}.svg"
             texts[path] = chart.drawn()
     for path, content in texts.items():
@@ -95,8 +93,7 @@ def _kept_charts(document: ReportDocument) -> dict[str, Chart]:
 def sheet_of(document: ReportDocument) -> tuple[list[Values], list[str]]:
     """Flat records, and the columns that any of them has, in the order in which they come up."""
     records = [_flat(record) for record in document.records]
-    columns = dict.fromkeys(chain.from_iterable(records))
-    return records, list(columns)
+    return records, list(dict.fromkeys(chain.from_iterable(records)))
 
 
 def _sheet(document: ReportDocument) -> str:
@@ -138,10 +135,8 @@ def _page(document: ReportDocument) -> str:
     By that policy nothing may load or run, except this very style sheet and pictures inside the
     page.
     """
-    style = files(HERE) / "page.css"
-    css = style.read_text(encoding="utf-8")
-    content = css.encode()
-    digest = _base64(hashlib.sha256(content).digest())
+    css = (files(HERE) / "page.css").read_text(encoding="utf-8")
+    digest = _base64(hashlib.sha256(css.encode()).digest())
     sources = f"img-src data:; style-src 'sha256-{digest}'"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     return fill_template(
@@ -159,15 +154,12 @@ def picture(content: bytes | Chart) -> Markup:
     kind = "png"
     if isinstance(content, Chart):
         kind = "svg+xml"
-        drawn = content.drawn()
-        content = drawn.encode()
-    data = _base64(content)
-    return Markup(f"data:image/{kind};base64,{data}")
+        content = content.drawn().encode()
+    return Markup(f"data:image/{kind};base64,{_base64(content)}")
 
 
 def _base64(data: bytes) -> str:
-    encoded = base64.b64encode(data)
-    return encoded.decode()
+    return base64.b64encode(data).decode()
 
 
 def _text(template: str, shown: Callable[[object], str], document: ReportDocument) -> str:
@@ -190,8 +182,7 @@ def print_document(document: ReportDocument, console: Console) -> None:
 
     def say(lines: Iterable[str], style: str = "") -> None:
         for line in lines:
-            text = Text(one_line(line), style=style)
-            console.print(text, soft_wrap=True)
+            console.print(Text(one_line(line), style=style), soft_wrap=True)
 
     say(document.lead)
     for number, section in enumerate(document.sections):

@@ -27,14 +27,8 @@ def make_headlines(
     """
     for family, group in groupby(rows, key=lambda row: row.family):
         members = list(group)
-        pairs = []
-        for pair in comparisons:
-            if pair.first.family == family:
-                pairs.append(pair)
-        guesses = []
-        for reference in references:
-            if reference.family == family:
-                guesses.append(reference)
+        pairs = [pair for pair in comparisons if pair.first.family == family]
+        guesses = [reference for reference in references if reference.family == family]
         beside = _baseline_sentence(members, pairs, baseline)
         above = _reference_sentence(members, guesses)
         dataset, protocol = family
@@ -69,10 +63,7 @@ def _baseline_sentence(
             spent.append(f"{pair.first.name} {pair.unequal}")
     if not by_verdict:
         return f"the baseline {baseline} and the other mixers have no test scores to compare"
-    parts = []
-    for pair in by_verdict["distinguishable"]:
-        clear = _clear(pair, baseline, len(controls))
-        parts.append(clear)
+    parts = [_clear(pair, baseline, len(controls)) for pair in by_verdict["distinguishable"]]
     verdicts = {pair.verdict for pair in everything}
     parts += _unclear(by_verdict, baseline, explain=len(verdicts) == 1)
     if spent:
@@ -88,11 +79,9 @@ def _unclear(
     pairs.
     """
     if alike := by_verdict.get("not distinguishable"):
-        possible = _possible(alike)
-        words = f"not distinguishable from the baseline {baseline}, {possible} not excluded"
+        words = f"not distinguishable from the baseline {baseline}, {_possible(alike)} not excluded"
         if explain:
-            reason = _why_alike(alike)
-            words += f": {reason}"
+            words += f": {_why_alike(alike)}"
         names = _names(alike)
         yield f"{names}: {words}"
     if few := by_verdict.get("not enough seeds"):
@@ -123,13 +112,10 @@ def _clear(pair: Comparison, baseline: str, controls: int) -> str:
     control = f"the baseline {baseline}"
     setting = pair.second.setting
     if controls > 1 and setting:
-        which = short_setting(setting)
-        control += f" ({which})"
+        control += f" ({short_setting(setting)})"
     # both ends have the sign of the difference
-    ends = (abs(estimate.low), abs(estimate.high))
-    interval = metric.interval(*sorted(ends))
-    gap = abs(estimate.difference)
-    points = metric.points(gap)
+    interval = metric.interval(*sorted((abs(estimate.low), abs(estimate.high))))
+    points = metric.points(abs(estimate.difference))
     by = f"{points} {metric.points_word} {interval}"
     return f"{pair.first.name} {verb} {control} by {by}"
 
@@ -143,9 +129,7 @@ def _possible(pairs: Sequence[Comparison]) -> str:
     low = min(estimate.low for estimate in estimates)
     high = max(estimate.high for estimate in estimates)
     word = metric.points_word
-    least = metric.points(low)
-    most = metric.points(high)
-    return f"differences of {least} to {most} {word}"
+    return f"differences of {metric.points(low)} to {metric.points(high)} {word}"
 
 
 def _names(pairs: Sequence[Comparison]) -> str:
@@ -179,8 +163,7 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
     others = []
     for reference in references:
         if beside := judged[id(reference)]:
-            sentence = _against(reference, beside)
-            parts.append(sentence)
+            parts.append(_against(reference, beside))
         if not_above[id(reference)]:
             named = _named(reference)
             names = ", ".join(not_above[id(reference)])
@@ -242,8 +225,7 @@ def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
     for row in rows:
         place = _place_of(row, reference)
         places[place].append(row.name)
-    named = _named(reference)
-    what = f"the best reference score ({named})"
+    what = f"the best reference score ({_named(reference)})"
     parts = []
     for place, (start, end) in _PLACES.items():
         mixers = places[place]
@@ -280,7 +262,5 @@ def _lower_end(score: Spread, low: float) -> float | None:
     if score.std is None:
         return None
     error = score.std / sqrt(score.count)
-    freedom = score.count - 1.0
-    of_seeds = stats.t_quantile(freedom) * error
-    of_samples = score.mean - low
-    return score.mean - hypot(of_seeds, of_samples)
+    of_seeds = stats.t_quantile(score.count - 1.0) * error
+    return score.mean - hypot(of_seeds, score.mean - low)

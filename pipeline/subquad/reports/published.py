@@ -135,10 +135,7 @@ class PublishedTable(_Strict):
             for table in reversed(tables):
                 if (source, table) in tables_with_it:
                     first[source] = table
-        kept = []
-        for row in found:
-            if row.table == first.get(row.source):
-                kept.append(row)
+        kept = [row for row in found if row.table == first.get(row.source)]
         return kept
 
     def find_varied(
@@ -152,12 +149,10 @@ class PublishedTable(_Strict):
         for rule in rules.get(key, []):
             expected = (rule.source, rule.table, benchmark, metric)
             for row in self.rows:
-                where = (row.source, row.table, row.benchmark, row.metric)
-                if where != expected:
+                if ((row.source, row.table, row.benchmark, row.metric)) != expected:
                     continue
                 if row.model.startswith(rule.model):
-                    value = row.model.removeprefix(rule.model)
-                    found.append((float(value), row, rule))
+                    found.append((float(row.model.removeprefix(rule.model)), row, rule))
         return sorted(found, key=lambda printed: printed[0])
 
     def conditions_of(self, row: PublishedRow) -> Conditions | None:
@@ -184,52 +179,41 @@ def published_tables() -> list[PublishedTable]:
     """The tables of all installed packages; those that cannot be used are left out
     (`published_faults`).
     """
-    tables = []
-    for _, found in _files():
-        if isinstance(found, PublishedTable):
-            tables.append(found)
+    tables = [found for _, found in _files() if isinstance(found, PublishedTable)]
     return tables
 
 
 def published_faults(plugin: Found | None = None) -> list[str]:
     """What is wrong with the files of all packages, or of one, a line each."""
-    faults = []
-    for owner, found in _files():
-        if isinstance(found, str) and plugin in (None, owner):
-            faults.append(found)
+    faults = [
+        found for owner, found in _files() if isinstance(found, str) and plugin in (None, owner)
+    ]
     return faults
 
 
 def _files() -> Iterator[tuple[Found, PublishedTable | str]]:
     for owner, folder in folders("published"):
-        paths = folder.glob("*.yaml")
-        for path in sorted(paths):
-            table = _read(path, str(owner))
-            yield owner, table
+        for path in sorted(folder.glob("*.yaml")):
+            yield owner, _read(path, str(owner))
 
 
 @cache
 def _read(path: Path, owner: str) -> PublishedTable | str:
     """A published table, or in one line what is wrong with its file."""
     try:
-        yaml = read_text(path, path.name)
-        parsed = parse_yaml(yaml, path.name, aliases=True)
-        data = parsed.data
+        data = parse_yaml(read_text(path, path.name), path.name, aliases=True).data
         if isinstance(data, dict):
             text = data.get("rows")
             if not text:
-                beside = path.with_suffix(".csv")
-                text = beside.read_text(encoding="utf-8")
-            rows = []
-            lines = str(text).splitlines()
-            for row in csv.DictReader(lines):
-                printed = row.get("value")
-                rows.append({**row, "printed": printed})
+                text = path.with_suffix(".csv").read_text(encoding="utf-8")
+            rows = [
+                {**row, "printed": row.get("value")}
+                for row in csv.DictReader(str(text).splitlines())
+            ]
             data["rows"] = rows
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
-        reason = in_one_line(error)
-        return f"{owner}: {path.name}: {reason}"
+        return f"{owner}: {path.name}: {in_one_line(error)}"
     cautioned = [_cautioned(row, table.cautions) for row in table.rows]
     changed = {"rows": tuple(cautioned)}
     return table.model_copy(update=changed)

@@ -81,8 +81,7 @@ class Ranking:
     @property
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
-        count = len(self.datasets)
-        over = f"{count} data sets ({self.protocol})"
+        over = f"{len(self.datasets)} data sets ({self.protocol})"
         return f"Mean ranks over {over}: {self.compared.label}"
 
     @property
@@ -114,15 +113,11 @@ class Ranking:
         if self.friedman:
             parts.append(self._friedman_words(self.friedman))
         least = p_text(self.least_p)
-        corrected = p_text(self.least_p_holm)
-        bound = f"allow no p below {least}, after Holm's correction {corrected}"
+        bound = f"allow no p below {least}, after Holm's correction {p_text(self.least_p_holm)}"
         if self.least_p_holm >= _ALPHA:
             odds = len(self.pairs) / _ALPHA
-            needed = 1 + ceil(log2(odds))
-            bound = f"{bound}; it takes {needed}"
-        pairs = self._pair_words()
-        count = len(self.datasets)
-        parts.append(f"{pairs}{count} data sets {bound}")
+            bound = f"{bound}; it takes {1 + ceil(log2(odds))}"
+        parts.append(f"{self._pair_words()}{len(self.datasets)} data sets {bound}")
         if any(pair.unequal for pair in self.pairs):
             parts.append("mixers were tuned unequally")
         for pair in self.pairs:
@@ -138,23 +133,20 @@ class Ranking:
         verb = "are not shown to differ"
         if chance.p_value < _ALPHA:
             verb = "differ"
-        p_value = p_text(chance.p_value)
-        test = f"Friedman p {p_value}, {chance.words}"
-        orders = factorial(mixers)
-        bound = orders ** (1.0 - datasets)
+        test = f"Friedman p {p_text(chance.p_value)}, {chance.words}"
+        bound = factorial(mixers) ** (1.0 - datasets)
         if bound > 0.001:
-            least = p_text(bound)
-            test += f"; so few data sets allow no less than {least}"
+            test += f"; so few data sets allow no less than {p_text(bound)}"
         return f"the mean ranks of {mixers} mixers {verb} over {datasets} data sets ({test})"
 
     def _pair_words(self) -> str:
         if self.least_p_holm >= _ALPHA:
             return "too few data sets to tell any pair of mixers apart: "
-        clear = []
-        for pair in self.pairs:
-            if pair.verdict == "distinguishable":
-                p_value = p_text(pair.adjusted)
-                clear.append(f"{pair.first} and {pair.second} differ (p {p_value})")
+        clear = [
+            f"{pair.first} and {pair.second} differ (p {p_text(pair.adjusted)})"
+            for pair in self.pairs
+            if pair.verdict == "distinguishable"
+        ]
         words = ", ".join(clear) or "no two mixers are distinguishable over data sets"
         return f"{words}; "
 
@@ -187,8 +179,7 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
     by_mixer = np.array([member.by_dataset for member in members])
     scores = by_mixer.T
     good = scores if first.compared.mode == "max" else -scores
-    rounded = good.round(9)
-    ranks = rankdata(-rounded, axis=1)
+    ranks = rankdata(-good.round(9), axis=1)
     mean = ranks.mean(axis=0)
     order = np.argsort(mean, kind="stable")
     mixers = [members[place].name for place in order]
@@ -218,8 +209,7 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
         mine = members[first]
         other = members[second]
         difference = scores[:, first] - scores[:, second]
-        rounded = gap.round(9)
-        signs = np.sign(rounded).tolist()
+        signs = np.sign(gap.round(9)).tolist()
         verdict = "not distinguishable"
         if are_few:
             verdict = "too few data sets"

@@ -58,8 +58,7 @@ class Reference:
     @property
     def words(self) -> str:
         """`root operator`."""
-        name = self.key.replace("_", " ")
-        words = printable(name)
+        words = printable(self.key.replace("_", " "))
         if self.which:
             words += f" ({self.which})"
         return words
@@ -185,11 +184,9 @@ def _which(members: Sequence[ReportedRun], everyone: Sequence[ReportedRun]) -> s
     setting = []
     for key in varying(run.settings for run in everyone):
         if key.startswith("dataset.") and key not in differing:
-            value = members[0].settings.get(key, "none")
-            setting.append((key, value))
+            setting.append((key, members[0].settings.get(key, "none")))
     if setting:
-        words = short_setting(tuple(setting))
-        return printable(words)
+        return printable(short_setting(tuple(setting)))
     return f"{len(members)} of {len(everyone)} runs"
 
 

@@ -129,15 +129,13 @@ def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
         answers = defaultdict[tuple[int, str], list[tuple[str, str]]](list)
         for row in of_dataset:
             for number, example in enumerate(row.first.examples, 1):
-                answer = (row.name, example.answer)
-                answers[number, example.target].append(answer)
+                answers[number, example.target].append((row.name, example.answer))
         for number, target in sorted(answers, key=lambda sample: sample[0]):
-            given = answers[number, target]
             yield ExampleTexts(
                 dataset=dataset,
                 number=number,
                 target=target,
-                answers=tuple(given),
+                answers=tuple(answers[number, target]),
             )
 
 
@@ -148,9 +146,7 @@ def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
         if not study.exists():
             continue
         place = str(study)
-        text = read_text(study, place)
-        data = parse_yaml(text, place).data
+        data = parse_yaml(read_text(study, place), place).data
         if isinstance(data, dict) and data.get(key):
-            value = str(data[key])
-            return printable(value)
+            return printable(str(data[key]))
     return ""

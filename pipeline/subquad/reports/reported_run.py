@@ -47,11 +47,10 @@ _Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.spli
 
 def _printable(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Declarations whose texts may be shown."""
-    shown = {}
-    for name, metric in metrics.items():
-        label = printable(metric.label)
-        unit = printable(metric.unit)
-        shown[name] = replace(metric, label=label, unit=unit)
+    shown = {
+        name: replace(metric, label=printable(metric.label), unit=printable(metric.unit))
+        for name, metric in metrics.items()
+    }
     return shown
 
 
@@ -75,8 +74,7 @@ class FilePart(BaseModel):
             message = first["msg"]
             if where:
                 raise ValueError(f"{where}: {message.lower()}") from None
-            reason = message.removeprefix("Value error, ")
-            raise ValueError(reason) from None
+            raise ValueError(message.removeprefix("Value error, ")) from None
 
 
 class _Evaluation(FilePart):
@@ -296,18 +294,16 @@ class ReportedRun(FilePart):
         for value in self.axes.values():
             if isinstance(value, Mapping):
                 varied |= value.keys()
-        found = {}
-        for part, read in self.inputs.items():
-            if part != DATASET:
-                found[f"{part}.content"] = read.mark
+        found = {
+            f"{part}.content": read.mark for part, read in self.inputs.items() if part != DATASET
+        }
         for key, value in self.leaves.items():
             if key == "train.seed":
                 continue
             is_place = key in self.places
             if key in varied or (not is_place and decides_numbers(key, self.coupled)):
                 found[key] = setting_text(value)
-        sources = self.folder / SOURCES
-        source = min(sources.glob("*"), default=None)
+        source = min((self.folder / SOURCES).glob("*"), default=None)
         if source is not None:
             found["mixer.source"], _, _ = source.name.partition("-")
         return found
@@ -336,8 +332,7 @@ class ReportedRun(FilePart):
         experiment = read_bytes(self.folder / EXPERIMENT)
         steps = ""
         if self.steps is not None:
-            time = duration(self.seconds)
-            steps = f"{self.steps} in {time}"
+            steps = f"{self.steps} in {duration(self.seconds)}"
         openings = ""
         if self.openings > 1:
             openings = f"{self.openings} times"

@@ -59,11 +59,9 @@ def results_section(report: Report) -> Section:
     is_usual = True
     for family, rows in groupby(report.rows, key=lambda row: row.family):
         for row in rows:
-            published = in_short(report.published(row))
-            cells.append(_row_cells(row, score, named, besides, published))
+            cells.append(_row_cells(row, score, named, besides, in_short(report.published(row))))
             status = row.status()
-            count = len(row.counted)
-            if status != f"{count} finished":
+            if status != f"{len(row.counted)} finished":
                 is_usual = False
             if status != row.status(reasons=False):
                 reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
@@ -88,9 +86,7 @@ def _row_cells(
     others = {}
     for name in besides:
         metric = row.shown(name)
-        spread = row.besides.get(name)
-        interval = row.interval(name)
-        others[metric.with_unit] = _ended(metric, spread, interval)
+        others[metric.with_unit] = _ended(metric, row.besides.get(name), row.interval(name))
     # a process's memory is mostly that of its libraries
     memory = row.peak_memory_bytes if row.first.on_gpus else None
     tokens = row.tokens_per_second
@@ -144,9 +140,7 @@ def _reference_cells(
     cells[score] = text
     for name in besides:
         metric = reference.shown(name)
-        value = reference.score(name)
-        interval = reference.given(name)
-        cells[metric.with_unit] = _ended(metric, value, interval)
+        cells[metric.with_unit] = _ended(metric, reference.score(name), reference.given(name))
     cells["status"] = f"n = {reference.samples:,}"
     return cells
 
@@ -202,10 +196,7 @@ def _notes(report: Report) -> Iterator[str]:
             shown = ", ".join(intervals.values())
             note += f": {shown}"
         yield note
-    labels: dict[str, None] = {}
-    for row in rows:
-        if row.interval(row.metric):
-            labels[row.compared.label] = None
+    labels = {row.compared.label: None for row in rows if row.interval(row.metric)}
     for label in labels:
         yield f"{label} of a mixer [{over}, mean over the seeds]"
     yield from _notes_of_rows(rows)
@@ -231,8 +222,7 @@ def _notes_of_rows(rows: Sequence[TableRow]) -> Iterator[str]:
 def _rounded(spread: Spread | None, factor: float) -> str:
     if spread is None:
         return DASH
-    value = factor * spread.mean
-    return f"{value:.4g}"
+    return f"{factor * spread.mean:.4g}"
 
 
 def _with_prefix(value: float | None) -> str:
@@ -241,6 +231,5 @@ def _with_prefix(value: float | None) -> str:
         return DASH
     for name, size in _PREFIXES.items():
         if value >= size:
-            count = value / size
-            return f"{count:.3g} {name}"
+            return f"{value / size:.3g} {name}"
     return f"{value:.3g}"

@@ -162,8 +162,7 @@ class TableRow:
             states[state] += 1
         words = []
         for state in sorted(states, key=lambda state: (state != "finished", state)):
-            count = states[state]
-            words.append(f"{count} {state}")
+            words.append(f"{states[state]} {state}")
         return ", ".join(words)
 
     def _state(self, run: ReportedRun) -> tuple[str, str | None]:
@@ -189,15 +188,13 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     rows: list[TableRow] = []
     in_place = sorted(groups, key=lambda names: list(map(_by_numbers, names)))
     for names in in_place:
-        members = groups[names]
-        rows += _rows_of(members)
+        rows += _rows_of(groups[names])
     return rows
 
 
 def _by_numbers(name: str) -> list[tuple[float, str]]:
     """Sort key of names, the numbers in them in their order: k2 before k16."""
-    parts = re.split(r"(\d+)", name)
-    return list(map(in_order, parts))
+    return list(map(in_order, re.split(r"(\d+)", name)))
 
 
 def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
@@ -207,14 +204,10 @@ def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
         setting = []
         for key in keys:
             value = run.settings.get(key, "none")
-            part = (printable(key), printable(value))
-            setting.append(part)
+            setting.append((printable(key), printable(value)))
         variants[tuple(setting)].append(run)
     shorter = _by_change(list(variants))
-    rows = []
-    for setting, members in variants.items():
-        row = _row(shorter[setting], members)
-        rows.append(row)
+    rows = [_row(shorter[setting], members) for setting, members in variants.items()]
     return sorted(rows, key=_by_setting)
 
 

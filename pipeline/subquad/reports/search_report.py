@@ -38,8 +38,7 @@ def search_document(
     folder = folder.resolve()
     final = ReportDocument(title="", sections=())
     if is_study(place) and runs_below(place):
-        report = read_report([place], baseline=baseline, search=summary)
-        final = document_of(report)
+        final = document_of(read_report([place], baseline=baseline, search=summary))
     done = [run.status == "finished" for run in final.runs]
     left = _left(summary, done)
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
@@ -69,10 +68,7 @@ def search_document(
 
 def _final(sections: Sequence[Section], summary: Values) -> Iterator[Section]:
     """Those of the final study; beside its table stands which rows were not tuned."""
-    dimensions = {}
-    for entry in summary["candidates"]:
-        label = entry["label"]
-        dimensions[label] = entry["dimensions"]
+    dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
     note = untuned(summary["settings"]["space"], dimensions)
     for section in sections:
         yield replace(
@@ -96,15 +92,12 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
     why = f"not tuned, as nothing of space {space} varies there"
     how = f"{labels} (one trial each, as it stands)"
     hint = "a space that all share, such as optimizer, gives all the same number of trials"
-    line = printable(f"{why}: {how}; {hint}")
-    return (line,)
+    return (printable(f"{why}: {how}; {hint}"),)
 
 
 def print_candidates(summary: Values, console: Console) -> None:
     """Print the table of candidates, then lines on each."""
-    section = _candidates(summary)
-    document = ReportDocument(title="", sections=(section,))
-    print_document(document, console)
+    print_document(ReportDocument(title="", sections=(_candidates(summary),)), console)
 
 
 def _settings(summary: Values) -> str:
@@ -153,8 +146,7 @@ def _left(summary: Values, done: Sequence[bool]) -> list[str]:
             under_way.append(entry["label"])
     if under_way:
         labels = ", ".join(under_way)
-        line = f"unfinished, still running or interrupted: trials of {labels}"
-        return [printable(line)]
+        return [printable(f"unfinished, still running or interrupted: trials of {labels}")]
     if not done:
         if not has_best:
             return []  # without a best trial the final study never comes
@@ -212,10 +204,7 @@ def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[s
         point = f"trial {number}: {settled}"
     trials = candidate["trials"]
     unended = _unended(candidate)
-    by_state = {}
-    for state in states:
-        count = trials.get(state, unended)
-        by_state[state] = str(count)
+    by_state = {state: str(trials.get(state, unended)) for state in states}
     flops = "unknown"
     if candidate["flops"] is not None:
         flops = f"{candidate['flops']:.4g}"
@@ -235,10 +224,8 @@ def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[s
 
 def _value_text(candidate: Values, value: float) -> str:
     """`accuracy 91.23 %`: a value of what a candidate's trials are judged by."""
-    metrics = read_metrics(candidate.get("metrics"))
-    metric = metric_of(metrics, candidate["metric"])
-    text = metric.text(value)
-    return printable(text)
+    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
+    return printable(metric.text(value))
 
 
 def point_text(point: Values) -> str:

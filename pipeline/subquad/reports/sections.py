@@ -211,8 +211,7 @@ def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
             }
         )
         ours = f"{row.dataset}, {row.name} ({row.protocol})"
-        verdict = beside.verdict(_REASONS)
-        brief.append(f"{ours}: published {number.printed} ({source}), {verdict}")
+        brief.append(f"{ours}: published {number.printed} ({source}), {beside.verdict(_REASONS)}")
     sources = sorted({beside.published.source for _, beside in pairs})
     return Section(
         title="Beside published rows",

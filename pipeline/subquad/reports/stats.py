@@ -82,10 +82,8 @@ class Scores:
         seeds, samples = answers.shape
         by_seed = answers.mean(1)
         by_sample = answers.mean(0)
-        of_seeds = by_seed[:, None]
-        rest = answers - of_seeds - by_sample + answers.mean()
-        squares = rest**2
-        total = float(squares.sum())
+        rest = answers - by_seed[:, None] - by_sample + answers.mean()
+        total = float((rest**2).sum())
         freedom = max(1, seeds - 1) * (samples - 1)
         return Scores(
             by_seed=by_seed,
@@ -105,8 +103,7 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     freedom = 0.0
     for scores in groups:
         apart = scores.by_seed - scores.by_seed.mean()
-        square = apart**2
-        squares += float(square.sum())
+        squares += float((apart**2).sum())
         freedom += len(apart) - 1
     if not freedom:
         return 0.0, 0.0
@@ -145,8 +142,7 @@ def difference(
             parts.append((extra, of_samples))
     # seeds that agree by chance, more than the noise allows, must not pass for certainty
     if freedom:
-        at_least = max(of_seeds, noise)
-        parts.append((at_least, freedom))
+        parts.append((max(of_seeds, noise), freedom))
     error = sqrt(of_seeds + lasting)
     gap = float(first.by_seed.mean())
     if second:
@@ -183,8 +179,7 @@ def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:
     extra = variance - noise
     if extra <= 0:
         return 0.0, freedom
-    share = min(1.0, extra / variance)
-    return extra, freedom * share**2
+    return extra, freedom * min(1.0, extra / variance) ** 2
 
 
 def _p_value(gap: float, error: float, freedom: float) -> float:
@@ -195,8 +190,7 @@ def _p_value(gap: float, error: float, freedom: float) -> float:
         ratio = float("inf")
     else:
         ratio = 0.0
-    tail = float(stdtr(freedom, -ratio))
-    return 2.0 * tail
+    return 2.0 * float(stdtr(freedom, -ratio))
 
 
 def _freedom(terms: Sequence[tuple[float, float]]) -> float:
@@ -265,9 +259,7 @@ def friedman(ranks: np.ndarray) -> Chance:
     rest = ranks[1:]
 
     def spread(*rows: np.ndarray, axis: int) -> np.ndarray:
-        sums = first + np.sum(rows, axis=0)
-        squares = sums**2
-        return squares.sum(axis=axis)
+        return ((first + np.sum(rows, axis=0)) ** 2).sum(axis=axis)
 
     found = permutation_test(
         tuple(rest),
@@ -297,8 +289,7 @@ def signed_rank(differences: np.ndarray) -> Chance:
     all_differ = len(sizes) == count
     if all_differ and sizes[0]:
         exact: Any = wilcoxon(gaps, method="exact")
-        p_value = float(exact.pvalue)
-        return Chance(p_value, arrangements, True)
+        return Chance(float(exact.pvalue), arrangements, True)
     method: Any = PermutationMethod(**_resampling())
     counted: Any = wilcoxon(gaps, zero_method="pratt", method=method)
     return Chance.of(counted.pvalue, arrangements)
@@ -306,11 +297,10 @@ def signed_rank(differences: np.ndarray) -> Chance:
 
 def _resampling() -> dict[str, Any]:
     """How many arrangements SciPy looks at, and how it draws them where that is not all."""
-    bits = np.random.Philox(0)
     return {
         "n_resamples": _ARRANGEMENTS,
         "batch": _BATCH,
-        "rng": np.random.Generator(bits),
+        "rng": np.random.Generator(np.random.Philox(0)),
     }
 
 
@@ -320,8 +310,7 @@ def critical_difference(mixers: int, datasets: int) -> float:
     """
     from scipy.stats import studentized_range
 
-    studentized = studentized_range.ppf(0.95, mixers, np.inf)
-    quantile = float(studentized) / sqrt(2)
+    quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
     variance = mixers * (mixers + 1) / (6 * datasets)
     return quantile * sqrt(variance)
 
@@ -334,12 +323,10 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
     normal = float(ndtri(_UPPER))
     square = normal**2
     shrunk = 1 + square / samples
-    shift = square / (2 * samples)
-    middle = (share + shift) / shrunk
+    middle = (share + square / (2 * samples)) / shrunk
     binomial = share * (1 - share) / samples
     correction = square / (4 * samples**2)
-    deviation = sqrt(binomial + correction)
-    half = normal / shrunk * deviation
+    half = normal / shrunk * sqrt(binomial + correction)
     # by rounding an end may lie beyond 0, 1 or the share
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
@@ -351,8 +338,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     ascending = values[order]
-    factors = np.arange(len(values), 0, -1)
-    stepped = np.maximum.accumulate(ascending * factors)
+    stepped = np.maximum.accumulate(ascending * np.arange(len(values), 0, -1))
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(1.0, stepped)
     return adjusted.tolist()

@@ -35,10 +35,7 @@ class Spread:
     @staticmethod
     def of(values: Iterable[float | None]) -> Spread | None:
         """Of the values that are finite numbers; None where there is none."""
-        known = []
-        for value in values:
-            if value is not None and math.isfinite(value):
-                known.append(value)
+        known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
         count = len(known)
@@ -46,8 +43,7 @@ class Spread:
         if count == 1:
             return Spread(mean, None, count)
         squares = math.fsum((value - mean) ** 2 for value in known)
-        variance = squares / (count - 1)
-        return Spread(mean, math.sqrt(variance), count)
+        return Spread(mean, math.sqrt(squares / (count - 1)), count)
 
 
 _LONGEST = 10_000
@@ -71,8 +67,7 @@ def score_text(metric: Metric, value: Spread | float | None) -> str:
     mean = metric.number(value.mean)
     if value.std is None:
         return mean
-    std = metric.number(value.std)
-    return f"{mean} ± {std}"
+    return f"{mean} ± {metric.number(value.std)}"
 
 
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
@@ -92,8 +87,7 @@ def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> 
         if name in ends:
             continue
         metric = metric_of(metrics, name)
-        number = metric.number(value)
-        line = f"{metric.with_unit} {number}"
+        line = f"{metric.with_unit} {metric.number(value)}"
         if name in intervals:
             interval = metric.interval(*intervals[name])
             line += f" {interval}"
@@ -106,8 +100,7 @@ def setting_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(map(_is_mixer, value)):
-        mixers = map(_mixer_text, value)
-        return "; ".join(mixers)
+        return "; ".join(map(_mixer_text, value))
     return json.dumps(value, sort_keys=True, default=str)
 
 
@@ -123,10 +116,7 @@ def _mixer_text(entry: Values) -> str:
     if role := entry.get("role"):
         text += f" for {role}"
     if params := entry.get("params"):
-        words = []
-        for key, value in params.items():
-            setting = setting_text(value)
-            words.append(f"{key} {setting}")
+        words = [f"{key} {setting_text(value)}" for key, value in params.items()]
         listed = ", ".join(words)
         text += f" ({listed})"
     return text

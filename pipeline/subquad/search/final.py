@@ -49,8 +49,7 @@ def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
     for candidate in search.candidates:
         if candidate.label not in winners:
             continue
-        best = candidate.laid(winners[candidate.label])
-        experiment = best.experiment.model_dump(mode="json")
+        experiment = candidate.laid(winners[candidate.label]).experiment.model_dump(mode="json")
         experiment["matrix"] = seeds
         path = folder / WINNERS / f"{candidate.label}.yaml"  # which `subquad train` runs as it is
         write_text(path, to_yaml(experiment))
@@ -90,8 +89,7 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    text = folder / FINAL / STUDY
-    begun = load_study(str(text))
+    begun = load_study(str(folder / FINAL / STUDY))
     before = {run.label: run.digest for run in begun.runs}
     now: dict[str, str] = {}
     if winners:
@@ -170,14 +168,12 @@ def _winning_study(search: Search, winners: Winners) -> Study:
     study = final_study(search, winners)
     candidates: dict[str, Candidate] = {}
     for candidate in search.candidates:
-        labels = final_labels(candidate, search.settings.final_seeds)
-        candidates |= dict.fromkeys(labels, candidate)
+        candidates |= dict.fromkeys(final_labels(candidate, search.settings.final_seeds), candidate)
     for run in study.runs:
         candidate = candidates[run.label]
         settings = dict(winners[candidate.label])
         settings["train.seed"] = run.experiment.train.seed
-        winner = candidate.laid(settings)
-        if run.digest != winner.digest:
+        if run.digest != candidate.laid(settings).digest:
             raise RunError(
                 f"run {run.label} of the final study is not the winner of {candidate.label}"
             )

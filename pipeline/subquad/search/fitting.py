@@ -117,8 +117,7 @@ class Fitter:
         every = _evaluated_every(train, per_epoch)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
-        evaluations = _evaluations(train, steps, per_epoch)
-        seconds = steps * of_step + evaluations * of_evaluation
+        seconds = steps * of_step + _evaluations(train, steps, per_epoch) * of_evaluation
         return Fitted(run, dict(values), steps, every, cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
@@ -148,8 +147,7 @@ class Fitter:
         steps, per_epoch = self.costs.steps(run)
         cost = self._cost(run)
         if cost is None or not cost.flops_per_step:
-            why = _why(cost)
-            raise ConfigError(f"its FLOPs cannot be counted{why}, so they cannot be matched")
+            raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
         wanted = _steps_of_flops(self.amount, cost.flops_per_step)
         return _of_length(run.experiment.train, steps, per_epoch, wanted)
 

@@ -124,8 +124,7 @@ def free_name(path: Path) -> Path:
 
 def earlier_finals(search: Path) -> list[Path]:
     """Final studies that were set aside for an extension, the oldest first."""
-    found = search.glob(f"{FINAL}-[0-9]*")
-    return sorted(found, key=_final_number)
+    return sorted(search.glob(f"{FINAL}-[0-9]*"), key=_final_number)
 
 
 def _final_number(path: Path) -> int:
@@ -147,8 +146,7 @@ def _begun(folder: Path) -> _Written | None:
         setting = dotted(first["loc"])
         message = first["msg"]
         raise _damaged(path, f"{setting}: {message}") from None
-    place = (folder.parent.name, int(folder.name))
-    if (written.candidate, written.number) != place:
+    if (written.candidate, written.number) != ((folder.parent.name, int(folder.name))):
         raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
     return written
 
@@ -190,8 +188,7 @@ def _curve(records: list[Record], metric: str) -> Curve:
             metrics = record.metrics
             value = metrics.get(metric, math.nan)
             loss = metrics.get("loss", math.nan)
-            evaluation = Evaluation(step=record.step, value=value, loss=loss)
-            curve.append(evaluation)
+            curve.append(Evaluation(step=record.step, value=value, loss=loss))
     return tuple(curve)
 
 
@@ -237,14 +234,11 @@ class Trials:
         """
         if candidate not in self._known:
             self._known[candidate] = {}
-            place = self.search / TRIALS / candidate
-            folders = place.glob("[0-9]*")
-            numbers = map(_number, folders)
-            for number in sorted(numbers):
+            folders = (self.search / TRIALS / candidate).glob("[0-9]*")
+            for number in sorted(map(_number, folders)):
                 self._look(candidate, number)
         known = self._known[candidate]
-        before = list(known.values())
-        for trial in before:
+        for trial in list(known.values()):
             if not trial.ended:
                 self._look(candidate, trial.number)
         new = max(known, default=-1) + 1
@@ -268,8 +262,7 @@ class Trials:
         if begun is None:
             known.pop(number, None)
             return None
-        goal = self.goals[candidate]
-        known[number] = _read(folder, begun, goal.metric)
+        known[number] = _read(folder, begun, self.goals[candidate].metric)
         return known[number]
 
     def sums(self, candidate: str) -> dict[str, str]:
@@ -305,8 +298,7 @@ class Trials:
 
     def runs(self, trial: Trial) -> list[Path]:
         """The folders of a trial's runs: its own, or with several seeds one below it for each."""
-        folder = trial_folder(self.search, trial.candidate, trial.number)
-        return _runs_below(folder, trial.seeds)
+        return _runs_below(trial_folder(self.search, trial.candidate, trial.number), trial.seeds)
 
     def write(self, trial: Trial) -> None:
         """Write down which point a trial is, before it starts; of an infeasible point also why

@@ -32,8 +32,7 @@ def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
     dims = tuple(
         _narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in candidate.space.dims
     )
-    space = replace(candidate.space, dims=dims)
-    return replace(candidate, space=space)
+    return replace(candidate, space=replace(candidate.space, dims=dims))
 
 
 def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimension:
@@ -57,13 +56,10 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
     else:
         kept = [option for option in options if fits(option)]
     if kept and isinstance(whole, IntDistribution):
-        least = kept[0]
-        largest = kept[-1]
-        part = IntDistribution(least, largest, log=whole.log, step=whole.step)
+        part = IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
         return replace(dim, distribution=part)
     if not kept:
-        experiment = candidate.run.experiment.model_dump(mode="json")
-        own = get(experiment, dim.key_path)
+        own = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
         kept = [candidate.space.rest.get(dim.path, own)]
     return replace(dim, distribution=choice_of(kept))
 
@@ -91,6 +87,5 @@ def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
         end = bisect_left(options, True, key=lambda option: not fits(option))
         return options[:end]
     if fits(options[-1]):
-        start = bisect_left(options, True, key=fits)
-        return options[start:]
+        return options[bisect_left(options, True, key=fits) :]
     return ()

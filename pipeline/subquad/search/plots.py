@@ -81,8 +81,7 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
         try:
             file = out / name
             with _apart() as charts, replacing(file) as stream:
-                figure = job(charts)
-                figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
+                job(charts).savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
             files.append(file)
         except _NotDrawn as error:
             reasons[str(error)].append(name)
@@ -136,14 +135,12 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
     study = optuna.create_study(direction=pictured.goal.directions[0])
     scaled = pictured.goal.shown.scaled
     for trial in pictured.trials:
-        learned: dict[int, float] = {}
-        for point in trial.curve:
-            if math.isfinite(point.value):
-                learned[point.step] = scaled(point.value)
+        learned = {
+            point.step: scaled(point.value) for point in trial.curve if math.isfinite(point.value)
+        }
         if learned:
             state = optuna.trial.TrialState.PRUNED
-            shown = optuna.create_trial(state=state, intermediate_values=learned)
-            study.add_trial(shown)
+            study.add_trial(optuna.create_trial(state=state, intermediate_values=learned))
     count = len(study.trials)
     if not count:
         raise _NotDrawn("no trial was evaluated")
@@ -179,8 +176,7 @@ def _slice(pictured: Pictured, charts: Any) -> Any:
     title = _plain(f"{pictured.label}: finished trials by each setting")
     first = panels[0]
     first.figure.suptitle(title)
-    width = 2.6 * len(names) + 2
-    return _sized(first, (width, 3.6), "")
+    return _sized(first, (2.6 * len(names) + 2, 3.6), "")
 
 
 def _importances(pictured: Pictured, charts: Any) -> Any:
@@ -307,9 +303,9 @@ def _short_names(paths: Sequence[str]) -> dict[str, str]:
     """
     words = [path.rpartition(".")[2] for path in paths]
     shared = Counter(words)
-    names: dict[str, str] = {}
-    for path, word in zip(paths, words, strict=True):
-        names[path] = word if shared[word] == 1 else path
+    names = {
+        path: word if shared[word] == 1 else path for path, word in zip(paths, words, strict=True)
+    }
     return names
 
 
@@ -338,6 +334,5 @@ def _apart() -> Iterator[Any]:
         with quiet(), matplotlib.rc_context():
             yield charts
     finally:
-        new = set(plt.get_fignums()) - open_before
-        for number in new:
+        for number in set(plt.get_fignums()) - open_before:
             plt.close(number)

@@ -130,10 +130,10 @@ def _looked_at(search: Search, costs: SearchCosts, *, measure: bool) -> Search:
     timings: Mapping[str, Timing] = {}
     if measure:
         timings = costs.timings({candidate.label: candidate.run for candidate in search.candidates})
-    candidates: list[Candidate] = []
-    for candidate in search.candidates:
-        timed = replace(candidate, timing=timings.get(candidate.label))
-        candidates.append(narrowed(timed, costs))
+    candidates = [
+        narrowed(replace(candidate, timing=timings.get(candidate.label)), costs)
+        for candidate in search.candidates
+    ]
     return replace(search, candidates=tuple(candidates))
 
 
@@ -148,8 +148,7 @@ def _fitter(search: Search, costs: SearchCosts, runs: Sequence[Run]) -> Fitter:
     sizes: dict[str, int] = {}
     if search.study.match:
         for candidate in search.candidates:
-            reference = reference_of(candidate.run, runs)
-            sizes[candidate.label] = costs.parameters(reference)
+            sizes[candidate.label] = costs.parameters(reference_of(candidate.run, runs))
     return Fitter(costs, settings.match, amount, settings.limit.unit == "flops", sizes)
 
 
@@ -253,11 +252,11 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
     if size is not None:
         trials = min(trials, size)
     drawn = list(islice(prepared.first_points(candidate), DRAWN))
-    points = []
-    for trial in drawn[: min(FIRST, trials)]:
-        points.append({"number": trial.number, "point": trial.point, "infeasible": trial.reason})
+    points = [
+        {"number": trial.number, "point": trial.point, "infeasible": trial.reason}
+        for trial in drawn[: min(FIRST, trials)]
+    ]
     trial_seconds = settings.seeds_per_trial * own.seconds
-    final_seconds = settings.final_seeds * own.seconds
     return {
         "label": candidate.label,
         "trials": trials,
@@ -267,7 +266,7 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
         "steps": own.steps,
         "flops": None if own.flops is None else settings.seeds_per_trial * own.flops,
         "trial_seconds": trial_seconds,
-        "seconds": trials * trial_seconds + final_seconds,
+        "seconds": trials * trial_seconds + settings.final_seeds * own.seconds,
         "timing": candidate.timing,
         "drawn": len(drawn),
         "infeasible": sum(trial.state == "infeasible" for trial in drawn),

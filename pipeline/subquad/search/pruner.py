@@ -109,8 +109,7 @@ class Pruner:
             if other is trial or not other.ended:
                 break
             start += 1
-        before = known[:start]
-        settled = _with_curve(before, seed)
+        settled = _with_curve(known[:start], seed)
         kept = self._settled[seed]
         kept_trials = [other for other, _ in kept]
         if kept_trials != settled[: len(kept)]:
@@ -123,13 +122,10 @@ class Pruner:
         for other in new:
             report(other)
         study_id = storage.get_study_id_from_name(study.study_name)
-        reported_trials = storage.get_all_trials(study_id, deepcopy=False)
-        new_reported = reported_trials[len(kept) :]
+        new_reported = storage.get_all_trials(study_id, deepcopy=False)[len(kept) :]
         for other, frozen in zip(new, new_reported, strict=True):
-            entry = (other, KeptTrial(frozen))
-            kept.append(entry)
-        later = _with_curve(known[start:], seed)
-        for other in later:
+            kept.append((other, KeptTrial(frozen)))
+        for other in _with_curve(known[start:], seed):
             if other is not trial:
                 report(other)
         return report(trial)
@@ -138,17 +134,14 @@ class Pruner:
         """Tell a curve; asked after each evaluation, successive halving notes what the trial
         had at each rung.
         """
-        study_id = storage.get_study_id_from_name(study.study_name)
-        own = storage.create_new_trial(study_id)
+        own = storage.create_new_trial(storage.get_study_id_from_name(study.study_name))
         curve = trial.curves[seed]
         pruned = False
         for evaluation in curve:
-            share = 100 * evaluation.step / trial.total_steps
-            percent = int(share + 1e-9)
+            percent = int(100 * evaluation.step / trial.total_steps + 1e-9)
             storage.set_trial_intermediate_value(own, percent, evaluation.value)
             if self.name == "asha" or evaluation is curve[-1]:
-                reported = storage.get_trial(own)
-                pruned = self._pruner.prune(study, reported)
+                pruned = self._pruner.prune(study, storage.get_trial(own))
         if trial.state == "finished":
             storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
         return pruned
@@ -190,6 +183,4 @@ def prune_reason(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> st
         run: the trial's folder.
     """
     candidate, number = place_of(run)
-    pruner = pruners[candidate]
-    known = trials.of(candidate)
-    return pruner.reason_to_stop(number, known)
+    return pruners[candidate].reason_to_stop(number, trials.of(candidate))

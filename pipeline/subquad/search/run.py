@@ -155,8 +155,7 @@ def _close(search: Search, trials: Trials, source: TrialSource) -> None:
     same_winners(search, trials.search, _winners(search, trials))
     written = over_of(trials.search)
     for candidate in search.candidates:
-        reason = written.get(candidate.label)
-        source.over[candidate.label] = reason or "the final study has begun"
+        source.over[candidate.label] = written.get(candidate.label) or "the final study has begun"
 
 
 def _tidy(search: Search, trials: Trials) -> None:

@@ -109,8 +109,7 @@ class Sampler:
             ConfigError: the constraints leave hardly a point.
         """
         if number < len(self._first):
-            first = self._first[number]
-            return self.space.draw(self._seed, number, first)
+            return self.space.draw(self._seed, number, self._first[number])
         found = [self._facts(trial) for trial in known]
         tried = {facts.identity for facts in found}
         if self.name == "random":
@@ -144,8 +143,7 @@ class Sampler:
             study = study_of(trials, self.goal, InMemoryStorage(), sampler)
             for _ in range(MAX_SUGGESTED):
                 suggested = study.ask()
-                values_of = partial(_value_of, suggested)
-                point = self.space.compose(values_of)
+                point = self.space.compose(partial(_value_of, suggested))
                 is_tried = identity(point) in tried
                 if self.space.keeps(point) and not is_tried:
                     return point
@@ -155,8 +153,7 @@ class Sampler:
 
     def _kept(self, facts: _Facts, worst: Sequence[float]) -> KeptTrial:
         if facts.kept is None or facts.worst != worst:
-            frozen = self._frozen(facts.trial, facts.values, worst)
-            facts.kept = KeptTrial(frozen)
+            facts.kept = KeptTrial(self._frozen(facts.trial, facts.values, worst))
             facts.worst = worst
         return facts.kept
 
@@ -209,16 +206,14 @@ class Sampler:
         left = [point for point in grid if identity(point) not in tried]
         if not left:
             return None
-        drawn = seed_of(self._seed, number, "left")
-        return left[drawn % len(left)]
+        return left[seed_of(self._seed, number, "left") % len(left)]
 
 
 def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
     values = dim.distribution
     if isinstance(values, CategoricalDistribution):
         # their places, as a sampler keys its trials by values, and a list is no key
-        place = trial.suggest_categorical(dim.path, range(len(values.choices)))
-        return values.choices[place]
+        return values.choices[trial.suggest_categorical(dim.path, range(len(values.choices)))]
     if isinstance(values, IntDistribution):
         return trial.suggest_int(
             dim.path,

@@ -208,8 +208,7 @@ def _check_points(search: Search) -> None:
     for point in search.settings.points:
         for key, value in point.items():
             if key not in dims:
-                hint = did_you_mean(key, dims)
-                raise ConfigError(f"--points: {key}: is not searched{hint}")
+                raise ConfigError(f"--points: {key}: is not searched{did_you_mean(key, dims)}")
             dim = dims[key]
             if not dim.can_be(value):
                 raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")

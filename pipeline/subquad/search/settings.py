@@ -54,8 +54,7 @@ def keyed(settings: Iterable[Setting]) -> Values:
     """Settings by dotted key."""
     values: Values = {}
     for setting in settings:
-        words = map(str, setting.path)
-        key = ".".join(words)
+        key = ".".join(map(str, setting.path))
         values[key] = setting.value
     return values
 
@@ -177,8 +176,7 @@ class Settings:
                 "trained winners meet the test split"
             )
         if self.seeds_per_trial < 1:
-            seeds = shown(self.seeds_per_trial)
-            raise ConfigError(f"trial.seeds: got {seeds}, must be >= 1")
+            raise ConfigError(f"trial.seeds: got {shown(self.seeds_per_trial)}, must be >= 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"sampler.seed: got {self.seed}, must be from 0 to {MAX_SEED}")
 
@@ -236,8 +234,7 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
             points.append(keyed(overrides))
             continue
         name = shown_target(text)
-        content = read_text(cwd / text, name)
-        listed = parse_yaml(content, name).data
+        listed = parse_yaml(read_text(cwd / text, name), name).data
         entries = listed if isinstance(listed, list) else [None]
         if not all(isinstance(entry, dict) and entry for entry in entries):
             raise ConfigError(

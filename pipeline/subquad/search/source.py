@@ -89,8 +89,7 @@ class TrialSource:
             settings = dict(trial.settings)
             if trial.seeds:
                 settings["train.seed"] = trial.seeds[number]
-            fitted = self._fitter.fitted(candidate, settings)
-            run = self._given(candidate, trial, fitted, folder)
+            run = self._given(candidate, trial, self._fitter.fitted(candidate, settings), folder)
             if not self._gave_up(run):
                 return run
         return None
@@ -209,10 +208,8 @@ def _hopeless(known: Sequence[Trial]) -> str:
     ended = [trial for trial in known if trial.ended]
     newest = ended[-MAX_FRUITLESS:]
     states = {trial.state for trial in newest}
-    others = states.difference(_FRUITLESS)
-    if others or len(newest) < MAX_FRUITLESS:
+    if states.difference(_FRUITLESS) or len(newest) < MAX_FRUITLESS:
         return ""
     seen = [state for state in _FRUITLESS if state in states]
     kinds = " or ".join(seen)
-    last = newest[-1]
-    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {last.reason}"
+    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[-1].reason}"

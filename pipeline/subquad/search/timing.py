@@ -58,16 +58,13 @@ class SearchCosts(StudyCosts):
             PluginError: what it reports instead.
         """
         dataset, _ = self.data(run)
-        validation = dataset.split("validation")
-        few = _first(validation, 2)
-        parts = self._parts(run)
-        metrics, _ = evaluate(parts, few)
+        few = _first(dataset.split("validation"), 2)
+        metrics, _ = evaluate(self._parts(run), few)
         metric = run.goal.metric
         if metric not in metrics:
-            task = run.task.found.name
             reported = ", ".join(metrics) or "nothing"
             raise PluginError(
-                f"task {task!r}: its metric {metric!r} is never "
+                f"task {run.task.found.name!r}: its metric {metric!r} is never "
                 f"reported, so nothing can be selected; it reports {reported}"
             )
 
@@ -92,15 +89,11 @@ class SearchCosts(StudyCosts):
         parts = self._parts(run)
         dataset, _ = self.data(run)
         validation = dataset.split("validation")
-        steps = _step_seconds(parts)
-        evaluation = _evaluation_seconds(parts, validation)
-        return steps, evaluation
+        return _step_seconds(parts), _evaluation_seconds(parts, validation)
 
     def _parts(self, run: Run) -> Parts:
         dataset, _ = self.data(run)
-        device = device_of(run.experiment.resources)
-        group = Group(device=device)
-        return build_parts(run, group, dataset)
+        return build_parts(run, Group(device=device_of(run.experiment.resources)), dataset)
 
 
 def _timing(rounds: list[_Round]) -> Timing:
@@ -123,10 +116,8 @@ def _step_seconds(parts: Parts) -> list[float]:
     seconds: list[float] = []
     start = time.perf_counter()
     before = start
-    batches = training_batches(parts, 0, workers=0)
-    for step, (micros, samples) in enumerate(batches):
-        schedule = parts.schedule(step)
-        train_step(parts, micros, samples, schedule)
+    for step, (micros, samples) in enumerate(training_batches(parts, 0, workers=0)):
+        train_step(parts, micros, samples, parts.schedule(step))
         _wait(parts.group.device)
         now = time.perf_counter()
         seconds.append(now - before)
@@ -141,8 +132,7 @@ def _step_seconds(parts: Parts) -> list[float]:
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
     batch_size = parts.train.eval_batch_size or parts.train.batch_size
-    count = EVALUATED * batch_size
-    few = _first(split, count)
+    few = _first(split, EVALUATED * batch_size)
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)
@@ -157,5 +147,4 @@ def _wait(device: torch.device) -> None:
 
 def _first(split: Split, count: int) -> Split:
     """The first samples of a split."""
-    numbers = np.arange(min(count, len(split)))
-    return Subset(split, numbers)
+    return Subset(split, np.arange(min(count, len(split))))

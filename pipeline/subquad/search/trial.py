@@ -233,8 +233,7 @@ def identity(point: Values) -> str:
     """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do
     not.
     """
-    alike = json.loads(json.dumps(point), parse_float=_number)
-    return json.dumps(alike, sort_keys=True)
+    return json.dumps(json.loads(json.dumps(point), parse_float=_number), sort_keys=True)
 
 
 def _number(text: str) -> float:

@@ -49,10 +49,7 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
         _check_values(dim, fields)
         _check_conditions(dim, fields)
     _refuse_overlap(by_path)
-    dims: list[Dimension] = []
-    for dim in by_path.values():
-        effect = _effect(dim, by_path, fields)
-        dims.append(replace(dim, effect=effect))
+    dims = [replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values()]
     parents_first(dims)  # refuses circles
     kept, rest, idle = without_idle(dims, constraints, fields)
     if idle and not drop:
@@ -87,10 +84,7 @@ def _suiting(
             why = f"is for mixer {item.mixer!r}, and the experiment has {found.name!r}"
             instead = f"use another space, or mixer={item.mixer}"
             raise ConfigError(f"{item.origin}: {why}; {instead}")
-    dims: dict[str, Dimension] = {}
-    for dim in declared.dims:
-        if dim.mixer in names:
-            dims[dim.path] = dim
+    dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
     constraints = [item for item in declared.constraints if item.mixer in names]
     return dims, constraints
 
@@ -144,11 +138,11 @@ def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) ->
     """
     left: list[tuple[Condition, ...]] = []
     for conditions in fields.effect(dim.key_path):
-        alternative: list[Condition] = []
-        for condition in conditions:
-            other = by_path.get(condition.key)
-            if not _always_holds(condition, other, fields):
-                alternative.append(condition)
+        alternative = [
+            condition
+            for condition in conditions
+            if not _always_holds(condition, by_path.get(condition.key), fields)
+        ]
         if not alternative:
             return ALWAYS
         left.append(tuple(alternative))
@@ -210,8 +204,7 @@ def _check_constraint(
     for key in constraint.keys:
         path = key_path(key)
         if fault := fields.unknown(path):
-            place = dotted(fault.path)
-            raise _bad(constraint, f"{place}: {fault.message}")
+            raise _bad(constraint, f"{dotted(fault.path)}: {fault.message}")
         met: Sequence[Any] = [fields.value(path)]
         if key in searched:
             met = getattr(searched[key].distribution, "choices", ())
@@ -244,8 +237,7 @@ def run_at(experiment: Run, settings: Sequence[Setting], max_len: int = 0) -> Ru
     if not isinstance(heads, int):
         heads = 1
     if isinstance(dim, int):  # else the backbone does not say its width
-        site = Site(dim=dim, num_heads=heads, max_len=max_len)
-        check_site(run.mixer, run.mixer_config, site)
+        check_site(run.mixer, run.mixer_config, Site(dim=dim, num_heads=heads, max_len=max_len))
     return run
 
 
@@ -257,5 +249,4 @@ def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:
     """
     if not data.get("dims"):
         return Space(name)
-    declared = parse_space(to_yaml(data), name, source="search.yaml")
-    return check_space(declared, experiment)
+    return check_space(parse_space(to_yaml(data), name, source="search.yaml"), experiment)

@@ -91,8 +91,7 @@ class Fields:
         entry = path[:2]
         if path[0] == "mixers" and not is_given(self.data, entry):
             count = len(self.data["mixers"])
-            message = f"there is no such entry, the list has {count}"
-            return Fault(entry, message, rank=MISSING)
+            return Fault(entry, f"there is no such entry, the list has {count}", rank=MISSING)
         model, at = self._schema(path)
         changed = copy.deepcopy(self.value(at))
         _put(changed, path[len(at) :], value)
@@ -185,10 +184,7 @@ def without_idle(
         named += [condition.key for condition in dim.conditions]
     for constraint in constraints:
         named += constraint.keys
-    rest: dict[str, Any] = {}
-    for key in named:
-        path = key_path(key)
-        rest[key] = fields.value(path)
+    rest = {key: fields.value(key_path(key)) for key in named}
     for dim in dims:
         if dim.conditions:
             rest[dim.path] = fields.default(dim.key_path)

@@ -86,13 +86,11 @@ def _one(name: str, experiment: Run, cwd: Path) -> Declared:
     if name == AUTO:
         return auto_space(experiment)
     if not is_path(name):
-        shipped = recipe(name, "space")
-        return parse_space(shipped.text(), name)
+        return parse_space(recipe(name, "space").text(), name)
     path = cwd / name
     folder = path.parent.absolute()
     source = shown_target(name)
-    text = read_text(path, source)
-    declared = parse_space(text, stem(path.name), source=source, folder=folder)
+    declared = parse_space(read_text(path, source), stem(path.name), source=source, folder=folder)
     return replace(declared, source=str(path.resolve()))
 
 
@@ -162,10 +160,8 @@ def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension
         if row.search is not None:
             key = f"{kind}.params.{row.name}"
             path = key_path(key)
-            values = _as_in_a_file(row, row.search)
-            given = Given(values, path, {(): origin})
-            dim = _dimension(key, given, name)
-            yield replace(dim, effect=fields.effect(path))
+            given = Given(_as_in_a_file(row, row.search), path, {(): origin})
+            yield replace(_dimension(key, given, name), effect=fields.effect(path))
 
 
 def _as_in_a_file(row: ParameterRow, search: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,8 +171,7 @@ def _as_in_a_file(row: ParameterRow, search: Mapping[str, Any]) -> dict[str, Any
     high = search["high"]
     log = search["log"]
     if row.type.startswith("int"):
-        ends = [math.ceil(low), math.floor(high)]
-        return {"int": ends, "log": log}
+        return {"int": [math.ceil(low), math.floor(high)], "log": log}
     return {"loguniform" if log else "uniform": [low, high]}
 
 
@@ -224,8 +219,7 @@ def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
     for key, value in dims.value.items():
         # messages call a dimension by the setting itself
         path = key_path(key)
-        given = Given(value, path, marks)
-        yield _dimension(key, given, mixer)
+        yield _dimension(key, Given(value, path, marks), mixer)
 
 
 def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
@@ -243,8 +237,7 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
         when = _conditions(given.at("when"))
     names = [key, *(condition.key for condition in when)]
     values = _distribution(kinds[0], given)
-    for_mixer = _for_mixer(names, mixer)
-    return Dimension(key, values, when, for_mixer, given.origin)
+    return Dimension(key, values, when, _for_mixer(names, mixer), given.origin)
 
 
 def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
@@ -358,8 +351,7 @@ def _conditions(given: Given) -> tuple[Condition, ...]:
     for key, at in given.items():
         if not isinstance(at.value, list):
             at = Given([at.value], at.path, at.marks)
-        values = _plain_values(at)
-        conditions.append(Condition(key, values))
+        conditions.append(Condition(key, _plain_values(at)))
     return tuple(conditions)
 
 
@@ -382,8 +374,7 @@ def _constraint(given: Given, mixer: str | None) -> Constraint:
         for entry in values.entries():
             entry.expect(is_number(entry.value), "a number")
     names = _two_settings(keys)
-    for_mixer = _for_mixer(names, mixer)
-    return Constraint(relation, names, sums, for_mixer, place.origin)
+    return Constraint(relation, names, sums, _for_mixer(names, mixer), place.origin)
 
 
 def _two_settings(keys: Given) -> tuple[str, ...]:

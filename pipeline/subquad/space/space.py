@@ -136,8 +136,7 @@ class Space:
                 f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps "
                 f"its constraints ({names})"
             )
-        choice = seed_of(seed, number, "kept") % len(self._kept)
-        fixed = self._kept[choice]
+        fixed = self._kept[seed_of(seed, number, "kept") % len(self._kept)]
         return self.compose(partial(drawn, attempt=0))
 
     @cached_property
@@ -276,8 +275,7 @@ def _after_parents(
 ) -> dict[str, Dimension]:
     """Put a dimension into `done` after all that its conditions, and theirs, name."""
     if dim.path in above:
-        start = above.index(dim.path)
-        circle = " -> ".join((*above[start:], dim.path))
+        circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
         raise dim.wrong(f"when goes in a circle ({circle})")
     for condition in dim.conditions:
         parent = by_path.get(condition.key)
@@ -298,8 +296,7 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
     by_path = {parent.path: parent for parent in dims}
     *chain, _ = _after_parents(dim, by_path, {}).values()
     lists = [_telling(parent, dims) for parent in chain]
-    count = prod(map(len, lists))
-    if count > _MAX_COMBINATIONS:
+    if prod(map(len, lists)) > _MAX_COMBINATIONS:
         return True
     for values in product(*lists):
         point = dict(rest)

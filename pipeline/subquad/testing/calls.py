@@ -260,9 +260,9 @@ def values_and_gradients(
     for name, loss in result.losses.items():
         values[f"loss {name!r}"] = loss.detach()
     by_input = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    grads = {}
-    for name, grad in by_input.items():
-        grads[f"gradient by {name.removeprefix('_orig_mod.')}"] = grad
+    grads = {
+        f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in by_input.items()
+    }
     return values, grads
 
 
@@ -280,15 +280,13 @@ def slope(
     for signed in (step, -step):
         with torch.no_grad():
             for tensor, direction in zip(inputs, directions, strict=True):
-                move = signed * direction
-                tensor += move
+                tensor += signed * direction
         values.append(function())
         with torch.no_grad():
             for tensor, known in zip(inputs, before, strict=True):
                 tensor.copy_(known)
     ahead, behind = values
-    rise = ahead - behind
-    return rise / (2 * step)
+    return (ahead - behind) / (2 * step)
 
 
 @torch.no_grad()

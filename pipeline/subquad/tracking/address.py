@@ -67,16 +67,14 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
 
 def sqlite_uri(path: Path) -> str:
     """URI of a database file."""
-    escaped = str(path).translate(_ESCAPED)
-    return f"sqlite:///{escaped}"
+    return f"sqlite:///{str(path).translate(_ESCAPED)}"
 
 
 def sqlite_path(uri: str) -> Path | None:
     """The database file of a sqlite URI, None for another store."""
     if _scheme(uri) != "sqlite":
         return None
-    place = uri.split(":///", 1)[-1]
-    path, _, _ = place.partition("?")
+    path, _, _ = uri.split(":///", 1)[-1].partition("?")
     return Path(unquote(path))
 
 

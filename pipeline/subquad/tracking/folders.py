@@ -17,8 +17,7 @@ from subquad.tracking.values import Values
 def begun(folder: Path) -> bool:
     """Whether there is anything to send yet. A study writes the settings of all its runs first."""
     for name in (runs.SEARCH, runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT):
-        path = folder / name
-        if path.exists():
+        if (folder / name).exists():
             return True
     trial = folder / runs.TRIAL
     if trial.exists():
@@ -83,6 +82,5 @@ def read_yaml(path: Path) -> Values:
     if not path.exists():
         return {}
     name = str(path)
-    text = read_text(path, name)
-    data = parse_yaml(text, name).data
+    data = parse_yaml(read_text(path, name), name).data
     return data if isinstance(data, dict) else {}

@@ -56,11 +56,9 @@ async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
             place += f"?{urlencode(others)}"
         headers = {"location": place, "referrer-policy": "no-referrer"}
         response = Response(status_code=303, headers=headers)
-        secret = os.environ[SECRET]
-        response.set_cookie(COOKIE, secret, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, os.environ[SECRET], httponly=True, samesite="strict")
     await response(scope, receive, send)
 
 
 def _is_secret(given: str) -> bool:
-    secret = os.environ[SECRET].encode()
-    return hmac.compare_digest(given.encode(), secret)
+    return hmac.compare_digest(given.encode(), os.environ[SECRET].encode())

@@ -121,11 +121,9 @@ def _run(folder: Path, final: bool) -> Mirror:
 
 def _began(folder: Path) -> float:
     """When the first record of a run was written, in seconds since 1970."""
-    files = metrics_files(folder)
-    for path in files[:1]:
+    for path in metrics_files(folder)[:1]:
         with suppress(OSError, ValueError, StopIteration), opened(path) as stream:
-            first = next(lines_of(stream))
-            return Record.parse(first).time
+            return Record.parse(next(lines_of(stream))).time
     return folder.stat().st_mtime
 
 
@@ -207,13 +205,11 @@ def _objective(result: Values, time: float) -> list[Point]:
     """What decides between finished trials: the best validation metric."""
     best = result.get("best") or {}
     metrics = best.get("metrics") or {}
-    metric = result.get("metric")
-    value = metrics.get(metric)
+    value = metrics.get(result.get("metric"))
     if result.get("status") != "finished" or value is None:
         return []
     step = best.get("step") or 0
-    time_ms = int(time * 1000)
-    return [Point("objective", float(value), time_ms, step)]
+    return [Point("objective", float(value), int(time * 1000), step)]
 
 
 def _study(folder: Path, final: bool) -> Mirror:
@@ -258,8 +254,7 @@ def _tested(prefix: str, result: Values, time: float) -> list[Point]:
     """Test metrics of a result, as `<prefix>/<metric>`."""
     test = result.get("test") or {}
     metrics = test.get("metrics") or {}
-    step = test.get("step")
-    return points_under(prefix, metrics, time, step)
+    return points_under(prefix, metrics, time, test.get("step"))
 
 
 def _search(folder: Path, final: bool) -> Mirror:
@@ -318,8 +313,7 @@ def _changed(folder: Path, files: Sequence[str]) -> float:
 
 def _winner(candidate: Values) -> str:
     best = candidate["best"]
-    metrics = read_metrics(candidate.get("metrics"))
-    metric = metric_of(metrics, candidate["metric"])
+    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
     score = metric.text(best["value"])
     number = best["number"]
     step = best["step"]
@@ -330,9 +324,7 @@ def _winner(candidate: Values) -> str:
 
 def _consumed(candidate: Values, time: float) -> list[Point]:
     """What a candidate used up and found, as metrics `<candidate>/...`."""
-    values = {}
-    for key in ("steps", "flops", "seconds", "dimensions"):
-        values[key] = candidate[key]
+    values = {key: candidate[key] for key in ("steps", "flops", "seconds", "dimensions")}
     for state, count in candidate["trials"].items():
         values[f"trials_{state}"] = count
     if candidate["best"]:
@@ -354,8 +346,7 @@ def _environment(run: Path) -> Values:
     tags: Values = {}
     git = environment.get("git")
     if git:
-        commit = git["commit"]
-        tags["mlflow.source.git.commit"] = str(commit)
+        tags["mlflow.source.git.commit"] = str(git["commit"])
         tags["git.dirty"] = str(git.get("dirty"))
     for plugin in environment.get("plugins") or []:
         kind = plugin.get("kind")
@@ -371,6 +362,5 @@ def _digest(folder: Path, names: Iterable[str], *words: str) -> str:
     told = [*words]
     for name, file in files.items():
         told.append(f"{name} {file['sha256']}")
-    text = " ".join(told)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(" ".join(told).encode()).hexdigest()
     return digest[:16]

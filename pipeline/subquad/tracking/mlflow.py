@@ -119,8 +119,7 @@ class StoredRun:
 
     def close(self, status: str, ended: float) -> None:
         """Mark it as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
-        end_time = int(ended * 1000)
-        self.client.set_terminated(self.id, status, end_time=end_time)
+        self.client.set_terminated(self.id, status, end_time=int(ended * 1000))
         self.status = status
 
 
@@ -161,8 +160,7 @@ class Store:
             "mlflow.source.name": "subquad",
             "mlflow.source.type": "LOCAL",
         }
-        began = int(started * 1000)
-        made = self._client.create_run(self.experiment_id, began, tags, label)
+        made = self._client.create_run(self.experiment_id, int(started * 1000), tags, label)
         return StoredRun(self._client, made)
 
 

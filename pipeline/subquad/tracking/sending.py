@@ -89,8 +89,7 @@ class Sending:
 
     def __init__(self, upload: Upload):
         self._upload = upload
-        lock = upload.folder / _LOCK
-        self._lock = FileLock(str(lock), timeout=_LOCK_SECONDS)
+        self._lock = FileLock(str(upload.folder / _LOCK), timeout=_LOCK_SECONDS)
         self._store: Store | None = None
         self._open: dict[Path, _Sender] = {}
         self._closed = set[Path]()
@@ -134,11 +133,11 @@ class Sending:
         is_new = head not in self._open
         is_growing = below is None and head not in self._closed
         closed = len(self._closed)
-        errors = []
-        for run in below or ():
-            if run not in self._closed and begun(run):
-                head_id = self._sender(head, above).run.id
-                errors.append(self._send(run, head_id, final))
+        errors = [
+            self._send(run, self._sender(head, above).run.id, final)
+            for run in below or ()
+            if run not in self._closed and begun(run)
+        ]
         has_more_ends = len(self._closed) > closed
         if final or is_new or is_growing or has_more_ends:
             errors.append(self._send(head, above, final))
@@ -235,8 +234,7 @@ class _Sender:
             self._state = self._state.after(some)
             self._state.save(self._folder)
         if place.unreadable:
-            first = place.unreadable[0]
-            self.run.send(tags={"subquad.unreadable_record": f"first {first}"})
+            self.run.send(tags={"subquad.unreadable_record": f"first {place.unreadable[0]}"})
         self._keep(place=place)
 
     def _reopen(self) -> None:
@@ -260,8 +258,7 @@ class _Sender:
 
     def _send_file(self, path: Path, name: str) -> None:
         if path.suffix in _AS_TEXT:
-            text = mask(read_bytes(path).decode())
-            self.run.client.log_text(self.run.id, text, name)
+            self.run.client.log_text(self.run.id, mask(read_bytes(path).decode()), name)
             return
         above, _, _ = name.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
@@ -275,6 +272,5 @@ def _reason(error: BaseException) -> str:
     """An exception as one line without credentials."""
     kind = type(error).__name__
     lines = str(error).strip().splitlines() or [""]
-    first = mask(lines[0].strip())
-    text = first[:400]
+    text = mask(lines[0].strip())[:400]
     return f"{kind}: {text}" if text else kind

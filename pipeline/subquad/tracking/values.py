@@ -36,13 +36,8 @@ def _clean_name(name: str) -> str:
     """A name MLflow takes: other characters become `_`, path segments that mean something (`..`)
     go.
     """
-    segments = []
-    allowed = _REFUSED.sub("_", name)
-    for part in allowed.split("/"):
-        if part not in ("", ".", ".."):
-            segments.append(part)
-    joined = "/".join(segments)
-    clean = _UPWARDS.sub("__", joined) or "unnamed"
+    segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
+    clean = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
     if len(clean) > NAME_LIMIT:
         return _marked(clean, name)
     return clean
@@ -81,8 +76,7 @@ def clean_tags(values: Values) -> dict[str, str]:
     for name, short in _clean_names(values).items():
         value = values[name]
         if value is not None:
-            text = _text(name, value)
-            tags[short] = text[:TAG_LIMIT]
+            tags[short] = _text(name, value)[:TAG_LIMIT]
     return tags
 
 
@@ -120,8 +114,7 @@ def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
     for point in points:
         if not math.isfinite(point.value):
             name = _clean_name(f"nonfinite.{point.key}")
-            first = f"first at step {point.step}: {point.value}"
-            tags.setdefault(name, first)
+            tags.setdefault(name, f"first at step {point.step}: {point.value}")
     return tags
 
 
@@ -135,7 +128,6 @@ def _text(name: str, value: Any) -> str:
 
 def _marked(short: str, name: str) -> str:
     """A shortened name with a hash that tells it from others."""
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    mark = digest[:8]
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     start = short[: NAME_LIMIT - 9]
     return f"{start}-{mark}"

@@ -58,8 +58,7 @@ def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut)
     is_usual = (settings.device, settings.precision) == ("cpu", "fp32")
     if published and published.over_attention and is_usual:
         length = next(iter(published.over_attention))
-        name = f"{mixer.text} published, to be calibrated"
-        with left_out.noting(name, length, strict=False):
+        with left_out.noting(f"{mixer.text} published, to be calibrated", length, strict=False):
             return calibrate(mixer)
     return _UNKNOWN
 
@@ -87,13 +86,10 @@ def calibrate(mixer: MixerChoice) -> Measured:
     published = mixer.plugin.published
     assert published is not None
     length, known = next(iter(published.over_attention.items()))
-    config = parameters(mixer.resolved, dict(published.params))
-    usual = replace(mixer, config=config)
+    usual = replace(mixer, config=parameters(mixer.resolved, dict(published.params)))
     baseline = timed_attention(CALIBRATED, length)[0]
-    own = timed_mixer(usual, CALIBRATED, length)
-    form = timed_published(usual, own, CALIBRATED, length)
-    times = times_in_turn(baseline, [form], CALIBRATED.rounds, ["both"])
-    _, measured = times[form]["both"]
+    form = timed_published(usual, timed_mixer(usual, CALIBRATED, length), CALIBRATED, length)
+    _, measured = times_in_turn(baseline, [form], CALIBRATED.rounds, ["both"])[form]["both"]
     assert measured is not None
     return {
         "calibrated": abs(measured / known - 1) <= WITHIN,

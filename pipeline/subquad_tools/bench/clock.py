@@ -107,17 +107,14 @@ class Warm(ABC):
         self.memory = added_memory(self.both, self.device)
         for part in PARTS:
             self.seconds(part)
-            once = max(self.seconds(part), 1e-6)
-            repeats = math.ceil(SHORTEST_BLOCK / once)
+            repeats = math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6))
             self._repeats[part] = max(1, repeats)
         return self
 
     def seconds(self, part: str) -> float:
         """Of a call, by one more block, with other inputs."""
         self.refresh()
-        call = getattr(self, part)
-        repeats = self._repeats[part]
-        return seconds(call, self.device, repeats)
+        return seconds(getattr(self, part), self.device, self._repeats[part])
 
 
 _Row = TypeVar("_Row", bound=Warm)
@@ -134,8 +131,7 @@ def times_in_turn(
     between = [baseline] if baseline else []
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        end = start + _GROUP
-        order += others[start:end]
+        order += others[start : (start + _GROUP)]
         order += between
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):
@@ -154,8 +150,7 @@ def times_in_turn(
             median = float(np.median(calls))
             ratio = None
             if baseline:
-                stands = places[baseline]
-                ratios = calls / _beside(table, stands, own)
+                ratios = calls / _beside(table, places[baseline], own)
                 ratio = float(np.median(ratios))
             times[row][part] = median, ratio
     return times
@@ -164,8 +159,5 @@ def times_in_turn(
 def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:
     """For each place the mean of the baseline's blocks on either side."""
     last = np.searchsorted(stands, places, "right") - 1
-    following = np.searchsorted(stands, places)
-    before = stands[last]
-    after = stands[following]
-    both = table[:, before] + table[:, after]
+    both = table[:, stands[last]] + table[:, stands[np.searchsorted(stands, places)]]
     return both / 2

@@ -48,8 +48,7 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     from subquad.experiment import load_study
     from subquad_tools.bench.step import measure_steps
 
-    runs = load_study(target, overrides).runs
-    found = measure_steps(runs, rounds, device)
+    found = measure_steps(load_study(target, overrides).runs, rounds, device)
     if as_json:
         click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
         return 0

@@ -89,8 +89,7 @@ def _set_axes(panel: Axes, lengths: Sequence[int]) -> None:
 
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
-    locator = LogLocator(subs=(1, 2, 5))
-    panel.yaxis.set_major_locator(locator)
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     formatter = FuncFormatter(lambda value, _: f"{value:g}")
     panel.yaxis.set_major_formatter(formatter)
     panel.minorticks_off()

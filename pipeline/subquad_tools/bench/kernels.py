@@ -161,17 +161,14 @@ class _TimedImplementation(Warm):
         generator = torch.Generator().manual_seed(3)
         self._grads = []
         for end in _differentiable(results):
-            grad = torch.randn(end.shape, generator=generator)
-            self._grads.append(grad.to(end))
+            self._grads.append(torch.randn(end.shape, generator=generator).to(end))
 
     def _call(self) -> Any:
         args, kwargs = self._given()
-        function = self._function
-        return function(*args, **kwargs)
+        return self._function(*args, **kwargs)
 
     def _given(self) -> Arguments:
-        place = self._turn % len(self._sets)
-        return self._sets[place]
+        return self._sets[self._turn % len(self._sets)]
 
     def forward(self) -> Any:
         with torch.no_grad():
@@ -193,16 +190,14 @@ class _TimedImplementation(Warm):
 
 def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_OperationCall]:
     """Each operation that the mixer calls, the first of its calls with tensors of these shapes."""
-    module = built_mixer(mixer, settings, length)
-    layer = Timed(mixer.text, module, settings, length)
+    layer = Timed(mixer.text, built_mixer(mixer, settings, length), settings, length)
     drawn = []
     with using() as chosen:
         for _ in range(DRAWS):
             layer.refresh()
             with recording() as calls:
                 layer.result()
-            kept = tree_map_only(Tensor, _afresh, calls)
-            drawn.append(kept)
+            drawn.append(tree_map_only(Tensor, _afresh, calls))
     found: dict[Any, _OperationCall] = {}
     for draws in zip(*drawn, strict=True):
         operation, *_ = draws[0]
@@ -210,8 +205,7 @@ def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> list[_Op
         sets = [(args, kwargs) for _, args, kwargs in draws]
         given = _tensors(sets[0])
         shapes = [(tensor.shape, tensor.dtype) for tensor in given]
-        call = _OperationCall(operation, chosen[name], sets, length)
-        found.setdefault((name, *shapes), call)
+        found.setdefault((name, *shapes), _OperationCall(operation, chosen[name], sets, length))
     return list(found.values())
 
 
@@ -262,10 +256,7 @@ def _speeds(
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    tensors = []
-    for leaf in tree_leaves(tree):
-        if isinstance(leaf, Tensor):
-            tensors.append(leaf)
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
     return tensors
 
 
@@ -275,5 +266,4 @@ def _differentiable(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _afresh(tensor: Tensor) -> Tensor:
     """A tensor of its own, with a gradient where it had one."""
-    own = tensor.detach().clone()
-    return own.requires_grad_(tensor.requires_grad)
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

@@ -79,10 +79,10 @@ def time_mixers(
         for length in lengths_of(settings):
             speeds += _at(length, mixers, settings, left_out, best)
         published = calibrations(mixers, settings, speeds, left_out)
-    rows = []
-    for mixer in mixers:
-        name = mixer.resolved.found.name
-        rows.append({"row": mixer.text, "mixer": name, "params": mixer.params})
+    rows = [
+        {"row": mixer.text, "mixer": mixer.resolved.found.name, "params": mixer.params}
+        for mixer in mixers
+    ]
     return {
         "settings": asdict(settings),
         "best": best,
@@ -122,8 +122,7 @@ def _at(
             rows.append(own)
             if settings.published and mixer.plugin.published:
                 with left_out.noting(f"{name} published", length, strict=False):
-                    form = timed_published(mixer, own, settings, length)
-                    rows.append(form)
+                    rows.append(timed_published(mixer, own, settings, length))
     core = baseline and baseline.core
     cores = [row.core for row in rows if row.core]
     core_times = times_in_turn(core, cores, settings.rounds)
@@ -132,8 +131,7 @@ def _at(
     for row, taken in times.items():
         core = row.core
         of_core = core and core_times[core]
-        speed = _speed(row, taken, of_core, settings, length, best)
-        speeds.append(speed)
+        speeds.append(_speed(row, taken, of_core, settings, length, best))
     return speeds
 
 
@@ -216,14 +214,12 @@ def roofline(
         size = 2048 if min(tried) < _FAST else 512
     multiply = partial(torch.mm, draw(size, size), draw(size, size))
     source = torch.ones(copied // 4, device=device)
-    target = torch.empty_like(source)
-    copy_all = partial(target.copy_, source)
+    copy_all = partial(torch.empty_like(source).copy_, source)
     blocks = [
         partial(seconds, multiply, device),
         partial(seconds, copy_all, device),
     ]
-    taken = in_turn(blocks, rounds + 1)
-    products, copies = zip(*taken[1:], strict=True)
+    products, copies = zip(*in_turn(blocks, rounds + 1)[1:], strict=True)
     product = median(products)
     copy = median(copies)
     return {
@@ -241,9 +237,7 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
         for each row of two or more lengths `mixer`; `declared`: its class of complexity; `forward`,
         `both`: of time; `flops`, `bytes`: as counted, None where not all is.
     """
-    declared = {}
-    for mixer in mixers:
-        declared[mixer.text] = mixer.facts.complexity or "not claimed"
+    declared = {mixer.text: mixer.facts.complexity or "not claimed" for mixer in mixers}
     by_name: dict[str, list[Measured]] = {}
     for speed in speeds:
         by_name.setdefault(speed["mixer"], []).append(speed)
@@ -300,5 +294,4 @@ def _exponent(speeds: Sequence[Measured], costs: Sequence[float]) -> float | Non
         return None
     x = [math.log(speed["length"]) for speed in speeds]
     y = [math.log(cost) for cost in costs]
-    line = linear_regression(x, y)
-    return line.slope
+    return linear_regression(x, y).slope

@@ -137,8 +137,7 @@ def mixers_command(
     chosen, skipped = choose_mixers(rows)
     if out:  # before minutes of measuring
         out.mkdir(parents=True, exist_ok=True)
-    used = SpeedSettings(**settings)
-    measured = time_mixers(chosen, used, skipped=skipped, strict=bool(rows))
+    measured = time_mixers(chosen, SpeedSettings(**settings), skipped=skipped, strict=bool(rows))
     found = {"what": "mixers", **measured}
     table = _table(found)
     notes = _notes(found, chosen)
@@ -254,10 +253,11 @@ def _notes(found: Measured, chosen: Sequence[MixerChoice]) -> list[str]:
     """How it was measured, what the mixers' parameters are, how they grow, and what was left
     out.
     """
-    uncounted = {}
-    for speed in found["speeds"]:
-        if speed["uncounted"]:
-            uncounted[speed["mixer"]] = ", ".join(speed["uncounted"])
+    uncounted = {
+        speed["mixer"]: ", ".join(speed["uncounted"])
+        for speed in found["speeds"]
+        if speed["uncounted"]
+    }
     return notes_of("mixers_notes.txt.j2", found, chosen=chosen, uncounted=uncounted)
 
 
@@ -265,8 +265,7 @@ def notes_of(template: str, found: Measured, **values: Any) -> list[str]:
     """The lines of a template, on what was measured and other values."""
     from subquad.markup import fill_template, one_line
 
-    text = fill_template(_PACKAGE, template, one_line, **found, **values)
-    return text.splitlines()
+    return fill_template(_PACKAGE, template, one_line, **found, **values).splitlines()
 
 
 def as_markdown_text(table: TextTable, notes: Iterable[str]) -> str:

@@ -53,8 +53,7 @@ class Protocol(BaseModel):
         over = self.over
         mixers = self.mixers
         if over is not None and over not in mixers:
-            hint = did_you_mean(over, mixers)
-            raise ValueError(f"over: {over} is none of the mixers{hint}")
+            raise ValueError(f"over: {over} is none of the mixers{did_you_mean(over, mixers)}")
         return self
 
     @classmethod
@@ -86,8 +85,7 @@ class Protocol(BaseModel):
             found["lengths"] = tuple(lengths)
         batch = self.batch
         if isinstance(batch, list):
-            pairs = zip(lengths, batch, strict=True)
-            found["batch"] = dict(pairs)
+            found["batch"] = dict(zip(lengths, batch, strict=True))
         return found
 
 

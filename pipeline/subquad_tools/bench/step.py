@@ -39,8 +39,7 @@ little besides.
 def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
     """The training data, endlessly, as a run has it that starts anew."""
     plan = parts.plan
-    settings = replace(plan.settings, steps=_ENDLESS)
-    endless = replace(plan, settings=settings)
+    endless = replace(plan, settings=replace(plan.settings, steps=_ENDLESS))
     yield from training_batches(replace(parts, plan=endless), 0, workers)
 
 
@@ -66,8 +65,7 @@ class Steps:
 
     def advance(self) -> None:
         """Take the next batch."""
-        batch = next(self._feed)
-        self.micros, self.samples = batch
+        self.micros, self.samples = next(self._feed)
 
     def make(self) -> None:
         """One step, of rate zero: it costs as much and leaves the weights, so that every round
@@ -106,11 +104,7 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
         blocks = [row.block for row in rows]
         in_turn(blocks, rounds + 1)
     firsts: dict[str, _Row] = {}
-    steps = []
-    for row in rows:
-        label = row.run.dataset_label
-        first = firsts.setdefault(label, row)
-        steps.append(row.found(first))
+    steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
     return {"steps": steps, "rounds": rounds, "device": device}
 
 
@@ -120,8 +114,7 @@ def _different(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         settings = run.experiment.model_dump(mode="json")
         settings["train"].pop("seed")
-        key = json.dumps(settings, sort_keys=True)
-        found.setdefault(key, run)
+        found.setdefault(json.dumps(settings, sort_keys=True), run)
     return list(found.values())
 
 
@@ -236,7 +229,6 @@ def _tokens(steps: Steps) -> int:
         for name, array in batch.items():
             is_mask = array.dtype == torch.bool
             if is_mask and axes.get(name) == ("length",):
-                count = array.sum()
-                total += int(count)
+                total += int(array.sum())
                 break
     return total

@@ -79,8 +79,7 @@ class Timed(Warm):
         self.dtype = DTYPES[settings.precision]
         self.core: Timed | None = None
         self._length = length
-        generator = torch.Generator(device)
-        self._generator = generator.manual_seed(1)
+        self._generator = torch.Generator(device).manual_seed(1)
         count = 1
         dtype = torch.float32
         shape: tuple[int, ...] = (settings.samples(length), length, settings.dim)
@@ -101,8 +100,7 @@ class Timed(Warm):
         Raises:
             PluginError: outputs or gradients are not finite.
         """
-        output = self.forward()
-        self._check_finite("outputs", [output])
+        self._check_finite("outputs", [self.forward()])
         self._check_finite("gradients", self.both())
         return super().warm_up()
 
@@ -126,10 +124,7 @@ class Timed(Warm):
 
     def result(self) -> tuple[list[Tensor], MixerOutput]:
         """A forward pass with a graph: the inputs and what the module makes of them."""
-        inputs = []
-        for tensor in self.inputs:
-            given = tensor.detach()
-            inputs.append(given.requires_grad_())
+        inputs = [tensor.detach().requires_grad_() for tensor in self.inputs]
         return inputs, self._called(inputs)
 
     def both(self) -> Sequence[Tensor | None]:
@@ -171,9 +166,8 @@ class Timed(Warm):
         return values
 
     def _precision(self) -> torch.autocast:
-        kind = self.device.type
         is_narrow = self.dtype != torch.float32
-        return torch.autocast(kind, self.dtype, enabled=is_narrow)
+        return torch.autocast(self.device.type, self.dtype, enabled=is_narrow)
 
 
 def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Timed:
@@ -182,8 +176,7 @@ def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Tim
     Raises:
         SubquadError: it cannot be built or called so, or its outputs are not finite.
     """
-    module = built_mixer(mixer, settings, length)
-    return _layer(mixer.text, module, settings, length)
+    return _layer(mixer.text, built_mixer(mixer, settings, length), settings, length)
 
 
 def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, length: int) -> Timed:
@@ -194,10 +187,8 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     """
     published = mixer.plugin.published
     assert published is not None
-    plugin = replace(mixer.plugin, build=published.build)
-    resolved = replace(mixer.resolved, plugin=plugin)
-    published_mixer = replace(mixer, resolved=resolved)
-    module = built_mixer(published_mixer, settings, length)
+    resolved = replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build))
+    module = built_mixer(replace(mixer, resolved=resolved), settings, length)
     name = f"{mixer.text} published"
     generator = torch.Generator()
     generator.manual_seed(2)
@@ -220,8 +211,7 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     if found.keys() == reference.keys():
         pairs = [(found[name], reference[name]) for name in reference]
         apart = largest_gap(pairs)
-    most = SAME[settings.precision]
-    if not apart <= most:
+    if not apart <= SAME[settings.precision]:
         raise PluginError(
             f"{name}: at length {length} its numbers are {apart:.1e} of the "
             f"largest from {mixer.text}'s"
@@ -251,8 +241,7 @@ def largest_gap(pairs: Sequence[tuple[Tensor | None, Tensor | None]], share: flo
         wide = torch.promote_types(wanted.dtype, torch.float64)
         exact = wanted.detach().to(wide)
         gap = (found.detach() - exact).abs()
-        size = exact.abs().max()
-        largest = gap.max() / size.clamp_min(least)
+        largest = gap.max() / exact.abs().max().clamp_min(least)
         gaps.append(float(largest))
     worst = torch.tensor(gaps).max()  # not a number where one is none
     return float(worst)
@@ -262,8 +251,7 @@ def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
     """Torch's attention by each of its back ends that runs here, the fastest first; it is the
     baseline.
     """
-    device = torch_device(settings.device)
-    backends = BACKENDS.get(device.type, {})
+    backends = BACKENDS.get(torch_device(settings.device).type, {})
     found = []
     for name, backend in backends.items():
         module = _Attention(settings, backend)
@@ -288,13 +276,11 @@ def _fastest(timed: Timed) -> float:
 
 def timed_core(settings: SpeedSettings, length: int) -> Timed:
     """Torch's attention without projections."""
-    core = _Core(settings.causal, None)
-    return _core(BASELINE, core, settings, length)
+    return _core(BASELINE, _Core(settings.causal, None), settings, length)
 
 
 def _core(name: str, core: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    timed = Timed(name, core, settings, length, takes_heads=True)
-    return timed.warm_up()
+    return Timed(name, core, settings, length, takes_heads=True).warm_up()
 
 
 def _layer(name: str, module: nn.Module, settings: SpeedSettings, length: int) -> Timed:
@@ -356,11 +342,5 @@ class _Attention(nn.Module):
         self.core = _Core(settings.causal, backend)
 
     def forward(self, x: Tensor, *, keep: None = None) -> Tensor:
-        projected = self.inputs(x)
-        sizes = (3, self._heads, -1)
-        heads = projected.unflatten(-1, sizes)
-        by_head = heads.transpose(1, 3)
-        q, k, v = by_head.unbind(2)
-        mixed = self.core(q, k, v)
-        by_token = mixed.transpose(1, 2)
-        return self.out(by_token.flatten(-2))
+        q, k, v = self.inputs(x).unflatten(-1, (3, self._heads, -1)).transpose(1, 3).unbind(2)
+        return self.out(self.core(q, k, v).transpose(1, 2).flatten(-2))

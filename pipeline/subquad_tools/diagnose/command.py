@@ -136,7 +136,5 @@ def _measured(trained: Trained, samples: int, tokens: int) -> Passport:
     parts = trained.parts
     is_honest = parts.run.experiment.protocol == "honest"
     split = trained.dataset.split("train" if is_honest else "trainval")
-    count = min(samples, len(split))
-    fetched = split.fetch(np.arange(count), epoch=0, seed=parts.train.seed)
-    batch = parts.on_device(fetched)
-    return passport(parts.bare_model, batch, tokens=tokens)
+    fetched = split.fetch(np.arange(min(samples, len(split))), epoch=0, seed=parts.train.seed)
+    return passport(parts.bare_model, parts.on_device(fetched), tokens=tokens)

@@ -42,8 +42,7 @@ def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
 def _response(axes: Any, operator: Operator, colour: Any) -> None:
     gains = np.maximum(operator.response, _FLOOR)
     decibels = 20 * np.log10(gains)
-    frequencies = np.linspace(0, 1, len(gains))
-    axes.plot(frequencies, decibels, color=colour, label=operator.layer)
+    axes.plot(np.linspace(0, 1, len(gains)), decibels, color=colour, label=operator.layer)
 
 
 def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
@@ -51,8 +50,7 @@ def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
     largest = values[0] or 1.0
     count = len(values)
     places = np.arange(count) / count
-    shares = np.maximum(values / largest, _FLOOR)
-    axes.semilogy(places, shares, color=colour, label=operator.layer)
+    axes.semilogy(places, np.maximum(values / largest, _FLOOR), color=colour, label=operator.layer)
 
 
 def _panels(
@@ -70,14 +68,12 @@ def _panels(
     rows = math.ceil(len(passports) / columns)
     size = columns * width, rows * height
     figure = new_figure(*size)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    panels = iter(grid.flat)
+    panels = iter(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     for name, passport in passports.items():
         panel = next(panels)
         operators = passport.operators
         for index, operator in enumerate(operators):
-            colour = shade(index, len(operators))
-            line(panel, operator, colour)
+            line(panel, operator, shade(index, len(operators)))
         panel.set_title(as_label(name), fontsize=9)
         panel.grid(alpha=0.3)
         if len(operators) <= 8:
@@ -95,10 +91,8 @@ def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
     figure = new_figure(7.2, 4.2)
     axes = figure.add_subplot()
     for name, passport in passports.items():
-        label = as_label(name)
-        axes.plot(passport.similarity, marker="o", markersize=3, label=label)
-    locator = MaxNLocator(integer=True)
-    axes.xaxis.set_major_locator(locator)
+        axes.plot(passport.similarity, marker="o", markersize=3, label=as_label(name))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="layer (0: embedded tokens)", ylabel="mean cosine between tokens of a sample")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

@@ -96,8 +96,7 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
         operators = []
         for call in mixers:
             real = real_positions(batch, call.given[0], call.named)
-            operator = _operator(call, real, tokens, probes)
-            operators.append(operator)
+            operators.append(_operator(call, real, tokens, probes))
         first = blocks[0]
         outputs = [call.out for call in blocks]
         similarity = []
@@ -140,10 +139,7 @@ def _states(tree: Any) -> Tensor:
     """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
     three axes.
     """
-    tensors = []
-    for leaf in tree_leaves(tree):
-        if isinstance(leaf, Tensor):
-            tensors.append(leaf)
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
     return next(tensor for tensor in tensors if tensor.dim() == 3)
 
 
@@ -173,12 +169,9 @@ def _similarity(states: Tensor, real: Tensor) -> float:
         count = len(units)
         if count < 2:
             continue
-        total = units.sum(0)
-        to_all = total.square().sum()
-        to_itself = units.square().sum()
-        to_others = to_all - to_itself
-        pairs = count * (count - 1)
-        mean = to_others / pairs
+        to_all = units.sum(0).square().sum()
+        to_others = to_all - units.square().sum()
+        mean = to_others / (count * (count - 1))
         values.append(float(mean))
     if not values:
         return math.nan
@@ -190,23 +183,19 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
     spectra = []
     ranks = []
     for sample, kept in enumerate(real):
-        positions = kept.nonzero()
-        places = positions[:tokens, 0]
+        places = kept.nonzero()[:tokens, 0]
         energy, covariance = _measured(call, sample, places, probes)
-        eigenvalues = torch.linalg.eigvalsh(covariance)
-        spectrum = eigenvalues.clamp_min(0).sqrt().flip(0)
+        spectrum = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt().flip(0)
         energies.append(energy)
         spectra.append(spectrum)
-        rank = _effective_rank(spectrum)
-        ranks.append(rank / len(places))
+        ranks.append(_effective_rank(spectrum) / len(places))
     least = min(map(len, spectra))
     common = torch.stack([spectrum[:least] for spectrum in spectra])
     singular_values = common.mean(0)
     energy = torch.stack(energies).mean(0)
-    response = energy.sqrt()
     return Operator(
         layer=call.name,
-        response=tuple(response.tolist()),
+        response=tuple(energy.sqrt().tolist()),
         singular_values=tuple(singular_values.tolist()),
         effective_rank=fmean(ranks),
     )
@@ -214,19 +203,15 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
 
 def _effective_rank(singular_values: Tensor) -> float:
     limits = torch.finfo(singular_values.dtype)
-    total = singular_values.sum()
-    shares = singular_values / total.clamp_min(limits.tiny)
-    parts = torch.special.entr(shares)
-    entropy = parts.sum()
-    return float(entropy.exp())
+    shares = singular_values / singular_values.sum().clamp_min(limits.tiny)
+    return float(torch.special.entr(shares).sum().exp())
 
 
 def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
     """Energy of the response (F,), and the covariance (n, n) of the tokens at some places, of
     one sample, float64.
     """
-    own = call.given[0][sample : sample + 1]
-    x = own.detach()
+    x = call.given[0][sample : sample + 1].detach()
     width = x.shape[2]
     count = len(places)
     generator = torch.Generator()
@@ -238,16 +223,10 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     energy = waves.new_zeros(_FREQUENCIES)
     covariance = waves.new_zeros(count, count)
     for direction in directions:
-        rows = []
-        for some in places.split(_ROWS):
-            part = _rows(call, x, sample, some, direction)
-            rows.append(part)
+        rows = [_rows(call, x, sample, some, direction) for some in places.split(_ROWS)]
         # (n, n, D): of output token i in this direction, to input token j
-        to_all = torch.cat(rows)
-        jacobian = to_all[:, places].double()
-        answer = torch.einsum("wfj,ijd->wfid", waves, jacobian)
-        squares = answer.square()
-        energy += squares.sum((0, 2, 3))
+        jacobian = torch.cat(rows)[:, places].double()
+        energy += torch.einsum("wfj,ijd->wfid", waves, jacobian).square().sum((0, 2, 3))
         covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
     # Of waves in all D channels, a direction of the output gets one part in D; the identity then
     # has response 1.
@@ -258,13 +237,8 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
 def _waves(count: int) -> Tensor:
     """(2, F, n) float64: cosines and sines from frequency 0 to pi, together of norm 1."""
     omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
-    places = torch.arange(count, dtype=torch.float64)
-    angles = torch.outer(omega, places)
-    cosines = angles.cos()
-    sines = angles.sin()
-    waves = torch.stack([cosines, sines])
-    norm = math.sqrt(count)
-    return waves / norm
+    angles = torch.outer(omega, torch.arange(count, dtype=torch.float64))
+    return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
 
 
 def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:

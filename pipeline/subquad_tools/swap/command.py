@@ -115,12 +115,11 @@ def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     own: list[str] = []
     of_mixer: list[str] = []
     for setting in settings:
-        key = setting.partition("=")[0]
-        if "." in key:
+        if "." in setting.partition("=")[0]:
             own.append(setting)
         else:
             of_mixer.append(setting)
-    parameters = {}
-    for override in parse_overrides(of_mixer, Path.cwd()):
-        parameters[str(override.path[0])] = override.value
+    parameters = {
+        str(override.path[0]): override.value for override in parse_overrides(of_mixer, Path.cwd())
+    }
     return parameters, own

@@ -125,8 +125,7 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
         if run.place:
             ledgers.append(runs_root(run.folder) / OPENINGS)
         make_folder(out, exist_ok=True)
-        opened_for = replace(run, place=out.resolve())
-        seal = Seal(original.dataset, opened_for, 1, ledgers)
+        seal = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers)
         split, notes = seal.open("subquad swap")
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
@@ -143,8 +142,7 @@ def _spaced(split: Split, count: int) -> Split:
     size = len(split)
     if count >= size:
         return split
-    places = np.arange(count) * size // count
-    return Subset(split, places)
+    return Subset(split, np.arange(count) * size // count)
 
 
 def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) -> dict[str, Any]:
@@ -175,8 +173,5 @@ def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
     train = parts.train
     size = train.eval_batch_size or train.batch_size
     places = np.arange(len(split))
-    starts = places[size::size]
-    for indices in np.split(places, starts):
-        fetched = split.fetch(indices, epoch=0, seed=train.seed)
-        batch = parts.on_device(fetched)
-        yield split.finish(batch)
+    for indices in np.split(places, places[size::size]):
+        yield split.finish(parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))

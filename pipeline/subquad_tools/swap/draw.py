@@ -31,17 +31,14 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
     for swap in swaps:
         label = _name(swap["params"])
         errors = [error["relative"] for error in swap["errors"]]
-        layers = range(len(errors))
-        lines.append((label, layers, errors))
+        lines.append((label, range(len(errors)), errors))
     path = out / "errors.png"
     written = [_draw(lines, path, "layer", "error / output of the mixer")]
     params = [swap["params"] for swap in swaps]
     number = _varied_number(params)
     if number is None:
         return written
-    declared = found["metrics"]
-    metrics = read_metrics(declared)
-    metric = metric_of(metrics, name)
+    metric = metric_of(read_metrics(found["metrics"]), name)
     curves: dict[str, _Line] = {}
     for swap in swaps:
         others = dict(swap["params"])
@@ -51,20 +48,17 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
         label = _name(others)
         _, numbers, scores = curves.setdefault(label, (label, [], []))
         numbers.append(value)
-        score = swap["metrics"][name]
-        scores.append(metric.scaled(score))
+        scores.append(metric.scaled(swap["metrics"][name]))
     lines = list(curves.values())
     path = out / "scores.png"
-    original = found["original"]
-    level = metric.scaled(original[name])
+    level = metric.scaled(found["original"][name])
     written.append(_draw(lines, path, number, metric.with_unit, level))
     return written
 
 
 def _varied_number(params: Sequence[Mapping[str, Any]]) -> str | None:
     """The first parameter that is a number and has several values."""
-    first = params[0]
-    for key, value in first.items():
+    for key, value in params[0].items():
         values = {other.get(key) for other in params}
         is_number = type(value) in (int, float)
         if is_number and len(values) > 1:
@@ -89,13 +83,11 @@ def _draw(
     count = len(lines)
     for index, (name, x, y) in enumerate(lines):
         label = as_label(name)
-        colour = shade(index, count)
-        axes.plot(x, y, marker="o", markersize=3, color=colour, label=label)
+        axes.plot(x, y, marker="o", markersize=3, color=shade(index, count), label=label)
         for value in x:
             if value % 1:
                 is_whole = False
-    locator = MaxNLocator(integer=is_whole)
-    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=is_whole))
     if level is not None:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label="original")
     axes.set(xlabel=as_label(xlabel), ylabel=as_label(ylabel))

@@ -62,10 +62,7 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
         experiment = parse({**plain, "mixer": swapped})
         run = checked_run(experiment)
         config = run.mixer_config
-        told = {}
-        for key, value in kept.items():
-            if not config.is_default(key):
-                told[key] = value
+        told = {key: value for key, value in kept.items() if not config.is_default(key)}
         yield Swap(run, params, told, lost, _staying(original))
 
 
@@ -95,9 +92,9 @@ def carried(
         return waiting, lost
     kept: Values = {}
     while True:
-        reasons = {}
-        for key, value in waiting.items():
-            reasons[key] = _faults(target, {**given, **kept, key: value})
+        reasons = {
+            key: _faults(target, {**given, **kept, key: value}) for key, value in waiting.items()
+        }
         fitting = [key for key, reason in reasons.items() if not reason]
         if not fitting:
             return kept, lost | reasons
@@ -126,13 +123,12 @@ def combinations(
     Raises:
         ConfigError: a key never has an effect.
     """
-    defaults = {}
-    for name, spec in config.model_fields.items():
-        if not spec.is_required():
-            defaults[name] = default_of(spec)
-    lists = []
-    for value in given.values():
-        lists.append(value if isinstance(value, list) else [value])
+    defaults = {
+        name: default_of(spec)
+        for name, spec in config.model_fields.items()
+        if not spec.is_required()
+    }
+    lists = [value if isinstance(value, list) else [value] for value in given.values()]
     found: list[Values] = []
     idle: dict[str, str] = {}
     for values in product(*lists):

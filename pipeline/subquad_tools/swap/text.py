@@ -36,8 +36,7 @@ def print_swaps(found: Mapping[str, Any]) -> None:
         print_line(line)
     swaps = found["swaps"]
     name = found["metric"]
-    metrics = read_metrics(found["metrics"])
-    metric = metric_of(metrics, name)
+    metric = metric_of(read_metrics(found["metrics"]), name)
     keys: dict[str, None] = {}
     for swap in swaps:
         keys |= dict.fromkeys(swap["params"])
@@ -75,16 +74,15 @@ def weight_gaps(untrained: Sequence[str], left_out: Sequence[str]) -> str:
         "have no weights of their name and shape in the original, and are drawn anew": untrained,
         "of the original have no place, and are left out": left_out,
     }
-    parts = []
-    for words, names in kinds.items():
-        if names:
-            parts.append(f"{len(names)} tensors {words} ({', '.join(names)})")
+    parts = [
+        f"{len(names)} tensors {words} ({', '.join(names)})"
+        for words, names in kinds.items()
+        if names
+    ]
     return ", ".join(parts)
 
 
 def in_words(params: Mapping[str, Any]) -> str:
     """Parameters with their values."""
-    texts = []
-    for key, value in params.items():
-        texts.append(f"{key} {as_written(value)}")
+    texts = [f"{key} {as_written(value)}" for key, value in params.items()]
     return ", ".join(texts)

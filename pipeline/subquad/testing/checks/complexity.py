@@ -93,9 +93,8 @@ class _Growth:
         found = Counter[str]()
         for name, size in end.largest.items():
             middle = last.largest.get(name, size)
-            first = before.largest.get(name, size)
             grows = size >= SQUARE * middle
-            grew = middle >= SQUARE * first
+            grew = middle >= SQUARE * before.largest.get(name, size)
             if size and grows and grew:
                 found[name] = size
         return dict(found.most_common())
@@ -191,8 +190,7 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     @cache
     def count(length: int) -> tuple[Count, float]:
         start = time.process_time()
-        found = _count_at(subject, length)
-        return found, round(time.process_time() - start, 4)
+        return _count_at(subject, length), round(time.process_time() - start, 4)
 
     is_short = len(ladder) < MIN_LENGTHS
     if not is_short:
@@ -225,8 +223,7 @@ def _is_step_by_step(first: Count) -> bool:
     """Whether it takes so many operations at the shortest length that those of `MIN_LENGTHS` would
     take minutes: a loop over tokens in Python.
     """
-    doublings = MIN_LENGTHS - 1
-    return first.operations * 2**doublings > LIMITS["operations"]
+    return first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
 
 
 def growth_of(subject: CheckSubject) -> Complexity:

@@ -166,8 +166,7 @@ def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor
             mixer = subject.build_for(length)
         x = subject.tokens(count, length)
         if length > 1 or _takes(mixer, x):
-            times = count // 3
-            yield mixer, x, padded(length, real * times)
+            yield mixer, x, padded(length, real * (count // 3))
 
 
 def _takes(mixer: TokenMixer, x: Tensor) -> bool:

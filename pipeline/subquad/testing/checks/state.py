@@ -94,8 +94,7 @@ def _state_registered(subject: CheckSubject) -> Finding:
         names = ", ".join(kept)
         _check_moves(subject, names)
     parameters = list(mixer.parameters())
-    buffers = list(mixer.buffers())
-    return Finding(f"{len(parameters)} parameters, {len(buffers)} buffers")
+    return Finding(f"{len(parameters)} parameters, {len(list(mixer.buffers()))} buffers")
 
 
 def _use(
