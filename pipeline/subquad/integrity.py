@@ -7,8 +7,6 @@ reached) is no damage.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,14 +15,12 @@ from typing import Any
 
 from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import by_name, change, manifest_of, sum_at, sum_of
+from subquad.manifest import change, sum_at, sum_of
 from subquad.runs import (
     CHECKPOINTS,
     IDENTITY,
     RESULT,
     SUMMARY,
-    TRIAL,
-    TRIALS,
     bound_files,
     parse_object,
     read_json,
@@ -236,55 +232,21 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
         yield from _file_faults(f"{above}/{name}", entry, folder / name)
 
 
-def trial_sum(folder: Path) -> str:
-    """One sha256 of what a trial was and came to: its trial.json, and the results of its runs.
+def look_at_search(search: Path, below: str = "") -> Iterator[str]:
+    """Files of a search, such as its trials' results, that are not what its search.json says.
 
-    Raises:
-        OSError: one cannot be read.
-    """
-    results = folder.glob(f"*/{RESULT}")
-    files = [folder / TRIAL, folder / RESULT, *results]
-    text = json.dumps(manifest_of(by_name(folder, files)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def look_at_trials(search: Path) -> Iterator[str]:
-    """Trials of a search, its table of them and pictures that are not what its search.json was
-    made of.
+    Args:
+        below: look at those alone whose names begin so.
     """
     path = search / SUMMARY
     if not path.exists():
         return
-    ended = []
     try:
-        summary = read_object(path)
-        for candidate in summary["candidates"]:
-            for number, recorded in candidate["ended"].items():
-                place = PurePosixPath(TRIALS, candidate["label"], f"{int(number):05d}")
-                ended.append((place, recorded))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        files = read_object(path)["files"]
+    except (OSError, ValueError, KeyError) as error:
         yield f"{SUMMARY}: {error}"
         return
-    yield from _changed(search, summary.get("files", {}))
-    for place, recorded in ended:
-        fault = _trial_fault(search, place, recorded)
-        if fault:
-            yield fault
-
-
-def _trial_fault(search: Path, place: PurePosixPath, recorded: Any) -> str:
-    """What has become of a trial, in one line; "" where nothing has."""
-    if _leads_out(place):
-        return f"{place} is no folder of the search, and yet {SUMMARY} names it"
-    folder = search / place
-    if not folder.is_dir():
-        return f"{place} is missing"
-    try:
-        if trial_sum(folder) != recorded:
-            return f"{place}: {TRIAL} or {RESULT} has changed since the trial ended"
-    except OSError as error:
-        return f"{place} cannot be read: {error.strerror}"
-    return ""
+    yield from _changed(search, {name: files[name] for name in files if name.startswith(below)})
 
 
 def steps_of(root: Path) -> dict[int, bool]:

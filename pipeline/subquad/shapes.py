@@ -152,7 +152,6 @@ class _Candidate(TypedDict):
     best: _Winner | None
     final: list[str]
     over: str
-    ended: NotRequired[dict[str, str]]
     reasons: NotRequired[list[str]]
 
 

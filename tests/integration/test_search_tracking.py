@@ -107,7 +107,6 @@ class Folder:
             "metrics": {"accuracy": {"unit": "%"}},
             "over": over,
             "final": [],
-            "ended": {},
             "trials": {"finished": 1, "running": 0, **states},
         }
         entry |= {

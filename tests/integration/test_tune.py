@@ -306,10 +306,7 @@ def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: 
 
 def summary(search: Path) -> dict:
     found = read_json(search / "search.json") or {}
-    same = [
-        {**candidate, "seconds": 0, "ended": sorted(candidate["ended"])}
-        for candidate in found["candidates"]
-    ]
+    same = [{**candidate, "seconds": 0} for candidate in found["candidates"]]
     return {**found, "folder": "", "check": "", "files": sorted(found["files"]), "candidates": same}
 
 

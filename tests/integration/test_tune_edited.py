@@ -115,7 +115,7 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
     def edit(search: Path) -> None:
         shutil.rmtree(trial(search, won=won))
         summary = read_json(search / "search.json") or {}
-        del summary["candidates"][0]["ended"]
+        summary["files"] = {}
         write_json(search / "search.json", summary)
 
     return edit
@@ -148,20 +148,19 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         ),
         (
             lambda search: shutil.rmtree(trial(search, won=False)),
-            ": a trial that had ended is gone; put it back as it",
+            "trial.json is missing; put it back as it",
         ),
         (
             lambda search: (trial(search, won=False) / "result.json").unlink(),
-            "a trial was changed after it had ended;",
+            "result.json is missing; put it back as it",
         ),
         (
             slowed,
-            ": a trial was changed after it had ended; put it back as it was, or "
-            "start a new search",
+            "result.json has changed: ",
         ),
         (
             lambda search: shutil.rmtree(search / "trials"),
-            "small/00000: a trial that had ended is gone",
+            "trials/small/00000/trial.json is missing",
         ),
         (unsealed(won=True), "final study began with other winners than the trials"),
         (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from subquad import runs
-from subquad.integrity import trial_sum
 from subquad.manifest import manifest_of
 from subquad.runs import json_value
 
@@ -117,11 +116,5 @@ def forge(root: Path, changed: Path) -> None:
             if path == changed:
                 continue
             data = json.loads(path.read_text())
-            if name == runs.SUMMARY:
-                for candidate in data["candidates"]:
-                    for number in candidate["ended"]:
-                        place = f"{runs.TRIALS}/{candidate['label']}/{int(number):05d}"
-                        candidate["ended"][number] = trial_sum(path.parent / place)
-            else:
-                data["files"] |= manifest_of({file: path.parent / file for file in data["files"]})
+            data["files"] |= manifest_of({file: path.parent / file for file in data["files"]})
             path.write_text(runs.json_text(json_value(data)))

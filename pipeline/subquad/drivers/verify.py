@@ -23,7 +23,7 @@ from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
-from subquad.integrity import Looked, look, look_at_trials
+from subquad.integrity import Looked, look, look_at_search
 from subquad.limits import check_safetensors
 from subquad.plugin import TaskPlugin
 from subquad.registry import Kind, Resolved
@@ -73,7 +73,7 @@ def verify(folder: Path) -> Iterator[Verified]:
     folder = enter(folder)
     costs = StudyCosts()
     if (folder / SEARCH).exists():
-        faults = tuple(look_at_trials(folder))
+        faults = tuple(look_at_search(folder))
         if faults:
             yield Verified(str(folder), faults)
         trials = folder / TRIALS

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -25,9 +25,10 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
-from subquad.integrity import look, trial_sum
+from subquad.integrity import look, look_at_search
+from subquad.manifest import Manifest, by_name, manifest_of
 from subquad.records import Record, read_records
-from subquad.runs import ATTEMPTS, FINAL, RESULT, SUMMARY, TRIAL, TRIALS, read_json, write_json
+from subquad.runs import ATTEMPTS, FINAL, RESULT, TRIAL, TRIALS, read_json, write_json
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial, Values
 
 BUDGETS = "budgets.json"
@@ -224,7 +225,7 @@ class Trials:
     _known: dict[str, dict[int, Trial]] = field(default_factory=dict, repr=False, compare=False)
     """Trials of each candidate by number, in its order, as they were when they were read last."""
 
-    _sums: dict[tuple[str, int], str] = field(default_factory=dict, repr=False, compare=False)
+    _files: dict[tuple[str, int], Manifest] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, candidate: str) -> list[Trial]:
         """A candidate's trials by number. A folder that a kill left without its trial.json is none.
@@ -265,17 +266,21 @@ class Trials:
         known[number] = _read(folder, begun, self.goals[candidate].metric)
         return known[number]
 
-    def sums(self, candidate: str) -> dict[str, str]:
-        """Of each ended trial one sum of what it was and came to, by number."""
-        ended = [trial for trial in self.of(candidate) if trial.ended]
-        return {str(trial.number): self._sum(trial) for trial in ended}
+    def files(self) -> Manifest:
+        """The manifest of what the ended trials were and came to."""
+        found: Manifest = {}
+        for trial in chain.from_iterable(map(self.of, self.goals)):
+            if trial.ended:
+                found |= self._files_of(trial)
+        return found
 
-    def _sum(self, trial: Trial) -> str:
+    def _files_of(self, trial: Trial) -> Manifest:
         key = (trial.candidate, trial.number)
-        if key not in self._sums:
+        if key not in self._files:
             folder = trial_folder(self.search, *key)
-            self._sums[key] = trial_sum(folder)
-        return self._sums[key]
+            paths = (folder / TRIAL, folder / RESULT, *folder.glob(f"*/{RESULT}"))
+            self._files[key] = manifest_of(by_name(self.search, paths))
+        return self._files[key]
 
     def check(self) -> None:
         """Refuse a folder in which a trial that search.json says has ended is gone or another one.
@@ -283,18 +288,10 @@ class Trials:
         Raises:
             RunError: which one, and how.
         """
-        summary = read_json(self.search / SUMMARY) or {}
-        for candidate in summary.get("candidates", ()):
-            label = candidate["label"]
-            ended = candidate.get("ended", {})
-            for written_number, written_sum in ended.items():
-                number = int(written_number)
-                folder = trial_folder(self.search, label, number)
-                trial = self.trial(label, number)
-                if trial is None:
-                    raise _damaged(folder, "a trial that had ended is gone")
-                if self._sum(trial) != written_sum:
-                    raise _damaged(folder, "a trial was changed after it had ended")
+        for label in self.goals:
+            self.of(label)
+        for fault in look_at_search(self.search, f"{TRIALS}/"):
+            raise _damaged(self.search, fault)
 
     def runs(self, trial: Trial) -> list[Path]:
         """The folders of a trial's runs: its own, or with several seeds one below it for each."""

@@ -34,13 +34,13 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
         over: why no further trial of a candidate is started, by label.
     """
     folder = trials.search
+    shown = (folder / TRIALS_TABLE, *folder.glob(f"{PLOTS}/*"))
     candidates: list[Values] = []
     for candidate in search.candidates:
         label = candidate.label
         entry = _candidate(candidate, trials.of(label))
         entry["final"] = final_labels(candidate, search.settings.final_seeds)
         entry["over"] = over.get(label, "")
-        entry["ended"] = trials.sums(label)
         candidates.append(entry)
     return {
         "format": FORMAT,
@@ -49,7 +49,7 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
         "settings": search.settings.values(),
         "earlier_finals": {path.name: _tested(path) for path in earlier_finals(folder)},
         "candidates": candidates,
-        "files": manifest_of(by_name(folder, (folder / TRIALS_TABLE, *folder.glob(f"{PLOTS}/*")))),
+        "files": trials.files() | manifest_of(by_name(folder, shown)),
     }
 
 
