@@ -140,9 +140,10 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     exact = _Exact(subject, case)
     finding = _compare_drift(exact, torch.float32, results)  # of the mixer after its call
     _compare_drift(exact, torch.float32, unrounded, " without its roundings to 16 bits")
+    size = exact.results["output"].square().mean()
     exact = _Exact(subject, (mixer, *far))
-    found = [*shifted.values(), *exact.results.values()]
-    if all(tensor.isfinite().all() for tensor in found):
+    # what does not take the mean away has large numbers, and may round them, or overflow
+    if exact.results["output"].square().mean() < FAR_OFF * size:
         _compare_drift(exact, torch.float32, shifted, f", tokens with a mean of {FAR_OFF:g}")
     return finding
 
