@@ -140,9 +140,10 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     exact = _Exact(subject, case)
     finding = _compare_drift(exact, torch.float32, results)  # of the mixer after its call
     _compare_drift(exact, torch.float32, unrounded, " without its roundings to 16 bits")
+    most = FAR_OFF * exact.results["output"].square().mean()
     exact = _Exact(subject, (mixer, *far))
-    found = [*shifted.values(), *exact.results.values()]
-    if all(tensor.isfinite().all() for tensor in found):
+    # what does not take the mean away has large numbers, and may round them, or overflow
+    if exact.results["output"].square().mean() < most:
         _compare_drift(exact, torch.float32, shifted, f", tokens with a mean of {FAR_OFF:g}")
     return finding
 
@@ -232,8 +233,7 @@ def _distance(got: Tensor, expected: Tensor) -> float:
     got = got.to(expected.dtype)
     if torch.equal(got, expected):
         return 0.0
-    gap = (got - expected).square().mean()
-    return (gap / expected.square().mean()).sqrt().item()
+    return ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
 def _float32_case(subject: CheckSubject) -> _Case:
@@ -291,14 +291,13 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     """
     if x.is_complex():
         return torch.view_as_complex(_rounded(torch.view_as_real(x), dtype, seed))
-    is_single = dtype == torch.float32
-    if not is_single and not seed:
+    if dtype != torch.float32 and not seed:
         return x.to(dtype).to(x.dtype)
     uniform = torch.rand(
         x.shape, generator=torch.Generator().manual_seed(2 + seed), dtype=torch.float64
     )
     moved = x.double() * (1 + (uniform - 0.5) * torch.finfo(dtype).eps)
-    return moved.to(x.dtype if is_single else dtype).to(x.dtype)
+    return moved.to(x.dtype if dtype == torch.float32 else dtype).to(x.dtype)
 
 
 def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
