@@ -130,10 +130,7 @@ def param(
             the worker's.
         limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
     """
-    if isinstance(search, Range):
-        tried = asdict(search)
-    else:
-        tried = search and {"choices": list(search)}
+    tried = asdict(search) if isinstance(search, Range) else search and {"choices": list(search)}
     extra = {
         "symbol": symbol,
         "unit": unit,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,8 +117,10 @@ class Split(ABC):
         those (`digest_of`). What parameters of the data set say need not be in it, and where the
         data lie must not.
         """
-        names_and_values = (sorted(batch.items()) for batch in self.batches())
-        return digest_of(chain.from_iterable(chain.from_iterable(names_and_values)))
+        parts = (
+            part for batch in self.batches() for pair in sorted(batch.items()) for part in pair
+        )
+        return digest_of(parts)
 
     def batches(self) -> Iterator[ArrayBatch]:
         """All samples in order, some at a time, as evaluation sees them."""
@@ -206,9 +207,6 @@ class Subset(Split):
 
     def name(self, index: int) -> str:
         return self.split.name(int(self.chosen[index]))
-
-    def content(self) -> str:
-        return digest_of((self.split.content(), self.chosen))
 
     def lengths(self) -> np.ndarray | None:
         lengths = self.split.lengths()

@@ -354,9 +354,7 @@ class ShardWindow(Permutation):
     def order(self, epoch: int) -> np.ndarray:
         indices = np.arange(self.num_samples)
         shards = np.split(indices, np.cumsum(self.sizes, dtype=np.int64)[:-1])
-        read = [indices[:0]]
-        for rank in self.drawn_order(len(self.sizes), epoch):
-            read.append(shards[rank])
+        read = [indices[:0], *(shards[rank] for rank in self.drawn_order(len(self.sizes), epoch))]
         windows = indices // self.window
         places = np.lexsort((_words(self.num_samples, self.seed, epoch), windows))
         return np.concatenate(read)[places]

@@ -81,10 +81,7 @@ def refuse_strange_storage(storage: str | None) -> None:
         return
     for word in _words:
         given = word.partition("=")[2] or word
-        if "://" in given:
-            place = given
-        else:
-            place = os.path.abspath(given)
+        place = given if "://" in given else os.path.abspath(given)
         if place.rstrip("/") == storage.rstrip("/") or place.startswith(
             f"{storage.rstrip('/')}/runs/"
         ):
@@ -162,10 +159,7 @@ def _content() -> dict[str, list[str]]:
         data: Any = json.loads(_place().read_bytes())
     except (OSError, ValueError):
         return {}
-    if isinstance(data, dict):
-        lists = data.items()
-    else:
-        lists = ()
+    lists = data.items() if isinstance(data, dict) else ()
     return {
         key: [str(value) for value in values] for key, values in lists if isinstance(values, list)
     }

@@ -188,8 +188,7 @@ def test_a_choice_that_few_roundings_turn_is_no_drift(seed):
 def test_a_mask_of_float32_makes_no_mixer_one_of_float32():
     class Masked(Pooled):
         def weights(self, scores, keep):
-            added = torch.zeros(scores.shape).masked_fill(~keep, -1e9)
-            return torch.softmax(scores + added, 1)
+            return torch.softmax(scores + torch.zeros(scores.shape).masked_fill(~keep, -1e9), 1)
 
     (masked,) = check_subjects(Masked)
     (single,) = check_subjects(InSingle)

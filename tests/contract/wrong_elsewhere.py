@@ -274,8 +274,7 @@ class LosesBlock(RunningMean):
     def step(self, x: Tensor, cache: Any):
         out, after = super().step(x, cache)
         lost = after["count"] == 512
-        total = torch.where(lost[:, None], cache["total"], after["total"])
-        return out, {**after, "total": total}
+        return out, {**after, "total": torch.where(lost[:, None], cache["total"], after["total"])}
 
 
 class CountsInBf16(RunningMean):

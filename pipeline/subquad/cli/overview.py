@@ -136,10 +136,7 @@ def _line(folder: Path) -> Overview:
         state = f"{len(failed)} failed"
     else:
         state = "finished"
-    if mark == SEARCH:
-        score = _best_trial(summary or {})
-    else:
-        score = _best_row(results)
+    score = _best_trial(summary or {}) if mark == SEARCH else _best_row(results)
     return Overview(
         folder=str(folder),
         kind=_KINDS[mark],

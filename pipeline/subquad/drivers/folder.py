@@ -50,8 +50,7 @@ def start(study: Study, root: Path) -> Study:
     Raises:
         RunError: they cannot be written.
     """
-    digest = hashlib.sha256(study.text.encode()).hexdigest()
-    folder = new_folder(root / "runs", study.name, digest)
+    folder = new_folder(root / "runs", study.name, hashlib.sha256(study.text.encode()).hexdigest())
     try:
         return begin(study, folder)
     except RunError:
@@ -190,10 +189,7 @@ def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
     Raises:
         RunError: there can be no lock.
     """
-    if isinstance(path, Path):
-        lock = FileLock(path)
-    else:
-        lock = path.fs.lock(path.path)
+    lock = FileLock(path) if isinstance(path, Path) else path.fs.lock(path.path)
     with touching(path):
         try:
             lock.acquire(timeout=seconds)

@@ -217,10 +217,7 @@ class _Workers:
         """
         try:
             question = self.pipe.recv()
-            if isinstance(question, str):
-                answer = prune_reason(question)
-            else:
-                answer = next_run(question)
+            answer = prune_reason(question) if isinstance(question, str) else next_run(question)
             self.pipe.send(answer)
         except (EOFError, OSError):
             self._hung_up = True

@@ -216,8 +216,7 @@ def _meet(ranks: Ranks) -> None:
         os.environ["MASTER_ADDR"] = address
     if "MASTER_PORT" not in os.environ:
         job, step = _numbers(("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        number = (31 * job + step) % len(_PORTS)
-        os.environ["MASTER_PORT"] = str(_PORTS[number])
+        os.environ["MASTER_PORT"] = str(_PORTS[(31 * job + step) % len(_PORTS)])
 
 
 def _numbers(names: tuple[str, ...]) -> list[int]:

@@ -27,8 +27,7 @@ _WIDEST = 2**20
 
 def cell_of(run: Run) -> dict[str, str]:
     """The label of its choice on each axis but that of the seed."""
-    cell = {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
-    return cell
+    return {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
 
 
 def reference_of(run: Run, runs: Sequence[Run]) -> Run:
@@ -151,8 +150,7 @@ def nearest_width(target: int, count: Callable[[int], int]) -> int:
         # where parameters are linear in it, this is the one
         rise = count(high) - count(low)
         share = (target - count(low)) / rise
-        step = int(share * (high - low))
-        middle = max(low + step, low + 1)
+        middle = max(low + int(share * (high - low)), low + 1)
         middle = min(middle, high - 1)
         if count(middle) < target:
             low = middle

@@ -145,8 +145,7 @@ def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None =
     try:
         if is_run(folder):
             run = _run_of(folder, run)
-            for key in changes(run):
-                faults.append(f"{key}: changed since the run was started")
+            faults += [f"{key}: changed since the run was started" for key in changes(run)]
             faults += _of_another(run)
             if not faults:
                 scores = _held_against_data(run, looked.result, costs, faults)

@@ -100,14 +100,12 @@ def _training_requests(
     """
     epoch, indices = batch
     length = plan.length(indices)
-    units = len(indices) / together
-    largest = math.ceil(units / world_size) * together
+    largest = math.ceil((len(indices) / together) / world_size) * together
     size = min(micro_batch or largest, largest)
     own = share(indices, rank, world_size, together)
     requests = []
     for start in range(0, largest, size):
-        chunk = own[start : start + size]
-        requests.append(_request(epoch, chunk, indices[:1], length))
+        requests.append(_request(epoch, own[start : start + size], indices[:1], length))
     requests.append(requests.pop()._replace(step_samples=len(indices)))
     return requests
 
@@ -134,8 +132,7 @@ def _sorted_requests(
     for start in range(0, len(order), size):
         batch = order[start : start + size]
         longest = batch[:1]
-        chunk = share(batch, rank, world_size)
-        yield _request(0, chunk, longest, int(lengths[longest[0]]))
+        yield _request(0, share(batch, rank, world_size), longest, int(lengths[longest[0]]))
 
 
 @dataclass(frozen=True)

@@ -74,13 +74,10 @@ def _contents_of(dataset: Dataset, protocol: str) -> dict[str, str]:
     """
     spec = dataset.describe()
     described = (f"{name} {getattr(spec, name)}\n" for name in _DESCRIBED)
-    contents = {"description": digest_of(described)}
-    names: tuple[SplitName, ...] = ("trainval",)
-    if protocol == "honest":
-        names = ("train", "validation")
-    for name in names:
-        contents[name] = dataset.split(name).content()
-    return contents
+    names: tuple[SplitName, ...]
+    names = ("train", "validation") if protocol == "honest" else ("trainval",)
+    contents = {name: dataset.split(name).content() for name in names}
+    return {"description": digest_of(described), **contents}
 
 
 def _of_weights(run: Run, sha256: str) -> Input:
@@ -102,10 +99,9 @@ def changes_of(before: Inputs, now: Inputs) -> list[str]:
     """What differs, in words, of what both know: `dataset.params.path /data/w.csv: train, test`."""
     changed: list[str] = []
     for part in before.keys() & now.keys():
-        known = before[part]["content"]
         found = now[part]["content"]
-        both = [name for name in known if known[name] and found.get(name)]
-        names = [name for name in both if known[name] != found[name]]
+        known = before[part]["content"].items()
+        names = [name for name, digest in known if digest and (found.get(name) or digest) != digest]
         if names:
             places = now[part]["settings"].items()
             where = " and ".join(f"{key} {place}" for key, place in places) or part

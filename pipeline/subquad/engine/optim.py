@@ -168,10 +168,7 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
     start = top / _CYCLE_START
     end = start / _CYCLE_END
     if done <= rise or last <= rise:
-        if rise > 0:
-            part = min(1.0, done / max(rise, 1e-9))
-        else:
-            part = 1.0
+        part = min(1.0, done / max(rise, 1e-9)) if rise > 0 else 1.0
         lr = start + part * (top - start)
         momentum = high + part * (low - high)
     else:

@@ -248,8 +248,12 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             )
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
-    if run.experiment.resources.strategy == "fsdp2":
-        _check_shardable(model)
+    complex_weights = [name for name, weight in model.named_parameters() if weight.is_complex()]
+    if complex_weights and run.experiment.resources.strategy == "fsdp2":
+        raise ConfigError(
+            "resources.strategy: got 'fsdp2', which cannot shard complex weights "
+            f"({complex_weights[0]}); use ddp"
+        )
     dense(model, _parameter_dtype(train))
     return model
 
@@ -269,16 +273,6 @@ def _check_extra_losses(model: Backbone, batches: int) -> None:
             f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may "
             f"count ({names}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
-
-
-def _check_shardable(model: Backbone) -> None:
-    """Refuse weights that torch does not shard."""
-    for name, weight in model.named_parameters():
-        if weight.is_complex():
-            raise ConfigError(
-                f"resources.strategy: got 'fsdp2', which cannot shard complex weights ({name}); "
-                "use ddp"
-            )
 
 
 def build_task(run: Run, spec: DataSpec) -> Task:

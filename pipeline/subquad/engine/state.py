@@ -260,12 +260,11 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin so, by the rest of it."""
-    below = {
+    return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    return below
 
 
 def _progress(values: dict[str, Any]) -> Progress:

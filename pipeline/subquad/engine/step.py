@@ -99,18 +99,14 @@ def train_step(
     """
     bad = tuple(chain.from_iterable(micro.bad for micro in micros))
     real = [micro.batch for micro in micros if micro.real]
-    own_weight = sum(map(parts.task.weight, real))
-    agreed = _over_ranks(parts, [own_weight, float(stop), float(len(bad))])
+    agreed = _over_ranks(parts, [sum(map(parts.task.weight, real)), float(stop), float(len(bad))])
     weight = agreed[0]
     for parameter in parts.parameters:  # the optimiser's own call takes as long as a small layer
         parameter.grad = None
     own_loss, own_extras = _backward(parts, micros, weight, samples, extras)
     norm = _gradient_norm(parts)
     names = tuple(sorted(own_extras))
-    own_sums = [own_loss]
-    for name in names:
-        own_sums.append(own_extras[name])
-    found = _over_ranks(parts, own_sums)
+    found = _over_ranks(parts, [own_loss, *map(own_extras.__getitem__, names)])
     return Step(
         numbers=(*found, *agreed, norm),
         names=names,

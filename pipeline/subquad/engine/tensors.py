@@ -97,8 +97,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Whole tensors of a model."""
-    found = {name: _whole(tensor) for name, tensor in _named_state(model)}
-    return found
+    return {name: _whole(tensor) for name, tensor in _named_state(model)}
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -127,10 +126,9 @@ def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def differing(kinds: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
     """Names of tensors that only one of two states has, or that are of another kind in it."""
-    wrong = [
+    return [
         name for name in sorted(kinds.keys() | others.keys()) if kinds.get(name) != others.get(name)
     ]
-    return wrong
 
 
 def missing_state(

@@ -127,12 +127,8 @@ def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
 
 def components_of(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
     """The plugins that an experiment names, by their places."""
-    components: list[tuple[KeyPath, Component]] = []
-    for kind in COMPONENTS:
-        components.append(((kind,), getattr(experiment, kind)))
-    for number, entry in enumerate(experiment.mixers):
-        components.append((("mixers", number), entry))
-    return components
+    entries = [(("mixers", number), entry) for number, entry in enumerate(experiment.mixers)]
+    return [*(((kind,), getattr(experiment, kind)) for kind in COMPONENTS), *entries]
 
 
 def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, Any]]) -> Experiment:

@@ -220,10 +220,7 @@ def _fault(
 
 def fields_of(error: Any, path: KeyPath) -> tuple[str, ...]:
     """The fields that a rule of a plugin is about, dotted; none where it does not say."""
-    fields: list[str] = []
-    for name in getattr(error, "names", ()):
-        fields.append(flat_key((*path, name)))
-    return tuple(fields)
+    return tuple(flat_key((*path, name)) for name in getattr(error, "names", ()))
 
 
 def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:

@@ -140,8 +140,7 @@ class _Writer:
         return cases
 
     def sets(self, case: Case) -> dict[str, Any]:
-        sets = {flat_key(setting.path): self.plain(setting) for setting in case.settings}
-        return sets
+        return {flat_key(setting.path): self.plain(setting) for setting in case.settings}
 
     def when(self, case: Case) -> dict[str, Any]:
         """A `when` by labels, those that the command line took away left out."""

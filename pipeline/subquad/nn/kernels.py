@@ -106,10 +106,7 @@ class Operation:
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             # What stands behind the reference is never reached, as the reference takes everything.
             names = [implementation.name for implementation in self.implementations]
-            if chosen:
-                place = names.index(REFERENCE)
-            else:
-                place = len(names)
+            place = names.index(REFERENCE) if chosen else len(names)
             self.implementations.insert(
                 place, _Implementation(name=name, function=function, **limits)
             )
@@ -125,10 +122,7 @@ class Operation:
         """
         if _calls is not None:
             _calls.append((self, args, kwargs))
-        if isinstance(_forced, str):
-            wanted = _forced
-        else:
-            wanted = _forced.get(self.name, "")
+        wanted = _forced if isinstance(_forced, str) else _forced.get(self.name, "")
         first = args[0]
         missed = ""
         for implementation in self.implementations:

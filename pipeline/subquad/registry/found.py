@@ -214,10 +214,9 @@ def blocked(distribution: str) -> str | None:
 
 def _allowed() -> list[str]:
     """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
-    allowed = [
+    return [
         canonical(name.strip()) for name in os.environ.get(_ALLOWED, "").split(",") if name.strip()
     ]
-    return allowed
 
 
 def environment_warnings() -> list[str]:

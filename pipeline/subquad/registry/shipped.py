@@ -70,21 +70,18 @@ def yaml_files(kind: FileKind = "recipe", below: str = ".") -> list[Recipe]:
     """
     rows = []
     for found, folder in folders(kind):
-        for file in (folder / below).glob("*.yaml"):
-            rows.append(
-                Recipe(kind, file.stem, found.distribution, found.version, found.target, file)
-            )
+        known = (found.distribution, found.version, found.target)
+        rows += [Recipe(kind, file.stem, *known, file) for file in (folder / below).glob("*.yaml")]
     return sorted(rows, key=lambda row: (row.name, row.distribution, row.path))
 
 
 def folder_faults(kind: FileKind) -> list[str]:
     """Entry points whose package cannot be found, one line each."""
-    faults = [
+    return [
         f"{found}: no package {found.target}"
         for found in usable(find_plugins(kind))
         if package_folder(found.target) is None
     ]
-    return faults
 
 
 def folders(kind: FileKind) -> list[tuple[Found, Path]]:

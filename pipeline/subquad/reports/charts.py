@@ -248,9 +248,7 @@ def curve_chart(curve: Curve) -> LineChart:
         if id(printed) in comparable:
             name = "published"
         points[name].append((x, printed.value))
-    lines = []
-    for line in _CURVE_LINES:
-        lines.append(replace(line, points=tuple(points[line.name])))
+    lines = [replace(line, points=tuple(points[line.name])) for line in _CURVE_LINES]
     lines[0] = replace(lines[0], errors=errors)
     return LineChart(
         title=curve.title,

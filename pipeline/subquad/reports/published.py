@@ -135,8 +135,7 @@ class PublishedTable(_Strict):
             for table in reversed(tables):
                 if (source, table) in tables_with_it:
                     first[source] = table
-        kept = [row for row in found if row.table == first.get(row.source)]
-        return kept
+        return [row for row in found if row.table == first.get(row.source)]
 
     def find_varied(
         self, mixer: str, key: str, benchmark: str, metric: str
@@ -179,16 +178,14 @@ def published_tables() -> list[PublishedTable]:
     """The tables of all installed packages; those that cannot be used are left out
     (`published_faults`).
     """
-    tables = [found for _, found in _files() if isinstance(found, PublishedTable)]
-    return tables
+    return [found for _, found in _files() if isinstance(found, PublishedTable)]
 
 
 def published_faults(plugin: Found | None = None) -> list[str]:
     """What is wrong with the files of all packages, or of one, a line each."""
-    faults = [
+    return [
         found for owner, found in _files() if isinstance(found, str) and plugin in (None, owner)
     ]
-    return faults
 
 
 def _files() -> Iterator[tuple[Found, PublishedTable | str]]:

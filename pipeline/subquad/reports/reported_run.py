@@ -47,11 +47,10 @@ _Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.spli
 
 def _printable(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Declarations whose texts may be shown."""
-    shown = {
+    return {
         name: replace(metric, label=printable(metric.label), unit=printable(metric.unit))
         for name, metric in metrics.items()
     }
-    return shown
 
 
 class FilePart(BaseModel):

@@ -160,10 +160,8 @@ class TableRow:
             if reason and reasons:
                 state += f" ({reason})"
             states[state] += 1
-        words = []
-        for state in sorted(states, key=lambda state: (state != "finished", state)):
-            words.append(f"{states[state]} {state}")
-        return ", ".join(words)
+        order = sorted(states, key=lambda state: (state != "finished", state))
+        return ", ".join(f"{states[state]} {state}" for state in order)
 
     def _state(self, run: ReportedRun) -> tuple[str, str | None]:
         """The state and its reason."""

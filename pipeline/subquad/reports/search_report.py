@@ -175,8 +175,7 @@ def _candidates(summary: Values) -> Section:
     for entry in candidates:
         label = entry["label"]
         cells.append(_cells(entry, summary["settings"], states))
-        for line in _lines(entry):
-            lines.append(f"{label}: {line}")
+        lines += [f"{label}: {line}" for line in _lines(entry)]
         count = entry["trials"]["finished"]
         finished.append(f"{label} {count}")
         counts.add(count)

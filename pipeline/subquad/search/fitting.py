@@ -193,8 +193,7 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
         "train.eval_every_steps": every,
     }
     if train.warmup_steps:
-        scaled = round(train.warmup_steps * steps / own_steps)
-        values["train.warmup_steps"] = min(steps - 1, scaled)
+        values["train.warmup_steps"] = min(steps - 1, round(train.warmup_steps * steps / own_steps))
     if train.checkpoint_every_steps is not None:
         values["train.checkpoint_every_steps"] = min(steps, train.checkpoint_every_steps)
     return values

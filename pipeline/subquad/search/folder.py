@@ -235,8 +235,7 @@ class Trials:
         """
         if candidate not in self._known:
             self._known[candidate] = {}
-            folders = (self.search / TRIALS / candidate).glob("[0-9]*")
-            for number in sorted(map(_number, folders)):
+            for number in sorted(map(_number, (self.search / TRIALS / candidate).glob("[0-9]*"))):
                 self._look(candidate, number)
         known = self._known[candidate]
         for trial in list(known.values()):

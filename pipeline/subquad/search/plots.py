@@ -303,10 +303,9 @@ def _short_names(paths: Sequence[str]) -> dict[str, str]:
     """
     words = [path.rpartition(".")[2] for path in paths]
     shared = Counter(words)
-    names = {
+    return {
         path: word if shared[word] == 1 else path for path, word in zip(paths, words, strict=True)
     }
-    return names
 
 
 def _sized(axes: Any, size: tuple[float, float], title: str) -> Any:

@@ -230,8 +230,7 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
     for text in given:
         if "=" in text:
             # a list may have blanks
-            overrides = parse_overrides(re.split(r"\s+(?=\S+=)", text.strip()), cwd)
-            points.append(keyed(overrides))
+            points.append(keyed(parse_overrides(re.split(r"\s+(?=\S+=)", text.strip()), cwd)))
             continue
         name = shown_target(text)
         listed = parse_yaml(read_text(cwd / text, name), name).data

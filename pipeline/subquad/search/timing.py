@@ -136,8 +136,7 @@ def _evaluation_seconds(parts: Parts, split: Split) -> float:
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)
-    seconds = time.perf_counter() - start
-    return seconds * len(split) / len(few)
+    return (time.perf_counter() - start) * len(split) / len(few)
 
 
 def _wait(device: torch.device) -> None:

@@ -202,16 +202,13 @@ def _worst(outcome: CheckOutcome) -> float:
     return outcome.figures.get("worst") or 0.0
 
 
+_BUILT_WITH = ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
+
+
 def _plain(subject: CheckSubject) -> dict[str, Any]:
     return {
         "name": str(subject),
-        "variant": subject.variant,
-        "causal": subject.causal,
-        "dim": subject.dim,
-        "num_heads": subject.num_heads,
-        "compiler": subject.compiler,
-        "device": subject.device,
-        "seed": subject.seed,
+        **{name: getattr(subject, name) for name in _BUILT_WITH},
         "parameters": subject.config.model_dump(mode="json"),
         "facts": subject.claims,
     }

@@ -272,10 +272,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
     """
     if torch.equal(got, expected):
         return 0.0
-    if scale is None:
-        magnitude = max(_size(got), _size(expected))
-    else:
-        magnitude = _size(scale)
+    magnitude = max(_size(got), _size(expected)) if scale is None else _size(scale)
     relative = (_size(got - expected) / magnitude).item()
     if math.isnan(relative):
         return math.inf

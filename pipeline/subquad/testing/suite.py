@@ -73,6 +73,5 @@ def check_mixer(
     reasons = dict(exclude or {})
     cases = []
     for subject in check_subjects(target, params, **options):
-        for check in checks:
-            cases.append(CheckCase(check, subject, reasons, seconds))
+        cases += [CheckCase(check, subject, reasons, seconds) for check in checks]
     return cases

@@ -256,8 +256,7 @@ def _speeds(
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-    return tensors
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _differentiable(tensors: Sequence[Tensor]) -> list[Tensor]:

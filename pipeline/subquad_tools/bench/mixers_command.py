@@ -240,9 +240,8 @@ def _table(found: Measured) -> TextTable:
     """Titles and rows, the lengths of a mixer together."""
     speeds = found["speeds"]
     names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
-    records = []
-    for speed in sorted(speeds, key=lambda speed: names.index(speed["mixer"])):
-        records.append({**speed, "plus": "+" if speed["uncounted"] else ""})
+    in_order = sorted(speeds, key=lambda speed: names.index(speed["mixer"]))
+    records = [{**speed, "plus": "+" if speed["uncounted"] else ""} for speed in in_order]
     columns = _COLUMNS
     if not found["settings"]["core"]:
         columns = [column for column in _COLUMNS if "{core" not in column[1]]

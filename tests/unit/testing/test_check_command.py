@@ -220,8 +220,7 @@ def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
 def test_a_mistake_is_one_line_and_exit_code_2(check, words, message):
     code, _, err = check(*words)
     assert code == 2
-    said = err.splitlines()[-1]
-    assert said.startswith(f"subquad: {message}")
+    assert err.splitlines()[-1].startswith(f"subquad: {message}")
     assert err.count("subquad: ") == 1
 
 

@@ -205,8 +205,7 @@ class Packed(Plain):
         self.lstm = nn.LSTM(site.dim, site.dim, batch_first=True)
 
     def mix(self, x, keep):
-        lengths = torch.tensor([x.shape[1]])
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([x.shape[1]]), batch_first=True)
         return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
 
 

@@ -104,8 +104,7 @@ class Spoiled(Quiet):
 
 def outcome(run, mixer=Quiet, exclude=None, name="shapes", seconds=60.0):
     (subject,) = check_subjects(mixer)
-    check = Check(name=name, shows="", run=run)
-    return CheckCase(check, subject, exclude or {}, seconds).outcome()
+    return CheckCase(Check(name=name, shows="", run=run), subject, exclude or {}, seconds).outcome()
 
 
 def calls(subject):

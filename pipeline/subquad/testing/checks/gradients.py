@@ -302,12 +302,11 @@ def _determinism(subject: CheckSubject) -> Comparisons:
             tracked,
             subject.at_least(ROUNDING),
         )
-        first, *others = (_trained(subject, length) for _ in range(1 + count))
+        pair = subject.pair(length)
+        first, *others = (
+            values_and_gradients(subject.build_for(length).train(), *pair, seed=4)
+            for _ in range(1 + count)
+        )
         for other in others:
             for mine, wanted in zip(other, first, strict=True):
                 yield from each(mine, wanted, " of another mixer with equal seeds")
-
-
-def _trained(subject: CheckSubject, length: int) -> tuple[Tensors, dict[str, Tensor]]:
-    """What a new mixer gives in training, with one seed."""
-    return values_and_gradients(subject.build_for(length).train(), *subject.pair(length), seed=4)
