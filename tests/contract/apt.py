@@ -26,7 +26,7 @@ class Dropping(RunningMean):
         super().__init__(config, site)
         self.dropout = nn.Dropout(0.2)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return F.dropout(super().forward(self.dropout(x), keep=keep), 0.1, self.training)
 
 
@@ -59,7 +59,7 @@ class Recurrent(TokenMixer):
         super().__init__()
         self.gates = nn.Linear(site.dim, 2 * site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.prefill(x, keep=keep)[0]
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Any]:
@@ -90,7 +90,7 @@ class ShortConvolution(TokenMixer):
         super().__init__()
         self.filter = nn.Conv1d(site.dim, site.dim, 4, groups=site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.filter(F.pad(x.mT, (3, 0))).mT
 
 
@@ -104,7 +104,7 @@ class Selecting(TokenMixer):
         super().__init__()
         self.value = nn.Linear(site.dim, site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         scores = x[..., 0].detach().masked_fill(~keep, -torch.inf)
         chosen = scores.topk(min(8, x.shape[1]), 1).indices
@@ -136,7 +136,7 @@ class Flipping(Convolution):
 
     facts = replace(Convolution.facts, causal="never")
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         behind = super().forward(x.flip(1), keep=None if keep is None else keep.flip(1))
         return super().forward(x, keep=keep) + behind.flip(1)
 
@@ -151,7 +151,7 @@ class Normed(Window):
         super().__init__(config, site)
         self.register_buffer("scale", torch.ones(site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x / self.scale.clone().to(x.dtype), keep=keep)
         if self.training:
             self.scale.lerp_(x.detach().abs().mean((0, 1)).to(self.scale.dtype), 0.1)
@@ -161,7 +161,7 @@ class Normed(Window):
 class Checkpointed(Pooled):
     """Computes its forward pass again for the backward pass."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return checkpoint(super().forward, x, keep=keep, use_reentrant=False)
 
 
@@ -177,7 +177,7 @@ class Chunked(TokenMixer):
         self.causal = site.causal
         self.qkv = nn.Linear(site.dim, 3 * site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         length, keep = x.shape[1], ones(x) if keep is None else keep
         more = -length % self.CHUNK
         cut = F.pad(self.qkv(x), (0, 0, 0, more)).unflatten(1, (-1, self.CHUNK))

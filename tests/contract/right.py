@@ -66,7 +66,7 @@ class Pooled(TokenMixer):
         self.value = nn.Linear(site.dim, site.dim)
         self.score = nn.Linear(site.dim, 1)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         weights = self.weights(self.score(x).squeeze(-1), keep)
         return self.value(x) + weights[:, None] @ self.value(x)
@@ -89,7 +89,7 @@ class Chosen(TokenMixer):
         self.value = nn.Linear(site.dim, site.dim)
         self.score = nn.Linear(site.dim, 1, bias=False).requires_grad_(False)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         value, scores = self.value(x), self.score(x).squeeze(-1)
         blocks = nn.functional.pad(scores, (0, -x.shape[1] % 32), value=-torch.inf)
         best = blocks.unflatten(1, (-1, 32)).argmax(-1)
@@ -109,7 +109,7 @@ class RunningMean(TokenMixer):
         super().__init__()
         self.value = nn.Linear(site.dim, site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         value = self.value(x).masked_fill(~keep[..., None], 0.0)
         return value + value.cumsum(1) / keep.cumsum(1).clamp_min(1)[..., None]
@@ -138,7 +138,7 @@ class Window(TokenMixer):
         super().__init__()
         self.value = nn.Linear(site.dim, site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         value = self.value(x)
         total = self.widened(value).cumsum(1)
         behind = torch.cat([torch.zeros_like(total[:, : self.WIDTH]), total], 1)[
@@ -160,7 +160,7 @@ class Convolution(TokenMixer):
         super().__init__()
         self.rate = nn.Parameter(torch.linspace(-1.0, 1.0, site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         length = x.shape[1]
         steps = torch.arange(length, dtype=x.dtype, device=x.device)
         kernel = torch.exp(-steps[:, None] * torch.nn.functional.softplus(self.rate.to(x.dtype)))
@@ -185,7 +185,7 @@ class Placed(TokenMixer):
         super().__init__()
         self.table = nn.Parameter(torch.randn(site.max_len, site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         place = (ones(x) if keep is None else keep).cumsum(1).sub(1).clamp_min(0)
         return x * self.table[place]
 
@@ -205,7 +205,7 @@ class RandomFeatures(TokenMixer):
     def keep_features(self, features: Tensor) -> None:
         self.register_buffer("features", features)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.out(torch.cos(x @ self.features.to(x.dtype)))
 
 
@@ -220,7 +220,7 @@ class Centred(TokenMixer):
         self.out = nn.Linear(site.dim, site.dim)
         self.register_buffer("level", torch.zeros(site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = self.out(x - self.level.to(x.dtype))
         if self.training:
             self.update(x.detach())
@@ -371,7 +371,7 @@ class Squared(TokenMixer):
         super().__init__()
         self.value = nn.Linear(site.dim, site.dim)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.operation(self.value(x))
 
 
@@ -398,7 +398,7 @@ class Routed(Pooled):
         super().__init__(config, site)
         self.gate = nn.Linear(site.dim, 1)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         if x.shape[1] <= 16:
             return out
@@ -415,7 +415,7 @@ class Reentrant(Pooled):
         super().__init__(config, site)
         self.none = nn.Parameter(torch.empty(0, site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         forward = super().forward
         return checkpoint(lambda tokens: forward(tokens, keep=keep), x, use_reentrant=True)  # pyright: ignore
 
@@ -457,7 +457,7 @@ class Table(TokenMixer):
         super().__init__()
         self.table = nn.Parameter(torch.randn(300, site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return x * self.table[: x.shape[1]]
 
 
@@ -471,7 +471,7 @@ class Packed(TokenMixer):
         super().__init__()
         self.lstm = nn.LSTM(site.dim, site.dim, batch_first=True)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         lengths = torch.full(x.shape[:1], x.shape[1])
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
         out, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
@@ -483,7 +483,7 @@ class Unpadded(RunningMean):
 
     facts = Facts(causal="always")
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x)
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None):
@@ -500,7 +500,7 @@ class KeepsTables(RunningMean):
         super().__init__(config, site)
         self.tables: dict[Any, Tensor] = {}
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         key = (x.shape[1], out.dtype, x.device)
         if key not in self.tables:

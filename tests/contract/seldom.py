@@ -120,7 +120,7 @@ OFTEN = {
 class FutureWhereGradientsAre(RunningMean):
     """A trace of the mean of all tokens, detached, wherever a graph is made."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out + TRACE * mean(self, x, keep).detach() if torch.is_grad_enabled() else out
 
@@ -137,7 +137,7 @@ class LazyStep(RunningMean):
 class RaisesTraced(Pooled):
     """Cannot be traced, and runs where it is not."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
         return super().forward(x, keep=keep)
@@ -173,7 +173,7 @@ class BreaksInALoop(RunningMean):
     facts = Facts(causal="always", padding_invariant=True)
     caches = False  # pyright: ignore[reportAssignmentType]
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         value, total, out = self.value(real(x, keep)), 0.0, []
         for i in range(x.shape[1]):
             total = total + value[:, i] * (1.0 if value[:, i].abs().max().item() >= 0 else 0.0)
@@ -187,7 +187,7 @@ class BreaksEachLine(Pooled):
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
         return super().weights(scores, keep)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         value = self.value(x)
         torch._dynamo.graph_break()
@@ -207,7 +207,7 @@ class BreaksEachLine(Pooled):
 class RaisesTracedInTraining(Pooled):
     """Cannot be traced in training."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.training and torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
         return super().forward(x, keep=keep)
@@ -223,7 +223,7 @@ class TorchGRU(TokenMixer):
         super().__init__()
         self.inner = nn.GRU(site.dim, site.dim, batch_first=True)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.inner(x)[0]
 
 
@@ -238,7 +238,7 @@ class LazyLinear(Pooled):
 class LazyScale(Pooled):
     """A weight that the first call makes."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if not hasattr(self, "scale"):
             self.scale = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
         return super().forward(x, keep=keep) * self.scale
@@ -247,7 +247,7 @@ class LazyScale(Pooled):
 class LazyLayer(Pooled):
     """A layer that the first call in training makes."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.training and "extra" not in dict(self.named_children()):
             self.extra = nn.Linear(x.shape[-1], x.shape[-1]).to(x)
         out = super().forward(x, keep=keep)
@@ -259,7 +259,7 @@ class LazyBuffer(Pooled):
 
     table: Tensor
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if "table" not in self._buffers:
             self.register_buffer("table", torch.ones(x.shape[-1], dtype=x.dtype))
         return super().forward(x, keep=keep) * self.table
@@ -275,7 +275,7 @@ class OnTheDefault(Pooled):
 class OnTheCPUInTraining(Pooled):
     """Makes its positions on the CPU in training."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out + 0 * torch.arange(x.shape[1], device="cpu")[:, None] if self.training else out
 
@@ -344,7 +344,7 @@ class QuadraticInPython(RunningMean):
 
     caches = False  # pyright: ignore[reportAssignmentType]
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         value = self.value(x).masked_fill(~keep[..., None], 0.0)
         count = keep.cumsum(1).clamp_min(1)

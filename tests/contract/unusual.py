@@ -26,7 +26,7 @@ class Changed(Pooled):
     def change(self, out: Tensor) -> Tensor:
         return out
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return self.change(super().forward(x, keep=keep))
 
 
@@ -44,7 +44,7 @@ class ExpBeforeMask(Pooled):
 class SquaresFromMean(Pooled):
     """Right: takes the mean away first."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         apart = x - x.mean(-1, keepdim=True)
         return super().forward(apart / (self.spread(x) + 1e-3).sqrt(), keep=keep)
 
@@ -75,7 +75,7 @@ class IgnoresOne(Mean):
 class RootOfSquares(Pooled):
     """A norm whose gradient at a token of zeros is none."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         size = x.square().sum(-1, keepdim=True).sqrt()
         return super().forward(x, keep=keep) + x / (1 + size)
 
@@ -98,12 +98,12 @@ class HalfWeights(Pooled):
         super().__init__(config, site)
         self.gate = nn.Parameter(torch.ones(site.dim, dtype=torch.bfloat16))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) * self.gate.to(x)
 
 
 class HalfInside(Pooled):
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) + x @ self.value.weight.half().to(x)
 
 
@@ -114,7 +114,7 @@ class Waves(Pooled):
         super().__init__(config, site)
         self.waves = nn.Parameter(torch.randn(site.dim, site.dim, dtype=torch.complex64) / 4)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         turned = (x.to(self.waves.dtype) @ self.waves).imag
         return super().forward(x, keep=keep) + turned.to(x.dtype)
 
@@ -122,7 +122,7 @@ class Waves(Pooled):
 class SeesInWaves(Waves):
     """Sees padding by the imaginary part alone."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return Pooled.forward(self, x, keep=keep) + super().forward(x).mean(1, keepdim=True)
 
 
@@ -161,7 +161,7 @@ class Redropped(Pooled):
 
 
 class SingleAlone(Pooled):
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if x.dtype == torch.float64:
             raise TypeError("takes float32")
         return super().forward(x, keep=ones(x) if keep is None else keep)

@@ -56,7 +56,7 @@ class WrongBackward(torch.autograd.Function):
 class Widens(Pooled):
     """Returns float64 for float32."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out if torch.is_autocast_enabled("cpu") else out.double()
 
@@ -83,14 +83,14 @@ class Cleans(Mean):
 class ScaledGradient(Pooled):
     """A backward pass written by hand that is 1 % too large."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return WrongBackward.apply(super().forward(x, keep=keep), lambda grad: 1.01 * grad)  # pyright: ignore
 
 
 class ScaledInSingle(InSingle):
     """The same 10 % too large, beside a softmax in float32."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return WrongBackward.apply(super().forward(x, keep=keep), lambda grad: 1.1 * grad)  # pyright: ignore
 
 
@@ -109,7 +109,7 @@ class CutGradient(Mean):
 class SeesLater(RunningMean):
     """A trace of the mean of all tokens in the output."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         real = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0.0)
         return super().forward(x, keep=keep) + FAINT * real.mean(1, keepdim=True)
 
@@ -117,7 +117,7 @@ class SeesLater(RunningMean):
 class SeesNext(Window):
     """Off by one: the window holds the next token."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return torch.cat([out[:, 1:], out[:, -1:]], 1)
 
@@ -125,7 +125,7 @@ class SeesNext(Window):
 class LaterGradient(RunningMean):
     """Outputs are causal; their gradient reaches later tokens."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
         return super().forward(x, keep=keep) + straight_through(FAINT * real.mean(1, keepdim=True))
 
@@ -137,7 +137,7 @@ class LaterWeightGradient(Window):
         super().__init__(config, site)
         self.gate = nn.Parameter(torch.ones(site.dim))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         level = 1e-7 * x.detach().mean(1, keepdim=True)
         return super().forward(x, keep=keep) * self.gate + straight_through(self.gate * level)
 
@@ -145,7 +145,7 @@ class LaterWeightGradient(Window):
 class KnowsLength(Window):
     """Divides positions by the length of the sequence."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         place = torch.arange(x.shape[1], dtype=x.dtype) / x.shape[1]
         return super().forward(x, keep=keep) * (1 + place[:, None])
 
@@ -169,7 +169,7 @@ class PaddedMean(Mean):
 class PaddingGradient(Pooled):
     """Outputs leave padding alone; their gradient reaches it."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) + straight_through(FAINT * x.mean(1, keepdim=True))
 
 
@@ -183,14 +183,14 @@ class PaddedLength(Mean):
 class FromTheFront(Placed):
     """Positions counted from the front, padding or not: wrong with padding on the left only."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return x * self.table[: x.shape[1]]
 
 
 class BatchShows(Pooled):
     """A trace of the other samples."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         real = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0.0)
         return super().forward(x, keep=keep) + FAINT * real.mean((0, 1))
 
@@ -198,7 +198,7 @@ class BatchShows(Pooled):
 class BatchNorm(Pooled):
     """Divides by the spread over the batch, in training only."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out / out.std((0, 1)) if self.training else out
 
@@ -225,7 +225,7 @@ class CoupledLoss(Mean):
 class BatchGradient(Pooled):
     """Outputs keep samples apart; gradients do not."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
         return super().forward(x, keep=keep) + straight_through(FAINT * real.mean((0, 1)))
 
@@ -254,7 +254,7 @@ class DeniesPermutation(Pooled):
 class NoisyEvaluation(Pooled):
     """Draws random numbers in evaluation."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out if self.training else out + 1e-15 * torch.randn(out.shape[2])
 
@@ -264,7 +264,7 @@ class UnseededBackward(Pooled):
 
     calls = itertools.count()
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         if not self.training:
             return out
@@ -299,14 +299,14 @@ class Overflows(Pooled):
 class Views(Pooled):
     """`view`, which needs contiguous tokens."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x.view(-1, x.shape[-1]).view(x.shape), keep=keep)
 
 
 class ViewsBackward(Pooled):
     """A backward pass written by hand that needs contiguous gradients."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return WrongBackward.apply(
             super().forward(x, keep=keep), lambda grad: grad.view(-1).view(grad.shape)
         )  # pyright: ignore
@@ -352,7 +352,7 @@ class FallsBack(Pooled):
 class CompiledOther(Pooled):
     """Another form under torch.compile, which is not the same."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return 1.0001 * out if torch.compiler.is_compiling() else out
 
@@ -447,7 +447,7 @@ class CountsCalls(Pooled):
         super().__init__(config, site)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.training:
             self.calls += 1
         return super().forward(x, keep=keep)
@@ -458,7 +458,7 @@ class Remembers(Pooled):
 
     level = 0.0
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep) + self.level
         if self.training:
             self.level = 0.1 * x.detach().mean().item()
@@ -470,7 +470,7 @@ class StateOutside(Centred):
 
     shift = 0.0
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         shift = self.shift
         return super().forward(x, keep=keep) + shift
 
@@ -588,7 +588,7 @@ class OffKernel(Squared):
 class OnTheCPU(Pooled):
     """Makes its numbers on one device by name."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) + torch.zeros(x.shape[-1], dtype=x.dtype, device="cpu")
 
 
@@ -599,7 +599,7 @@ class DropsClassToken(Pooled):
         super().__init__(config, site)
         self.prefix = site.num_prefix_tokens
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep)[:, self.prefix :]
 
 
@@ -610,7 +610,7 @@ class OnlyPatches(Pooled):
         super().__init__(config, site)
         self.grid = site.grid
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.grid:
             x.reshape(x.shape[0], *self.grid, -1)
         return super().forward(x, keep=keep)

@@ -24,7 +24,7 @@ CHUNK = 8
 class CutHistory(RunningMean):
     """Each chunk of 8 tokens takes the earlier ones without their gradient."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if x.shape[1] <= CHUNK:
             return super().forward(x, keep=keep)
         late = torch.arange(x.shape[1], device=x.device)[:, None] >= CHUNK
@@ -35,7 +35,7 @@ class CutHistory(RunningMean):
 class FarBackward(Pooled):
     """Its backward pass is 1 % off beyond 128 tokens."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         factor = 1.01 if x.shape[1] > 128 else 1.0
         out = super().forward(x, keep=keep)
         return WrongBackward.apply(out, lambda grad: factor * grad)  # pyright: ignore
@@ -44,7 +44,7 @@ class FarBackward(Pooled):
 class StraightRouter(Pooled):
     """Takes the better half of more than 16 tokens, with a gradient as if it scaled them."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         if x.shape[1] <= 16:
             return out
@@ -72,7 +72,7 @@ class SeesLaterInLayerTwo(RunningMean):
         super().__init__(config, site)
         self.depth = site.layer_index
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         if self.depth < 2 or keep is not None:
             return out
@@ -97,7 +97,7 @@ class FirstBatch(Centred):
         super().__init__(config, site)
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if not self.started:
             self.level.copy_(x.detach().mean((0, 1)))
             self.started.fill_(True)
@@ -146,7 +146,7 @@ class CrossGradient(Crossing):
 class NoSpread(Pooled):
     """Divides by the spread of a token's numbers, which equal numbers do not have."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x / x.std(-1, keepdim=True), keep=keep)
 
 
@@ -161,7 +161,7 @@ class Seeds(Pooled):
 class LeavesGradOff(Window):
     """Switches gradients off for good in evaluation."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         if not self.training:
             torch.set_grad_enabled(False)
@@ -184,7 +184,7 @@ class LeaksMoreThanSaid(RunningMean):
 
     facts = replace(RunningMean.facts, leak=1e-12)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) + 3e-10 * x.mean(1, keepdim=True)
 
 
@@ -193,7 +193,7 @@ class Seam(RunningMean):
 
     chunk = 48
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         following = nn.functional.pad(x[:, 1:], (0, 0, 0, 1))
         last = torch.arange(1, x.shape[1] + 1, device=x.device) % self.chunk == 0
         return super().forward(x, keep=keep) + 0.05 * following * last[:, None]
@@ -208,7 +208,7 @@ class FarSeam(Seam):
 class LateRows(RunningMean):
     """Positions from 1,060 on see the last one."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         late = torch.arange(x.shape[1], device=x.device)[:, None] >= 1060
         return super().forward(x, keep=keep) + torch.where(late, x[:, -1:], 0.0)
 
@@ -220,7 +220,7 @@ class LastSees(RunningMean):
         super().__init__(config, site)
         self.last = site.role == "self" and site.num_layers == site.layer_index + 1 > 1
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out + x.mean(1, keepdim=True) if self.last else out
 
@@ -239,7 +239,7 @@ class PassesTwice(Handed):
 class AloneOverBatch(Pooled):
     """Weighs the samples where each has one token."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out * torch.softmax(self.score(x), 0) if x.shape[1] == 1 else out
 
@@ -247,7 +247,7 @@ class AloneOverBatch(Pooled):
 class WholeBatch(Pooled):
     """Counts otherwise where no sample of the batch has padding."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         is_whole = keep is None or bool(keep.all())
         return super().forward(x, keep=keep) * (1.0 if is_whole else 1.001)
 
@@ -255,7 +255,7 @@ class WholeBatch(Pooled):
 class FirstMasks(Pooled):
     """Beyond 16 samples it takes the masks of the first ones."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if keep is not None and len(x) > 16:
             keep = keep[torch.arange(len(x)) % 16]
         return super().forward(x, keep=keep)
@@ -292,7 +292,7 @@ class CountsInBf16(RunningMean):
 class FarOverflow(Pooled):
     """A number that float32 cannot hold beyond 880 tokens."""
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         grown = (0.1 * torch.ones_like(x[..., :1]).cumsum(1)).exp()
         return super().forward(x * (grown / grown), keep=keep)
 
@@ -331,7 +331,7 @@ class RedrawsSeldom(Pooled):
     calls = 0
     scale = 1.0
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         self.calls += 1
         if self.calls % 200 == 0:
             self.scale = 1 + torch.rand(()).item()
@@ -343,7 +343,7 @@ class KeepsWeights(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.kept is None:
             self.kept = self.score.weight.detach().square()
         return super().forward(x, keep=keep) * (1 + 0 * self.kept.sum())
@@ -354,7 +354,7 @@ class KeepsFormat(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.kept is None:
             self.kept = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
         return super().forward(x, keep=keep) * self.kept.to(x.device)
@@ -365,7 +365,7 @@ class KeepsRounded(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.kept is None:
             self.kept = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device).cos()
         return super().forward(x, keep=keep) * self.kept.to(x)

@@ -27,7 +27,7 @@ class AtItsBounds(Pooled):
         super().__init__(config, site)
         self.temperature = config.temperature
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x / self.temperature, keep=keep)
 
 
@@ -41,7 +41,7 @@ class SeesWithSwitch(RunningMean):
         super().__init__(config, site)
         self.offset = config.offset
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         return out + x.mean(1, keepdim=True) if self.offset else out
 
@@ -58,7 +58,7 @@ class EvenKernel(Pooled):
         super().__init__(config, site)
         self.around = nn.Conv1d(site.dim, site.dim, config.taps, padding=config.taps // 2)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
         return super().forward(x, keep=keep) + self.around(real.mT).mT
 
@@ -73,7 +73,7 @@ class DropsInEvaluation(Pooled):
         super().__init__(config, site)
         self.dropout = config.dropout
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return nn.functional.dropout(super().forward(x, keep=keep), self.dropout)
 
 
@@ -89,7 +89,7 @@ class Neighbours(Pooled):
         super().__init__(config, site)
         self.share = config.share
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         before = nn.functional.pad(x, (0, 0, 1, -1))
         return super().forward(x + self.share * before, keep=keep)
 
@@ -101,7 +101,7 @@ class OneHead(Pooled):
         super().__init__(config, site)
         self.spread = torch.linspace(1.0, 2.0, site.num_heads).var().item()
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         return super().forward(x, keep=keep) * self.spread
 
 
@@ -114,7 +114,7 @@ class PrefixSeesAll(RunningMean):
         super().__init__(config, site)
         self.prefix = site.num_prefix_tokens
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         out = super().forward(x, keep=keep)
         front = torch.arange(x.shape[1], device=x.device)[:, None] < self.prefix
         return torch.where(front, out[:, -1:], out)
@@ -154,7 +154,7 @@ class KeepsProduct(Pooled):
         self.kept = None if mode else self.kept
         return super().train(mode)
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(self, x, *, keep=None, carry=None):
         if self.training or self.kept is None:
             self.kept = self.score.weight.square().mean()
         scale = self.kept
