@@ -191,8 +191,7 @@ EXPECTED: dict[str, Rows] = {
         **core("landmarks-alone", without={"cross-cache"}, **PADDED, cross=True),
         **core(
             "as-published",
-            without={"cross", "cross-cache", "batch-outputs", "batch-gradients", "batch-size"}
-            | PADDING,
+            without={"cross", "cross-cache", "batch-outputs", "batch-gradients"} | PADDING,
             couples_samples=True,
         ),
     },

@@ -121,6 +121,7 @@ ALSO = {
         "permutation",
         "precision-bf16",
         "precision-fp32",
+        "state-registered",
         "strides",
     },
     "LeaksMoreThanSaid": {"causal-gradients", "padding-content"},
@@ -134,7 +135,6 @@ ALSO = {
     "WholeBatch": {"padding-amount"},
     "UnseededBackward": {"gradients", "padding-content", "strides"},
     "Remembers": {*DRIFTS, "permutation", "precision-fp32", "state-round-trip"},
-    "StateOutside": {*DRIFTS, "precision-bf16", "state-round-trip"},
 }
 """Other checks that the same fault must fail, or leave untested: in training a batch norm reads
 padding, for one.

@@ -84,6 +84,8 @@ def pool(config: type[Config], name: str) -> list[Any]:
         ["x"],
         [1.0, 0.5],
     ]
+    if name in getattr(config, "counted", ()):
+        tried = [value for value in tried if value != 0]  # the default, here all tokens
     found: list[Any] = []
     for value in tried:
         _, faults = validated(config, {**required(config), name: value}, (), dict)
@@ -206,6 +208,8 @@ def without_effect(plugin: Resolved, seed: int, site: Site = SITE) -> list[str]:
     for params in drawn(plugin, random, site):
         config = accepted(plugin, params, site)
         if config is None or traces(plugin, config, site) is None:
+            continue
+        if config.at(site) != config:  # as many as there are tokens: nothing is left to choose
             continue
         for name in plugin.plugin.config.model_fields:
             values = [

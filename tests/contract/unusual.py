@@ -135,7 +135,7 @@ class Cached(Changed):
     def __init__(self, config: Any, site: Any):
         super().__init__(config, site)
         self.rates = nn.Parameter(torch.logspace(0, -2, site.dim), requires_grad=False)
-        self.register_buffer("table", torch.zeros(4096, site.dim), persistent=False)
+        self.register_buffer("table", torch.zeros(1 << 16, site.dim), persistent=False)
         self.reaches = 0
 
     def change(self, out: Tensor) -> Tensor:

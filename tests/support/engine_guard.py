@@ -395,7 +395,8 @@ def lose_state() -> None:
 
     def losing(optimizer):
         found = taken(optimizer)
-        found.pop(max(name for name in found if name.endswith("/exp_avg")))
+        # before the first step there is none
+        found.pop(max((name for name in found if name.endswith("/exp_avg")), default=""), None)
         return found
 
     state.optimizer_tensors = losing
