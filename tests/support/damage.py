@@ -41,8 +41,9 @@ _UNCOMPARED = (
     "baseline",
     "headlines",
 )
-_UNCOMPARED += ("over",)
-"""Of a report: times, paths, and what is no number."""
+_UNCOMPARED += ("over", "peak_memory_bytes")
+"""Of a report: times, the memory of a process with its earlier runs, paths, and what is no number.
+"""
 
 
 def _flip(path: Path, rng: random.Random, others: Sequence[Path]) -> None:
