@@ -38,11 +38,11 @@ REFUSED = [
         "fp32 loses every digit; use order 12",
     ),
     (
-        ("mixer=cur",),
+        ("mixer=cur", "mixer.params.num_indices=64"),
         "num_indices 64 is more than the longest sequence has: use 17 or less (mixer cur)",
     ),
     (
-        ("mixer=megacur",),
+        ("mixer=megacur", "mixer.params.num_indices=64"),
         "num_indices 64 is more than the longest sequence has: use 17 or less (mixer megacur)",
     ),
     (
