@@ -134,9 +134,9 @@ def test_an_experiment_with_weights_is_swapped(vit, tmp_path):
         (
             "vit.yaml",
             "cur",
-            "num_indices=[4,0]",
+            "num_indices=[4,-1]",
             *given,
-        ): "mixer.params.num_indices: got 0, must be a whole number >=",
+        ): "mixer.params.num_indices: got -1, must be a whole number >=",
     }.items():
         assert message in cli(["swap", *arguments], tmp_path, check=2).stderr
     assert not (tmp_path / "there").exists()

@@ -148,7 +148,7 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         ),
         (
             lambda search: shutil.rmtree(trial(search, won=False)),
-            "trial.json is missing; put it back as it",
+            "result.json is missing; put it back as it was",
         ),
         (
             lambda search: (trial(search, won=False) / "result.json").unlink(),
@@ -160,7 +160,7 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         ),
         (
             lambda search: shutil.rmtree(search / "trials"),
-            "trials/small/00000/trial.json is missing",
+            "trials/small/00000/result.json is missing",
         ),
         (unsealed(won=True), "final study began with other winners than the trials"),
         (

@@ -63,8 +63,7 @@ def inputs_of(
         if content:
             found[part] = Input(settings=settings, content=content)
     if start:
-        found[INIT] = _of_weights(run, start["sha256"])
-        found[INIT]["start"] = dict(start)
+        found[INIT] = {**_of_weights(run, start["sha256"]), "start": dict(start)}
     return found
 
 

@@ -71,9 +71,12 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     marked = []
     for run, key in zip(runs, keys, strict=True):
         if len(contents[key]) > 1 and DATASET in run.inputs:
-            note = f"data of other content are called {run.data_label} too"
-            mark = run.inputs[DATASET].mark[:6]
-            run = run.model_copy(update={"data_mark": mark, "notes": (*run.notes, note)})
+            run = run.model_copy(
+                update={
+                    "data_mark": run.inputs[DATASET].mark[:6],
+                    "notes": (*run.notes, f"data of other content are called {run.data_label} too"),
+                }
+            )
         marked.append(run)
     return marked
 

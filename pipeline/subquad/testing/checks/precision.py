@@ -172,7 +172,7 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     try:
         results = _real_results(*case, autocast=True)
     except Exception as error:
-        if _is_torchs(error):
+        if _is_torchs(error) or "Batching rule not implemented" in str(error):
             raise NotApplicable(f"not tested: torch cannot here: {cause(error)}") from error
         raise
     loud = _real_results(mixer, LOUD * x, keep, autocast=True)
