@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.errors import UserError
+from subquad.errors import UserError, escaped
 from subquad.suggest import to_paste
 from subquad.terminal import print_line, print_table, print_text
 
@@ -142,13 +142,12 @@ def show_progress(name: str, outcome: CheckOutcome) -> None:
     line = f"{name}: {outcome.subject}: {outcome.check}: {MARKS[outcome.status]} "
     line += f"{outcome.seconds:.1f} s"
     if sys.stderr.isatty():
-        click.echo(f"{_CLEAR}{line[:79]}{_BACK}", nl=False, err=True)
+        # the line is emptied, and written to from its start
+        click.echo(f"\x1b[2K{escaped(line, 79)}\r", nl=False, err=True)
     else:
         print_line(line, err=True)
 
 
-_CLEAR, _BACK = "\x1b[2K", "\r"
-"""A terminal's line is emptied, and written to from its start."""
 MOST = 3
 """Failures that the verdict tells, of each kind."""
 
@@ -158,7 +157,7 @@ def _print_verdict(certificate: Certificate) -> None:
     nobody has looked at.
     """
     if sys.stderr is not None and sys.stderr.isatty():
-        click.echo(_CLEAR, nl=False, err=True)
+        click.echo("\x1b[2K", nl=False, err=True)
     print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
     notes = []
     for status in ("failed", "not proven"):

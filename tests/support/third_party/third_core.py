@@ -28,7 +28,9 @@ class LinearAttention(AttentionCore):
         return self.cross
 
     def memory(self, k, v, *, keep=None):
-        k = k.exp() if keep is None else k.exp() * keep[:, None, :, None]
+        if keep is not None:
+            k = k.masked_fill(~keep[:, None, :, None], float("-inf"))
+        k = k.exp()
         return {"state": k.mT @ v, "total": k.sum(2)}
 
     def read(self, q, memory, *, keep=None):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from subquad.testing.calls import _NoDropout
+from subquad.testing.calls import NoDropout
 from subquad_plugins.numerics import dropout as numerics
 from subquad_plugins.numerics.dropout import Dropout, dropout
 
@@ -77,5 +77,5 @@ def test_under_a_compiler_torch_runs_and_in_autocast_the_format_stays(monkeypatc
 
 def test_the_certificate_can_switch_it_off():
     x = torch.ones(8)
-    with _NoDropout():
+    with NoDropout():
         assert dropout(x, 0.5) is x
