@@ -5,6 +5,7 @@ later. tests/guards/test_inputs.py tries each reader.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -272,9 +273,8 @@ def test_a_run_opens_nothing_that_is_not_written_down(place: Path, weights: Path
     (place / "helper.py").write_text(HELPER.format(body="self.project(x)"))
     words = ["mixer=./mine.py:Mine", f"init={{from: {weights}, strict: false}}"]
     before = {*place.glob("runs/waves/*")}
-    subprocess.run(
-        [sys.executable, "-c", WATCHED.replace("WORDS", repr(words))], cwd=place, check=True
-    )
+    watched = [sys.executable, "-c", WATCHED.replace("WORDS", repr(words))]
+    subprocess.run(watched, cwd=place, check=True, env={**os.environ, "PYTHONPATH": str(place)})
     (run,) = {*place.glob("runs/waves/*")} - before
     inputs = read_json(run / INPUTS)
     known = {place / name for entry in inputs.values() for name in entry["settings"].values()}
