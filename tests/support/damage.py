@@ -41,8 +41,9 @@ _UNCOMPARED = (
     "baseline",
     "headlines",
 )
-_UNCOMPARED += ("over", "peak_memory_bytes")
-"""Of a report: times, the memory of a process with its earlier runs, paths, and what is no number.
+_UNCOMPARED += ("over", "peak_memory_bytes", "seconds_per_step", "tokens_per_second")
+"""Of a report: times, which a run that only tests again has none of, the memory of a process with
+its earlier runs, paths, and what is no number.
 """
 
 
