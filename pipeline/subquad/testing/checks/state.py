@@ -344,7 +344,7 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
     for name, value in state.items():
         source = first.setdefault(id(value), name)
         sources[name] = source
-        once[source] = state[source].detach().contiguous()
+        once[source] = state[source].detach().clone(memory_format=torch.contiguous_format)
     saved = load(save(once))
     found = other.load_state_dict(
         {name: saved[source] for name, source in sources.items()}, strict=False
