@@ -76,7 +76,7 @@ def share(indices: np.ndarray, rank: int, world_size: int, together: int = 1) ->
     starts = np.array_split(np.arange(0, len(indices), together), world_size)[rank]
     if len(starts) == 0:
         return indices[:0]
-    return indices[starts[0] : (starts[-1] + together)]
+    return indices[starts[0] : starts[-1] + together]
 
 
 def _request(
@@ -100,7 +100,7 @@ def _training_requests(
     """
     epoch, indices = batch
     length = plan.length(indices)
-    largest = math.ceil((len(indices) / together) / world_size) * together
+    largest = math.ceil(len(indices) / together / world_size) * together
     size = min(micro_batch or largest, largest)
     own = share(indices, rank, world_size, together)
     requests = []

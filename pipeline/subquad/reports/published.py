@@ -148,7 +148,7 @@ class PublishedTable(_Strict):
         for rule in rules.get(key, []):
             expected = (rule.source, rule.table, benchmark, metric)
             for row in self.rows:
-                if ((row.source, row.table, row.benchmark, row.metric)) != expected:
+                if (row.source, row.table, row.benchmark, row.metric) != expected:
                     continue
                 if row.model.startswith(rule.model):
                     found.append((float(row.model.removeprefix(rule.model)), row, rule))

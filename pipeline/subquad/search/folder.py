@@ -147,7 +147,7 @@ def _begun(folder: Path) -> _Written | None:
         setting = dotted(first["loc"])
         message = first["msg"]
         raise _damaged(path, f"{setting}: {message}") from None
-    if (written.candidate, written.number) != ((folder.parent.name, int(folder.name))):
+    if (written.candidate, written.number) != (folder.parent.name, int(folder.name)):
         raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
     return written
 

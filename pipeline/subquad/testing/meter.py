@@ -14,6 +14,9 @@ from torch import Tensor
 
 from subquad.errors import SubquadError
 
+HALF = (torch.float16, torch.bfloat16)
+"""The formats of half precision."""
+
 ROUNDING = 1e-9
 """Allowed in float64 where the same number is computed along another path: another shape, the
 compiler, a decode cache. Other kernels add in another order. Seven decimals above float64's own

@@ -131,7 +131,7 @@ def times_in_turn(
     between = [baseline] if baseline else []
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += others[start : (start + _GROUP)]
+        order += others[start : start + _GROUP]
         order += between
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):

@@ -45,6 +45,7 @@ from subquad.testing.calls import (
 )
 from subquad.testing.cases import compares, shows
 from subquad.testing.meter import (
+    HALF,
     CheckFailed,
     Comparisons,
     Finding,
@@ -153,14 +154,11 @@ class _Unrounded(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        is_half = isinstance(result, Tensor) and result.dtype in _HALF
+        is_half = isinstance(result, Tensor) and result.dtype in HALF
         for given in tensors_of(args)[:1]:
-            if is_half and given.dtype not in _HALF and given.shape == result.shape:
+            if is_half and given.dtype not in HALF and given.shape == result.shape:
                 return given
         return result
-
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")

@@ -7,17 +7,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad.registry import make_mixer
 from subquad.testing.calls import backward, call, trainable, weighted
 from subquad.testing.cases import shows
-from subquad.testing.meter import CheckFailed, Finding, word
+from subquad.testing.meter import HALF, CheckFailed, Finding, word
 from subquad.testing.subject import LAYERS, MAX_LEN, CheckSubject
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 @shows("every weight has a gradient, as DDP needs; rules for the optimiser name weights")
@@ -64,7 +61,7 @@ def _checked_rules(subject: CheckSubject) -> int:
     mixer = make_mixer(subject.resolved, subject.config, subject.site())
     weights = dict(mixer.named_parameters())
     for name, weight in weights.items():
-        if weight.requires_grad and weight.dtype in _HALF:
+        if weight.requires_grad and weight.dtype in HALF:
             raise CheckFailed(f"{name} is built in {word(weight.dtype)}: small steps are lost")
     rules = mixer.parameter_rules()
     for name in rules:
