@@ -1,7 +1,6 @@
 """An attention core: linear attention, whose memory of another sequence is one E x E matrix.
 
-Reference: Katharopoulos et al. 2020, Transformers are RNNs, Eq. 5 (not causal); there phi = elu +
-1.
+Reference: Katharopoulos et al. 2020, Transformers are RNNs, Eq. 5; there phi = elu + 1.
 """
 
 from subquad.nn import AttentionCore
@@ -35,8 +34,5 @@ class LinearAttention(AttentionCore):
 
     def read(self, q, memory, *, keep=None):
         q = q.exp()
-        return (
-            q
-            @ memory["state"]
-            / ((q * memory["total"][:, :, None]).sum(-1, keepdim=True) + self.eps)
-        )
+        total = (q * memory["total"][:, :, None]).sum(-1, keepdim=True)
+        return q @ memory["state"] / (total + self.eps)
