@@ -186,8 +186,7 @@ class Placed(TokenMixer):
         self.table = nn.Parameter(torch.randn(site.max_len, site.dim))
 
     def forward(self, x, *, keep=None, carry=None):
-        place = (ones(x) if keep is None else keep).cumsum(1).sub(1).clamp_min(0)
-        return x * self.table[place]
+        return x * self.table[(ones(x) if keep is None else keep).cumsum(1).sub(1).clamp_min(0)]
 
 
 class RandomFeatures(TokenMixer):
@@ -402,8 +401,7 @@ class Routed(Pooled):
         out = super().forward(x, keep=keep)
         if x.shape[1] <= 16:
             return out
-        later = out[:, 16:] * torch.sigmoid(self.gate(x[:, 16:]))
-        return torch.cat([out[:, :16], later], 1)
+        return torch.cat([out[:, :16], out[:, 16:] * torch.sigmoid(self.gate(x[:, 16:]))], 1)
 
 
 class Reentrant(Pooled):

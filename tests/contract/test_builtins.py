@@ -201,12 +201,7 @@ EXPECTED: dict[str, Rows] = {
             name: replace(row, excluded=row.excluded - {"state-declared"} | {"state-hidden"})
             for name, row in features("redraw", stateful=True, **SET).items()
         },
-        **core(
-            "as-published",
-            without=PADDING,
-            permutation_equivariant=True,
-            cross=True,
-        ),
+        **core("as-published", without=PADDING, permutation_equivariant=True, cross=True),
     },
     "reformer": {
         **unordered("default", "short chunks", "four rounds", **PADDED, causal="optional"),
@@ -250,14 +245,7 @@ EXPECTED: dict[str, Rows] = {
     },
     "soft": unordered("default", "few", "landmarks-alone", **BOUND),
     "softmax": {
-        **core(
-            "default",
-            "standard",
-            causal="optional",
-            **SET,
-            cross=True,
-            complexity="L^2",
-        ),
+        **core("default", "standard", causal="optional", **SET, cross=True, complexity="L^2"),
         **ways(
             "default, causal",
             "standard, causal",
@@ -274,12 +262,7 @@ EXPECTED: dict[str, Rows] = {
     },
     "yoso": {
         **core(
-            "default",
-            "long hash",
-            without={"cross-cache"},
-            **SET,
-            cross=True,
-            complexity="L^2",
+            "default", "long hash", without={"cross-cache"}, **SET, cross=True, complexity="L^2"
         ),
         **core("convolution", without={"cross", "cross-cache"}, **PADDED, complexity="L^2"),
     },
@@ -331,13 +314,7 @@ QUICK = {
     "batch-outputs",
     "permutation",
 }
-QUICK |= {
-    "all-padded",
-    "cache-step",
-    "state-round-trip",
-    "parameters-used",
-    "max-length",
-}
+QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length"}
 """For the fast tier, of each mixer's defaults."""
 
 LONG = {"compiled", "complexity"}

@@ -246,14 +246,10 @@ def planted(name: str, field: str) -> Resolved:
     return replace(found, plugin=replace(found.plugin, config=type("Config", (config,), members)))
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [("cur", "ridge"), ("fourier", "terms")],
-)
+@pytest.mark.parametrize(("name", "field"), [("cur", "ridge"), ("fourier", "terms")])
 def test_a_when_that_is_deleted_is_found(name, field):
     faulty = planted(name, field)
-    found = {line.partition(" at ")[0] for line in without_effect(faulty, seed=0)}
-    assert found == {field}
+    assert {line.partition(" at ")[0] for line in without_effect(faulty, seed=0)} == {field}
 
 
 class Chained(Config):

@@ -49,8 +49,7 @@ class StraightRouter(Pooled):
         if x.shape[1] <= 16:
             return out
         weight = torch.sigmoid(self.score(x))
-        chosen = (weight > 0.5).to(x.dtype)
-        return out * (chosen + weight - weight.detach())
+        return out * ((weight > 0.5).to(x.dtype) + weight - weight.detach())
 
 
 class SmallGradient(Mean):

@@ -143,8 +143,7 @@ class Certificate:
                 default=None,
             )
             words = nearest.detail if nearest else ""
-            own_marks = [marks[outcome.status] for outcome in found]
-            yield check, own_marks, words
+            yield check, [marks[outcome.status] for outcome in found], words
 
     def notes(self, status: Status) -> list[tuple[str, str]]:
         """Outcomes with a status in words, those that say the same of the same subjects together;
@@ -250,12 +249,7 @@ def certify(
         workers: check the ways side by side; in this process, one by one, where None.
     """
     start = time.perf_counter()
-    arguments = {
-        "params": params,
-        "exclude": exclude,
-        "only": list(only or ()),
-        **options,
-    }
+    arguments = {"params": params, "exclude": exclude, "only": list(only or ()), **options}
     cases = check_mixer(target, **arguments)
     first = cases[0].subject
     refuse_unfit(first)

@@ -85,8 +85,7 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     """
     if not any(counts):
         return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
-    y = np.asarray(counts, dtype=float)
-    y = np.maximum(y, 1.0)
+    y = np.maximum(np.asarray(counts, dtype=float), 1.0)
     models = {}
     residuals = {}
     for name in CLASSES:
@@ -155,8 +154,7 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     columns = [ones / y]
     for name in dict.fromkeys(names):
         term = TERMS[name]
-        values = [term(length) for length in lengths]
-        columns.append(values / y)
+        columns.append([term(length) for length in lengths] / y)
     matrix = np.stack(columns, 1)
     matrix /= matrix.max(0)
     weights, _ = nnls(matrix, ones)

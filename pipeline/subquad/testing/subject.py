@@ -370,13 +370,7 @@ def check_subjects(
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
-        own = {
-            "resolved": resolved,
-            "config": config,
-            "facts": facts,
-            "variant": name,
-            **options,
-        }
+        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
         if facts.causal != "always":
             yield CheckSubject(**own, causal=False)
         if facts.causal != "never":

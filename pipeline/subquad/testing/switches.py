@@ -55,9 +55,7 @@ SWITCHES = {
         lambda on: torch.use_deterministic_algorithms(on, warn_only=True),
     ),
     "torch.set_float32_matmul_precision": Switch(
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-        ("highest", "high"),
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest", "high")
     ),
     "torch.set_flush_denormal": Switch(
         lambda: not (torch.full((1,), 1e-310, dtype=torch.float64, device="cpu") * 1).any().item(),

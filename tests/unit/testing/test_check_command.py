@@ -50,8 +50,7 @@ def check(capfd, tmp_path):
 
     def run(*words):
         places = {"MEAN": f"{tmp_path}/mean.py:Mean", "BROKEN": f"{tmp_path}/mean.py:Broken"}
-        code = main(["check", *(places.get(word, word) for word in words)])
-        return (code, *capfd.readouterr())
+        return (main(["check", *(places.get(word, word) for word in words)]), *capfd.readouterr())
 
     return run
 
@@ -90,8 +89,7 @@ def test_processes_of_checks_have_their_environment(check, monkeypatch):
     for name in others:
         monkeypatch.delenv(name, raising=False)
     assert check("MEAN", "--only", "shapes")[0] == 0
-    found = {name: os.environ[name] for name in FOR_CHECKS}
-    assert found == {**FOR_CHECKS, first: "the user's"}
+    assert {name: os.environ[name] for name in FOR_CHECKS} == {**FOR_CHECKS, first: "the user's"}
 
 
 def test_a_mixer_that_does_not(check):
@@ -149,13 +147,7 @@ def test_json_says_all_of_it(check):
         mixer["failed"],
         mixer["not_proven"],
         mixer["holds"],
-    ) == (
-        8,
-        4,
-        0,
-        0,
-        True,
-    )
+    ) == (8, 4, 0, 0, True)
     assert [(way["name"], way["causal"]) for way in mixer["subjects"]] == [
         ("default", False),
         ("default, causal", True),

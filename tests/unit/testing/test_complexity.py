@@ -69,8 +69,7 @@ class Expanded(Plain):
     """No L x L tensor is ever made, but each of its numbers is added."""
 
     def mix(self, x, keep):
-        length = x.shape[1]
-        return x + x[:, None, :, :1].expand(-1, length, -1, -1).sum(2)
+        return x + x[:, None, :, :1].expand(-1, x.shape[1], -1, -1).sum(2)
 
 
 class Loop(Plain):
@@ -116,8 +115,7 @@ class Moving(Plain):
     """Bytes in proportion to L^2, and next to no FLOPs with them."""
 
     def mix(self, x, keep):
-        table = x.detach()[:, :, None, 0].expand(-1, -1, x.shape[1]).clone()
-        return x * table[:, :, :1]
+        return x * x.detach()[:, :, None, 0].expand(-1, -1, x.shape[1]).clone()[:, :, :1]
 
 
 class Cubic(Plain):
@@ -330,8 +328,7 @@ def test_bytes_alone_may_reach_the_claim():
 
 def test_an_operation_nobody_can_count_proves_nothing():
     with pytest.raises(
-        NotProven,
-        match=r"nobody can count subquad_tests::mystery_mixer: give it a formula with",
+        NotProven, match=r"nobody can count subquad_tests::mystery_mixer: give it a formula with"
     ):
         CHECKED(subject(Mystery))
 

@@ -48,8 +48,7 @@ def test_blocks_that_are_filled_up_change_nothing(lengths, name, block, kernel, 
     block, kernel = min(block, lengths[0] // 64), min(kernel, lengths[0] // 64)
     padded = [-(-(length + kernel) // block) * block for length in lengths]
     counts = [TERMS[name](length) for length in padded]
-    counts = [count + constant * counts[-1] for count in counts]
-    assert fit_growth(lengths, counts).growth == name
+    assert fit_growth(lengths, [count + constant * counts[-1] for count in counts]).growth == name
 
 
 @pytest.mark.parametrize("name", CLASSES)

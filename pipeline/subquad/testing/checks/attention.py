@@ -37,12 +37,7 @@ from subquad.testing.checks.decoding import (
 )
 from subquad.testing.checks.gradients import accuracy_of, compare_gradients
 from subquad.testing.checks.shapes import passes
-from subquad.testing.meter import (
-    ROUNDING,
-    Comparison,
-    Comparisons,
-    Meter,
-)
+from subquad.testing.meter import ROUNDING, Comparison, Comparisons, Meter
 from subquad.testing.subject import MAX_LEN, CheckSubject
 
 QUERIES = 7
@@ -80,12 +75,7 @@ def _cross(subject: CheckSubject) -> Comparisons:
     influence, samples apart.
     """
     short = subject.build(role="cross")
-    long = subject.build(
-        role="cross",
-        max_len=150,
-        layer_index=2,
-        num_layers=3,
-    )
+    long = subject.build(role="cross", max_len=150, layer_index=2, num_layers=3)
     for most_queries, most_keys in SIZES:
         queries = subject.at_most(most_queries)
         keys = subject.at_most(most_keys)
@@ -116,12 +106,7 @@ class _Across(TokenMixer):
         self.train(mixer.training)
 
     def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> Any:
-        return self.mixer(
-            x,
-            keep=keep,
-            context=self.keys,
-            context_keep=self.keys_keep,
-        )
+        return self.mixer(x, keep=keep, context=self.keys, context_keep=self.keys_keep)
 
 
 def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: str) -> None:
@@ -132,11 +117,7 @@ def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: s
     def values() -> Tensors:
         return {"outputs": call(afresh(across), queries, keep).out[keep]}
 
-    inputs = {
-        "the queries": queries,
-        "the keys": across.keys,
-        **trainable(across.mixer),
-    }
+    inputs = {"the queries": queries, "the keys": across.keys, **trainable(across.mixer)}
     accuracy = accuracy_of(subject)
     for mode in modes(across):
         values()
@@ -167,8 +148,7 @@ def _cross_padding(
     others = torch.tensor([[False], [True], [True]])
     got = at_real(changed(x, others), changed(context, others))
     first, second, _ = keep.sum(1).tolist()
-    label = f"{lengths}: output of sample 0, others changed"
-    yield label, got[:first], expected[:first]
+    yield f"{lengths}: output of sample 0, others changed", got[:first], expected[:first]
     if mixer.training:  # random numbers would be other ones
         return
     own = keep[1:2]
@@ -199,8 +179,7 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
         memory = mixer.memory(context, keep=context_keep)
         built = copies_of(memory)
         out, cache = mixer.prefill(start, keep=keep, memory=memory)
-        expected = outputs(across, start, keep)
-        yield "prefill against forward", out[keep], expected[keep]
+        yield "prefill against forward", out[keep], outputs(across, start, keep)[keep]
         expected = outputs(across, x)
         for i in range(STEPS):
             token = next_of(x, i)

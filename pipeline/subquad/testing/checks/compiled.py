@@ -119,11 +119,7 @@ class _Tracing:
         return self.compile(graph, inputs)
 
     def __str__(self) -> str:
-        counts = {
-            "graph": self.graphs,
-            "graph break": self.breaks,
-            "fallback": self.fallbacks,
-        }
+        counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
         words = []
         for name, count in counts.items():
             plural = "" if count == 1 else "s"

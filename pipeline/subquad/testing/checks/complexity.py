@@ -35,12 +35,7 @@ KEPT = 6
 other terms, and a mixer may do short sequences another way.
 """
 
-LIMITS = {
-    "flops": 3e10,
-    "moved": 1.6e10,
-    "operations": 4e4,
-    "peak": 2.5e7,
-}
+LIMITS = {"flops": 3e10, "moved": 1.6e10, "operations": 4e4, "peak": 2.5e7}
 """What one length may cost, foretold from the two before it: a second or two, tensors of 100 MB."""
 
 PATIENCE = 2
@@ -213,9 +208,7 @@ def _growth_of(subject: CheckSubject) -> _Growth:
         counts.append(found)
         seconds.append(needed)
     return _Growth(
-        tuple(ladder[: len(counts)][-KEPT:]),
-        tuple(counts[-KEPT:]),
-        tuple(seconds[-KEPT:]),
+        tuple(ladder[: len(counts)][-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:])
     )
 
 
@@ -340,10 +333,7 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     even = growth.counts[-3]
     prime = next(filter(_is_prime, range(length - 1, 2, -2)))
     found = _count_at(subject, prime)
-    ratios = {
-        "FLOPs": found.flops / max(even.flops, 1),
-        "bytes": found.moved / max(even.moved, 1),
-    }
+    ratios = {"FLOPs": found.flops / max(even.flops, 1), "bytes": found.moved / max(even.moved, 1)}
     for what, times in ratios.items():
         if times > INCONVENIENT:
             raise CheckFailed(

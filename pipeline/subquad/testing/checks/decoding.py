@@ -9,18 +9,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subquad.nn import Cache, TokenMixer
-from subquad.testing.calls import (
-    beginning,
-    decoded,
-    outputs,
-    padded,
-    tensors_of,
-)
+from subquad.testing.calls import beginning, decoded, outputs, padded, tensors_of
 from subquad.testing.cases import compares
-from subquad.testing.meter import (
-    CheckFailed,
-    Comparisons,
-)
+from subquad.testing.meter import CheckFailed, Comparisons
 from subquad.testing.subject import FAR, CheckSubject
 
 STARTS = (9, 4, 1)
@@ -53,13 +44,9 @@ def _cache_prefill(subject: CheckSubject) -> Comparisons:
         keep = _padded_starts(starts, length - LONGEST)
         label = f"prefill of {length} against forward"
         out, _ = mixer.prefill(x, keep=keep)
-        expected = outputs(mixer, x, keep)
-        got = out[keep]
-        wanted = expected[keep]
-        yield f"{label}, padded", got, wanted
+        yield f"{label}, padded", out[keep], outputs(mixer, x, keep)[keep]
         got, _ = mixer.prefill(x)
-        wanted = outputs(mixer, x)
-        yield f"{label}, no mask", got, wanted
+        yield f"{label}, no mask", got, outputs(mixer, x)
 
 
 @compares("steps equal the full forward pass, each sample from its own length", excluded=_no_cache)
@@ -73,11 +60,7 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
     many = max(1, min(MANY, room))
     mixer = subject.build(max_len=most)
     starts = _starts_of(subject)
-    cases = [
-        (0, many),
-        (0, many),
-        (max(0, room - STEPS), min(STEPS, many)),
-    ]
+    cases = [(0, many), (0, many), (max(0, room - STEPS), min(STEPS, many))]
     for block in (512, 1024):
         if block < room:
             cases.append((block - LONGEST - 3, LONGEST + 6))
@@ -90,13 +73,10 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
             token = next_of(x, i, starts)
             wanted = next_of(expected, i, starts)
             got, cache = mixer.step(token, cache)
-            label = f"step {i + 1} against forward"
-            yield label, got, wanted
+            yield f"step {i + 1} against forward", got, wanted
     x = subject.tokens(3, 2)
     got = decoded(mixer, x, 1)[:, 1]
-    expected = outputs(mixer, x)[:, 1]
-    label = "first step after prefill of one token without a mask"
-    yield label, got, expected
+    yield "first step after prefill of one token without a mask", got, outputs(mixer, x)[:, 1]
     return SAID.format(many)
 
 
@@ -106,11 +86,7 @@ def _cache_functional(subject: CheckSubject) -> Comparisons:
     mixer = subject.build()
     x = subject.tokens(3, LONGEST + 2)
     _, alone = mixer.prefill(beginning(x[:1], LONGEST))
-    caches = {
-        3: _started(mixer, x),
-        1: alone,
-    }
-    for samples, cache in caches.items():
+    for samples, cache in {3: _started(mixer, x), 1: alone}.items():
         for i in range(2):
             token = next_of(x, i)[:samples]
             before = copies_of(cache)
@@ -141,8 +117,7 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
     for i, end in enumerate((" of prefill", "")):
         token = next_of(x, i)
         # before the next step, which may spoil the cache: another check's matter
-        moved = reordered(cache)
-        got, _ = mixer.step(token[ORDER], moved)
+        got, _ = mixer.step(token[ORDER], reordered(cache))
         out, cache = mixer.step(token, cache)
         yield f"step after reordering the cache{end}", got, out[ORDER]
     single = x[:1]
@@ -150,8 +125,7 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
     only = torch.zeros(1, dtype=torch.long)
     _, alone = mixer.prefill(start)
     for token in single[:, LONGEST:].unbind(1):
-        moved = reordered(alone, 1, only)
-        _, alone = mixer.step(token, moved)
+        _, alone = mixer.step(token, reordered(alone, 1, only))
     return f"{len(tree_leaves(cache))} tensors"
 
 
@@ -202,5 +176,4 @@ def _started(
 
 def next_of(x: Tensor, i: int, starts: tuple[int, ...] = STARTS) -> Tensor:
     """What belongs to the i-th token of each sample after its start: (B, L, D) to (B, D)."""
-    places = [start + i for start in starts]
-    return x[range(len(starts)), places]
+    return x[range(len(starts)), [start + i for start in starts]]

@@ -144,15 +144,9 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
     """
     for mixer, x, keep, cuts in _causal_cases(subject):
         for mode in modes(mixer):
-            expected = outputs(mixer, x, keep)
-            yield from before_cuts(mixer, x, keep, cuts, expected, mode)
+            yield from before_cuts(mixer, x, keep, cuts, outputs(mixer, x, keep), mode)
     drawn = random.Random(subject.seed).randrange(LONG, FAR)
-    distances = {
-        drawn: drawn // SAMPLES + 1,
-        FAR: EACH,
-        LONG: 1,
-    }
-    for longest, distance in distances.items():
+    for longest, distance in {drawn: drawn // SAMPLES + 1, FAR: EACH, LONG: 1}.items():
         length = subject.at_most(longest)
         mixer = subject.build_for(length)
         x = subject.tokens(1, length)
@@ -170,12 +164,7 @@ def causal_outputs(subject: CheckSubject) -> Comparisons:
 
 
 def before_cuts(
-    mixer: TokenMixer,
-    x: Tensor,
-    keep: Mask,
-    cuts: Sequence[int],
-    expected: Tensor,
-    mode: str,
+    mixer: TokenMixer, x: Tensor, keep: Mask, cuts: Sequence[int], expected: Tensor, mode: str
 ) -> Iterator[Comparison]:
     """Outputs before a cut in each sample, where later tokens change and where they are padded,
     against what is expected: the outputs for `x`.
@@ -209,9 +198,7 @@ def _before(later: Tensor, keep: Mask) -> Tensor:
 
 
 @compares(
-    "gradients of outputs depend on no later token, and reach none",
-    leak_of,
-    excluded=_not_causal,
+    "gradients of outputs depend on no later token, and reach none", leak_of, excluded=_not_causal
 )
 def causal_gradients(subject: CheckSubject) -> Comparisons:
     """In training, gradients of outputs before t: none into later tokens, and the same whatever
@@ -276,8 +263,7 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:
     """Lengths that the mixer takes, and the cuts of each."""
-    shortest = {subject.at_most(length): length for length in lengths[::-1]}
-    for length, longest in shortest.items():
+    for length, longest in {subject.at_most(length): length for length in lengths[::-1]}.items():
         cuts = [cut for cut in CUTS[longest] if cut < length]
         if cuts:
             yield length, cuts

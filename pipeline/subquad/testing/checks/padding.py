@@ -74,23 +74,13 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     most = subject.at_most(MAX_LEN)
     for real in {1, max(1, subject.at_most(11) // 2), max(1, subject.at_most(LENGTH) - 8)}:
         rest = most - real
-        amounts = [
-            (0, 1),
-            (0, 7),
-            (1, 0),
-            (7, 0),
-            (5, 3),
-            (0, rest),
-            (rest, 0),
-        ]
+        amounts = [(0, 1), (0, 7), (1, 0), (7, 0), (5, 3), (0, rest), (rest, 0)]
         yield from _padded_around(
             subject, real, [amount for amount in amounts if sum(amount) <= rest], most
         )
     far = subject.at_most(FAR)
     if far > 2 * most:
-        real = far - 90
-        amounts = [(0, 60), (60, 30)]
-        yield from _padded_around(subject, real, amounts, far)
+        yield from _padded_around(subject, far - 90, [(0, 60), (60, 30)], far)
     mixer = subject.build_elsewhere(most, num_prefix_tokens=1)
     x = subject.tokens(2, most)
     real = (most + 1) // 2

@@ -359,9 +359,7 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     return "; ".join(parts)
 
 
-def _references(
-    subject: CheckSubject,
-) -> Iterator[tuple[int, Callable[[], _Case], _Results]]:
+def _references(subject: CheckSubject) -> Iterator[tuple[int, Callable[[], _Case], _Results]]:
     """Cases, each with its length, what makes it and what the reference gives."""
     for length in subject.lengths(*KERNEL_LENGTHS):
         for real in {length, (length + 1) // 2}:

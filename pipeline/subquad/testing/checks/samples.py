@@ -149,8 +149,7 @@ def _alone(subject: CheckSubject) -> Iterator[Comparison]:
             if not is_far:
                 expected = outputs(mixer, x, dropout=False)
                 got = outputs(mixer, x[:1], dropout=False)
-                label = f"output of a batch without a mask in {mode}, sample alone"
-                yield label, got, expected[:1]
+                yield f"output of a batch without a mask in {mode}, sample alone", got, expected[:1]
 
 
 def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor]]:

@@ -30,15 +30,7 @@ from subquad.testing.calls import (
     weighted,
 )
 from subquad.testing.cases import compares, leak_of, shows
-from subquad.testing.meter import (
-    CheckFailed,
-    Comparisons,
-    Finding,
-    each,
-    finite,
-    kind,
-    word,
-)
+from subquad.testing.meter import CheckFailed, Comparisons, Finding, each, finite, kind, word
 from subquad.testing.subject import FAR, MAX_LEN, CheckSubject
 
 FEW_ULP = 64 * torch.finfo(torch.float64).eps
@@ -137,23 +129,16 @@ def _strides(subject: CheckSubject) -> Comparisons:
     for mode in settled_modes(mixer, x):
         expected = still(x, keep)
         for name, view in _layouts(x).items():
-            got = still(view, keep)
-            label = f"output for {name} tokens in {mode}"
-            yield label, got, expected
-        got = still(x, transposed)
-        label = f"output for a transposed mask in {mode}"
-        yield label, got, expected
+            yield f"output for {name} tokens in {mode}", still(view, keep), expected
+        yield f"output for a transposed mask in {mode}", still(x, transposed), expected
         expected = still(x, same)
-        got = still(x, expanded)
-        label = f"output for an expanded mask in {mode}"
-        yield label, got, expected
+        yield f"output for an expanded mask in {mode}", still(x, expanded), expected
     mixer.train()
     grad = weighted(torch.ones_like(x))
     expected = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
         got = _backward(mixer, x, keep, view)
-        label = f", given {name} gradients of the output"
-        yield from each(got, expected, label)
+        yield from each(got, expected, f", given {name} gradients of the output")
 
 
 def _layouts(x: Tensor) -> Tensors:
@@ -225,12 +210,9 @@ def _max_length(subject: CheckSubject) -> Finding:
     most = claimed if isinstance(claimed, int) else MAX_LEN
     mixer = subject.build(max_len=most)
     length = min(most, FAR)
-    x = subject.tokens(2, length)
-    passes(f"built for {most}, length {length}", mixer, x, None)
+    passes(f"built for {most}, length {length}", mixer, subject.tokens(2, length), None)
     if claimed is None:
-        length = 3 * most + 1
-        x = subject.tokens(2, length)
-        return _takes_more(mixer, x)
+        return _takes_more(mixer, subject.tokens(2, 3 * most + 1))
     more = most + 1
     longer = subject.tokens(1, 1).expand(1, more, -1)
     try:

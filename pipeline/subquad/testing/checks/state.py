@@ -91,8 +91,7 @@ def _state_registered(subject: CheckSubject) -> Finding:
         if name in unmoved or not _are_equal(tensors, same.get(name, [])):
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
-        names = ", ".join(kept)
-        _check_moves(subject, names)
+        _check_moves(subject, ", ".join(kept))
     parameters = list(mixer.parameters())
     return Finding(f"{len(parameters)} parameters, {len(list(mixer.buffers()))} buffers")
 
@@ -270,12 +269,10 @@ def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
     """Calls with other batches of several lengths, and many where the mixer counts its calls."""
     counted = _numbers(mixer)
     for seed, longest in enumerate(BETWEEN, 7):
-        length = subject.at_most(longest)
-        call(mixer, 2 * subject.tokens(3, length, seed=seed) + 1)
+        call(mixer, 2 * subject.tokens(3, subject.at_most(longest), seed=seed) + 1)
     if _numbers(mixer) == counted:
         return
-    length = subject.at_most(2)
-    few = subject.tokens(1, length)
+    few = subject.tokens(1, subject.at_most(2))
     with torch.no_grad():
         for _ in range(MANY_CALLS):
             call(mixer, few)
@@ -304,8 +301,7 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     mixer.train()
     before = _state(mixer)
     for seed in range(3):
-        x = subject.tokens(2, length, seed=seed)
-        call(mixer, 2 * x + 1)
+        call(mixer, 2 * subject.tokens(2, length, seed=seed) + 1)
     changed = _changed(mixer, before)
     if not changed:
         raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")

@@ -273,14 +273,10 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
         if subject.causal:
             cuts = range(1, length)
             batch = x[:1].repeat(len(cuts), 1, 1)
-            expected = outputs(mixer, batch)
-            yield from before_cuts(mixer, batch, None, cuts, expected, mode)
+            yield from before_cuts(mixer, batch, None, cuts, outputs(mixer, batch), mode)
         elif subject.facts.permutation_equivariant:
             expected = outputs(mixer, x, dropout=False)
             got = outputs(mixer, x.flip(1), dropout=False)
-            label = f"outputs of reversed tokens in {mode}"
-            yield label, got.flip(1), expected
+            yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
     if mixer.caches and length > 1:
-        got = decoded(mixer, x, min(START, length - 1))
-        expected = outputs(mixer, x)
-        yield "outputs of decoding", got, expected
+        yield "outputs of decoding", decoded(mixer, x, min(START, length - 1)), outputs(mixer, x)
