@@ -26,8 +26,7 @@ def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> t
         training = dataset.split("train")
         notes += _note_on_copies("validation", dataset.split("validation"), training)
     if test is not None:
-        training = dataset.split("trainval")
-        notes += _note_on_copies("TEST", test, training)
+        notes += _note_on_copies("TEST", test, dataset.split("trainval"))
     return tuple(notes)
 
 

@@ -104,8 +104,7 @@ class Split(ABC):
         pieces = [np.zeros(0, np.uint64)]
         for batch in self.batches():
             names = sorted(batch.keys() - {"labels"})
-            columns = [np.ascontiguousarray(batch[name]) for name in names]
-            rows = zip(*columns, strict=True)
+            rows = zip(*[np.ascontiguousarray(batch[name]) for name in names], strict=True)
             pieces.append(hashed(map(b"".join, rows)))
         return np.concatenate(pieces)
 
@@ -180,8 +179,7 @@ class ArraySplit(Split):
         masks = [self.arrays[name] for name in ("keep", "keep_b") if name in self.arrays]
         if not masks:
             return None
-        lengths = [_real_lengths(keep) for keep in masks]
-        return np.max(lengths, axis=0)
+        return np.max([_real_lengths(keep) for keep in masks], axis=0)
 
 
 @dataclass(frozen=True)
@@ -220,8 +218,7 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
     token, 0 without any.
     """
     lengths = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
-    has_any = keep.any(axis=1)
-    return np.where(has_any, lengths, 0)
+    return np.where(keep.any(axis=1), lengths, 0)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ class Condition:
 
     def holds(self, value: Any) -> bool:
         """Whether the other setting's value fits."""
-        is_one = any(same(value, known) for known in self.values)
-        return is_one != self.but
+        return any(same(value, known) for known in self.values) != self.but
 
     def __str__(self) -> str:
         """In words: `basis jacobi or legendre`, `order other than 0`."""

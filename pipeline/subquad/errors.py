@@ -60,8 +60,7 @@ class _Shown(dict[int, str]):
 
     def __missing__(self, number: int) -> str:
         character = chr(number)
-        is_hidden = unicodedata.category(character) in _HIDDEN
-        if is_hidden:
+        if unicodedata.category(character) in _HIDDEN:
             self[number] = character.encode("unicode_escape").decode("ascii")
         else:
             self[number] = character
@@ -70,8 +69,7 @@ class _Shown(dict[int, str]):
 
 @cache
 def _shown(keep: str) -> _Shown:
-    kept = {ord(character): character for character in keep}
-    return _Shown(kept)
+    return _Shown({ord(character): character for character in keep})
 
 
 class SubquadError(Exception):

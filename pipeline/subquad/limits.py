@@ -157,8 +157,7 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(stream) as found:
         members = found.infolist()
         allow(where, "files in the zip", len(members), MEMBERS)
-        packed = sum(member.compress_size for member in members)
-        if packed > size:
+        if sum(member.compress_size for member in members) > size:
             raise DataError(f"{where}: files in the zip lie over one another")
         unpacked = sum(member.file_size for member in members)
         allow(where, "bytes unpacked", unpacked, unpacked_limit(size))

@@ -17,8 +17,7 @@ from subquad.errors import escaped
 
 def _escapes(escaped_signs: str, others: Mapping[str, str]) -> dict[int, str]:
     """For `str.translate`: a backslash before each of these signs, and what stands for others."""
-    behind_backslash = {sign: f"\\{sign}" for sign in escaped_signs}
-    return str.maketrans({**behind_backslash, **others})
+    return str.maketrans({**{sign: f"\\{sign}" for sign in escaped_signs}, **others})
 
 
 _MARKDOWN = _escapes(r"\`*_[]|~!", {"&": "&amp;", "<": "&lt;", ">": "&gt;"})

@@ -98,8 +98,7 @@ class Plan(ABC):
         """Epoch, and position in it, of the batch after `step` batches."""
         ends = self._ends
         while ends[-1] <= step:
-            more = self.steps_of(len(ends) - 1)
-            ends.append(ends[-1] + more)
+            ends.append(ends[-1] + self.steps_of(len(ends) - 1))
         epoch = bisect_right(ends, step) - 1
         return epoch, step - ends[epoch]
 
@@ -231,8 +230,7 @@ class Buckets(Permutation):
         order = super().order(epoch)
         num_whole = len(order) - (len(order) % self.batch_size)
         whole = order[:num_whole]
-        pools = _sorted_pools(whole, self.lengths, self.settings)
-        batches = np.concatenate([whole[:0], *pools])
+        batches = np.concatenate([whole[:0], *_sorted_pools(whole, self.lengths, self.settings)])
         batches = batches.reshape(-1, self.batch_size)
         shuffled = batches[self.drawn_order(len(batches), epoch)]
         last = order[num_whole:]

@@ -52,8 +52,7 @@ class Record:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity,
         -Infinity.
         """
-        known = {key: value for key, value in vars(self).items() if value != ""}
-        return json_line(known)
+        return json_line({key: value for key, value in vars(self).items() if value != ""})
 
     @staticmethod
     def parse(line: str | bytes) -> Record:

@@ -378,8 +378,7 @@ def new_folder(root: Path, name: str, digest: str) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     above = root / name
     first = f"{stamp}-{digest[:8]}"
-    others = (f"{first}.{number}" for number in range(2, 1000))
-    for own in (first, *others):
+    for own in (first, *(f"{first}.{number}" for number in range(2, 1000))):
         folder = above / own
         with touching(folder), suppress(FileExistsError):
             make_folder(folder)

@@ -98,8 +98,7 @@ class DataSpec:
         `more` is the other attributes.
         """
         inputs = Array(("length", "channels"))
-        lengths = {"length": max_len, "channels": channels}
-        return cls._of(inputs, lengths, target, more)
+        return cls._of(inputs, {"length": max_len, "channels": channels}, target, more)
 
     @classmethod
     def tokens(
@@ -137,8 +136,7 @@ class DataSpec:
         if "length" in lengths:
             arrays["keep"] = Array(("length",), "bool")
         if target == "pair":
-            second = {f"{name}_b": array for name, array in arrays.items()}
-            arrays |= second
+            arrays |= {f"{name}_b": array for name, array in arrays.items()}
         arrays["labels"] = _LABELS.get(target, _CLASS_NUMBERS)
         if target == "values":
             lengths["values"] = len(more.get("values", ()))

@@ -108,8 +108,7 @@ class RunFolder:
         """A run, by what its folder says."""
         identity = read_json(run / IDENTITY) or {}
         experiment = identity.get("experiment") or {}
-        resources = experiment.get("resources", {})
-        return RunFolder(run, resources.get("storage"))
+        return RunFolder(run, experiment.get("resources", {}).get("storage"))
 
     @property
     def kept(self) -> Path:
@@ -150,8 +149,7 @@ class RunFolder:
         with touching(self.path):
             now = manifest_of(by_name(self.path, _small_files(self.path)))
         changed = [name for name, entry in now.items() if self._sent.get(name) != entry]
-        others = [name for name in changed if name != RESULT]
-        self._put(others, target)
+        self._put([name for name in changed if name != RESULT], target)
         if RESULT in changed:  # it stands on the other files
             self._put([RESULT], target)
         before = self._sent.keys() or {RESULT, ERROR}
@@ -175,8 +173,7 @@ def is_remote(path: Path) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """What went wrong in one line."""
-    text = getattr(error, "strerror", None) or error
-    words = str(text).split()
+    words = str(getattr(error, "strerror", None) or error).split()
     if isinstance(error, FileNotFoundError) and len(words) < 2:  # only its name again
         return "there is no such file, or it may not be read"
     return " ".join(words)[:300] or type(error).__name__
@@ -352,8 +349,7 @@ def fetched(address: str, root: Path) -> Path:
                 with building(folder) as part:
                     for name, file in files.items():
                         source = place / name if name else place
-                        own_name = f"{place.name}/{name}" if name else place.name
-                        target = below(part, own_name)
+                        target = below(part, f"{place.name}/{name}" if name else place.name)
                         target.parent.mkdir(parents=True, exist_ok=True)
                         _fetch(source, target, file.get("size"))
         check_own(folder)
@@ -365,8 +361,7 @@ def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
     marks = {}
     for name, file in files.items():
         marks[name] = [str(file.get(key)) for key in ("size", *_VERSIONS)]
-    digest = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _fetch(source: UPath, target: Path, size: int | None) -> None:

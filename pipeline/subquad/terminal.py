@@ -53,8 +53,7 @@ def console_of(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     is_terminal = stream is not None and stream.isatty()
-    width = None if is_terminal else _ENDLESS
-    return InertConsole(stderr=stderr, width=width, highlight=False)
+    return InertConsole(stderr=stderr, width=None if is_terminal else _ENDLESS, highlight=False)
 
 
 def print_json(data: Any) -> None:

@@ -30,8 +30,7 @@ def shade(index: int, count: int) -> Any:
     """The colour of one of some lines that are in order, from dark to light."""
     from matplotlib import colormaps
 
-    last = max(1, count - 1)
-    return colormaps["viridis"](0.9 * index / last)
+    return colormaps["viridis"](0.9 * index / max(1, count - 1))
 
 
 def as_label(text: str) -> str:

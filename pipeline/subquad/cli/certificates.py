@@ -67,8 +67,7 @@ class CertificateDocument:
         from subquad.testing.code import code_digest
 
         _, _, short = name.rpartition(":")
-        names = {known for _, known in self.earlier}
-        if short not in names:
+        if short not in {known for _, known in self.earlier}:
             return False
         try:
             resolved = resolve("mixer", name)

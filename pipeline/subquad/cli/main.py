@@ -197,8 +197,7 @@ def _failed(message: str, code: int) -> int:
     from subquad.addresses import mask
     from subquad.errors import UserError, escaped
 
-    line = mask(" ".join(message.split()))
-    click.echo("subquad: " + escaped(line, UserError.longest), err=True)
+    click.echo("subquad: " + escaped(mask(" ".join(message.split())), UserError.longest), err=True)
     return code
 
 

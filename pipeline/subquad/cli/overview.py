@@ -115,8 +115,7 @@ def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
 
 def _mark_of(folder: Path) -> str:
     """The file that says what a folder is; "" where it has none."""
-    marks = [name for name in _KINDS if (folder / name).is_file()]
-    return next(iter(marks), "")
+    return next(iter([name for name in _KINDS if (folder / name).is_file()]), "")
 
 
 def _line(folder: Path) -> Overview:
@@ -174,14 +173,11 @@ def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
 def _best_row(results: Sequence[Mapping[str, Any]]) -> str:
     """The best mean of a row; "" where nothing is tested, or several data sets are."""
     tested = [result for result in results if result.get("test")]
-    datasets = {result["dataset"] for result in tested}
-    if len(datasets) != 1:
+    if len({result["dataset"] for result in tested}) != 1:
         return ""
     first = tested[0]
-    names = first.get("tested") or [first["metric"]]
-    name = next(iter(names))
-    metrics = first.get("metrics", {})
-    metric = _metric(metrics, name)
+    name = next(iter(first.get("tested") or [first["metric"]]))
+    metric = _metric(first.get("metrics", {}), name)
     rows = defaultdict[str, list[float]](list)
     for result in tested:
         axes = result.get("axes") or {}

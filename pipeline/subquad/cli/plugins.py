@@ -171,8 +171,7 @@ def _kinds_with(name: str) -> list[str]:
     kinds = [row.kind for row in rows if name in (row.name, row.full_name)]
     if kinds:
         return list(dict.fromkeys(kinds))
-    known = [row.name for row in rows]
-    hint = did_you_mean(name, [*known, *get_args(Kind), "experiment"])
+    hint = did_you_mean(name, [*[row.name for row in rows], *get_args(Kind), "experiment"])
     raise PluginError(
         escaped(f"nothing is called {name!r}{hint} (`subquad list` shows what is installed)")
     )
@@ -332,8 +331,7 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     """
     chosen = kind_of(kind) if kind else None
     check_environment()
-    progress = None if as_json else _progress
-    examined = examine(timeout, kind=chosen, jobs=jobs, done=progress)
+    examined = examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
     reports = [_read(report) for report in examined]
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:

@@ -171,8 +171,7 @@ def _exit_code(ended: Ended, again: str) -> int:
         raise TrainingFailed(f"no trial finished: {why}")
     if outcome.failed or outcome.unfinished:
         return 1
-    is_lacking = any(candidate["best"] is None for candidate in candidates)
-    return int(is_lacking)
+    return int(any(candidate["best"] is None for candidate in candidates))
 
 
 def _opening(search: Search, folder: Path, console: Console) -> None:
@@ -194,8 +193,7 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     if len(search.study.runs) > len(candidates):
         by_seed = defaultdict[int, list[str]](list)
         for candidate in candidates:
-            seed = candidate.run.experiment.train.seed
-            by_seed[seed].append(candidate.label)
+            by_seed[candidate.run.experiment.train.seed].append(candidate.label)
         for seed, labels in by_seed.items():
             names = ", ".join(labels)
             say(console, f"trials have the study's first seed, {seed}: {names}")
@@ -222,16 +220,14 @@ def _show_notes(
 ) -> None:
     """Which candidates are not tuned, and what was measured; all by label."""
     measured = {label: timing for label, timing in timings.items() if timing}
-    texts = [*untuned(space, dimensions), *_timing_lines(measured)]
-    for text in texts:
+    for text in [*untuned(space, dimensions), *_timing_lines(measured)]:
         say(console, text)
 
 
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, reported)
-    goals = {candidate.label: candidate.goal for candidate in search.candidates}
-    goal = goals[trial.candidate]
+    goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
     parts: list[str] = [trial.state]
     best = trial.best(goal.mode)
     if best:
@@ -332,8 +328,7 @@ def _show_estimate(found: Values) -> None:
             say(console, text)
     space = found["settings"]["space"]
     dimensions = {row["label"]: row["dimensions"] for row in rows}
-    timings = {row["label"]: row["timing"] for row in rows}
-    _show_notes(space, dimensions, timings, console)
+    _show_notes(space, dimensions, {row["label"]: row["timing"] for row in rows}, console)
     hours = found["seconds"] / 3600
     say(
         console,

@@ -147,8 +147,7 @@ def _submitted(
         size = pack(folder, archive) / 1e6
         print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
         metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
-        command = ["submit", "_job", job, root, *words]
-        jobs.submit(archive, command, job, metadata)
+        jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     again = _reached(address, insecure)
     if detach:

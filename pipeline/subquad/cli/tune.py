@@ -129,8 +129,7 @@ def is_of_search(override: str) -> bool:
     from subquad.search.settings import KEYS, PRUNER
 
     section, _, _ = override.partition(".")
-    sections = [key.partition(".")[0] for key in KEYS]
-    return section in (PRUNER, *sections)
+    return section in (PRUNER, *[key.partition(".")[0] for key in KEYS])
 
 
 def search_options(

@@ -85,8 +85,7 @@ class Count:
         )
 
     def note_unknown(self, name: str) -> None:
-        names = {*self.unknown, name}
-        self.unknown = tuple(sorted(names))
+        self.unknown = tuple(sorted({*self.unknown, name}))
 
     def note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         """Add one operation that ran."""
@@ -205,12 +204,10 @@ def step_cost(
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     parameters = sum(weight.numel() for weight in weights)
     try:
-        batch = example(min(_FEW, batch_size))
-        few = _pass(model, objective, batch)
+        few = _pass(model, objective, example(min(_FEW, batch_size)))
         more = few
         if batch_size > _FEW:
-            batch = example(_FEW + 1)
-            more = _pass(model, objective, batch)
+            more = _pass(model, objective, example(_FEW + 1))
     except UserError:
         raise
     except Exception as error:
@@ -262,8 +259,7 @@ def _moved(
         if not (is_changed and rule.overwrites):
             reads.append(size)
     named = list(kwargs.values())
-    written = tensors_in(out) or changed or tensors_in(named)
-    writes = sum(map(_touched, written))
+    writes = sum(map(_touched, tensors_in(out) or changed or tensors_in(named)))
     if rule.traffic == "gather" and reads:
         reads[0] = min(reads[0], writes)
     if rule.traffic == "scatter" and changed:
@@ -346,8 +342,7 @@ class _Borders(TorchFunctionMode):
         if name and args[0].numel() > _SMALL:
             self.count.note_unknown(f"Tensor.{name}")
         result = func(*args, **kwargs)
-        if func in self.entrances and result.numel() > _SMALL:
-            given = [*args, *kwargs.values()]
-            if not tensors_in(given):
-                self.count.has_entered = True
+        given = [*args, *kwargs.values()]
+        if func in self.entrances and result.numel() > _SMALL and not tensors_in(given):
+            self.count.has_entered = True
         return result

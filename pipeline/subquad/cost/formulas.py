@@ -71,8 +71,7 @@ def fft(factor: float, *, is_real_out: bool = False) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         x, axes = args[:2]
         longer = out if is_real_out else x
-        sizes = [longer.shape[axis] for axis in axes]
-        depth = math.log2(max(math.prod(sizes), 1))
+        depth = math.log2(max(math.prod([longer.shape[axis] for axis in axes]), 1))
         return round(factor * longer.numel() * depth)
 
     return flops
@@ -115,8 +114,7 @@ def trilinear(args: Sequence[Any], out: Any) -> int:
         for axis in axes:
             shape.insert(axis, 1)
         shapes.append(shape)
-    common = torch.broadcast_shapes(*shapes)
-    return 3 * math.prod(common)
+    return 3 * math.prod(torch.broadcast_shapes(*shapes))
 
 
 def cubic(factor: float) -> Formula:
@@ -124,9 +122,7 @@ def cubic(factor: float) -> Formula:
 
     def flops(args: Sequence[Any], out: Any) -> int:
         matrix, *_ = tensors_in(args)
-        numbers = reals(matrix)
-        size = min(matrix.shape[-2:])
-        return round(factor * numbers * size)
+        return round(factor * reals(matrix) * min(matrix.shape[-2:]))
 
     return flops
 
@@ -137,9 +133,7 @@ def solve(factor: float, *, matrix: int = 0, right: int = 1) -> Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         factored = args[matrix]
         size = factored.shape[-1]
-        factorisation = round(factor * reals(factored) * size)
-        right_sides = reals(args[right])
-        return factorisation + 2 * size * right_sides
+        return round(factor * reals(factored) * size) + 2 * size * reals(args[right])
 
     return flops
 
@@ -151,8 +145,7 @@ def convolution_backward(args: Sequence[Any], out: Any) -> int:
     grad, x, weight, *_ = args
     is_transposed = args[7]
     by_input, by_weight, by_bias = args[10]
-    convolved = x if is_transposed else grad
-    products = one_pass(convolved, weight) * (by_input + by_weight)
+    products = one_pass(x if is_transposed else grad, weight) * (by_input + by_weight)
     return products + by_bias * reals(grad)
 
 
@@ -172,8 +165,7 @@ def lstm(factor: int) -> Formula:
 
     def flops(args: Sequence[Any], out: Any) -> int:
         x, first, second, *_ = args
-        tokens = math.prod(x.shape[:-1])
-        return factor * tokens * (first.numel() + second.numel())
+        return factor * math.prod(x.shape[:-1]) * (first.numel() + second.numel())
 
     return flops
 

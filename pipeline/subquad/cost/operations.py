@@ -218,8 +218,7 @@ def _registered(packet: Any) -> Rule | None:
 def _by_tag(name: str, packet: Any) -> Rule | None:
     """In-place and `out=` forms are not tagged throughout, so any form speaks for all."""
     tags = set()
-    overloads = packet.overloads() if packet else ()
-    for overload in overloads:
+    for overload in packet.overloads() if packet else ():
         tags.update(getattr(packet, overload).tags)
     if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
         return Rule(_written_or_read)

@@ -45,8 +45,7 @@ class StudyCosts:
             dataset = build_dataset(run)
             return dataset, dataset.describe()
 
-        settings = settings_of(run, {"dataset"})
-        return self._once(("data", settings), make)
+        return self._once(("data", settings_of(run, {"dataset"})), make)
 
     def steps(self, run: Run) -> tuple[int, int]:
         """Steps of the experiment's whole run, and of an epoch."""
@@ -56,8 +55,7 @@ class StudyCosts:
             plan = make_plan(run.experiment, dataset)
             return plan.total_steps, plan.steps_per_epoch
 
-        settings = settings_of(run, {"dataset"}, _STEPS)
-        return self._once(("steps", settings), make)
+        return self._once(("steps", settings_of(run, {"dataset"}, _STEPS)), make)
 
     def cost(self, run: Run) -> Cost:
         """Parameters, and FLOPs of a step.
@@ -71,8 +69,7 @@ class StudyCosts:
             _, spec = self.data(run)
             return training_cost(run, spec)
 
-        settings = settings_of(run, MODEL, {*_WEIGHTS, "batch_size"})
-        return self._once(("cost", settings), make)
+        return self._once(("cost", settings_of(run, MODEL, {*_WEIGHTS, "batch_size"})), make)
 
     def parameters(self, run: Run) -> int:
         """Trainable numbers of the model, without a pass through it.

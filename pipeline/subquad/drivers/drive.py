@@ -78,8 +78,7 @@ def drive(
             unfinished.append(run.label)
         elif result.get("status") == "failed":
             failed[run.label] = result["reason"]
-    stopped_by = signum() if unfinished else 0
-    return Outcome(stopped_by, failed, tuple(unfinished), summary)
+    return Outcome(signum() if unfinished else 0, failed, tuple(unfinished), summary)
 
 
 def _work(study: Study, executor: Executor) -> None:
@@ -89,5 +88,4 @@ def _work(study: Study, executor: Executor) -> None:
     for resources in scales:
         executor.check_fit(resources)
     left = iter(sorted(runs, key=lambda run: scales.index(run.experiment.resources)))
-    source = Source(lambda: next(left, None), alone=len(runs) == 1)
-    executor.work(source, study.folder)
+    executor.work(Source(lambda: next(left, None), alone=len(runs) == 1), study.folder)

@@ -64,8 +64,7 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
     words = [*overrides, f"dataset.params.path={path}"]
     name = reader.found.full_name
     if is_other:
-        choice = f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}"
-        words.insert(0, choice)
+        words.insert(0, f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}")
     return GivenData(tuple(words), called)
 
 

@@ -168,8 +168,7 @@ class _Workers:
         self._processes = list[BaseProcess]()
         for rank in range(lane.resources.most):
             place = (rank, lane.resources, device_of(lane.resources, rank, lane.gpus), rendezvous)
-            pipe = theirs if rank == 0 else None
-            given = (*place, stop, pipe, dict(os.environ))
+            given = (*place, stop, theirs if rank == 0 else None, dict(os.environ))
             process = context.Process(target=_rank_main, args=given)
             process.start()
             self._processes.append(process)

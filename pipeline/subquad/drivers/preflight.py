@@ -90,8 +90,7 @@ def this_machine(*, shared: bool = False) -> Room:
     Args:
         shared: CPUs are not reserved for workers.
     """
-    cpus = math.inf if shared else available_cpus()
-    return Room(((cpus, torch.cuda.device_count()),))
+    return Room(((math.inf if shared else available_cpus(), torch.cuda.device_count()),))
 
 
 _DECIDE_DATA = {"bucket_batches", "max_bad"}

@@ -243,8 +243,7 @@ class RunQueue:
         before it begins.
         """
         limit = max(_scale(run).max_failures, most)
-        has_begun = len(attempts.read(run.folder)) > starts
-        if has_begun:
+        if len(attempts.read(run.folder)) > starts:
             del self._unbegun[run.folder]
         else:
             self._unbegun[run.folder] += 1

@@ -86,8 +86,7 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     if not chosen:
         return study
     data = parse_yaml(study.text, study.source).data
-    cases = [*data.get("cases", []), *chosen.values()]
-    return load_text(to_yaml(data | {"cases": cases}))
+    return load_text(to_yaml(data | {"cases": [*data.get("cases", []), *chosen.values()]}))
 
 
 def _laid(run: Run, settings: Mapping[str, Any]) -> Run:
@@ -126,8 +125,7 @@ def width_for(
         return {}
 
     def count(width: int) -> int:
-        wider = lay({WIDTH_KEY: width})
-        return costs.parameters(wider)
+        return costs.parameters(lay({WIDTH_KEY: width}))
 
     return {WIDTH_KEY: nearest_width(target, count)}
 
@@ -150,8 +148,7 @@ def nearest_width(target: int, count: Callable[[int], int]) -> int:
         # where parameters are linear in it, this is the one
         rise = count(high) - count(low)
         share = (target - count(low)) / rise
-        middle = max(low + int(share * (high - low)), low + 1)
-        middle = min(middle, high - 1)
+        middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
         if count(middle) < target:
             low = middle
         else:

@@ -199,7 +199,6 @@ def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
         if value == NO_LABEL:
             return None
         return names[value]
-    is_deeper = is_class or isinstance(value[0], list)
-    if is_deeper:
+    if is_class or isinstance(value[0], list):
         return [_by_class(inner, names, is_class) for inner in value]
     return dict(zip(names, value, strict=True))

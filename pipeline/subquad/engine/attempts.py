@@ -130,8 +130,7 @@ def _started(run: Run, world_size: int) -> Start:
             f"{failures} attempts in a row failed after step {step} before reaching a new "
             f"checkpoint (resources.max_failures: {limit}); the newest error: {error}"
         )
-    numbers = [entry.attempt for entry in (*earlier, *records)]
-    number = max(numbers, default=0) + 1
+    number = max([entry.attempt for entry in (*earlier, *records)], default=0) + 1
     now = Attempt(number, step, run.launch, world_size, torch.get_num_threads())
     notes = _recorded(run, now)
     lost = len(place.unreadable)
@@ -140,11 +139,9 @@ def _started(run: Run, world_size: int) -> Start:
         notes.append(f"{METRICS} was damaged: {words}")
     notes += _rounded(earlier, now)
     notes += _record_environment(run, number)
-    is_restart = earlier and earlier[-1].launch == run.launch
-    if is_restart:
+    if earlier and earlier[-1].launch == run.launch:
         return Start(number, "started again by itself", error, tuple(notes))
-    again = "resumed" if number > 1 else ""
-    return Start(number, again, "", tuple(notes))
+    return Start(number, "resumed" if number > 1 else "", "", tuple(notes))
 
 
 def _recorded(run: Run, now: Attempt) -> list[str]:
@@ -201,8 +198,7 @@ def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
 
 def _newest_error(folder: Path) -> str:
     try:
-        lines = read_bytes(folder / ERROR).decode().strip().splitlines()
-        return lines[-1]
+        return read_bytes(folder / ERROR).decode().strip().splitlines()[-1]
     except (OSError, ValueError, IndexError):
         return ""
 

@@ -91,8 +91,7 @@ class Group:
 
     def of_first(self, action: Callable[..., Result], *given: Any) -> Result:
         """What the first rank gets by an action, on every rank; see `together`."""
-        own = self.together(lambda: action(*given) if self.first else None)
-        return self.gather(own)[0]
+        return self.gather(self.together(lambda: action(*given) if self.first else None))[0]
 
     def share_buffers(self, model: nn.Module) -> None:
         """Give every rank the first rank's buffers, so that all evaluate and save the same

@@ -135,15 +135,13 @@ state.
 
 def build_schedule(train: Train, total_steps: int) -> Schedule:
     """The schedule of an experiment over `total_steps` steps."""
-    kind = _one_cycle if train.schedule == "one-cycle" else _warmed_up
-    return partial(kind, train, total_steps)
+    return partial(_one_cycle if train.schedule == "one-cycle" else _warmed_up, train, total_steps)
 
 
 def _warmed_up(train: Train, total_steps: int, done: int) -> Rates:
     steps = train.warmup_steps
     warmup = min(1.0, (done + 1) / (steps + 1))
-    progress = (done - steps) / max(1, total_steps - steps)
-    progress = min(1.0, max(0.0, progress))
+    progress = min(1.0, max(0.0, (done - steps) / max(1, total_steps - steps)))
     match train.schedule:
         case "constant":
             return Rates(train.lr * warmup)

@@ -241,8 +241,7 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
             f"this model does not fit into memory: {error}; give smaller sizes"
         ) from error
     for number, entry in enumerate(run.experiment.mixers):
-        is_used = any(map(entry.takes, built))
-        if not is_used:
+        if not any(map(entry.takes, built)):
             raise ConfigError(
                 f"mixers[{number}]: no mixer of this model has its layers and role; leave it out"
             )
@@ -304,8 +303,7 @@ def build_parts(
         task = build_task(run, spec)
         plan = make_plan(experiment, data, split)
         model = build_model(run, spec, task.num_outputs)
-        start = start_from(model, experiment) if fresh else None
-        return plan, split, task, model, start
+        return plan, split, task, model, start_from(model, experiment) if fresh else None
 
     plan, training, task, model, start = group.together(build)
     bare = ModelParts(
@@ -353,8 +351,7 @@ def _tried(parts: ModelParts, model: nn.Module) -> bool:
     model stays as it was.
     """
     share = math.ceil(parts.train.batch_size / parts.group.world_size)
-    size = min(parts.train.micro_batch or share, share)
-    batch = parts.on_device(parts.task.spec.example(size))
+    batch = parts.on_device(parts.task.spec.example(min(parts.train.micro_batch or share, share)))
     before = [buffer.clone() for buffer in model.buffers()]
     with parts.autocast():
         objective = _objective(model, parts.task, batch)

@@ -97,8 +97,7 @@ class Seal:
         name = str(self.run.folder)
         counts = [0]
         for ledger in self.ledgers:
-            runs = [line.get("run") for line in read_lines(ledger)]
-            counts.append(runs.count(name))
+            counts.append([line.get("run") for line in read_lines(ledger)].count(name))
         return max(counts)
 
 
@@ -288,8 +287,7 @@ def _identity(run: Run) -> dict[str, Any]:
 def _label_of(run: Run, openings: int = 1) -> str:
     """The protocol in words, with how often it has opened the test split."""
     times = "once" if openings < 2 else f"{openings} times"
-    kind = "trial" if run.is_trial else run.experiment.protocol
-    return _LABELS[kind].format(times=times)
+    return _LABELS["trial" if run.is_trial else run.experiment.protocol].format(times=times)
 
 
 def names_of(run: Run) -> dict[str, Any]:

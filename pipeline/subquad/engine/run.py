@@ -103,8 +103,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
             if progress.done or train_loop(parts, signals, progress, log, usage):
                 result = result_of(parts, seal, cost, progress, signals.stop_requested)
         if result is None:
-            text = f"interrupted at step {progress.step}, which is saved"
-            log.add("event", progress, text=text)
+            log.add("event", progress, text=f"interrupted at step {progress.step}, which is saved")
             return "stopped"
     finally:
         log.close()

@@ -107,9 +107,8 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     """
     found = {}
     for name, parameter in trained_parameters(optimizer):
-        state = optimizer.state.get(parameter, {})
         # the order in which state was loaded may differ between ranks
-        for key, value in sorted(state.items()):
+        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
             found[f"{name}/{key}"] = _whole(torch.as_tensor(value))
     return found
 
@@ -148,8 +147,7 @@ def missing_state(
             return []
         return sorted(updated)
     keys = {path.rpartition("/")[2] for path in found}
-    wanted = {f"{name}/{key}" for name in updated for key in keys}
-    return sorted(wanted.difference(found))
+    return sorted({f"{name}/{key}" for name in updated for key in keys}.difference(found))
 
 
 @torch.no_grad()
@@ -217,8 +215,7 @@ def _like(value: Tensor, tensor: Tensor) -> Tensor:
 
 def seed_everything(seed: int, *stream: int) -> None:
     """Seed Python, NumPy and torch from one seed and any further stream numbers (rank, step)."""
-    sequence = np.random.SeedSequence([seed, *stream])
-    first, second, high, low = sequence.generate_state(4).tolist()
+    first, second, high, low = np.random.SeedSequence([seed, *stream]).generate_state(4).tolist()
     random.seed(first)
     np.random.seed(second)
     torch.manual_seed(high << 32 | low)

@@ -70,8 +70,7 @@ def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
         if isinstance(key, str):
             found = option.get("properties", {}).get(key)
         else:
-            items = dict(enumerate(option.get("prefixItems", [])))
-            found = items.get(key, option.get("items"))
+            found = dict(enumerate(option.get("prefixItems", []))).get(key, option.get("items"))
         if isinstance(found, dict):
             return found
     return None
@@ -80,8 +79,7 @@ def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
 def _options(node: Schema, root: Schema) -> list[Schema]:
     """The alternatives a schema allows, references followed."""
     if "$ref" in node:
-        name = node["$ref"].rpartition("/")[2]
-        return _options(root["$defs"][name], root)
+        return _options(root["$defs"][node["$ref"].rpartition("/")[2]], root)
     options: list[Schema] = []
     for option in node.get("anyOf", []):
         options += _options(option, root)
@@ -151,8 +149,7 @@ def _list_words(node: Schema, root: Schema) -> str:
 def nearest_choice(model: type[BaseModel], path: KeyPath, value: str) -> str:
     """Which of the words that a setting may be is meant."""
     words: list[str] = []
-    node = schema_at(model, path) or {}
-    for option in _options(node, _json_schema(model)):
+    for option in _options(schema_at(model, path) or {}, _json_schema(model)):
         for choice in _choices(option):
             if isinstance(choice, str):
                 words.append(choice)

@@ -67,8 +67,7 @@ class Case:
     @property
     def sets(self) -> dict[str, Any]:
         """What it sets, flat: `{"mixer.params.order": 3}`."""
-        values = {dotted(setting.path): setting.value for setting in self.settings}
-        return flatten(values)
+        return flatten({dotted(setting.path): setting.value for setting in self.settings})
 
     def holds(self, combination: Combination) -> bool:
         """Whether it is for the run that has these values of the axes."""
@@ -130,8 +129,7 @@ class Axis:
         """Labels of the values that a `when` means: the one with this label, else those with this
         plain value.
         """
-        labels = [value.label for value in self.known]
-        if given in labels:
+        if given in [value.label for value in self.known]:
             return [given]
         if self.form != "value":
             return []
@@ -181,8 +179,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
     anew: set[KeyPath] = set()
     for key, given in matrix.items():
         path = axis_path(key)
-        known = axes.get(path) or _new_axis(key, given)
-        axis = _axis(known, given, resolve)
+        axis = _axis(axes.get(path) or _new_axis(key, given), given, resolve)
         for place, other in axes.items():
             if place == path and path not in anew:
                 continue
@@ -279,8 +276,7 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Case:
         settings = (Setting(axis.path, component, place.origin),)
     elif axis.form == "value":
         if "value" not in given:
-            message = "a mapping here must have a value, as in {value: 0.1, label: high}"
-            raise place.wrong(message)
+            raise place.wrong("a mapping here must have a value, as in {value: 0.1, label: high}")
         value = given["value"]
         label = plain_label(axis.key, value)
         settings = (Setting(axis.path, value, place.origin),)
@@ -292,8 +288,7 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Case:
 
 
 def _component(kind: str, given: Mapping[str, Any], place: Given) -> dict[str, Any]:
-    is_named = isinstance(given.get("name"), str)
-    place.expect(is_named, f"a {kind}'s name, or a mapping with its name")
+    place.expect(isinstance(given.get("name"), str), f"a {kind}'s name, or a mapping with its name")
     component = {"name": given["name"]}
     if "params" in given:
         params = place.at("params")
@@ -346,8 +341,7 @@ def _condition(place: Given, axes: Sequence[Axis]) -> When:
     for key, given in place.items():
         path = axis_path(key)
         if path not in by_path:
-            keys = tuple(axis.key for axis in axes)
-            hint = suggest_key(given.path, {place.path: keys})
+            hint = suggest_key(given.path, {place.path: tuple(axis.key for axis in axes)})
             raise given.wrong(f"no such axis{hint}")
         axis = by_path[path]
         found[axis.key] = _meant(axis, given)

@@ -66,8 +66,7 @@ def resolve_unrun(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    path = (base or Path.cwd()) / source.path
-    if is_named(path):
+    if is_named((base or Path.cwd()) / source.path):
         return load_source(source)
     return read_only(source)
 
@@ -121,8 +120,7 @@ def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
             raise ConfigError(f"{setting.origin}: {message}")
         params[str(key)] = setting.value
     paths = {(name,) for name in path_fields(found.plugin.config)}
-    params = absolute_paths(params, (), NO_MARKS, cwd, paths)
-    return found, parameters(found, params)
+    return found, parameters(found, absolute_paths(params, (), NO_MARKS, cwd, paths))
 
 
 def components_of(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
@@ -136,8 +134,7 @@ def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, An
     update: dict[Any, Any] = {"mixers": ()}
     for path, component in components_of(experiment):
         if path in params:
-            changed = {"params": params[path]}
-            component = component.model_copy(update=changed)
+            component = component.model_copy(update={"params": params[path]})
         if path[0] == "mixers":
             update["mixers"] += (component,)
         else:
@@ -147,9 +144,7 @@ def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, An
 
 def resolved(path: KeyPath, name: str, marks: Marks, base: Path, resolve: Resolve) -> Resolved:
     """The plugin of the component that stands at a place."""
-    kind = kind_path(path)[0]
-    folder = folder_of((*path, "name"), marks, base)
-    return resolve(kind, name, base=folder)
+    return resolve(kind_path(path)[0], name, base=folder_of((*path, "name"), marks, base))
 
 
 @contextmanager

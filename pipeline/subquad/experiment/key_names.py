@@ -71,8 +71,7 @@ def suggest_key(path: KeyPath, known: Known) -> str:
         return f"; did you mean {name!r}?"
     if places := _places(name, parent, known):
         return f"; did you mean {places}?"
-    everywhere = set[str]().union(*known.values())
-    if found := nearest(key, everywhere):
+    if found := nearest(key, set[str]().union(*known.values())):
         places = _places(found[0], (), known)
         return f"; did you mean {places}?"
     if siblings:

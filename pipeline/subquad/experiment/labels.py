@@ -50,8 +50,7 @@ def dataset_label(
     with blamed(f"{resolved.found} cannot say its label"):
         own = resolved.plugin.label(config)
     named_by = [name for name in resolved.plugin.named_by if name in params]
-    label = safe_label(own) if own else default
-    return label, tuple(named_by)
+    return safe_label(own) if own else default, tuple(named_by)
 
 
 def plain_label(key: str, value: Any) -> str:
@@ -73,8 +72,7 @@ def checked_label(label: Any, place: Given) -> str:
     is_label = False
     if isinstance(label, str):
         is_label = _LABEL.fullmatch(label) is not None
-    given = Given(label, (*place.path, "label"), place.marks)
-    given.expect(is_label, _LABEL_WORDS)
+    Given(label, (*place.path, "label"), place.marks).expect(is_label, _LABEL_WORDS)
     return label
 
 

@@ -212,10 +212,8 @@ def _fault(
         return Fault(key, message, rank=MISSING)
     if kind in ("value_error", "assertion_error"):
         error = detail.get("ctx", {}).get("error", detail["msg"])
-        message = str(error).strip() or "not valid"
-        return Fault(key, message, fields_of(error, key))
-    message = _type_message(model, local, data)
-    return Fault(key, message, rank=MISTYPED)
+        return Fault(key, str(error).strip() or "not valid", fields_of(error, key))
+    return Fault(key, _type_message(model, local, data), rank=MISTYPED)
 
 
 def fields_of(error: Any, path: KeyPath) -> tuple[str, ...]:

@@ -255,8 +255,7 @@ def checked_run(
         PluginError: a plugin that cannot be used.
     """
     base = base or Path.cwd()
-    data = experiment.model_dump(mode="json")
-    data = absolute_paths(data, (), marks, base)
+    data = absolute_paths(experiment.model_dump(mode="json"), (), marks, base)
     experiment = Experiment.model_validate_json(json.dumps(data))
     storage = experiment.resources.storage
     if storage is not None:
@@ -268,8 +267,7 @@ def checked_run(
             plugins[path] = resolved(path, component.name, marks, base, resolve)
     parts = checked_parts(experiment, plugins, marks, base, resolve)
     # A plugin whose file does not run says nothing about what fits it.
-    is_known = all(plugin.runs for plugin in plugins.values())
-    if is_known:
+    if all(plugin.runs for plugin in plugins.values()):
         for fault in misfits(experiment, parts):
             raise refusal([fault], marks)
     chosen: dict[str, Any] = {"mixers": ()}

@@ -179,8 +179,7 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     for setting in settings:
         marks |= _put(data, setting)
     _switch_off_others(data, layer)
-    kept = {path: origin for path, origin in marks.items() if is_given(data, path)}
-    return Tree(data, kept)
+    return Tree(data, {path: origin for path, origin in marks.items() if is_given(data, path)})
 
 
 def key_path(key: str) -> KeyPath:

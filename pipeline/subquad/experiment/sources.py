@@ -52,8 +52,7 @@ def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], s
                 f"more than {MAX_EXTENDED} files, one below the other, or in a circle"
             )
         try:
-            folder = below.origin.folder or cwd
-            tree, _ = _read(below.value, folder, recipes)
+            tree, _ = _read(below.value, below.origin.folder or cwd, recipes)
         except ConfigError as error:
             raise below.wrong(str(error)) from error
         layers.insert(0, tree)
@@ -66,14 +65,12 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         path = cwd / target
         if not _exists(path):
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
-        text = read_text(path, name)
-        return _mapping(text, name, path.parent.absolute()), name
+        return _mapping(read_text(path, name), name, path.parent.absolute()), name
     name = f"recipe {target}"
     known = recipes()
     for short_name, recipe in known.items():
         if target in (short_name, recipe.full_name):
-            text = recipe.text()
-            return _mapping(text, name, cwd), name
+            return _mapping(recipe.text(), name, cwd), name
     hint = did_you_mean(target, known)
     if known and not hint:
         hint = f"; there is {', '.join(known)}"
@@ -107,8 +104,7 @@ def _near(target: str, path: Path, recipes: Recipes) -> str:
         beside = [other.name for other in path.parent.iterdir()]
     except (OSError, ValueError):
         beside = []
-    files = [name for name in beside if name.endswith(_ENDINGS)]
-    found = nearest(path.name, files)
+    found = nearest(path.name, [name for name in beside if name.endswith(_ENDINGS)])
     if found:
         return f"; did you mean {target.removesuffix(path.name)}{found[0]}?"
     found = nearest(stem(path.name), recipes())

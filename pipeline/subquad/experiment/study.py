@@ -193,5 +193,4 @@ def _named(layers: Sequence[Tree], target: str) -> list[Tree]:
     *below, last = layers
     *_, file = re.split(r"[/\\]", target)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem(file)).strip("._-")[:100]
-    data = {"name": name or "experiment", **last.data}
-    return [*below, Tree(data, last.marks)]
+    return [*below, Tree({"name": name or "experiment", **last.data}, last.marks)]

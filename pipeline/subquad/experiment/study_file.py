@@ -274,8 +274,7 @@ def _entries(cases: Given) -> list[Given]:
 def _case(place: Given, axes: Sequence[Axis]) -> Case:
     place.expect_type(dict, "a mapping with when and set")
     place.refuse_unknown("when", "set")
-    settings = read_settings(place.at("set"))
-    return Case(settings, place, when=read_when(place.at("when"), axes))
+    return Case(read_settings(place.at("set")), place, when=read_when(place.at("when"), axes))
 
 
 def _mixers(axes: Sequence[Axis]) -> Axis | None:

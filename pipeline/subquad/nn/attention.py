@@ -137,8 +137,7 @@ class AttentionMixer(TokenMixer):
         return self._turned(self.query_norm(self._split(self.query(x))), positions)
 
     def _keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        k = self._split(self.key(x))
-        k = self._turned(self.key_norm(k), positions)
+        k = self._turned(self.key_norm(self._split(self.key(x))), positions)
         return k, self._split(self.value(x))
 
     def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -182,8 +181,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     angles = positions[:, None, :, None].double() * rates
     cos = angles.cos().to(x.dtype)
     sin = angles.sin().to(x.dtype)
-    turned_left = left * cos - right * sin
-    return torch.cat([turned_left, right * cos + left * sin], -1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
 class MultiheadAttention(nn.MultiheadAttention):

@@ -201,8 +201,7 @@ def _parameters(cls: type, method: str = "__init__") -> dict[str, Parameter]:
             # What a base needs besides a width, the class itself gives it.
             if owner is owners[0] or entry.name in _OWN or not _is_needed(entry):
                 found.setdefault(entry.name, entry)
-        kinds = [entry.kind for entry in entries]
-        if Parameter.VAR_KEYWORD not in kinds:
+        if Parameter.VAR_KEYWORD not in [entry.kind for entry in entries]:
             break
     return found
 

@@ -56,8 +56,7 @@ def gather_losses(
     losses = {name: torch.stack(values).mean(0) for name, values in values_by_name.items()}
     terms = []
     for name, values in weighted.items():
-        total = torch.stack(values).sum(0)
-        terms.append(total / len(values_by_name[name]))
+        terms.append(torch.stack(values).sum(0) / len(values_by_name[name]))
     if not terms:
         return losses, None
     return losses, torch.stack(terms).sum(0)

@@ -167,8 +167,7 @@ def _check_directory(label: str, archive: BinaryIO) -> None:
     Raises:
         RunError: it is too long, or is none that `leave_results` writes.
     """
-    size = archive.seek(0, os.SEEK_END)
-    archive.seek(max(0, size - _END.size - _LARGER_END_BYTES))
+    archive.seek(max(0, archive.seek(0, os.SEEK_END) - _END.size - _LARGER_END_BYTES))
     end = archive.read()
     archive.seek(0)
     if len(end) < _END.size:

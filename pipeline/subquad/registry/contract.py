@@ -193,8 +193,7 @@ def _described(found: Found, cls: Any) -> Plugin:
                 f"{found}: {cls.__name__} has no class attribute {attribute} ({example})"
             )
     wanted = DESCRIPTORS[found.kind]
-    text = inspect.cleandoc(cls.__doc__ or "")
-    summary, _, _ = text.partition("\n")
+    summary, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n")
     given: dict[str, Any] = {"summary": summary}
     for field in fields(wanted):
         if hasattr(cls, field.name):

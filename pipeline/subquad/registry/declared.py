@@ -24,9 +24,8 @@ def declared_constants(found: Found) -> Mapping[str, Any]:
     if path is None or path.stat().st_size > _MOST_BYTES:
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
         # From the descriptor on, which stands at the end: whole modules would take seconds.
-        _, start, rest = text.partition(f"\n{attribute} = ")
+        _, start, rest = path.read_text(encoding="utf-8").partition(f"\n{attribute} = ")
         first = ast.parse(f"{start}{rest}").body[:1]
     except (SyntaxError, ValueError, RecursionError, OSError):
         return {}

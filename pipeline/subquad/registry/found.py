@@ -142,8 +142,7 @@ def _path_state() -> tuple[tuple[str, float], ...]:
     state = []
     for entry in sys.path:
         folder = entry or "."
-        changed = os.path.exists(folder) and getmtime(folder)
-        state.append((folder, changed))
+        state.append((folder, os.path.exists(folder) and getmtime(folder)))
     return tuple(state)
 
 
@@ -287,8 +286,7 @@ def _ambiguous(rows: Sequence[Found]) -> str:
         return (
             f"{first} is declared more than once, as {targets}: its distribution must be repaired"
         )
-    owners = sorted({row.owner for row in rows})
-    offered = " and ".join(owners)
+    offered = " and ".join(sorted({row.owner for row in rows}))
     return escaped(
         f"{first.kind} {first.name!r} is offered by {offered}: write {' or '.join(choices)}"
     )
@@ -301,8 +299,7 @@ def _hint(kind: Kind, name: str, rows: Sequence[Found]) -> str:
     if kind == "mixer" and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Z]\w*", name):
         module, _, cls = name.partition(":")
         return f"; put `from {module} import {cls}` into a file, and write ./file.py:{cls}"
-    known = [row.full_name if ":" in name else row.name for row in usable(rows)]
-    hint = did_you_mean(name, known)
+    hint = did_you_mean(name, [row.full_name if ":" in name else row.name for row in usable(rows)])
     if hint:
         return hint
     for row in find_plugins():

@@ -146,8 +146,7 @@ def _end(child: BaseProcess) -> str:
 def _last_line(file: Path) -> str:
     if not file.exists():
         return ""
-    text = file.read_bytes()[-4096:].decode("utf-8", "replace")
-    lines = text.strip().splitlines()
+    lines = file.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
     if lines:
         return escaped(lines[-1], limit=200)
     return ""

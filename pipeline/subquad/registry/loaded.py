@@ -246,8 +246,7 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
             "training needs it before"
         )
     if isinstance(mixer, AttentionCore):
-        own = config if isinstance(config, AttentionConfig) else None
-        mixer = AttentionMixer(mixer, site, own)
+        mixer = AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
     assert isinstance(resolved.plugin, MixerPlugin)
     longest = resolved.plugin.facts_of(config).max_length
     if longest == "site":

@@ -117,5 +117,4 @@ def places_of(package: str) -> tuple[Path, ...]:
         return ()
     if spec.submodule_search_locations is not None:
         return tuple(map(Path, spec.submodule_search_locations))
-    file = Path(spec.origin or "")
-    return (file.with_suffix(""),)
+    return (Path(spec.origin or "").with_suffix(""),)

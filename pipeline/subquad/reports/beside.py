@@ -65,9 +65,7 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
         for table in published_tables():
             for published in table.find(row.mixer, row.benchmark, row.metric, row.label):
                 rule = table.conditions_of(published)
-                variants = _variants(row, published, rule)
-                beside = _beside(row, published, rule, variants)
-                found.append(beside)
+                found.append(_beside(row, published, rule, _variants(row, published, rule)))
         return found
     name = key.removeprefix("mixer.params.")
     own = row.first.leaves.get(key)
@@ -77,8 +75,7 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
         rule = table.conditions_of(published.model_copy(update=varied.main))
         chosen = _variants(row, published, rule)
         variants = [{**variant, name: value} for variant in chosen[: varied.variants]]
-        beside = _beside(row, published, rule, variants)
-        found.append(beside)
+        found.append(_beside(row, published, rule, variants))
     return found
 
 
@@ -86,8 +83,7 @@ def _variants(row: TableRow, published: PublishedRow, rule: Conditions | None) -
     """The mixer's settings that count as the published ones; any of them."""
     if rule is None:
         return []
-    by_benchmark = rule.mixer.get(row.mixer, {})
-    return by_benchmark.get(published.benchmark, [])
+    return rule.mixer.get(row.mixer, {}).get(published.benchmark, [])
 
 
 def printed_values(

@@ -271,13 +271,11 @@ def _points_of_rows(
         if row.score:
             mean = metric.scaled(row.score.mean)
             points["test ± sd"].append((x, mean))
-            std = row.score.std or 0.0
-            errors.append(metric.scaled(std))
+            errors.append(metric.scaled(row.score.std or 0.0))
             if row.is_base:
                 points["base"].append((x, mean))
         if row.validation and curve.selection == metric:
-            mean = metric.scaled(row.validation.mean)
-            points["validation"].append((x, mean))
+            points["validation"].append((x, metric.scaled(row.validation.mean)))
     return points, tuple(errors)
 
 

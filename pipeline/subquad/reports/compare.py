@@ -205,19 +205,16 @@ def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[C
     One seed says nothing of how much training itself varies: an interval, but no test.
     """
     answers = {id(row): _Answers.of(row) for row in chain.from_iterable(pairs)}
-    scores = [answer.scores for answer in answers.values()]
-    variance = stats.seed_variance(scores)
+    variance = stats.seed_variance([answer.scores for answer in answers.values()])
     comparisons: list[Comparison] = []
     p_values: dict[int, float] = {}
     for first, second in pairs:
-        mine = answers[id(first)]
-        pair = _compare(mine, answers[id(second)], variance, known)
+        pair = _compare(answers[id(first)], answers[id(second)], variance, known)
         if pair.estimate and pair.seeds > 1:
             p_values[len(comparisons)] = pair.estimate.p_value
         comparisons.append(pair)
     for place, adjusted in zip(p_values, stats.holm(list(p_values.values())), strict=True):
-        pair = comparisons[place]
-        comparisons[place] = replace(pair, adjusted=adjusted)
+        comparisons[place] = replace(comparisons[place], adjusted=adjusted)
     return comparisons
 
 
@@ -311,8 +308,7 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     if scores is None or scores.ndim != 1 or len(scores) < 2:
         raise _Unpaired(f"{metric} is compared over seeds")
     mean = float(scores.mean(dtype=np.float64))
-    reported = run.score(metric) or 0.0
-    if not isclose(mean, reported, rel_tol=1e-6, abs_tol=1e-6):
+    if not isclose(mean, run.score(metric) or 0.0, rel_tol=1e-6, abs_tol=1e-6):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the {metric} in {RESULT}")
     if label is not None:
         return label, scores

@@ -125,8 +125,7 @@ class Curve:
                 continue
             p_values.append(pair.adjusted)
             if pair.verdict == "distinguishable":
-                gap = abs(pair.estimate.difference)
-                clear.append((gap, pair))
+                clear.append((abs(pair.estimate.difference), pair))
         tested = len(p_values)
         if not tested:
             return "not enough seeds to tell values apart"
@@ -187,8 +186,7 @@ def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
         others = [name for name in keys if name not in varied]
         along = defaultdict[Setting, list[TableRow]](list)
         for row in group:
-            at = [(name, row.settings.get(name, "none")) for name in others]
-            along[tuple(at)].append(row)
+            along[tuple([(name, row.settings.get(name, "none")) for name in others])].append(row)
         for at, rows in along.items():
             members = tuple(map(id, rows))
             if len(rows) < 2 or members in drawn:
@@ -213,8 +211,7 @@ def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
     for score in scores:
         if score.std is None:
             return None
-        variance = score.std**2 / score.count
-        variances.append(variance)
+        variances.append(score.std**2 / score.count)
     count = len(scores)
     variance = math.fsum(variances) / count
     return _expected_range(count) * math.sqrt(variance)
@@ -226,5 +223,4 @@ def _expected_range(count: int) -> float:
     """
     grid = np.linspace(-8.0, 8.0, 1601)
     below = ndtr(grid)
-    inside = 1 - below**count - (1 - below) ** count
-    return float(np.trapezoid(inside, grid))
+    return float(np.trapezoid(1 - below**count - (1 - below) ** count, grid))

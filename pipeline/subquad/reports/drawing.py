@@ -152,8 +152,7 @@ class LineChart(Chart):
     @property
     def description(self) -> str:
         if self.names:
-            parts = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
-            values = ", ".join(parts)
+            values = ", ".join([f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points])
             return f"{self.y_label} by {self.x_label}: {values}."
         last = set[str]()
         for line in self.lines:
@@ -325,8 +324,7 @@ class RankChart(Chart):
         groups = self.ranking.groups
         for number, (best, worst) in enumerate(groups):
             y = 0.45 + 0.28 * number
-            left = ranks[best] - 0.03
-            axes.plot([left, ranks[worst] + 0.03], [y, y], **_ALIKE)
+            axes.plot([ranks[best] - 0.03, ranks[worst] + 0.03], [y, y], **_ALIKE)
         highest = 0.7 + 0.28 * len(groups)
         last = len(ranks) - 1
         for place, name in enumerate(self.ranking.mixers):

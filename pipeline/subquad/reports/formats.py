@@ -43,8 +43,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     chosen: dict[str, None] = {}
     for part in text.split(","):
         if word := part.strip():
-            name = words.get(word, word)
-            chosen[name] = None
+            chosen[words.get(word, word)] = None
     for name in chosen or ("",):
         if name not in FORMATS:
             known = ", ".join(FORMATS)
@@ -61,13 +60,10 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
     """
     texts = {}
     for name in formats:
-        render = FORMATS[name]
-        path = folder / f"report.{name}"
-        texts[path] = render(document)
+        texts[folder / f"report.{name}"] = FORMATS[name](document)
     if "html" in formats:
         for name, chart in _kept_charts(document).items():
-            path = folder / _PICTURES / f"{name}.svg"
-            texts[path] = chart.drawn()
+            texts[folder / _PICTURES / f"{name}.svg"] = chart.drawn()
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
@@ -107,14 +103,12 @@ def _flat(values: Values, prefix: str = "") -> Values:
     for key, value in values.items():
         name = f"{prefix}{key}"
         if key in ("setting", "at"):
-            words = [f"{setting}={choice}" for setting, choice in value.items()]
-            found[name] = "; ".join(words)
+            found[name] = "; ".join([f"{setting}={choice}" for setting, choice in value.items()])
         elif isinstance(value, dict):
             found |= _flat(value, f"{name}_")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for column in value[0]:
-                cells = [entry[column] for entry in value]
-                found[f"{name}_{column}"] = _listed(cells)
+                found[f"{name}_{column}"] = _listed([entry[column] for entry in value])
         elif isinstance(value, list):
             found[name] = _listed(value)
         else:
@@ -212,8 +206,7 @@ def print_cells(table: Table, console: Console) -> None:
     cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
     least = {}
     for name, column in cells.items():
-        words = [*name.split(), *column]
-        least[name] = max(map(len, words))
+        least[name] = max(map(len, [*name.split(), *column]))
     shown = _shown(table, least, console.width)
     fits = _width(shown, least) <= console.width
     if not fits:
@@ -240,10 +233,8 @@ def print_cells(table: Table, console: Console) -> None:
     for number in range(len(table.lines)):
         texts = []
         for name in shown:
-            text = one_line(cells[name][number])
-            texts.append(Text(text))
-        style = "italic" if number in table.italic else ""
-        grid.add_row(*texts, style=style)
+            texts.append(Text(one_line(cells[name][number])))
+        grid.add_row(*texts, style="italic" if number in table.italic else "")
     console.print(grid, crop=False)
 
 

@@ -64,8 +64,7 @@ def _baseline_sentence(
     if not by_verdict:
         return f"the baseline {baseline} and the other mixers have no test scores to compare"
     parts = [_clear(pair, baseline, len(controls)) for pair in by_verdict["distinguishable"]]
-    verdicts = {pair.verdict for pair in everything}
-    parts += _unclear(by_verdict, baseline, explain=len(verdicts) == 1)
+    parts += _unclear(by_verdict, baseline, explain=len({pair.verdict for pair in everything}) == 1)
     if spent:
         unequal = ", ".join(spent)
         parts.append(f"beside the baseline: {unequal}")
@@ -133,8 +132,7 @@ def _possible(pairs: Sequence[Comparison]) -> str:
 
 
 def _names(pairs: Sequence[Comparison]) -> str:
-    names = dict.fromkeys(pair.first.name for pair in pairs)
-    return ", ".join(names)
+    return ", ".join(dict.fromkeys(pair.first.name for pair in pairs))
 
 
 def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
@@ -196,8 +194,7 @@ def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
     for reference in references:
         if reference.metric != row.metric or not reference.interval:
             continue
-        recorded = {run.folder for run in reference.runs}
-        if folders & recorded:
+        if folders & {run.folder for run in reference.runs}:
             own.append(reference)
     return own
 
@@ -223,8 +220,7 @@ _PLACES = {
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
     places = defaultdict[str, list[str]](list)
     for row in rows:
-        place = _place_of(row, reference)
-        places[place].append(row.name)
+        places[_place_of(row, reference)].append(row.name)
     what = f"the best reference score ({_named(reference)})"
     parts = []
     for place, (start, end) in _PLACES.items():
@@ -262,5 +258,4 @@ def _lower_end(score: Spread, low: float) -> float | None:
     if score.std is None:
         return None
     error = score.std / sqrt(score.count)
-    of_seeds = stats.t_quantile(score.count - 1.0) * error
-    return score.mean - hypot(of_seeds, score.mean - low)
+    return score.mean - hypot(stats.t_quantile(score.count - 1.0) * error, score.mean - low)

@@ -121,8 +121,7 @@ class PublishedTable(_Strict):
 
         What a paper prints again in a later of these tables is left out.
         """
-        names = self.models.get(mixer, [])
-        names = self.models.get(label, names)
+        names = self.models.get(label, self.models.get(mixer, []))
         found = []
         tables_with_it = set[tuple[str, str]]()
         for row in self.rows:
@@ -144,8 +143,7 @@ class PublishedTable(_Strict):
         change it alone.
         """
         found = []
-        rules = self.varied.get(mixer, {})
-        for rule in rules.get(key, []):
+        for rule in self.varied.get(mixer, {}).get(key, []):
             expected = (rule.source, rule.table, benchmark, metric)
             for row in self.rows:
                 if (row.source, row.table, row.benchmark, row.metric) != expected:
@@ -211,8 +209,7 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {in_one_line(error)}"
-    cautioned = [_cautioned(row, table.cautions) for row in table.rows]
-    changed = {"rows": tuple(cautioned)}
+    changed = {"rows": tuple([_cautioned(row, table.cautions) for row in table.rows])}
     return table.model_copy(update=changed)
 
 
@@ -221,9 +218,7 @@ def _cautioned(row: PublishedRow, cautions: Sequence[_Caution]) -> PublishedRow:
     is_target = True
     columns = vars(row).items()
     for caution in cautions:
-        given = caution.model_dump(exclude={"text", "target"}, exclude_none=True)
-        if given.items() <= columns:
+        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items() <= columns:
             texts.append(caution.text)
             is_target = is_target and caution.target
-    changed = {"cautions": tuple(texts), "target": is_target}
-    return row.model_copy(update=changed)
+    return row.model_copy(update={"cautions": tuple(texts), "target": is_target})

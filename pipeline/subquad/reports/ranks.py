@@ -176,8 +176,7 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
 
     first = members[0]
     count = len(members)
-    by_mixer = np.array([member.by_dataset for member in members])
-    scores = by_mixer.T
+    scores = np.array([member.by_dataset for member in members]).T
     good = scores if first.compared.mode == "max" else -scores
     ranks = rankdata(-good.round(9), axis=1)
     mean = ranks.mean(axis=0)
@@ -201,8 +200,7 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
     pairs = list(combinations(range(len(members)), 2))
     gaps = [good[:, first] - good[:, second] for first, second in pairs]
     chances = list(map(stats.signed_rank, gaps))
-    p_values = [chance.p_value for chance in chances]
-    holm = stats.holm(p_values)
+    holm = stats.holm([chance.p_value for chance in chances])
     least_p = 2.0 ** (1 - len(scores))
     are_few = len(pairs) * least_p >= _ALPHA
     for (first, second), gap, chance, adjusted in zip(pairs, gaps, chances, holm, strict=True):

@@ -95,8 +95,7 @@ class Reference:
         kept = self.runs[0].reference_scores
         if kept is None:
             return None
-        by_key = kept.scores.get(metric, {})
-        return by_key.get(self.key)
+        return kept.scores.get(metric, {}).get(self.key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,16 +146,14 @@ def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """
     groups = defaultdict[tuple[str, str, str, Mode], list[ReportedRun]](list)
     for row in rows:
-        mode = row.compared.mode
-        groups[*row.family, row.metric, mode] += row.counted
+        groups[*row.family, row.metric, row.compared.mode] += row.counted
     for (dataset, protocol, metric, mode), runs in groups.items():
         found = defaultdict[tuple[float, str, int], list[ReportedRun]](list)
         for run in runs:
             kept = run.reference_scores
             if kept is None:
                 continue
-            scores = kept.scores.get(metric, {})
-            for key, value in scores.items():
+            for key, value in kept.scores.get(metric, {}).items():
                 found[value, key, kept.samples].append(run)
         times = Counter(key for _, key, _ in found)
         for value, key, samples in sorted(found, reverse=mode == "min"):
@@ -210,8 +207,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
             if guess.protocol == protocol and guess.metric == metric:
                 guesses[guess.key].append(guess)
         groups = [*mixers.values(), *guesses.values()]
-        of_guesses = map(_datasets, guesses.values())
-        for datasets in dict.fromkeys((names, *of_guesses)):
+        for datasets in dict.fromkeys((names, *map(_datasets, guesses.values()))):
             if len(datasets) < 2:
                 continue
             block = []
@@ -225,8 +221,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
 
 def _datasets(rows: Sequence[TableRow | Reference]) -> tuple[str, ...]:
     """Each once, in the order of the rows."""
-    names = dict.fromkeys(row.dataset for row in rows)
-    return tuple(names)
+    return tuple(dict.fromkeys(row.dataset for row in rows))
 
 
 def _mean_over(
@@ -264,17 +259,13 @@ def _mean_over(
 
 def _score_of(rows: Sequence[TableRow], values: Sequence[float]) -> Spread:
     """With its spread over seeds, if they are the same everywhere."""
-    mean = fsum(values) / len(values)
-    alone = Spread(mean, None, 0)
-    seeds = {row.seeds for row in rows}
-    if len(seeds) != 1:
+    alone = Spread(fsum(values) / len(values), None, 0)
+    if len({row.seeds for row in rows}) != 1:
         return alone
     by_row = []
     for row in rows:
-        scores = [run.score(row.metric) or 0.0 for run in row.counted]
-        by_row.append(scores)
+        by_row.append([run.score(row.metric) or 0.0 for run in row.counted])
     by_seed = []
     for scores in zip(*by_row, strict=True):
-        mean = fsum(scores) / len(rows)
-        by_seed.append(mean)
+        by_seed.append(fsum(scores) / len(rows))
     return Spread.of(by_seed) or alone

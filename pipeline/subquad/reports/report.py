@@ -141,8 +141,7 @@ def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
 
 def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
     """What the first study that has the key has there, "" where none does."""
-    studies = dict.fromkeys(run.folder.parent.parent / STUDY for run in runs)
-    for study in studies:
+    for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
         if not study.exists():
             continue
         place = str(study)

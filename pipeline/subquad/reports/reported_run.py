@@ -138,8 +138,7 @@ class ReadInput(FilePart):
     @property
     def mark(self) -> str:
         """A short digest of all of it."""
-        text = json.dumps(self.content, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class _Named(FilePart):

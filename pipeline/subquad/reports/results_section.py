@@ -196,8 +196,7 @@ def _notes(report: Report) -> Iterator[str]:
             shown = ", ".join(intervals.values())
             note += f": {shown}"
         yield note
-    labels = {row.compared.label: None for row in rows if row.interval(row.metric)}
-    for label in labels:
+    for label in {row.compared.label: None for row in rows if row.interval(row.metric)}:
         yield f"{label} of a mixer [{over}, mean over the seeds]"
     yield from _notes_of_rows(rows)
     for fault in published_faults():

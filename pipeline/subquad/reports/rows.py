@@ -168,8 +168,7 @@ class TableRow:
         is_finished = run.status == "finished"
         if run.faults:
             reasons = filter(None, (run.reason, *run.faults))
-            state = "not verified" if is_finished else run.status
-            return state, "; ".join(reasons)
+            return "not verified" if is_finished else run.status, "; ".join(reasons)
         is_counted = any(run is counted for counted in self.counted)
         if is_counted or not is_finished:
             return run.status, run.reason
@@ -184,8 +183,7 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     for run in runs:
         groups[run.data_label, run.protocol, run.label].append(run)
     rows: list[TableRow] = []
-    in_place = sorted(groups, key=lambda names: list(map(_by_numbers, names)))
-    for names in in_place:
+    for names in sorted(groups, key=lambda names: list(map(_by_numbers, names))):
         rows += _rows_of(groups[names])
     return rows
 
@@ -324,8 +322,7 @@ def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     keys = set[str]().union(*members)
     varied = []
     for key in sorted(keys):
-        values = {member.get(key) for member in members}
-        if len(values) > 1:
+        if len({member.get(key) for member in members}) > 1:
             varied.append(key)
     return tuple(varied)
 

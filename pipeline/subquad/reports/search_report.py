@@ -39,14 +39,12 @@ def search_document(
     final = ReportDocument(title="", sections=())
     if is_study(place) and runs_below(place):
         final = document_of(read_report([place], baseline=baseline, search=summary))
-    done = [run.status == "finished" for run in final.runs]
-    left = _left(summary, done)
+    left = _left(summary, [run.status == "finished" for run in final.runs])
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
     paths = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
     pictures = {}
     for path in paths:
-        name = printable(path.stem)
-        pictures[name] = read_bytes(path)
+        pictures[printable(path.stem)] = read_bytes(path)
     name = printable(f"{folder.parent.name}/{folder.name}")
     records = map(_record, summary["candidates"])
     return ReportDocument(

@@ -270,8 +270,7 @@ def friedman(ranks: np.ndarray) -> Chance:
         axis=-1,
         **_resampling(),
     )
-    orders = factorial(len(first))
-    return Chance.of(found.pvalue, orders ** len(rest))
+    return Chance.of(found.pvalue, factorial(len(first)) ** len(rest))
 
 
 def signed_rank(differences: np.ndarray) -> Chance:
@@ -311,8 +310,7 @@ def critical_difference(mixers: int, datasets: int) -> float:
     from scipy.stats import studentized_range
 
     quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
-    variance = mixers * (mixers + 1) / (6 * datasets)
-    return quantile * sqrt(variance)
+    return quantile * sqrt(mixers * (mixers + 1) / (6 * datasets))
 
 
 def wilson(share: float, samples: int) -> tuple[float, float]:
@@ -337,8 +335,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
-    ascending = values[order]
-    stepped = np.maximum.accumulate(ascending * np.arange(len(values), 0, -1))
+    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(1.0, stepped)
     return adjusted.tolist()

@@ -116,7 +116,6 @@ def _mixer_text(entry: Values) -> str:
     if role := entry.get("role"):
         text += f" for {role}"
     if params := entry.get("params"):
-        words = [f"{key} {setting_text(value)}" for key, value in params.items()]
-        listed = ", ".join(words)
+        listed = ", ".join([f"{key} {setting_text(value)}" for key, value in params.items()])
         text += f" ({listed})"
     return text

@@ -76,8 +76,7 @@ def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     """What the candidate's runs over the final seeds are called."""
     labels = []
     for seed in range(seeds):
-        parts = [*cell_of(candidate.run).values(), plain_label("seed", seed)]
-        labels.append("-".join(parts))
+        labels.append("-".join([*cell_of(candidate.run).values(), plain_label("seed", seed)]))
     return labels
 
 
@@ -85,8 +84,7 @@ def _refuse_varied(study: Study) -> None:
     for axis in study.file.axes:
         if axis.path or not any(value.settings for value in axis.values):
             continue
-        unvaried = [value.label for value in axis.known if not value.settings]
-        alone = next(iter(unvaried), "LABEL")
+        alone = next(iter([value.label for value in axis.known if not value.settings]), "LABEL")
         raise ConfigError(
             f"matrix.{axis.key}: what changes settings one at a time is for subquad train; a "
             f"search takes a --space instead (matrix.{axis.key}=[{alone}] leaves the rest out)"

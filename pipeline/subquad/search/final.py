@@ -125,8 +125,7 @@ def final_study(search: Search, winners: Winners) -> Study:
         if settings:
             cases.append(case)
     matrix: dict[str, Any] = {}
-    axes = data.get("matrix", {})
-    for key, values in axes.items():
+    for key, values in data.get("matrix", {}).items():
         if axis_path(key) == SEED:
             continue
         if not matrix and len(kept) < len(search.candidates):

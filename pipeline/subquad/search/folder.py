@@ -306,5 +306,4 @@ class Trials:
         if trial.state == "infeasible":
             names += ["state", "reason"]
         folder = trial_folder(self.search, trial.candidate, trial.number)
-        values = {name: getattr(trial, name) for name in names}
-        write_json(folder / TRIAL, values)
+        write_json(folder / TRIAL, {name: getattr(trial, name) for name in names})

@@ -44,8 +44,7 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
 
     def fits(option: Any) -> bool:
         try:
-            settings = {**around, dim.path: option}
-            costs.parameters(candidate.laid(settings))
+            costs.parameters(candidate.laid({**around, dim.path: option}))
         except UserError:
             return False
         return True
@@ -84,8 +83,7 @@ def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
     side.
     """
     if fits(options[0]):
-        end = bisect_left(options, True, key=lambda option: not fits(option))
-        return options[:end]
+        return options[: bisect_left(options, True, key=lambda option: not fits(option))]
     if fits(options[-1]):
         return options[bisect_left(options, True, key=fits) :]
     return ()

@@ -286,8 +286,7 @@ def _varied(study: optuna.Study, *, least: int = 1) -> list[str]:
         names |= dict.fromkeys(trial.params)
     varied: list[str] = []
     for name in names:
-        values = {trial.params.get(name) for trial in trials}
-        if len(values) > 1:
+        if len({trial.params.get(name) for trial in trials}) > 1:
             varied.append(name)
     if len(varied) < least:
         few = "no setting differs"

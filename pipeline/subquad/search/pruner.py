@@ -66,8 +66,7 @@ class Pruner:
         self.name: PrunerName = name
         self.goal = goal
         make, _ = PRUNERS[name]
-        arguments = _checked(name, settings or {})
-        self._pruner = make(**arguments)
+        self._pruner = make(**_checked(name, settings or {}))
         self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
         """Of each seed the trials before the first one that runs, as Optuna's study has them.
         None of this changes.
@@ -111,13 +110,11 @@ class Pruner:
             start += 1
         settled = _with_curve(known[:start], seed)
         kept = self._settled[seed]
-        kept_trials = [other for other, _ in kept]
-        if kept_trials != settled[: len(kept)]:
+        if [other for other, _ in kept] != settled[: len(kept)]:
             kept.clear()
         new = settled[len(kept) :]
         storage = InMemoryStorage()
-        kept_frozen = [frozen for _, frozen in kept]
-        study = study_of(kept_frozen, self.goal, storage)
+        study = study_of([frozen for _, frozen in kept], self.goal, storage)
         report = partial(self._report, study, storage, seed)
         for other in new:
             report(other)

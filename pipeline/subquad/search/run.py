@@ -115,8 +115,7 @@ def _run(
     signum = 0
     if not concluding:
         why_stop = _why_stop(search, trials)
-        work = Source(source.next, lambda run: ended(run.folder), why_stop)
-        signum = executor.work(work, folder)
+        signum = executor.work(Source(source.next, lambda run: ended(run.folder), why_stop), folder)
     write_text(trials.search / TRIALS_TABLE, trials_csv(search, trials))
     drawn = Drawn() if signum else _drawn(search, trials)
     summary = _summarize(search, trials, source)
@@ -161,8 +160,7 @@ def _close(search: Search, trials: Trials, source: TrialSource) -> None:
 def _tidy(search: Search, trials: Trials) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
     for candidate in search.candidates:
-        ended = [trial for trial in trials.of(candidate.label) if trial.ended]
-        for trial in ended:
+        for trial in [trial for trial in trials.of(candidate.label) if trial.ended]:
             for run in trials.runs(trial):
                 _forget_weights(run)
 

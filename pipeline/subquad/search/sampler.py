@@ -134,8 +134,7 @@ class Sampler:
 
     def _suggested(self, number: int, found: Sequence[_Facts], tried: Set[str]) -> Point | None:
         usable = [facts for facts in found if facts.is_usable]
-        values = [facts.values for facts in usable if facts.values]
-        worst = _worst(self.goal, values)
+        worst = _worst(self.goal, [facts.values for facts in usable if facts.values])
         seed = seed_of(self._seed, self._candidate, number)
         with quiet():
             trials = [self._kept(facts, worst) for facts in usable]

@@ -54,8 +54,7 @@ def keyed(settings: Iterable[Setting]) -> Values:
     """Settings by dotted key."""
     values: Values = {}
     for setting in settings:
-        key = ".".join(map(str, setting.path))
-        values[key] = setting.value
+        values[".".join(map(str, setting.path))] = setting.value
     return values
 
 
@@ -206,8 +205,7 @@ def parse_settings(given: Sequence[Setting]) -> Values:
     for key, value in keyed(given).items():
         part, _, name = key.partition(".")
         if part == PRUNER:
-            of_pruner = parsed.setdefault("pruner_settings", {})
-            of_pruner[name] = value
+            parsed.setdefault("pruner_settings", {})[name] = value
             continue
         if key not in KEYS:
             there = ", ".join(KEYS)

@@ -205,11 +205,9 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
 
 def _hopeless(known: Sequence[Trial]) -> str:
     """Why a candidate's search ends though its budget is not used; "" where it need not."""
-    ended = [trial for trial in known if trial.ended]
-    newest = ended[-MAX_FRUITLESS:]
+    newest = [trial for trial in known if trial.ended][-MAX_FRUITLESS:]
     states = {trial.state for trial in newest}
     if states.difference(_FRUITLESS) or len(newest) < MAX_FRUITLESS:
         return ""
-    seen = [state for state in _FRUITLESS if state in states]
-    kinds = " or ".join(seen)
+    kinds = " or ".join([state for state in _FRUITLESS if state in states])
     return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {newest[-1].reason}"

@@ -147,8 +147,7 @@ class Trial:
         """What it took, in the units of the goal's second objective; None where it is not known
         or there is none.
         """
-        costs = {"none": None, "seconds": self.seconds, "flops": self.flops}
-        return costs[goal.cost]
+        return {"none": None, "seconds": self.seconds, "flops": self.flops}[goal.cost]
 
 
 def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:

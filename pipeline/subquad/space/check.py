@@ -85,8 +85,7 @@ def _suiting(
             instead = f"use another space, or mixer={item.mixer}"
             raise ConfigError(f"{item.origin}: {why}; {instead}")
     dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
-    constraints = [item for item in declared.constraints if item.mixer in names]
-    return dims, constraints
+    return dims, [item for item in declared.constraints if item.mixer in names]
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
@@ -187,11 +186,9 @@ def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
                 why = f"needs {condition}, and the experiment has {shown(value)}"
                 instead = f"set {condition.key} there, or leave this one out"
                 return f"is never searched: {why}; {instead}"
-        elif not condition.but:
-            is_tried = any(map(other.can_be, condition.values))
-            if not is_tried:
-                why = f"needs {condition}, which {other.origin} does not try"
-                return f"is never searched: {why}"
+        elif not condition.but and not any(map(other.can_be, condition.values)):
+            why = f"needs {condition}, which {other.origin} does not try"
+            return f"is never searched: {why}"
     return "is never searched: its conditions, and those of what they name, cannot hold together"
 
 

@@ -209,8 +209,7 @@ def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
     """Whether a fault is one of this setting, and not of how it fits the others, which another
     point may mend.
     """
-    depth = len(path)
-    if fault.path[:depth] == path:
+    if fault.path[: len(path)] == path:
         return True
     if fault.rank == RULE:
         return False

@@ -122,8 +122,7 @@ def _refuse_conflict(first: Declared, second: Declared) -> None:
     for dim, other in product(first.dims, second.dims):
         if dim.path != other.path:
             continue
-        mixers = {dim.mixer, other.mixer} - {None}
-        if len(mixers) > 1:
+        if len({dim.mixer, other.mixer} - {None}) > 1:
             continue
         if replace(dim, mixer=other.mixer) != other:
             message = f"says something else than {dim.origin} about it"
@@ -214,12 +213,10 @@ def _dimensions(dims: Given, mixer: str | None) -> Iterator[Dimension]:
     for path, origin in dims.marks.items():
         if path[:1] == dims.path != path:
             _, key, *below = path
-            setting = key_path(str(key))
-            marks[(*setting, *below)] = origin
+            marks[(*key_path(str(key)), *below)] = origin
     for key, value in dims.value.items():
         # messages call a dimension by the setting itself
-        path = key_path(key)
-        yield _dimension(key, Given(value, path, marks), mixer)
+        yield _dimension(key, Given(value, key_path(key), marks), mixer)
 
 
 def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
@@ -257,8 +254,7 @@ _WITHOUT_EFFECT = {
 def _distribution(kind: str, given: Given) -> Distribution:
     for word, instead in _WITHOUT_EFFECT[kind].items():
         if word in given.value:
-            message = f"has no effect with {kind}; leave it out{instead}"
-            raise given.at(word).wrong(message)
+            raise given.at(word).wrong(f"has no effect with {kind}; leave it out{instead}")
     values = given.at(kind)
     if kind == "choice":
         return choice_of(_plain_values(values))

@@ -34,8 +34,7 @@ _MAX_COMBINATIONS = 10_000
 
 def seed_of(*parts: int | str) -> int:
     """A seed of 32 bits that follows from parts such as a search's seed and a trial's number."""
-    digest = hashlib.sha256(repr(parts).encode()).digest()
-    return int.from_bytes(digest[:4], "little")
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
 @dataclass(frozen=True)
@@ -232,8 +231,7 @@ class Space:
         free = [dim for dim in self.ordered if dim not in linked]
         if _combinations(linked) > MAX_COUNTED:
             return None
-        count = sum(1 for _ in self._walk(tuple(linked), {}))
-        return count * _combinations(free)
+        return sum(1 for _ in self._walk(tuple(linked), {})) * _combinations(free)
 
     def settings(self, point: Mapping[str, Any]) -> list[Setting]:
         """What to lay over the experiment for a point; dimensions that are not in it go back to
@@ -243,8 +241,7 @@ class Space:
 
     def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""
-        dims = {dim.path: dim.as_data() for dim in self.dims}
-        data: dict[str, Any] = {"dims": dims}
+        data: dict[str, Any] = {"dims": {dim.path: dim.as_data() for dim in self.dims}}
         if self.constraints:
             data["constraints"] = [constraint.as_data() for constraint in self.constraints]
         return data
@@ -293,8 +290,7 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
         dims: all, without circles.
         rest: what settings have where no dimension gives them a value.
     """
-    by_path = {parent.path: parent for parent in dims}
-    *chain, _ = _after_parents(dim, by_path, {}).values()
+    *chain, _ = _after_parents(dim, {parent.path: parent for parent in dims}, {}).values()
     lists = [_telling(parent, dims) for parent in chain]
     if prod(map(len, lists)) > _MAX_COMBINATIONS:
         return True

@@ -106,8 +106,7 @@ def check_server(uri: str, seconds: float | None = None) -> None:
     path = parts.path.rstrip("/")
     health = parts._replace(netloc=host, path=f"{path}/health")
     try:
-        answer = urllib.request.urlopen(health.geturl(), timeout=seconds or _HEALTH_SECONDS)
-        answer.close()
+        urllib.request.urlopen(health.geturl(), timeout=seconds or _HEALTH_SECONDS).close()
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in _DOWN:

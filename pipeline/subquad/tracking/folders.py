@@ -31,8 +31,7 @@ def folders_below(folder: Path) -> list[Path] | None:
     """Folders that are MLflow runs below a study or search; a run has none."""
     if (folder / runs.SEARCH).exists():
         trials = folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}")
-        folders = [path.parent for path in trials]
-        return sorted(folders)
+        return sorted([path.parent for path in trials])
     if runs.is_study(folder):
         return runs.runs_below(folder)
     return None

@@ -37,15 +37,13 @@ async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
         return
     asked = HTTPConnection(scope)
     cookie = asked.cookies.get(COOKIE, "")
-    authorization = asked.headers.get("authorization", "")
     # as MLflow's clients send MLFLOW_TRACKING_TOKEN
-    bearer = authorization.removeprefix("Bearer ")
+    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
     if _is_secret(cookie) or _is_secret(bearer):
         await app(scope, receive, send)
         return
     if scope["type"] != "http":
-        refusal = {"type": "websocket.close", "code": 1008}
-        await send(refusal)
+        await send({"type": "websocket.close", "code": 1008})
         return
     query = asked.query_params
     response: Response = PlainTextResponse("open the address that `subquad ui` printed", 403)

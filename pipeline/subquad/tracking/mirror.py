@@ -77,8 +77,7 @@ def mirror(folder: Path, *, final: bool) -> Mirror:
     Args:
         final: nothing comes after this look, so what has no end was killed.
     """
-    kinds = {runs.SEARCH: _search, runs.STUDY: _study, runs.TRIAL: _trial}
-    for name, mirror_of in kinds.items():
+    for name, mirror_of in {runs.SEARCH: _search, runs.STUDY: _study, runs.TRIAL: _trial}.items():
         if (folder / name).exists():
             return mirror_of(folder, final)
     return _run(folder, final)
@@ -134,8 +133,7 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
         if not final:
             return None
         tags["subquad.status"] = "killed"
-        changed = [folder, *metrics_files(folder)][-1]
-        time = changed.stat().st_mtime
+        time = [folder, *metrics_files(folder)][-1].stat().st_mtime
         return Ending("KILLED", time, "killed", tags)
     for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
         if result.get(key):
@@ -165,8 +163,7 @@ def _trial(folder: Path, final: bool) -> Mirror:
         tags = {"subquad.status": state, "subquad.reason": str(trial.get("reason") or "")}
         end = Ending("KILLED", time, state, tags)
     elif end:
-        objective = _objective(read_result(folder) or {}, end.time)
-        end = replace(end, points=[*end.points, *objective])
+        end = replace(end, points=[*end.points, *_objective(read_result(folder) or {}, end.time)])
     settings = trial.get("settings") or {}
     point = trial.get("point") or {}
     return replace(
@@ -253,8 +250,7 @@ def _end_of_study(folder: Path, below: Sequence[Path], ends: Sequence[Ending]) -
 def _tested(prefix: str, result: Values, time: float) -> list[Point]:
     """Test metrics of a result, as `<prefix>/<metric>`."""
     test = result.get("test") or {}
-    metrics = test.get("metrics") or {}
-    return points_under(prefix, metrics, time, test.get("step"))
+    return points_under(prefix, test.get("metrics") or {}, time, test.get("step"))
 
 
 def _search(folder: Path, final: bool) -> Mirror:
@@ -281,8 +277,7 @@ def _search(folder: Path, final: bool) -> Mirror:
         status = "FINISHED" if len(tags) == len(candidates) else "FAILED"
     tags["subquad.status"] = status.lower()
     winners = _names(folder, f"{runs.WINNERS}/*.yaml")
-    plots = _names(folder, "plots/*.png")
-    files = (runs.SUMMARY, f"{runs.FINAL}.yaml", *winners, *plots)
+    files = (runs.SUMMARY, f"{runs.FINAL}.yaml", *winners, *_names(folder, "plots/*.png"))
     end = None
     if final or is_over:
         time = _changed(folder, files)
@@ -362,5 +357,4 @@ def _digest(folder: Path, names: Iterable[str], *words: str) -> str:
     told = [*words]
     for name, file in files.items():
         told.append(f"{name} {file['sha256']}")
-    digest = hashlib.sha256(" ".join(told).encode()).hexdigest()
-    return digest[:16]
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]

@@ -86,8 +86,7 @@ class StoredRun:
                 added.append(Param(key, value))
         self._log("params", added, _PAIRS_PER_CALL)
         changed = []
-        wanted = {**nonfinite_tags(points), **self.tags, **tags}
-        for key, value in wanted.items():
+        for key, value in {**nonfinite_tags(points), **self.tags, **tags}.items():
             if self.tags.get(key) != value:
                 self.tags[key] = value
                 changed.append(RunTag(key, value))
@@ -106,8 +105,7 @@ class StoredRun:
             return
         source = json.dumps(data, sort_keys=True, default=str)
         digest = hashlib.sha256(source.encode()).hexdigest()
-        label = str(data.get("label") or name)
-        dataset = Dataset(label, digest[:16], "subquad", source)
+        dataset = Dataset(str(data.get("label") or name), digest[:16], "subquad", source)
         context = InputTag("mlflow.data.context", "training")
         self.client.log_inputs(self.id, [DatasetInput(dataset, [context])])
         self._knows_data = True

@@ -73,8 +73,7 @@ def refuse_strange(uri: str, root: Path, label: str, remedy: str) -> None:
     database = sqlite_path(uri)
     if database is not None and database.resolve().is_relative_to(root.resolve()):
         return
-    given = [os.environ.get(VARIABLE), *given_addresses()]
-    for address in filter(None, given):
+    for address in filter(None, [os.environ.get(VARIABLE), *given_addresses()]):
         with suppress(ConfigError):
             if store_uri(address, root).rstrip("/") == uri.rstrip("/"):
                 remember_address(uri)
@@ -164,8 +163,7 @@ def upload_of(folder: Path, given: str | None) -> Upload:
         # the experiment of a search, of a run, or of the first run of a study
         experiment = read_yaml(folder / SEARCH).get("experiment")
         if not experiment:
-            run = next(iter(runs_below(folder)), folder)
-            experiment = read_yaml(run / EXPERIMENT)
+            experiment = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
         tracking = experiment.get("tracking") or {}
         name = str(tracking.get("experiment") or experiment.get("name") or folder.name)
     if given is not None:
@@ -270,8 +268,7 @@ class Publisher:
             return f"not all was sent within {timeout:g} s"
         assert self._errors is not None
         self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace").strip()
-        last_line = text.rpartition("\n")[2].strip()
+        last_line = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2].strip()
         return f"the process that sends ended ({code}): {last_line or 'no reason given'}"
 
 

@@ -58,8 +58,7 @@ def follow(upload: Upload, *, rest: float) -> Summary:
     error = None
     with redirect_stdout(sys.stderr):  # what libraries print is no answer
         while not final:
-            final = ended.wait(pause)
-            error = sending.look(final=final)
+            error = sending.look(final=ended.wait(pause))
             pause = _RETRY_SECONDS if error else _POLL_SECONDS
     signal.setitimer(signal.ITIMER_REAL, 0)
     return summarise(upload, error)
@@ -207,8 +206,7 @@ class _Sender:
             had = self.run.params.get(key, value)
             if had != value:  # MLflow refuses to change a parameter, so a new value becomes a tag
                 tags[f"param_changed.{key}"] = value
-        tags = {**clean_tags(tags), **cut, **self._above}
-        self.run.send(params=params, tags=tags)
+        self.run.send(params=params, tags={**clean_tags(tags), **cut, **self._above})
         self.run.uses(shown.data)
         self._send_records()
         end = shown.end

@@ -101,8 +101,7 @@ def points_under(
         value = values[name]
         if value is None:
             continue
-        point = Point(short, float(value), time_ms, step or 0)
-        points.append(point)
+        points.append(Point(short, float(value), time_ms, step or 0))
     return points
 
 

@@ -40,8 +40,7 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     CPU time of this process; on CUDA the time between events.
     """
     if device.type != "cuda":
-        taken = timeit.timeit(action, timer=time.process_time, number=repeats)
-        return taken / repeats
+        return timeit.timeit(action, timer=time.process_time, number=repeats) / repeats
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize(device)
@@ -107,8 +106,7 @@ class Warm(ABC):
         self.memory = added_memory(self.both, self.device)
         for part in PARTS:
             self.seconds(part)
-            repeats = math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6))
-            self._repeats[part] = max(1, repeats)
+            self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6)))
         return self
 
     def seconds(self, part: str) -> float:
@@ -136,12 +134,10 @@ def times_in_turn(
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, blocks in taken.items():
-            block = [row.seconds(part) for row in order]
-            blocks.append(block)
+            blocks.append([row.seconds(part) for row in order])
     places: dict[_Row, np.ndarray] = {}
     for row in (*between, *others):
-        is_own = [other is row for other in order]
-        places[row] = np.flatnonzero(is_own)
+        places[row] = np.flatnonzero([other is row for other in order])
     times: dict[_Row, Times] = {row: {} for row in places}
     for part, blocks in taken.items():
         table = np.array(blocks)
@@ -150,8 +146,7 @@ def times_in_turn(
             median = float(np.median(calls))
             ratio = None
             if baseline:
-                ratios = calls / _beside(table, places[baseline], own)
-                ratio = float(np.median(ratios))
+                ratio = float(np.median(calls / _beside(table, places[baseline], own)))
             times[row][part] = median, ratio
     return times
 

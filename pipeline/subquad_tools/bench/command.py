@@ -52,8 +52,7 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     if as_json:
         click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
         return 0
-    titles = [title for title, _ in _STEP_COLUMNS]
-    print_table(titles, map(_step_row, found["steps"]))
+    print_table([title for title, _ in _STEP_COLUMNS], map(_step_row, found["steps"]))
     clock = "CPU time, one thread" if device == "cpu" else "CUDA event times"
     print_line(
         f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB "

@@ -37,8 +37,7 @@ def draw_speeds(speeds: Sequence[Measured], path: Path) -> None:
     lengths = sorted({speed["length"] for speed in speeds})
     width, height = _SIZE
     columns = len(_PANELS)
-    legend_rows = math.ceil(len(names) / _LEGEND_COLUMNS)
-    figure = new_figure(width * columns, height + 0.18 * legend_rows)
+    figure = new_figure(width * columns, height + 0.18 * math.ceil(len(names) / _LEGEND_COLUMNS))
     panels = figure.subplots(1, columns)
     for panel, (key, title) in zip(panels, _PANELS, strict=True):
         for name, look in looks.items():
@@ -90,11 +89,9 @@ def _set_axes(panel: Axes, lengths: Sequence[int]) -> None:
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    formatter = FuncFormatter(lambda value, _: f"{value:g}")
-    panel.yaxis.set_major_formatter(formatter)
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.minorticks_off()
     panel.tick_params(labelsize=8)
-    labels = [f"{length:,}" for length in lengths]
-    panel.set_xticks(lengths, labels)
+    panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
     panel.set_xlabel("length", fontsize=9)
     panel.grid(alpha=0.3)

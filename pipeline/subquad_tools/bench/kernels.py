@@ -126,8 +126,7 @@ class _OperationCall:
             if form.name == REFERENCE or is_elsewhere:
                 continue
             where = f"{operation.name} {form.name} at length {self.length}"
-            takes = [form.takes(*args, **kwargs) for args, kwargs in self.sets]
-            if not all(takes):
+            if not all(form.takes(*args, **kwargs) for args, kwargs in self.sets):
                 left_out.lines.append(f"{where}: takes no such arguments")
                 continue
             timing = _TimedImplementation(form.name, form.function, self.sets)
@@ -156,8 +155,7 @@ class _TimedImplementation(Warm):
         self._sets = sets
         self._turn = 0
         results = _tensors(self._call())
-        touched = [tensor.nbytes for tensor in (*given, *results)]
-        self.touched = sum(touched)
+        self.touched = sum([tensor.nbytes for tensor in (*given, *results)])
         generator = torch.Generator().manual_seed(3)
         self._grads = []
         for end in _differentiable(results):
@@ -181,8 +179,7 @@ class _TimedImplementation(Warm):
         ends = _differentiable(results)
         if not ends:
             return results
-        grads = torch.autograd.grad(ends, given, self._grads, allow_unused=True)
-        return [*results, *grads]
+        return [*results, *torch.autograd.grad(ends, given, self._grads, allow_unused=True)]
 
     def refresh(self) -> None:
         self._turn += 1

@@ -54,8 +54,7 @@ def kernels_command(
     records = []
     calls = {}
     for kernel in found["kernels"]:
-        star = "*" if kernel["chosen"] else ""
-        records.append({**kernel, "star": star})
+        records.append({**kernel, "star": "*" if kernel["chosen"] else ""})
         shape = tuple(kernel["shape"])
         call = f"{kernel['operation']} of {kernel['mixer']} at length {kernel['length']}"
         calls[f"{call}: first argument {shape}"] = None

@@ -124,14 +124,12 @@ def _at(
                 with left_out.noting(f"{name} published", length, strict=False):
                     rows.append(timed_published(mixer, own, settings, length))
     core = baseline and baseline.core
-    cores = [row.core for row in rows if row.core]
-    core_times = times_in_turn(core, cores, settings.rounds)
+    core_times = times_in_turn(core, [row.core for row in rows if row.core], settings.rounds)
     times = times_in_turn(baseline, rows, settings.rounds)
     speeds = []
     for row, taken in times.items():
         core = row.core
-        of_core = core and core_times[core]
-        speeds.append(_speed(row, taken, of_core, settings, length, best))
+        speeds.append(_speed(row, taken, core and core_times[core], settings, length, best))
     return speeds
 
 
@@ -249,8 +247,7 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
         row: Measured = {"mixer": name, "declared": declared.get(plain_name, "L^2")}
         for part in PARTS:
             key = f"{part}_us"
-            costs = [speed[key] * speed["length"] for speed in own]
-            row[part] = _exponent(own, costs)
+            row[part] = _exponent(own, [speed[key] * speed["length"] for speed in own])
         is_uncounted = any(speed["uncounted"] for speed in own)
         for kind, key in {"flops": "gflop", "bytes": "mbytes"}.items():
             costs = [speed[key] / speed["batch"] for speed in own]
@@ -293,5 +290,4 @@ def _exponent(speeds: Sequence[Measured], costs: Sequence[float]) -> float | Non
     if min(costs) <= 0:
         return None
     x = [math.log(speed["length"]) for speed in speeds]
-    y = [math.log(cost) for cost in costs]
-    return linear_regression(x, y).slope
+    return linear_regression(x, [math.log(cost) for cost in costs]).slope

@@ -101,8 +101,7 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
         for run in _different(runs):
             row = _Row(run, group, datasets)
             rows.append(row)
-        blocks = [row.block for row in rows]
-        in_turn(blocks, rounds + 1)
+        in_turn([row.block for row in rows], rounds + 1)
     firsts: dict[str, _Row] = {}
     steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
     return {"steps": steps, "rounds": rounds, "device": device}
@@ -179,8 +178,7 @@ class _Row:
         blocks = self._blocks[1:]
         milliseconds = {}
         for phase in (*_PHASES, "whole"):
-            seconds = median(times[phase] for times in blocks)
-            milliseconds[f"{phase}_ms"] = 1e3 * seconds
+            milliseconds[f"{phase}_ms"] = 1e3 * median(times[phase] for times in blocks)
         ratios = []
         samples = []
         tokens = []

@@ -90,8 +90,7 @@ class Timed(Warm):
             shape = (settings.samples(length), heads, length, settings.dim // heads)
         self.inputs: list[Tensor] = []
         for _ in range(count):
-            drawn = torch.empty(*shape, device=device, dtype=dtype)
-            self.inputs.append(drawn)
+            self.inputs.append(torch.empty(*shape, device=device, dtype=dtype))
         self.refresh()
 
     def warm_up(self) -> Self:
@@ -166,8 +165,7 @@ class Timed(Warm):
         return values
 
     def _precision(self) -> torch.autocast:
-        is_narrow = self.dtype != torch.float32
-        return torch.autocast(self.device.type, self.dtype, enabled=is_narrow)
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
 def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Timed:
@@ -194,9 +192,7 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     generator.manual_seed(2)
     with torch.no_grad():
         for weight in own.module.parameters():
-            moves = torch.randn(weight.shape, generator=generator)
-            moves = moves.to(weight.device)
-            weight += _MOVED * moves
+            weight += _MOVED * torch.randn(weight.shape, generator=generator).to(weight.device)
     weights = own.module.state_dict()
     try:
         module.load_state_dict(weights)
@@ -209,8 +205,7 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     found = form.numbers()
     apart = math.inf
     if found.keys() == reference.keys():
-        pairs = [(found[name], reference[name]) for name in reference]
-        apart = largest_gap(pairs)
+        apart = largest_gap([(found[name], reference[name]) for name in reference])
     if not apart <= SAME[settings.precision]:
         raise PluginError(
             f"{name}: at length {length} its numbers are {apart:.1e} of the "
@@ -229,8 +224,7 @@ def largest_gap(pairs: Sequence[tuple[Tensor | None, Tensor | None]], share: flo
     least = 1e-30
     for _, wanted in pairs:
         if wanted is not None:
-            largest = wanted.detach().abs().max()
-            least = max(least, share * float(largest))
+            least = max(least, share * float(wanted.detach().abs().max()))
     gaps = []
     for found, wanted in pairs:
         if found is None or wanted is None:
@@ -240,8 +234,7 @@ def largest_gap(pairs: Sequence[tuple[Tensor | None, Tensor | None]], share: flo
             continue
         wide = torch.promote_types(wanted.dtype, torch.float64)
         exact = wanted.detach().to(wide)
-        gap = (found.detach() - exact).abs()
-        largest = gap.max() / exact.abs().max().clamp_min(least)
+        largest = (found.detach() - exact).abs().max() / exact.abs().max().clamp_min(least)
         gaps.append(float(largest))
     worst = torch.tensor(gaps).max()  # not a number where one is none
     return float(worst)
@@ -261,8 +254,7 @@ def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
             if not _NO_KERNEL.search(str(error)):
                 raise
     if not found:
-        module = _Attention(settings, None)
-        found.append(_layer(BASELINE, module, settings, length))
+        found.append(_layer(BASELINE, _Attention(settings, None), settings, length))
     if len(found) > 1:
         found.sort(key=_fastest)
     return found
@@ -270,8 +262,7 @@ def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
 
 def _fastest(timed: Timed) -> float:
     """Seconds of the fastest of three blocks."""
-    blocks = [timed.seconds("both") for _ in range(3)]
-    return min(blocks)
+    return min([timed.seconds("both") for _ in range(3)])
 
 
 def timed_core(settings: SpeedSettings, length: int) -> Timed:

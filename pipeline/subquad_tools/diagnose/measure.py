@@ -87,8 +87,7 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
     was_training = model.training
     model.eval()
     try:
-        kinds = {type(block) for block in model.blocks}
-        watched = _watching(model, tuple(kinds))
+        watched = _watching(model, tuple({type(block) for block in model.blocks}))
         with mixer_calls(model) as mixers, watched as blocks, torch.no_grad():
             model(batch)
         if not mixers:
@@ -102,8 +101,7 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
         similarity = []
         for tree in (first.given, *outputs):
             states = _states(tree)
-            real = real_positions(batch, states, first.named)
-            similarity.append(_similarity(states, real))
+            similarity.append(_similarity(states, real_positions(batch, states, first.named)))
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
         model.train(was_training)
@@ -123,8 +121,7 @@ def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list
     outer: tuple[str, ...] = ()
 
     def note(name: str, *call: Any) -> None:
-        noted = ModuleCall(name, *call)
-        calls.append(noted)
+        calls.append(ModuleCall(name, *call))
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():  # what is around a module comes before it
@@ -169,10 +166,8 @@ def _similarity(states: Tensor, real: Tensor) -> float:
         count = len(units)
         if count < 2:
             continue
-        to_all = units.sum(0).square().sum()
-        to_others = to_all - units.square().sum()
-        mean = to_others / (count * (count - 1))
-        values.append(float(mean))
+        to_others = units.sum(0).square().sum() - units.square().sum()
+        values.append(float(to_others / (count * (count - 1))))
     if not values:
         return math.nan
     return fmean(values)
@@ -190,8 +185,7 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
         spectra.append(spectrum)
         ranks.append(_effective_rank(spectrum) / len(places))
     least = min(map(len, spectra))
-    common = torch.stack([spectrum[:least] for spectrum in spectra])
-    singular_values = common.mean(0)
+    singular_values = torch.stack([spectrum[:least] for spectrum in spectra]).mean(0)
     energy = torch.stack(energies).mean(0)
     return Operator(
         layer=call.name,

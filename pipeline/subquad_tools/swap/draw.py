@@ -32,10 +32,8 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
         label = _name(swap["params"])
         errors = [error["relative"] for error in swap["errors"]]
         lines.append((label, range(len(errors)), errors))
-    path = out / "errors.png"
-    written = [_draw(lines, path, "layer", "error / output of the mixer")]
-    params = [swap["params"] for swap in swaps]
-    number = _varied_number(params)
+    written = [_draw(lines, out / "errors.png", "layer", "error / output of the mixer")]
+    number = _varied_number([swap["params"] for swap in swaps])
     if number is None:
         return written
     metric = metric_of(read_metrics(found["metrics"]), name)

@@ -58,9 +58,7 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
     plain = original.experiment.model_dump(mode="json")
     for params in combinations(target, given, before):
         kept, lost = carried(before, target, params)
-        swapped = {"name": mixer, "params": {**kept, **params}}
-        experiment = parse({**plain, "mixer": swapped})
-        run = checked_run(experiment)
+        run = checked_run(parse({**plain, "mixer": {"name": mixer, "params": {**kept, **params}}}))
         config = run.mixer_config
         told = {key: value for key, value in kept.items() if not config.is_default(key)}
         yield Swap(run, params, told, lost, _staying(original))

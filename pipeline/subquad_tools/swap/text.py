@@ -42,13 +42,11 @@ def print_swaps(found: Mapping[str, Any]) -> None:
         keys |= dict.fromkeys(swap["params"])
     no_params = [""] * len(keys)
     no_errors = [""] * len(_ERRORS)
-    score = metric.number(found["original"][name])
-    rows = [["original", *no_params, score, *no_errors]]
+    rows = [["original", *no_params, metric.number(found["original"][name]), *no_errors]]
     for swap in swaps:
         params = [swap["params"].get(key, "") for key in keys]
         score = metric.number(swap["metrics"][name])
-        errors = _error_cells(swap["errors"])
-        rows.append([found["mixer"], *params, score, *errors])
+        rows.append([found["mixer"], *params, score, *_error_cells(swap["errors"])])
     titles = list(_ERRORS.values())
     print_table(["mixer", *keys, metric.with_unit, *titles], rows)
     choose = max if metric.mode == "max" else min
@@ -84,5 +82,4 @@ def weight_gaps(untrained: Sequence[str], left_out: Sequence[str]) -> str:
 
 def in_words(params: Mapping[str, Any]) -> str:
     """Parameters with their values."""
-    texts = [f"{key} {as_written(value)}" for key, value in params.items()]
-    return ", ".join(texts)
+    return ", ".join([f"{key} {as_written(value)}" for key, value in params.items()])
