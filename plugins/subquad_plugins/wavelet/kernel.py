@@ -74,7 +74,7 @@ class Mix(torch.autograd.Function):
         beyond = "even" if mode == "periodization" else "zero"
         bands, to_weights = _analysed(grads[0], taps, mode, beyond, include_approx, sizes, bands)
         taps = bank.dec_low[::-1], bank.dec_high[::-1]
-        to_x = _rebuilt(bands, weights, taps, mode, mode, sizes)
+        to_x = _rebuilt(bands, weights, taps, mode, "" if mode == "zero" else mode, sizes)
         return to_x, to_weights, None, None, None, None
 
 

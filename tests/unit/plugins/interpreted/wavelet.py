@@ -45,34 +45,34 @@ def inputs(batch, length, dim, bands, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("length", "bands"), [(1, 2), (13, 3), (38, 4)])
-def test_values_and_gradients(monkeypatch, mode, length, bands):
-    x, weights = inputs(2, length, 3, bands)
-    expected = results(x.double(), weights.double(), "db4", mode, None, "reference")
+@pytest.mark.parametrize(("length", "wavelet"), [(1, "db2"), (37, "db4")])
+def test_values_and_gradients(monkeypatch, mode, length, wavelet):
+    x, weights = inputs(1, length, 3, 3)
+    expected = results(x.double(), weights.double(), wavelet, mode, None, "reference")
     fill_with_nan(monkeypatch)
-    assert_near(results(x, weights, "db4", mode, None, ""), expected, 2e-5)
+    assert_near(results(x, weights, wavelet, mode, None, ""), expected, 1e-5)
 
 
-@pytest.mark.parametrize("wavelet", ["haar", "db2", "bior2.2", "rbio3.1", "db8", "sym20"])
 @pytest.mark.parametrize("mode", ["periodization", "symmetric"])
+@pytest.mark.parametrize("wavelet", ["haar", "bior2.2", "rbio3.1", "coif1", "db17"])
 def test_filters(wavelet, mode):
-    x, weights = inputs(1, 71, 2, 2)
+    x, weights = inputs(1, 22, 2, 2)
     expected = results(x.double(), weights.double(), wavelet, mode, None, "reference")
     assert_near(results(x, weights, wavelet, mode, None, ""), expected, 1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_each_sample_ends_at_its_last_real_token(mode):
-    x, weights = inputs(3, 21, 2, 3)
-    lengths = torch.tensor([21, 12, 1])
-    x = x.masked_fill((torch.arange(21) >= lengths[:, None])[..., None], 0.0)
+    x, weights = inputs(2, 13, 2, 3)
+    lengths = torch.tensor([10, 1])
+    x = x.masked_fill((torch.arange(13) >= lengths[:, None])[..., None], 0.0)
     expected = results(x.double(), weights.double(), "db2", mode, lengths, "reference")
     assert_near(results(x, weights, "db2", mode, lengths, ""), expected, 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_read_and_written_as_such(dtype):
-    x, weights = inputs(2, 40, 4, 4, dtype)
+    x, weights = inputs(1, 40, 4, 3, dtype)
     got = results(x, weights, "db4", "periodization", None, "")
     assert [tensor.dtype for tensor in got] == [dtype, dtype, torch.float32]
     expected = results(
@@ -82,11 +82,11 @@ def test_half_precision_is_read_and_written_as_such(dtype):
 
 
 def test_channels_of_several_programs_and_any_strides():
-    x, weights = inputs(2, 257, 17, 3)
+    x, weights = inputs(1, 257, 17, 2)
     turned = x.transpose(1, 2)
     assert_near(
-        results(turned, weights, "db4", "reflect", None, ""),
-        results(turned.double(), weights.double(), "db4", "reflect", None, "reference"),
+        results(turned, weights, "haar", "reflect", None, ""),
+        results(turned.double(), weights.double(), "haar", "reflect", None, "reference"),
         1e-5,
     )
 
