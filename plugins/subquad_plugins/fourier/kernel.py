@@ -82,9 +82,7 @@ def mixed(x: Tensor, form: str, norm: str, _keep: None) -> Tensor:
     grid = batch * tiles, triton.cdiv(dim // 2, CHANNELS)
     scale = length**-0.5 if norm == "ortho" else 1.0
     tile = {"HARTLEY": form == "hartley", "TOKENS": TOKENS, "CHANNELS": CHANNELS}
-    launch(
-        pairs_kernel, grid, x, _words(spectrum), scale, length, dim, tiles, FOLDS=True, **tile
-    )
+    launch(pairs_kernel, grid, x, _words(spectrum), scale, length, dim, tiles, FOLDS=True, **tile)
     spectrum = torch.fft.fft(spectrum, dim=2)
     launch(pairs_kernel, grid, y, _words(spectrum), 1.0, length, dim, tiles, FOLDS=False, **tile)
     return y

@@ -39,18 +39,19 @@ def source(mode, p, n):
     before = p < 0
     after = p >= n
     inside = 1 - 1 * before - 1 * after
-    period = n
-    if mode == "periodization" or mode == "even":
-        period = n + n % 2
-    elif mode == "symmetric" or mode == "antisymmetric":
-        period = 2 * n
-    elif mode == "reflect" or mode == "antireflect":
-        period = 2 * n - 2 + (n == 1) * 1
+    gap = 0  # tokens between a sequence and its two mirror images; -2: their ends are shared
+    if mode == "reflect" or mode == "antireflect":
+        gap = -2
     elif mode == "dirichlet":
-        period = 2 * n + 2
+        gap = 2
+    around = mode == "periodic" or mode == "periodization" or mode == "even"
+    if around:
+        period = n if mode == "periodic" else n + n % 2
+    else:
+        period = 2 * n + gap + (2 * n + gap == 0) * 1
     turn = (p + 4096 * period) % period
     back = 1 * (turn >= n)
-    index = turn
+    index = turn + back * (2 * n - 1 + gap // 2 - 2 * turn)
     scale = 1
     first = 0
     last = 0
@@ -65,20 +66,15 @@ def source(mode, p, n):
         scale = inside - far
         first = before * (1 + far)
         last = after * (1 + far)
-    elif mode == "periodization":  # periodic, with the last token twice where n is odd
+    elif around:  # `periodization` has the last token twice where n is odd
         index = turn - back
-    elif mode == "even":
-        index = turn - back
+    if mode == "even":
         scale = 1 - back
+    elif mode == "antisymmetric" or mode == "antireflect":
+        scale = 1 - 2 * back
     elif mode == "dirichlet":
         scale = (1 - 2 * back) * (turn != n) * (turn != 2 * n + 1)
-        index = (turn + back * (2 * n - 2 * turn)) * (scale != 0)
-    elif mode == "symmetric" or mode == "antisymmetric":
-        index = turn + back * (2 * n - 1 - 2 * turn)
-    elif mode == "reflect" or mode == "antireflect":
-        index = turn + back * (period - 2 * turn)
-    if mode == "antisymmetric" or mode == "antireflect":
-        scale = 1 - 2 * back
+        index = index * (scale != 0)
     if mode == "antireflect":  # turned about the outermost token
         lap = (p + 4096 * period) // period - 4096
         first = -2 * lap

@@ -3,8 +3,8 @@ memory.
 
 A level is a handful of shifted multiply-adds over whole rows of channels: no transposes and no
 convolutions, so TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every
-length and level. Operation "wavelet.mix": to be timed beside it, "conv1d" is the usual code,
-strided convolutions of each channel by itself.
+length and level. Operation "wavelet.mix": "triton" makes each level in one kernel (`kernel.py`). To
+be timed beside them, "conv1d" is the usual code, strided convolutions of each channel by itself.
 
 Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
 Reference: Mallat 1989, A Theory for Multiresolution Signal Decomposition; conventions of
@@ -28,6 +28,9 @@ from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet.extension import extend, extend_each
 from subquad_plugins.wavelet.filters import FilterBank, Taps, filter_bank
 from subquad_plugins.wavelet.linear import linear_map
+
+MOST_TAPS = 32
+"""Longest filters that the kernel takes: it is compiled for each, tap by tap."""
 
 
 def dwt(
@@ -160,8 +163,12 @@ def _fits(
     lengths: Tensor | None,
 ) -> bool:
     """Whether the kernel takes it."""
-    whole = lengths is None or lengths.shape == x.shape[:1]
-    return kernels_run(x, weights, lengths) and whole and weights.dtype == torch.float32
+    return (
+        kernels_run(x, weights, lengths)
+        and len(bank) <= MOST_TAPS
+        and (lengths is None or lengths.shape == x.shape[:1])
+        and weights.dtype == torch.float32
+    )
 
 
 @_MIX.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

@@ -4,11 +4,12 @@ beyond its ends and makes both bands, or joins them.
 
 Not all levels in one launch: each level's approximations are continued anew beyond the ends, from
 the other end too, where another program makes them. Loads of a level, with N = B K D coefficients
-of each band, filters of F taps and tiles of T = 8 pairs, 4 above 32 taps: (2 T + F - 2) / T N, and
-2 N written, either way; 2.75 N with 8 taps. For the weights' gradient the transform loads N more.
-Counted in the interpreter, tests/unit/plugins/interpreted/traffic.py. Only neighbours load a number
-again, at the same time: where the caches answer them, memory moves 4 N. Tokens and details have the
-given format, approximations are fp32, as sums are.
+of each band, filters of F taps and tiles of T = 8 pairs: (2 T + F - 2) / T N into the bands, up to
+(2 T + F) / T N back, and 2 N written, either way; 2.75 N and 3 N with 8 taps. For the gradient of
+the weights the transform loads N more. Counted in the interpreter,
+tests/unit/plugins/interpreted/traffic.py. Only neighbours load a number again, at the same time:
+where the caches answer them, memory moves 4 N. Tokens and details have the given format,
+approximations are fp32, as sums are.
 
 Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
 """
@@ -18,6 +19,7 @@ Letters: B batch, L length, D width, F filter length, J levels, K coefficients o
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -33,8 +35,7 @@ from subquad_plugins.wavelet.filters import FilterBank, Taps
 
 CHANNELS = 256
 PAIRS = 8
-LONG = 32
-"""Of a tile: channels, and pairs of tokens; half of them where filters have more taps than that."""
+"""Of a tile: channels, and pairs of tokens."""
 
 Size = tuple[int, Tensor | None]
 """Tokens of a level, and of each sample, (B,), if they differ."""
@@ -90,20 +91,17 @@ def _analysed(
     """
     batch, _, dim = x.shape
     width = len(taps[0])
-    pairs = PAIRS if width <= LONG else PAIRS // 2
     low: Tensor | None = x.contiguous()
     bands = []
     products = []
-    for number, ((length, lengths), (count, counts)) in enumerate(
-        zip(sizes[:-1], sizes[1:], strict=True)
-    ):
+    for number, ((length, lengths), (count, counts)) in enumerate(pairwise(sizes)):
         last = number == len(sizes) - 2
         given = low
         low = x.new_empty(batch, count, dim, dtype=torch.float32)
         if last and not include_approx:
             low = None
         high = x.new_empty(batch, count, dim)
-        tiles = triton.cdiv(count, pairs)
+        tiles = triton.cdiv(count, PAIRS)
         grid = (batch * tiles, triton.cdiv(dim, CHANNELS))
         products.append(x.new_empty(grid, dtype=torch.float32))
         launch(
@@ -111,7 +109,7 @@ def _analysed(
             given, low, high, others and others[number], products[-1], lengths, counts,
             length, count, dim, tiles,
             BEFORE=window(length, width, mode)[1], LOW=taps[0], HIGH=taps[1], WIDTH=width,
-            MODE=beyond, PAIRS=pairs, CHANNELS=CHANNELS,
+            MODE=beyond, PAIRS=PAIRS, CHANNELS=CHANNELS,
         )  # fmt: skip
         bands.append(high)
     if low is not None:
@@ -131,7 +129,6 @@ def _rebuilt(
     """
     batch, _, dim = bands[0].shape
     width = len(taps[0])
-    pairs = PAIRS if width <= LONG else PAIRS // 2
     low = None
     if len(bands) == len(sizes):
         low = bands[-1] * weights[-1]
@@ -139,13 +136,13 @@ def _rebuilt(
         (length, lengths), (count, counts) = sizes[number : number + 2]
         dtype = torch.float32 if number else bands[0].dtype
         out = bands[0].new_empty(batch, length, dim, dtype=dtype)
-        tiles = triton.cdiv(length, 2 * pairs)
+        tiles = triton.cdiv(length, 2 * PAIRS)
         launch(
             synthesis_kernel, (batch * tiles, triton.cdiv(dim, CHANNELS)),
             bands[number], low, out, weights, number, lengths, counts, length, count, dim, tiles,
             BEFORE=window(length, width, mode)[1], LOW=taps[0], HIGH=taps[1], WIDTH=width,
             MODE="periodic" if mode == "periodization" and not fold else "zero", FOLD=fold,
-            PAIRS=pairs, CHANNELS=CHANNELS,
+            PAIRS=PAIRS, CHANNELS=CHANNELS,
         )  # fmt: skip
         low = out
     assert low is not None
@@ -164,7 +161,7 @@ def analysis_kernel(
     BEFORE: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr, WIDTH: tl.constexpr,
     MODE: tl.constexpr, PAIRS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """PAIRS coefficients of both bands, sum_i taps_i x~_{2k+i-BEFORE}, zero behind a sample's own."""
+    """PAIRS coefficients of each band, sum_i taps_i x~_{2k+i-BEFORE}; behind a sample's own, 0."""
     sample = (tl.program_id(0) // tiles).to(tl.int64)
     start = (tl.program_id(0) % tiles) * PAIRS
     channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
@@ -233,9 +230,7 @@ def _folded(
     right = (n + BEFORE) // 2
     for number in range(left + m + WIDTH // 2 - 1 - right):
         pair = tl.where(number < left, number, number - left + right)
-        lows, highs = _bands(
-            low, high, pair - WIDTH // 2 + 1, m, dim, exists, "zero", WIDTH // 2
-        )
+        lows, highs = _bands(low, high, pair - WIDTH // 2 + 1, m, dim, exists, "zero", WIDTH // 2)
         for odd in tl.static_range(2):
             value = _filled(lows, highs, weight, WIDTH - 2 + odd, LOW, HIGH, WIDTH)
             p = tl.cast(2 * pair + odd - BEFORE, tl.int64)
@@ -274,12 +269,12 @@ def synthesis_kernel(
     totals = ()
     for i in tl.static_range(2 * PAIRS):
         totals += (_filled(lows, highs, weight, i + shift, LOW, HIGH, WIDTH),)
-    if FOLD != "":
-        if (2 * start < WIDTH) | (2 * start + 2 * PAIRS > n - WIDTH):
-            totals = _folded(
-                totals, low, high, weight, 2 * start, n, m, dim, exists,
-                BEFORE, LOW, HIGH, WIDTH, FOLD, 2 * PAIRS,
-            )  # fmt: skip
+    inner: tl.constexpr = FOLD == ""
+    if not inner and (2 * start < WIDTH) | (2 * start + 2 * PAIRS > n - WIDTH):
+        totals = _folded(
+            totals, low, high, weight, 2 * start, n, m, dim, exists,
+            BEFORE, LOW, HIGH, WIDTH, FOLD, 2 * PAIRS,
+        )  # fmt: skip
     place = out + (sample * length + 2 * start) * dim + channel
     for i in tl.static_range(2 * PAIRS):
         inside = channel < tl.where(2 * start + i < length, dim, 0)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 triton = pytest.importorskip("triton")
 
@@ -21,7 +22,7 @@ INTERPRETED = sorted(map(str, (HERE / "interpreted").glob("*.py")))
 HALF = pytest.mark.extended
 """fp16 compiles as bf16 does, but for the type of what is read and written."""
 
-FORMATS = ["fp32", "bf16", pytest.param("fp16", marks=HALF)]
+HALF_FORMAT = pytest.param(torch.float16, marks=HALF)
 PRECISIONS = [("fp32", "tf32x3"), ("bf16", "tf32"), pytest.param("fp16", "tf32", marks=HALF)]
 
 
@@ -34,33 +35,6 @@ def test_kernels_equal_their_reference_in_the_interpreter():
         command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2]
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("number", FORMATS)
-@pytest.mark.parametrize("kind", [0, 1, 2, 3])
-def test_sfpc_compiles_for_sm_90(number, kind):
-    from compiled import assert_fits, resources
-
-    from subquad_plugins.sfpc import kernel
-
-    tensors = {
-        "x": f"*{number}",
-        "y": f"*{number}",
-        "taps": "*fp32",
-        "sums": "*fp32",
-        "counts": "*i32",
-    }
-    shared = {"KIND": kind, "COUNTED": True}
-    assert_fits(
-        **resources(
-            kernel.correlate_kernel,
-            tensors,
-            {**shared, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS},
-        )
-    )
-    tile = {"TOKENS": kernel.SUM_TOKENS, "CHANNELS": kernel.SUM_CHANNELS, "TAPS": kernel.SUM_TAPS}
-    assert_fits(**resources(kernel.sums_kernel, tensors, {**shared, **tile}))
 
 
 @pytest.mark.ci
@@ -111,76 +85,117 @@ def test_landmark_attention_compiles_for_sm_90(number, precision, width):
         assert_fits(**used, most_spilled=64 if width < 128 else 2048)
 
 
+def tokens(dtype, *shape):
+    return torch.zeros(shape, dtype=dtype, requires_grad=True)
+
+
+def sfpc(dtype, shape, matrix="neumann", order=8):
+    from subquad_plugins.sfpc.fir import _Fir
+
+    keep = torch.ones(shape[:2], dtype=torch.bool)
+    a = tokens(torch.float32, shape[2], order + 1)
+    return _Fir.apply(tokens(dtype, *shape), a, matrix, keep, "triton", False)
+
+
+def wavelet(dtype, shape, name="db4", mode="periodization", bands=4, lengths=None):
+    from subquad_plugins.wavelet.filters import filter_bank
+    from subquad_plugins.wavelet.kernel import Mix
+
+    weights = tokens(torch.float32, bands)
+    return Mix.apply(tokens(dtype, *shape), weights, filter_bank(name), mode, bands < 3, lengths)
+
+
+def fusion(dtype, shape, gated=False):
+    from subquad_plugins.mdfwa.kernel import Fusion
+
+    gate = tokens(dtype, *shape) if gated else None
+    branches = tokens(dtype, *shape), tokens(dtype, *shape)
+    return Fusion.apply(*branches, gate, tokens(torch.float32, shape[2]))
+
+
+def chirp(dtype, shape, real=False):
+    from subquad_plugins.fourier.kernel import Chirped
+
+    wave = torch.zeros(shape[1], dtype=torch.complex64)
+    return Chirped.apply(tokens(dtype, *shape), wave, shape[1] if real else 2 * shape[1], real)
+
+
+def pairs(dtype, shape, form="re_seq"):
+    from subquad_plugins.fourier.kernel import mixed
+
+    return mixed(tokens(dtype, *shape).detach(), form, "ortho", None)
+
+
+LAYER = (2, 4096, 1024)
+"""Samples, of a layer with 4,096 tokens; nothing is computed."""
+
+CALLS = {
+    "sfpc": (sfpc, {}, 4),
+    "sfpc of 257 taps": (sfpc, {"matrix": "shift", "order": 256}, 4),
+    "sfpc, other sign": (sfpc, {"matrix": "dirichlet"}, 4),
+    "wavelet": (wavelet, {}, 12),
+    "wavelet, own lengths": (
+        wavelet,
+        {"name": "bior2.2", "mode": "smooth", "bands": 2, "lengths": torch.ones(2).long()},
+        4,
+    ),
+    "wavelet, long": (wavelet, {"name": "sym16", "bands": 2}, 4),
+    "fusion": (fusion, {}, 2),
+    "fusion, gated": (fusion, {"gated": True}, 2),
+    "pairs": (pairs, {}, 2),
+    "pairs, hartley": (pairs, {"form": "hartley"}, 2),
+}
+"""Calls that start kernels, and how many kinds of them at most, gradients included."""
+
+
+def compiled(call, dtype, shape, **settings):
+    """What each kernel asks of an H200, none of which spills a register."""
+    from hopper import SHARED, compiled_kernels
+
+    with compiled_kernels() as found:
+        out = call(dtype, shape, **settings).real
+        if out.requires_grad:
+            out.sum().backward()
+    for kernel in found:
+        print(kernel)
+        assert not kernel.spilled
+        assert kernel.shared <= SHARED
+    return found
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize("number", FORMATS)
-@pytest.mark.parametrize("gated", [False, True])
-def test_mdfwa_compiles_for_sm_90(number, gated):
-    from compiled import assert_fits, resources
-
-    from subquad_plugins.mdfwa import kernel
-
-    of_tokens = ("spectral", "banded", "gate", "out", "grad", "to_spectral", "to_banded", "to_gate")
-    tensors = dict.fromkeys(of_tokens, f"*{number}") | {"bias": "*fp32", "sums": "*fp32"}
-    tile = {"GATED": gated, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS}
-    for kernel_function in (kernel.forward_kernel, kernel.backward_kernel):
-        assert_fits(**resources(kernel_function, tensors, tile))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, HALF_FORMAT], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_compiles_for_an_h200(name, dtype):
+    call, settings, most = CALLS[name]
+    found = compiled(call, dtype, LAYER, **settings)
+    assert 0 < len(found) <= most
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("from_real", [False, True])
-@pytest.mark.parametrize("to_real", [False, True])
-def test_chirp_compiles_for_sm_90(from_real, to_real):
-    from compiled import assert_fits, resources
+def test_a_chirp_turns_its_tiles_between_reading_and_writing():
+    for dtype in (torch.float32, torch.complex64):
+        for real in (False, True):
+            forward, *_ = compiled(chirp, dtype, (2, 64, 64), real=real)
+            assert bool(forward.shared) != real
 
-    from subquad_plugins.fourier import kernel
 
-    tensors = {
-        "z": "*fp32" if from_real else "*i64",
-        "wave": "*i64",
-        "out": "*fp32" if to_real else "*i64",
-    }
-    tile = {
-        "FROM_REAL": from_real,
-        "TO_REAL": to_real,
-        "TOKENS": kernel.TOKENS,
-        "CHANNELS": kernel.CHANNELS,
-    }
-    for turned in ({"z_channel": 1, "out_token": 1}, {"z_token": 1, "out_channel": 1}):
-        used = resources(kernel.chirp_kernel, tensors, {**tile, **turned})
-        assert_fits(**used)
-        # Read and written side by side: a tile is turned in between.
-        assert used["shared"] > 0
-    assert (
-        resources(kernel.chirp_kernel, tensors, {**tile, "z_channel": 1, "out_channel": 1})[
-            "shared"
-        ]
-        == 0
-    )
+@pytest.mark.ci
+@pytest.mark.parametrize("call", [sfpc, wavelet, fusion, chirp, pairs])
+def test_sizes_of_one_compile(call):
+    """Which Triton takes as constants."""
+    assert compiled(call, torch.float32, (1, 1, 2 if call is pairs else 1))
 
 
 @pytest.mark.ci
 def test_sizes_of_one_compile_which_triton_takes_as_constants():
     from compiled import resources
 
-    from subquad_plugins.fourier.kernel import chirp_kernel
-    from subquad_plugins.mdfwa.kernel import backward_kernel
     from subquad_plugins.numerics.landmark_kernel import key_kernel
-    from subquad_plugins.sfpc.kernel import sums_kernel
 
     widths = dict.fromkeys(("WIDTH", "V_WIDTH"), 1) | dict.fromkeys(("FILLED", "V_FILLED"), 16)
-    for kernel, sizes, constants in (
-        (sums_kernel, 12, {"KIND": 1, "COUNTED": False, "TOKENS": 16, "CHANNELS": 32, "TAPS": 16}),
-        (key_kernel, 19, {"MASKED": True, "TILE": 32, "PRECISION": "tf32", **widths}),
-        (chirp_kernel, 12, {"FROM_REAL": True, "TO_REAL": True, "TOKENS": 32, "CHANNELS": 32}),
-        (backward_kernel, 2, {"GATED": False, "TOKENS": 32, "CHANNELS": 64}),
-    ):
-        words = ("heads", "length", "size", "dim", "tokens", "tiles", "before", "num_taps")
-        ends = (*words, "_sample", "_head", "_row", "_key", "_token", "_channel")
-        ones = [n for n in kernel.arg_names if n.endswith(ends) and n not in constants]
-        assert len(ones) == sizes
-        others = dict.fromkeys(kernel.arg_names, "*fp32") | {
-            "mask": "*u8",
-            "scale": "fp32",
-            "wave": "*i64",
-        }
-        assert resources(kernel, others, constants | dict.fromkeys(ones, 1))["registers"] > 0
+    constants = {"MASKED": True, "TILE": 32, "PRECISION": "tf32", **widths}
+    ends = ("heads", "length", "tiles", "_sample", "_head", "_row", "_key")
+    ones = [n for n in key_kernel.arg_names if n.endswith(ends) and n not in constants]
+    others = dict.fromkeys(key_kernel.arg_names, "*fp32") | {"mask": "*u8", "scale": "fp32"}
+    assert resources(key_kernel, others, constants | dict.fromkeys(ones, 1))["registers"] > 0

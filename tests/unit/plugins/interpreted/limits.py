@@ -12,12 +12,14 @@ from torch.testing import assert_close
 from subquad.nn import kernels
 from subquad.nn.kernels import OPERATIONS, using
 from subquad_plugins.agf.core import MOST_HEADS, Given
-from subquad_plugins.fourier import chirp as _chirp  # noqa: F401  (its operation)
+from subquad_plugins.fourier import transform as _fourier  # noqa: F401  (its operations)
 from subquad_plugins.mdfwa import fusion as _fusion  # noqa: F401
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
 from subquad_plugins.numerics.landmarks import MOST_TOKENS
 from subquad_plugins.sfpc import MOST_TAPS
 from subquad_plugins.sfpc import fir as _fir  # noqa: F401
+from subquad_plugins.wavelet import dwt as _dwt  # noqa: F401
+from subquad_plugins.wavelet.filters import filter_bank
 
 
 def of(*shape, dtype=torch.float32, device="cpu"):
@@ -59,6 +61,15 @@ GIVEN = {
         "size": 9,
         "real": False,
     },
+    "fourier.mix": {"x": of(2, 5, 4), "form": "hartley", "norm": "paper", "keep": None},
+    "wavelet.mix": {
+        "x": of(2, 5, 4),
+        "weights": of(2),
+        "bank": filter_bank("db2"),
+        "mode": "smooth",
+        "include_approx": True,
+        "lengths": None,
+    },
 }
 """Arguments that each kernel takes."""
 
@@ -66,7 +77,12 @@ MASKED = {
     "agf.core": {"keep": mask(2, 5)},
     "landmarks.attention": {"mask": mask(2, 1, 1, 5)},
     "sfpc.fir": {"keep": mask(2, 5)},
+    "wavelet.mix": {"lengths": torch.tensor([5, 5])},
 }
+
+
+NEXT = {"sfpc.fir": "closed-form", "fourier.mix": "symmetric"}
+"""What runs instead of the kernel."""
 
 
 @pytest.fixture(autouse=True)
@@ -142,12 +158,19 @@ def test_what_each_kernel_takes(operation, changes, caplog):
         ("fourier.chirp", {"wave": of(1, 5, dtype=torch.complex64)}),
         ("fourier.chirp", {"wave": of(5, dtype=torch.complex128)}),
         ("fourier.chirp", {"z": of(0, 5, 3)}),
+        ("fourier.mix", {"keep": mask(2, 5)}),
+        ("fourier.mix", {"form": "re_2d"}),
+        ("fourier.mix", {"x": of(2, 5, 3)}),
+        ("fourier.mix", {"x": of(0, 5, 4)}),
+        ("wavelet.mix", {"weights": of(2, dtype=torch.float64)}),
+        ("wavelet.mix", {"x": of(0, 5, 4)}),
+        ("wavelet.mix", {"bank": filter_bank("db17")}),
     ],
 )
 def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
     for _ in range(2):
         got, used = called(operation, changes)
-    assert used == ("closed-form" if operation == "sfpc.fir" else "reference")
+    assert used == NEXT.get(operation, "reference")
     expected, _ = called(operation, changes, "reference")
     assert_close(got, expected, rtol=5e-6, atol=5e-6)
     (message,) = caplog.messages
@@ -176,6 +199,7 @@ def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
         ("mdfwa.fusion", {"gate": of(2, 5, 4, dtype=torch.bfloat16)}, "dtype"),
         ("mdfwa.fusion", {"bias": of(3)}, "size"),
         ("fourier.chirp", {"wave": of(4, dtype=torch.complex64)}, "size"),
+        ("wavelet.mix", {"lengths": torch.tensor([5, 5, 5])}, "size"),
     ],
 )
 def test_what_nothing_can_compute_is_refused_with_a_reason(operation, changes, reason):

@@ -12,10 +12,14 @@ from interpreted import Traffic, count_traffic, on_cpu
 
 from subquad_plugins.agf.core import _CORE, Given, core
 from subquad_plugins.fourier.chirp import _CHIRP
+from subquad_plugins.fourier.transform import _MIX as _FOURIER
 from subquad_plugins.mdfwa.fusion import _FUSION
 from subquad_plugins.numerics import landmark_kernel
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
+from subquad_plugins.sfpc import kernel as sfpc_kernel
 from subquad_plugins.sfpc.fir import _FIR
+from subquad_plugins.wavelet.dwt import _MIX as _WAVELETS
+from subquad_plugins.wavelet.filters import filter_bank
 
 STEPS = in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit")
 BYTES = 4
@@ -24,7 +28,7 @@ BYTES = 4
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    for operation in (_CORE, _FIR, _FUSION, _CHIRP):
+    for operation in (_CORE, _FIR, _FUSION, _CHIRP, _FOURIER, _WAVELETS):
         on_cpu(monkeypatch, operation)
     return count_traffic(monkeypatch)
 
@@ -79,16 +83,42 @@ def test_agf_reads_its_state_for_every_16_tokens(traffic: Traffic, width: int, g
     assert_counted(traffic.taken(), backward, unit)
 
 
-@pytest.mark.parametrize("taps", [9, 17])
-def test_sfpc_loads_a_token_for_every_tap(traffic: Traffic, taps: int) -> None:
+@pytest.mark.parametrize(("taps", "met"), [(9, 9), (17, 18)])
+def test_sfpc_loads_each_token_and_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, taps: int, met: int
+) -> None:
+    """Tiles of 16 tokens, whose taps are met by the dozen; the sums' tokens in one run."""
+    monkeypatch.setattr(sfpc_kernel, "MOST_PARTS", 1)
     x, coefficients = drawn(1, 512, 64), drawn(64, taps)
+    tile = (15 + met) / 16 + met / 16
     traffic.taken()
     out = _FIR(x, coefficients, "shift", None, False)
-    assert_counted(traffic.taken(), (taps * 33 / 32, 1), x.numel())
+    assert_counted(traffic.taken(), (tile, 1), x.numel())
     out.sum().backward()
-    blocks = -(-taps // 16)
-    partial = 32 * taps / 512
-    assert_counted(traffic.taken(), (taps * 33 / 32 + 17 * blocks, 1 + partial), x.numel())
+    assert_counted(traffic.taken(), (tile + 2 + (taps - 1) / 512, 1 + taps / 512), x.numel())
+
+
+@pytest.mark.parametrize(("mode", "back"), [("periodization", 20), ("zero", 18)])
+def test_a_level_of_wavelets_loads_each_number_and_its_neighbours(
+    traffic: Traffic, mode: str, back: int
+) -> None:
+    """Both bands of one level, N / 2 numbers each: tiles of 8 pairs and filters of 4 taps."""
+    x = drawn(1, 768, 8)
+    traffic.taken()
+    out = _WAVELETS(x, drawn(2), filter_bank("db2"), mode, True, None)
+    assert_counted(traffic.taken(), ((18 + back) / 16, 2), x.numel())
+    out.sum().backward()
+    # With the details, for the gradient of their weight.
+    assert_counted(traffic.taken(), ((18 + back + 8) / 16, 2), x.numel())
+
+
+def test_pairs_are_read_twice_before_the_fft_and_once_behind_it(traffic: Traffic) -> None:
+    x = drawn(1, 64, 128)
+    traffic.taken()
+    out = _FOURIER(x, "hartley", "ortho", None)
+    assert_counted(traffic.taken(), (3, 2), x.numel())
+    out.sum().backward()
+    assert_counted(traffic.taken(), (3, 2), x.numel())
 
 
 @pytest.mark.parametrize(("gated", "backward"), [(False, (3, 1)), (True, (4, 3))])
