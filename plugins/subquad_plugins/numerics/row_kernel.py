@@ -2,6 +2,11 @@
 that a thread has them side by side and a filter reads each once.
 """
 
+# To pyright a range of constants is never walked through, a tuple in a loop has one type, and a
+# reduction may return a constant.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 from types import FunctionType

@@ -13,6 +13,11 @@ fp32, always in the same order.
 Letters: B batch, L length, D width, W taps, P parts.
 """
 
+# To pyright a range of constants is never walked through, a tuple in a loop has one type, and a
+# reduction may return a constant.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import torch

@@ -14,8 +14,10 @@ approximations are fp32, as sums are.
 Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
 """
 
-# To pyright a reduction may return a constant.
-# pyright: reportArgumentType=false, reportCallIssue=false
+# To pyright a range of constants is never walked through, a tuple in a loop has one type, and a
+# reduction may return a constant.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ def _analysed(
     if low is not None:
         bands.append(low)
         products.append(low * others[-1] if others else low)
-    return bands, others and torch.stack([product.sum() for product in products])
+    if not others:
+        return bands, None
+    return bands, torch.stack([product.sum() for product in products])
 
 
 def _rebuilt(
