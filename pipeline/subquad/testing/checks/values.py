@@ -108,7 +108,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     dim = subject.dim
     heads = subject.num_heads
     for width, number in ((dim, 1), (2 * dim, 2 * heads), (12 * heads, heads)):
-        other = replace(subject, dim=width, num_heads=number)
+        other = subject.altered(dim=width, num_heads=number)
         try:
             other.build(dtype=subject.dtype)
         except Exception:

@@ -5,7 +5,6 @@ those that exist.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -28,7 +27,7 @@ def _parameters_used(subject: CheckSubject) -> Finding:
         for name, grad in _training_gradients(subject.build(num_layers=1), subject).items()
     }
     stacked = len(LAYERS)
-    for place, grad in _training_gradients(replace(subject, stacked=True).build(), subject).items():
+    for place, grad in _training_gradients(subject.altered(stacked=True).build(), subject).items():
         layer, _, name = place.removeprefix("layers.").partition(".")
         grads[f"the {layer} of {stacked}", name] = grad
     unused = defaultdict[str, list[str]](list)
