@@ -127,9 +127,11 @@ def _strides(subject: CheckSubject) -> Comparisons:
     same = expanded.contiguous()
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
+        for mask, where in ((keep, mode), (None, f"{mode}, no mask")):
+            expected = still(x, mask)
+            for name, view in _layouts(x).items():
+                yield f"output for {name} tokens in {where}", still(view, mask), expected
         expected = still(x, keep)
-        for name, view in _layouts(x).items():
-            yield f"output for {name} tokens in {mode}", still(view, keep), expected
         yield f"output for a transposed mask in {mode}", still(x, transposed), expected
         expected = still(x, same)
         yield f"output for an expanded mask in {mode}", still(x, expanded), expected
