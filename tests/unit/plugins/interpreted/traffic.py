@@ -1,20 +1,23 @@
 """What the kernels load and store, counted: figures of their docstrings and docs/how-to/kernels.md.
 
-A tolerance stands for what the formulas leave out: the short side of thin attention, sums, taps,
-coefficients.
+A tolerance stands for what the formulas leave out: landmarks, sums, taps, coefficients.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from interpreted import Traffic, count_traffic, on_cpu
+from interpreted import Traffic, count_traffic, multiply_bf16, on_cpu
 
-from subquad_plugins.agf.core import _CORE, Given, core
+from subquad_plugins.agf import core as agf
 from subquad_plugins.fourier.chirp import _CHIRP
 from subquad_plugins.mdfwa.fusion import _FUSION
-from subquad_plugins.numerics import landmark_kernel
+from subquad_plugins.numerics import landmark_kernel, landmarks
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
+from subquad_plugins.numerics.landmarks import Given
+from subquad_plugins.numerics.pinv import pseudo_inverse
 from subquad_plugins.sfpc.fir import _FIR
 
 STEPS = in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit")
@@ -24,8 +27,9 @@ BYTES = 4
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    for operation in (_CORE, _FIR, _FUSION, _CHIRP):
+    for operation in (agf._CORE, landmarks._ATTENTION, _FIR, _FUSION, _CHIRP):
         on_cpu(monkeypatch, operation)
+    multiply_bf16(monkeypatch)
     return count_traffic(monkeypatch)
 
 
@@ -40,27 +44,23 @@ def assert_counted(counted: tuple[int, int], expected: tuple[float, float], unit
         assert want <= have <= 1.07 * want, (found, expected)
 
 
-@pytest.mark.parametrize("few", [32, 96])
-def test_thin_attention_reads_the_long_side_for_every_32_rows(
+@pytest.mark.parametrize("few", [16, 64])
+def test_flash_cur_reads_and_writes_each_token_once_a_pass(
     monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int
 ) -> None:
-    """In one part, as where samples and heads fill the GPU; the few rows hardly count."""
+    """However many landmarks there are, whose own numbers hardly count. In one part, as where
+    samples and heads fill the GPU.
+    """
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
-    length = 2048
-    width = 32
-    times = few // 32
-    unit = length * width
-    short = few * width / unit
-    q, k, v = drawn(1, 1, few, width), drawn(1, 1, length, width), drawn(1, 1, length, width)
-    for queries, keys, values in ((q, k, v), (k, q, q)):
-        traffic.taken()
-        out = landmark_kernel.ThinAttention.apply(queries, keys, values, None, 1.0)
-        forward = traffic.taken()
-        out.sum().backward()
-        reads = 2 * times if queries is q else 1 + 2 * times
-        assert_counted(forward, (reads, short if queries is q else 1), unit)
-        written = 2 + short if queries is q else 1 + 2 * short
-        assert_counted(traffic.taken(), (2 + 4 * times, written), unit)
+    length = 128 * few
+    q, k, v = (drawn(1, 1, length, 64) for _ in range(3))
+    hat = torch.arange(few)[None, None] * (length // few)
+    traffic.taken()
+    given = Given(hat, hat, partial(pseudo_inverse, iterations=1))
+    out, _ = landmarks._ATTENTION(q, k, v, given)
+    assert_counted(traffic.taken(), (3, 1), length * 64)
+    out.sum().backward()
+    assert_counted(traffic.taken(), (4, 3), length * 64)
 
 
 @pytest.mark.parametrize("width", [16, 32])
@@ -70,7 +70,7 @@ def test_agf_reads_its_state_for_every_16_tokens(traffic: Traffic, width: int, g
     unit = length * 2 * width
     tensors = [drawn(1, length, 2 * width) for _ in range(4)]
     traffic.taken()
-    outputs = core(Given(*tensors, drawn(4), STEPS, None, 2, grams=grams))
+    outputs = agf.core(agf.Given(*tensors, drawn(4), STEPS, None, 2, grams=grams))
     partial = 32 * width / length  # 32 parts of E x E
     forward = (4 + grams + width / 16, 1 + partial * (1 + 2 * grams + 2 / width))
     assert_counted(traffic.taken(), forward, unit)
