@@ -44,7 +44,7 @@ def printed_table(source, table):
 
 def test_every_built_in_protocol_can_be_read_and_its_mixers_exist():
     found = recipes("recipe", "benchmarks")
-    assert {"cur-table2", "cur-figure4", "agf-table5", "agf-table21"} == {*found}
+    assert {"cur-table2", "cur-figure4", "agf-table5", "agf-table21"} <= {*found}
     for name, file in found.items():
         protocol = Protocol.of(name)
         assert [mixer.text for mixer in protocol.chosen()] == list(protocol.mixers)
