@@ -58,7 +58,10 @@ LEAST = 15.0
 """Seconds, below which no step is begun."""
 
 SUBQUAD = ("-c", "import sys; from subquad.cli.main import main; sys.exit(main())")
-WITH_KERNELS = ("agf", "cur", "nystrom", "sfpc", "mdfwa", "fourier", "wavelet")
+WITH_KERNELS = ("agf", "cur", "nystrom")
+FURTHER = ("sfpc", "mdfwa", "fourier", "wavelet")
+"""Mixers whose operations are timed, in two steps."""
+
 TABLES = ("cur-table2", "cur-figure4", "agf-table5", "agf-table21")
 
 
@@ -185,6 +188,7 @@ def steps(cpu: bool) -> Iterator[Step]:
             options = ["--protocol", name, "--dim", "16", "--heads", "2", "--tokens", "64"]
             options += ["--lengths", {"agf-table5": "1024", "agf-table21": "29"}.get(name, "64")]
         yield bench(f"table-{name}", "mixers", *options)
+    yield operations(cpu, f"further-operations-{lengths[0]}", FURTHER, lengths[0])
     for length in lengths[1:]:
         yield from benches(cpu, length)
 
@@ -203,21 +207,26 @@ def tests(cpu: bool, *files: str) -> Iterator[Step]:
 
 def benches(cpu: bool, length: int) -> Iterator[Step]:
     """Operations and layers at a length."""
-    sizes = ["--dim", "1024", "--heads", "16", "--tokens", "131072", "--precision", "bf16"]
-    sizes += ["--device", "cuda"]
-    names = ["--protocol", "gpu-layers", "--device", "cuda"]
-    kernels = WITH_KERNELS
+    yield operations(cpu, f"operations-{length}", WITH_KERNELS, length)
+    options = ["--protocol", "gpu-layers", "--device", "cuda"]
     if cpu:
-        sizes = ["--dim", "16", "--tokens", "64"]
-        names = ["agf", "identity", "--no-published", *sizes]
-        kernels = WITH_KERNELS[:1]
-    yield bench(f"operations-{length}", "kernels", *kernels, *sizes, "--lengths", f"{length}")
-    yield bench(f"mixers-{length}", "mixers", *names, "--lengths", f"{length}")
+        options = ["agf", "identity", "--no-published", "--dim", "16", "--tokens", "64"]
+    yield bench(f"mixers-{length}", "mixers", *options, "--lengths", f"{length}")
+
+
+def operations(cpu: bool, name: str, mixers: Sequence[str], length: int) -> Step:
+    """Operations of some mixers at a length; on a CPU of the first."""
+    options = ["--dim", "1024", "--heads", "16", "--tokens", "131072", "--precision", "bf16"]
+    options += ["--device", "cuda"]
+    if cpu:
+        mixers = mixers[:1]
+        options = ["--dim", "16", "--tokens", "64"]
+    return bench(name, "kernels", *mixers, *options, "--lengths", f"{length}")
 
 
 def bench(name: str, verb: str, *options: str) -> Step:
     """A step of `subquad bench`."""
-    return Step(name, (*SUBQUAD, "bench", verb, *options, "--rounds", "3", "--json"), 100)
+    return Step(name, (*SUBQUAD, "bench", verb, *options, "--rounds", "3", "--json"), 120)
 
 
 def described() -> dict[str, Any]:

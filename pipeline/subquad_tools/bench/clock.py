@@ -55,6 +55,9 @@ class Time(NamedTuple):
 Times = dict[str, Time]
 """By part (`PARTS`)."""
 
+Within = Callable[[], AbstractContextManager[Any]]
+"""Makes the context that something runs in."""
+
 
 def times_longer(chosen: Times, other: Times) -> float | None:
     """How many times as long a training step's share takes, the median over rounds; None where it
@@ -83,7 +86,10 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
 
 def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
     """What each block takes, round by round."""
-    return [[block() for block in blocks] for _ in range(rounds)]
+    taken = []
+    for _ in range(rounds):
+        taken.append([block() for block in blocks])
+    return taken
 
 
 @contextmanager
@@ -135,12 +141,7 @@ class Warm(ABC):
 
     memory: int
 
-    def __init__(
-        self,
-        name: str,
-        device: torch.device,
-        within: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ):
+    def __init__(self, name: str, device: torch.device, within: Within = nullcontext):
         self.name = name
         self.device = device
         self.within = within

@@ -46,14 +46,14 @@ def time_kernels(
         SubquadError: a mixer cannot be built or called so.
     """
     found: Measured = {"settings": settings.model_dump(), "kernels": [], "slower": []}
-    with measuring(settings) as best:
+    with measuring(settings) as found["best"]:
         for length in lengths_of(settings):
             attentions = timed_attention(
                 settings.model_copy(update={"core": True}), length, left_out
             )
             if attentions:
                 asked = {"mixer": "", "length": length, "operation": "", "shape": []}
-                _add(found, asked, attentions, attentions, best)
+                _add(found, asked, attentions, attentions)
             for mixer in mixers:
                 calls = {}
                 with left_out.noting(mixer.text, length):
@@ -69,8 +69,8 @@ def time_kernels(
                     }
                     with left_out.noting(mixer.text, length):
                         timed = _timed(operation, args, kwargs, settings, length, left_out)
-                        _add(found, asked, timed, attentions, best, chosen)
-    return {**found, "best": best, "skipped": left_out.lines}
+                        _add(found, asked, timed, attentions, chosen)
+    return {**found, "skipped": left_out.lines}
 
 
 def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> dict[Any, Any]:
@@ -162,7 +162,6 @@ def _add(
     asked: Measured,
     rows: Sequence[Warm],
     attentions: Sequence[Warm],
-    best: dict[str, Any],
     chosen: str = "",
 ) -> None:
     """Time rows in turn over the first, with the fastest attention beside them, and add them; and
@@ -178,7 +177,7 @@ def _add(
         for other in attention:
             ratio = float(np.median(own["both"].ratios / times[other]["both"].ratios))
         added = {"implementation": row.name, "chosen": is_chosen, "attention_ratio": ratio}
-        found["kernels"].append({**asked, **added, **row.measured(own, count, best)})
+        found["kernels"].append({**asked, **added, **row.measured(own, count, found["best"])})
         for other in rows if is_chosen else ():
             longer = times_longer(own, times[other])
             if longer:

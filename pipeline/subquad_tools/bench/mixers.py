@@ -76,9 +76,9 @@ def time_mixers(
         "speeds": [],
         "slower": [],
     }
-    with measuring(settings) as best:
+    with measuring(settings) as found["best"]:
         for length in lengths_of(settings):
-            _at(length, mixers, settings, left_out, best, found)
+            _at(length, mixers, settings, left_out, found)
         speeds = found["speeds"]
         published = calibrations(mixers, settings, speeds, left_out)
     rows = [
@@ -87,7 +87,6 @@ def time_mixers(
     ]
     return {
         **found,
-        "best": best,
         "mixers": rows,
         "growth": _growth(mixers, speeds),
         "published": published,
@@ -117,7 +116,6 @@ def _at(
     mixers: Sequence[MixerChoice],
     settings: SpeedSettings,
     left_out: LeftOut,
-    best: dict[str, Any],
     found: Measured,
 ) -> None:
     """Add everything at one length."""
@@ -144,7 +142,7 @@ def _at(
             "mixer": row.name,
             "length": length,
             "batch": batch,
-            **row.measured(times, count, best, batch * length),
+            **row.measured(times, count, found["best"], batch * length),
             "mbytes": count.moved / 1e6,
             "uncounted": list(count.unknown),
         }
@@ -163,19 +161,21 @@ def _slower(
     """
     with using() as ran, recording() as calls:
         own.ends()
-    others = {}
+    forms = []
     for operation in dict.fromkeys(operation for operation, *_ in calls):
         for form in operation.implementations:
-            chosen = ran[operation.name]
             takes = [form.takes(*args, **kw) for called, args, kw in calls if called is operation]
-            if all(takes) and form.name not in chosen.split(", "):
-                within = partial(using, {operation.name: form.name})
-                with left_out.noting(f"{own.name} by {form.name}", length, strict=False):
-                    other = Timed(own.name, own.module, settings, length, within).warm_up()
-                    others[other] = (operation.name, chosen, form.name)
+            if all(takes) and form.name not in ran[operation.name].split(", "):
+                forms.append((operation.name, form.name))
             if form.name == REFERENCE:
                 break
-    calls.clear()
+    calls.clear()  # and what they hold
+    others = {}
+    for operation, name in forms:
+        within = partial(using, {operation: name})
+        with left_out.noting(f"{own.name} by {name}", length, strict=False):
+            other = Timed(own.name, own.module, settings, length, within).warm_up()
+            others[other] = (operation, ran[operation], name)
     times = times_in_turn(own, list(others), settings.rounds, ["both"])
     for other, (operation, chosen, faster) in others.items():
         longer = times_longer(times[own], times[other])

@@ -111,10 +111,10 @@ class Protocol(SpeedSettings):
             for row in table.rows:
                 if (row.source, row.table, row.model, row.benchmark) == place:
                     values[row.metric] = row.value
-        if not values:
-            return _UNKNOWN
-        time = values[printed["time"]] if "time" in printed else 1 / values[printed["speed"]]
-        return np.array([time, values[printed["memory"]]])
+        time, speed, memory = (
+            values.get(printed.get(key), np.nan) for key in ("time", "speed", "memory")
+        )
+        return np.array([1 / speed if "speed" in printed else time, memory])
 
 
 _UNKNOWN = np.full(2, np.nan)

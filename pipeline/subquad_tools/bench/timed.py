@@ -7,11 +7,11 @@ Letters: B batch, L length, D model width, H heads, E head width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from subquad.nn.kernels import using
 from subquad.nn.numbers import dense
 from subquad.plugin import Site
 from subquad.registry import make_mixer
-from subquad_tools.bench.clock import Warm
+from subquad_tools.bench.clock import Warm, Within
 from subquad_tools.bench.memory import is_out_of_memory
 from subquad_tools.bench.rows import DTYPES, LeftOut, MixerChoice, SpeedSettings, torch_device
 
@@ -80,7 +80,7 @@ class Timed(Warm):
         module: nn.Module,
         settings: SpeedSettings,
         length: int,
-        within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        within: Within = nullcontext,
     ):
         device = torch_device(settings.device)
         super().__init__(name, device, within)
@@ -220,7 +220,7 @@ def timed_attention(settings: SpeedSettings, length: int, left_out: LeftOut) -> 
     baseline.
     """
     device = torch_device(settings.device).type
-    backends: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+    backends: dict[str, Within] = {}
     for name, kind in _BACKENDS[device].items():
         backends[name] = partial(sdpa_kernel, kind)
     if device == "cuda":
@@ -236,7 +236,7 @@ def timed_attention(settings: SpeedSettings, length: int, left_out: LeftOut) -> 
             timed = Timed(row, module, settings, length, within)
             try:
                 found.append(timed.warm_up())
-            except (ImportError, RuntimeError) as error:
+            except (ImportError, RuntimeError, ValueError) as error:
                 if is_out_of_memory(error):
                     raise
                 raise PluginError(f"does not run here: {in_one_line(error)}") from None
