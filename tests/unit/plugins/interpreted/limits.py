@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from subquad.nn import kernels
 from subquad.nn.kernels import OPERATIONS, using
-from subquad_plugins.agf.core import MOST_HEADS, Given
+from subquad_plugins.agf.core import Given
 from subquad_plugins.fourier import chirp as _chirp  # noqa: F401  (its operation)
 from subquad_plugins.mdfwa import fusion as _fusion  # noqa: F401
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
@@ -31,10 +31,10 @@ def mask(*shape, dtype=torch.bool, device="cpu"):
     return whole[..., 3:]
 
 
-AGF = {**dict.fromkeys(("left", "right", "value", "logits"), of(2, 5, 4)), "coefficients": of(4)}
 GIVEN = {
     "agf.core": {
-        **AGF,
+        "projected": of(2, 5, 16),
+        "coefficients": of(4),
         "steps": in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit"),
         "keep": None,
         "num_heads": 2,
@@ -85,7 +85,7 @@ def called(operation, changes, forced=""):
 
 def arguments(operation, changes):
     given = GIVEN[operation] | changes
-    return (given["left"], Given(**given)) if operation == "agf.core" else given.values()
+    return (given["projected"], Given(**given)) if operation == "agf.core" else given.values()
 
 
 def all_of(operation, dtype=None, shape=None):
@@ -116,11 +116,9 @@ def test_what_each_kernel_takes(operation, changes, caplog):
     [
         *((name, all_of(name, torch.float64)) for name in GIVEN),
         ("agf.core", {"coefficients": of(4, dtype=torch.float64)}),
-        ("agf.core", {"right": of(2, 5, 4, dtype=torch.bfloat16)}),
         ("agf.core", {"keep": mask(1, 5)}),
-        ("agf.core", all_of("agf.core", shape=(1, 2, 129)) | {"num_heads": 1}),
-        ("agf.core", all_of("agf.core", shape=(MOST_HEADS + 1, 1, 1)) | {"num_heads": 1}),
-        ("agf.core", all_of("agf.core", shape=(0, 5, 4))),
+        ("agf.core", {"projected": of(1, 2, 4 * 65), "num_heads": 1}),
+        ("agf.core", {"projected": of(0, 5, 16)}),
         ("landmarks.attention", {"mask": of(2, 1, 3, 5)}),
         ("landmarks.attention", {"mask": mask(2, 1, 3, 5)}),
         ("landmarks.attention", {"mask": mask(2, 1, 1, 1) | True}),
@@ -158,7 +156,6 @@ def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
 @pytest.mark.parametrize(
     ("operation", "changes", "reason"),
     [
-        ("agf.core", {"logits": of(2, 4, 4)}, "must match"),
         ("agf.core", {"num_heads": 3}, "multiply up"),
         ("agf.core", {"keep": mask(2, 4)}, "must match"),
         ("agf.core", {"keep": mask(2, 5, dtype=torch.int64)}, "bool"),
