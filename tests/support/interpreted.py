@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -26,33 +25,27 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
         for implementation in operation.implementations
     ]
     monkeypatch.setitem(vars(operation), "implementations", moved)
-    _mend_bfloat16(monkeypatch)
 
 
-def _mend_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products and rounding as on a GPU: the interpreter multiplies bfloat16 as if its bits were
-    whole numbers, and cuts digits off.
+def multiply_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of bf16 matrices, whose numbers the interpreter keeps as bits and multiplies as
+    such.
     """
-    import triton.language as tl
+    from triton.language import float32
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    multiply = InterpreterBuilder.create_dot
-    cast = InterpreterBuilder.cast_impl
+    dot = InterpreterBuilder.create_dot
 
-    def multiplied(self: Any, left: Any, right: Any, *rest: Any) -> Any:
-        return multiply(self, _widened(left), _widened(right), *rest)
+    def widened(handle: Any) -> Any:
+        if not handle.dtype.scalar.is_bf16():
+            return handle
+        return TensorHandle((handle.data.astype("uint32") << 16).view("float32"), float32)
 
-    def _widened(operand: Any) -> Any:
-        return cast(None, operand, tl.float32) if operand.dtype.scalar == tl.bfloat16 else operand
-
-    def rounded(self: Any, source: Any, target: Any) -> Any:
-        if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
-            return cast(self, source, target)
-        numbers = torch.from_numpy(np.array(source.data)).bfloat16()
-        return TensorHandle(numbers.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
-
-    monkeypatch.setattr(InterpreterBuilder, "create_dot", multiplied)
-    monkeypatch.setattr(InterpreterBuilder, "cast_impl", rounded)
+    monkeypatch.setattr(
+        InterpreterBuilder,
+        "create_dot",
+        lambda self, a, b, *rest: dot(self, widened(a), widened(b), *rest),
+    )
 
 
 def fill_with_nan(monkeypatch: pytest.MonkeyPatch) -> None:

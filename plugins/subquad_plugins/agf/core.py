@@ -1,10 +1,10 @@
 """The core of AGF: singular vectors, filter and the two products of linear cost, (U * F(sigma))
 (V^T value).
 
-Singular vectors, polynomial and products are computed in fp32 at least: softmax over thousands of
-tokens gives weights that fp16 cannot hold. Operation "agf.core": the reference is in plain torch
-around "agf.filter"; "triton" makes everything in two passes over the tokens, three backward, and
-keeps nothing between them (`kernel.py`).
+Operation "agf.core": the reference is in plain torch around "agf.filter", all of it in fp32 at
+least, as softmax over thousands of tokens gives weights that fp16 cannot hold; "triton" makes
+everything in two passes over the tokens, two backward, keeps nothing between them, multiplies in
+the number format of its operands and sums in fp32 (`kernel.py`).
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12.

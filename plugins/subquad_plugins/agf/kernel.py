@@ -85,9 +85,9 @@ class Core(torch.autograd.Function):
         ctx.grams = grams
         ctx.grid = (batch * num_heads, parts)
         ctx.sizes = sizes = (length, span)
-        top, total = (_sums(projected, parts, *heads) for _ in range(2))
+        top, total = (_empty(projected, parts, *heads) for _ in range(2))
         state, left_gram, right_gram = (
-            _sums(projected, parts, *heads, heads[-1]) if wanted else None
+            _empty(projected, parts, *heads, heads[-1]) if wanted else None
             for wanted in (True, grams, grams)
         )
         found = (state, left_gram, right_gram, top, total)
@@ -95,7 +95,9 @@ class Core(torch.autograd.Function):
             state_kernel, ctx.grid, projected, keep, *found, *sizes,
             **_constants(state_kernel, projected, heads[-1], grams),
         )  # fmt: skip
-        state, left_gram, right_gram, top, total = _merged(*found)
+        state, left_gram, right_gram, top, total = (
+            _merged(*found) if parts > 1 else (part if part is None else part[0] for part in found)
+        )
         out = projected.new_empty(batch, length, dim)
         launch(
             out_kernel, ctx.grid, projected, coefficients, table, state, out, *sizes,
@@ -114,8 +116,8 @@ class Core(torch.autograd.Function):
         width = state.shape[-1]
         terms = len(coefficients)
         to_projected = torch.empty_like(projected)
-        to_state = _sums(projected, ctx.grid[1], *state.shape)
-        sums = _sums(projected, *ctx.grid, terms)
+        to_state = _empty(projected, ctx.grid[1], *state.shape)
+        sums = _empty(projected, *ctx.grid, terms)
         launch(
             left_kernel, ctx.grid, projected, coefficients, table, state, grad, to_left_gram,
             to_projected, to_state, sums, *ctx.sizes,
@@ -131,27 +133,23 @@ class Core(torch.autograd.Function):
         return to_projected, sums.sum((0, 1)), None, None, None, None
 
 
-def _sums(like: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, device=like.device)
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    return like.new_empty(shape, dtype=torch.float32)
 
 
 def _merged(
-    state: Tensor, left_gram: Tensor | None, right_gram: Tensor | None, top: Tensor, total: Tensor
+    state: Any, left_gram: Any, right_gram: Any, top: Tensor, total: Tensor
 ) -> tuple[Any, ...]:
     """What `state_kernel` found of each part, (P, ...), of all tokens."""
-    if len(top) == 1:
-        return tuple(
-            None if part is None else part[0] for part in (state, left_gram, right_gram, top, total)
-        )
     highest = top.amax(0)
     share = torch.exp(top - highest) * total
     total = share.sum(0)
     share = share / total
     state = (state * share[..., None]).sum(0)
-    if left_gram is None or right_gram is None:
-        return state, None, None, highest, total
-    right_gram = (right_gram * share[..., None] * share[..., None, :]).sum(0)
-    return state, left_gram.sum(0), right_gram, highest, total
+    if left_gram is not None:
+        left_gram = left_gram.sum(0)
+        right_gram = (right_gram * share[..., None] * share[..., None, :]).sum(0)
+    return state, left_gram, right_gram, highest, total
 
 
 def _parts(length: int, heads: int) -> tuple[int, int]:
@@ -185,4 +183,4 @@ def _constants(kernel: Any, projected: Tensor, width: int, grams: bool) -> dict[
 def _table(steps: tuple[Step, ...], device: torch.device) -> Tensor:
     """(K+1, 3) float32: slope, shift and back of each step, and zeros."""
     rows = [(step.slope, step.shift, step.back) for step in steps]
-    return torch.tensor([*rows, (0.0, 0.0, 0.0)], device=device)
+    return torch.tensor([*rows, (0.0, 0.0, 0.0)], dtype=torch.float32, device=device)

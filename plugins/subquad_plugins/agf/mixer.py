@@ -1,8 +1,8 @@
 """AGF as a token mixer: projections, singular vectors, the filter and the two products of linear
 cost.
 
-out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`, in fp32 at least, also under
-autocast.
+out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`. What is summed is fp32 at
+least, also under autocast.
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12. Departures: coefficients pass through tanh and the
@@ -172,8 +172,12 @@ class AGF(TokenMixer):
         linears = self._inward()
         # One product reads and casts x once and adds no gradients of x: of N = B L D numbers it
         # moves 60 N bytes less in fp32, 84 N under autocast. Joining the weights moves 64 D^2.
-        few = x.shape[:-1].numel() < x.shape[-1]
-        if few or torch.compiler.is_compiling() or not _unhooked(*linears):
+        joined = (
+            not torch.compiler.is_compiling()
+            and x.shape[:-1].numel() >= x.shape[-1]
+            and _unhooked(*linears)
+        )
+        if not joined:
             return torch.cat([linear(x) for linear in linears], -1)
         weight = torch.cat([linear.weight for linear in linears])
         return F.linear(x, weight, torch.cat([linear.bias for linear in linears]))

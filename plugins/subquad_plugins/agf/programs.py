@@ -6,8 +6,10 @@ What lies in the operands' format is multiplied in it; sums, exponents and state
 Letters: B batch, L length, D width, H heads, E head width, K order, P parts.
 """
 
-# To pyright a reduction may return a constant, and a constant argument is no constant.
+# To pyright a reduction may return a constant, a constant argument is no constant, and a range of
+# constants never ends.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPossiblyUnboundVariable=false
+# pyright: reportOperatorIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

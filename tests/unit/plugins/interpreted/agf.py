@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from interpreted import assert_near, fill_with_nan, on_cpu
+from interpreted import assert_near, fill_with_nan, multiply_bf16, on_cpu
 
 from subquad.nn.kernels import using
 from subquad.plugin import Site
@@ -24,6 +24,7 @@ def steps(order):
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
     on_cpu(monkeypatch, _CORE)
+    multiply_bf16(monkeypatch)
 
 
 def inputs(batch, length, dim, dtype=torch.float32, order=3):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from interpreted import Traffic, count_traffic, on_cpu
+from interpreted import Traffic, count_traffic, multiply_bf16, on_cpu
 
 from subquad_plugins.agf import kernel as agf_kernel
 from subquad_plugins.agf.core import _CORE, Given, core
@@ -27,6 +27,7 @@ BYTES = 4
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
     for operation in (_CORE, _FIR, _FUSION, _CHIRP):
         on_cpu(monkeypatch, operation)
+    multiply_bf16(monkeypatch)
     return count_traffic(monkeypatch)
 
 
