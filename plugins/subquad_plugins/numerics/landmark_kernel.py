@@ -15,10 +15,10 @@ step, 4 bytes a number. Counted in the interpreter, tests/unit/plugins/interpret
 
 Operands of products with tokens keep their format; sums, exponents and what is of size m x m are
 fp32. A product of two m x m matrices takes each as a sum of bf16 numbers: two of them (3 products)
-for tokens in half precision, three (6 products) for float32. Measured for m = 32, 64, 128, logits of
-deviation 1 to 10, 6 steps, bf16 tokens, against float64: Z is off by 1e-5 with two, 6e-7 with three,
-6e-7 in fp32, 8e-4 in one TF32 product and 7e-3 in one bf16 product. With two, output and gradients
-are off by as much as with fp32 throughout: that much comes from rounding W to bf16.
+for tokens in half precision, three (6 products) for float32. Measured for m = 32, 64, 128, logits
+of deviation 1 to 10, 6 steps, bf16 tokens, against float64: Z is off by 1e-5 with two, 6e-7 with
+three, 6e-7 in fp32, 8e-4 in one TF32 product and 7e-3 in one bf16 product. With two, output and
+gradients are off by as much as with fp32 throughout: that much comes from rounding W to bf16.
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r
 landmarks of Q and K, P parts.

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from subquad_plugins.numerics.jacobi import basis_steps, in_y
+
 triton = pytest.importorskip("triton")
 
 HERE = Path(__file__).parent
@@ -65,31 +67,37 @@ def test_sfpc_compiles_for_sm_90(number, kind):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("number", "precision"), PRECISIONS)
-@pytest.mark.parametrize("width", [16, 64, 128])
-def test_agf_compiles_for_sm_90(number, precision, width):
-    from compiled import assert_fits, resources
+@pytest.mark.parametrize(
+    ("dtype", "width", "grams", "recurrence"),
+    [
+        (torch.bfloat16, 64, False, False),
+        (torch.bfloat16, 64, True, False),
+        (torch.bfloat16, 16, True, True),
+        (torch.bfloat16, 128, False, False),
+        (torch.float32, 64, True, False),
+        pytest.param(torch.float32, 32, True, True, marks=pytest.mark.extended),
+        pytest.param(torch.float16, 64, True, False, marks=pytest.mark.extended),
+    ],
+)
+def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrence):
+    """At the width of the measured layer: D = 1,024, K = 3."""
+    from hopper import SHARED, compiled_kernels
 
-    from subquad_plugins.agf import kernel
-    from subquad_plugins.agf.core import WIDEST_WITH_GRAMS
+    from subquad_plugins.agf.kernel import Core
 
-    inputs = ("left", "right", "value", "logits")
-    of_tokens = (*inputs, "out", "grad", *(f"to_{name}" for name in inputs))
-    states = ("table", "top", "total", "inner")
-    of_sums = (*states, "coefficients", "to_coefficients", "state", "to_state")
-    of_grams = ("left_gram", "right_gram", "to_gram")
-    tensors = (
-        dict.fromkeys(of_tokens, f"*{number}")
-        | dict.fromkeys(of_sums + of_grams, "*fp32")
-        | {"keep": "*u8"}
-    )
-    tile = {"WIDTH": width, "FILLED": width, "TOKENS": kernel.TOKENS, "PRECISION": precision}
-    grams, masked = {"GRAMS": width <= WIDEST_WITH_GRAMS}, {"MASKED": True}
-    kernels = {"state": masked | grams, "out": {}, "left": grams, "right": masked | grams}
-    for name, own in kernels.items():
-        kernel_function = getattr(kernel, f"{name}_kernel")
-        used = resources(kernel_function, tensors, tile | own, 8 if width >= 64 else 4)
-        assert_fits(**used, most_spilled=64 if width < 128 else 2048)
+    steps = in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit") if recurrence else None
+    projected = torch.zeros(1, 512, 4096, dtype=dtype, requires_grad=True)
+    with compiled_kernels() as found:
+        for keep in (None, torch.ones(1, 512, dtype=torch.bool)):
+            outputs = Core.apply(projected, torch.zeros(4), steps, keep, 1024 // width, grams)
+            sum(output.float().sum() for output in outputs if output is not None).backward()
+    print(*found, sep="\n")
+    assert len(found) == 6
+    for kernel in found:
+        assert kernel.spilled == 0
+        assert kernel.shared <= SHARED
+        assert any(kernel.products.values())
+        assert kernel.products["wgmma"] or width != 64 or dtype == torch.float32
 
 
 @pytest.mark.ci

@@ -12,6 +12,7 @@ import torch
 from interpreted import Traffic, count_traffic, multiply_bf16, on_cpu
 
 from subquad_plugins.agf import core as agf
+from subquad_plugins.agf import kernel as agf_kernel
 from subquad_plugins.fourier.chirp import _CHIRP
 from subquad_plugins.mdfwa.fusion import _FUSION
 from subquad_plugins.numerics import landmark_kernel, landmarks
@@ -63,20 +64,24 @@ def test_flash_cur_reads_and_writes_each_token_once_a_pass(
     assert_counted(traffic.taken(), (4, 3), length * 64)
 
 
-@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("grams", [False, True])
-def test_agf_reads_its_state_for_every_16_tokens(traffic: Traffic, width: int, grams: bool) -> None:
-    length = 512
-    unit = length * 2 * width
-    tensors = [drawn(1, length, 2 * width) for _ in range(4)]
+def test_agf_reads_its_tokens_once_and_states_once_a_program(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, grams: bool, dtype: torch.dtype
+) -> None:
+    """Two heads, and two programs for each of them."""
+    monkeypatch.setattr(agf_kernel, "PROGRAMS", 4)
+    width = 32
+    tokens = 512 * 2 * width * dtype.itemsize / BYTES
+    states = 4 * width**2
+    projected = drawn(1, 512, 4 * 2 * width).to(dtype).detach().requires_grad_()
     traffic.taken()
-    outputs = agf.core(agf.Given(*tensors, drawn(4), STEPS, None, 2, grams=grams))
-    partial = 32 * width / length  # 32 parts of E x E
-    forward = (4 + grams + width / 16, 1 + partial * (1 + 2 * grams + 2 / width))
-    assert_counted(traffic.taken(), forward, unit)
+    outputs = agf.core(agf.Given(projected, drawn(4), STEPS, None, 2, grams=grams))
+    written = tokens + (1 + 2 * grams) * states
+    assert_counted(traffic.taken(), ((4 + grams) * tokens + states, written), 1)
     sum(out.sum() for out in outputs if out is not None).backward()
-    backward = (5 + width / 8 + grams * width / 8, 4 + partial)
-    assert_counted(traffic.taken(), backward, unit)
+    loaded = 5 * tokens + (3 + 3 * grams) * states
+    assert_counted(traffic.taken(), (loaded, 4 * tokens + states), 1)
 
 
 @pytest.mark.parametrize("taps", [9, 17])
