@@ -1,10 +1,12 @@
-"""The multiplications by a chirp around an FFT, in Triton: the next length, the real part and the
-FFT's order at once.
+"""What stands around an FFT over tokens, in Triton: the multiplications by a chirp, with the next
+length, the real part and the FFT's order at once; and pairs of channels as complex numbers, folded.
 
-Bytes per call, with N = B L C numbers of which those of s bytes are complex, M the FFT's length:
+Bytes of a chirp, with N = B L C numbers of which those of s bytes are complex, M the FFT's length:
 into it N s read (half of that where real) and N s M / L written; out of it N s read and N s, real N
-s / 2, written. The gradient has the same, in turn. An FFT finds its numbers side by side: tiles are
-turned on the way, which torch does by a copy before each FFT.
+s / 2, written. The gradient has the same, in turn. Pairs, with N = B L C real numbers: before the
+FFT 2 N loaded, of which memory moves N, and N fp32 numbers written; behind it N loaded and written.
+An FFT finds its numbers side by side: tiles are turned on the way, which torch does by a copy
+before each FFT.
 
 Letters: B batch, L length, C channels, M rows of the result.
 """
@@ -65,6 +67,29 @@ class Chirped(torch.autograd.Function):
         return Chirped.apply(grads[0], wave.conj(), ctx.length, ctx.real), None, None, None
 
 
+def mixed(x: Tensor, form: str, norm: str, _keep: None) -> Tensor:
+    """See `transform.fourier_mix`; float32, bfloat16 or float16, D even, not `re_2d`.
+
+    With pairs of channels as complex numbers z, the transform's symmetric half of a row, h z_n +
+    conj(h) z_-n, has a transform whose parts are those of the channels: h = 1 / 2 for the real
+    part, (1 + i) / 2 for `hartley`.
+    """
+    x = x.contiguous()
+    batch, length, dim = x.shape
+    spectrum = torch.empty(batch, dim // 2, length, dtype=torch.complex64, device=x.device)
+    y = torch.empty_like(x)
+    tiles = triton.cdiv(length, TOKENS)
+    grid = batch * tiles, triton.cdiv(dim // 2, CHANNELS)
+    scale = length**-0.5 if norm == "ortho" else 1.0
+    tile = {"HARTLEY": form == "hartley", "TOKENS": TOKENS, "CHANNELS": CHANNELS}
+    launch(
+        pairs_kernel, grid, x, _words(spectrum), scale, length, dim, tiles, FOLDS=True, **tile
+    )
+    spectrum = torch.fft.fft(spectrum, dim=2)
+    launch(pairs_kernel, grid, y, _words(spectrum), 1.0, length, dim, tiles, FOLDS=False, **tile)
+    return y
+
+
 def _words(x: Tensor) -> Tensor:
     """Each complex number as one word of 8 bytes, the real part in the lower half: its
     neighbours stay side by side.
@@ -78,6 +103,45 @@ def _parts(words):
     lower = words.to(tl.int32)
     upper = (words >> 32).to(tl.int32)
     return lower.to(tl.float32, bitcast=True), upper.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _word(real, imaginary):
+    upper = imaginary.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    return upper | real.to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
+def pairs_kernel(
+    x, words, scale, length, dim, tiles,
+    FOLDS: tl.constexpr, HARTLEY: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """One tile of tokens of one sample and pairs of channels: x folded to words (B, D / 2, L), or
+    words to x.
+    """
+    sample = (tl.program_id(0) // tiles).to(tl.int64)
+    token = (tl.program_id(0) % tiles) * TOKENS + tl.arange(0, TOKENS)
+    pair = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    channel = tl.program_id(1) * 2 * CHANNELS + tl.arange(0, 2 * CHANNELS)
+    x += sample * length * dim + channel[None, :]
+    here = x + token[:, None].to(tl.int64) * dim
+    place = words + (sample * (dim // 2) + pair[None, :]) * length + token[:, None]
+    inside = (token[:, None] < length) & (channel[None, :] < dim)
+    whole = (token[:, None] < length) & (pair[None, :] < dim // 2)
+    if FOLDS:
+        there = x + ((length - token[:, None]) % length).to(tl.int64) * dim
+        value = tl.load(here, mask=inside, other=0.0).to(tl.float32)
+        turned = tl.load(there, mask=inside, other=0.0).to(tl.float32)
+        real, imaginary = tl.split((value + turned).reshape(TOKENS, CHANNELS, 2))
+        if HARTLEY:
+            first, second = tl.split((value - turned).reshape(TOKENS, CHANNELS, 2))
+            real -= second
+            imaginary += first
+        tl.store(place, _word(real * (0.5 * scale), imaginary * (0.5 * scale)), mask=whole)
+    else:
+        real, imaginary = _parts(tl.load(place, mask=whole, other=0))
+        value = tl.join(real, imaginary).reshape(TOKENS, 2 * CHANNELS)
+        tl.store(here, value.to(x.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -108,5 +172,4 @@ def chirp_kernel(
     if TO_REAL:
         tl.store(place, real, mask=mask)
     else:
-        upper = imaginary.to(tl.int32, bitcast=True).to(tl.int64) << 32
-        tl.store(place, upper | real.to(tl.uint32, bitcast=True).to(tl.int64), mask=mask)
+        tl.store(place, _word(real, imaginary), mask=mask)

@@ -5,7 +5,8 @@ backward is forward.
 `re_2d`:   Re of the transform over tokens and channels (FNet).
 `hartley`: Re - Im of the transform over tokens, sum_n x_n cas(2 pi k n / N) with cas = cos + sin.
 
-Operation "fourier.mix": the reference is the usual code; "symmetric" makes use of that matrix.
+Operation "fourier.mix": the reference is the usual code; "symmetric" makes use of that matrix;
+"triton" does so with a kernel before the FFT and one behind it (`kernel.py`).
 
 Letters: B batch, L length, D width, N transform length: L, or each sample's number of real tokens;
 P terms.
@@ -15,6 +16,7 @@ Multi-Modal Fusion, arXiv 2111.15473v2 (MDFWA), Eq. 2; Lee-Thorp et al. 2022, FN
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor
 from subquad.nn.kernels import Operation
 from subquad_plugins.fourier.chirp import sample_fft
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
+from subquad_plugins.numerics.launching import FORMATS, kernels_run
 from subquad_plugins.numerics.places import Places, places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import swapped, wide
 
@@ -46,7 +49,7 @@ def fourier_mix(
     Returns:
         (B, L, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    return _MIX(wide(x), form, norm, keep).to(x.dtype)
+    return _MIX(x, form, norm, keep)
 
 
 def learned_fourier(
@@ -135,45 +138,61 @@ def _rows(spectrum: Tensor, index: Tensor) -> Tensor:
 def _usual(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
     """By complex transforms of one axis after the other, and autograd's backward pass."""
     if keep is not None:
-        return _at_own_lengths(x, form, norm, keep)
+        return _at_own_lengths(wide(x), form, norm, keep).to(x.dtype)
     scaling = "ortho" if norm == "ortho" else "backward"
-    y = torch.fft.fft(
-        torch.fft.fft(x, dim=2, norm=scaling) if form == "re_2d" else x, dim=1, norm=scaling
-    )
-    if form == "hartley":
-        return y.real - y.imag
-    return y.real
+    y = wide(x)
+    if form == "re_2d":
+        y = torch.fft.fft(y, dim=2, norm=scaling)
+    y = torch.fft.fft(y, dim=1, norm=scaling)
+    return (y.real - y.imag if form == "hartley" else y.real).to(x.dtype)
 
 
 _MIX = Operation("fourier.mix", reference=_usual)
 
 
+def _pairs(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> bool:
+    """Whether the kernel takes it."""
+    return kernels_run(x) and keep is None and form != "re_2d" and x.shape[2] % 2 == 0
+
+
+@_MIX.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_pairs)
+def _triton(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
+    from subquad_plugins.fourier.kernel import mixed
+
+    return _Symmetric.apply(x, form, norm, keep, mixed)  # pyright: ignore[reportReturnType]
+
+
 @_MIX.implementation("symmetric")
 def _symmetric(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
-    return _Symmetric.apply(x, form, norm, keep)  # pyright: ignore[reportReturnType]
+    if keep is None:
+        mix = _at_one_length
+    else:
+        mix = _at_own_lengths
+    y: Any = _Symmetric.apply(wide(x), form, norm, keep, mix)
+    return y.to(x.dtype)
 
 
 class _Symmetric(torch.autograd.Function):
     """A linear map with a symmetric matrix: its gradient is itself, again and again."""
 
     @staticmethod
-    def forward(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
-        if keep is None:
-            return _at_one_length(x, form, norm)
-        return _at_own_lengths(x, form, norm, keep)
+    def forward(
+        x: Tensor, form: Form, norm: Norm, keep: Tensor | None, mix: Callable[..., Tensor]
+    ) -> Tensor:
+        return mix(x, form, norm, keep)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.form, ctx.norm, keep = inputs
+        _, ctx.form, ctx.norm, keep, ctx.mix = inputs
         ctx.save_for_backward(keep)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (keep,) = ctx.saved_tensors
-        return _Symmetric.apply(grads[0], ctx.form, ctx.norm, keep), None, None, None
+        given = ctx.form, ctx.norm, *ctx.saved_tensors, ctx.mix
+        return _Symmetric.apply(grads[0], *given), None, None, None, None
 
 
-def _at_one_length(x: Tensor, form: Form, norm: Norm) -> Tensor:
+def _at_one_length(x: Tensor, form: Form, norm: Norm, _keep: Tensor | None) -> Tensor:
     scaling = "ortho" if norm == "ortho" else "backward"
     if form == "re_2d":
         return torch.fft.fft2(x, dim=(1, 2), norm=scaling).real.contiguous()

@@ -2,7 +2,8 @@
 gives X + LN(Y).
 
 X' is a Fourier mixing of X, X~ a wavelet mixing. Where causal both are one-sided: a running Fourier
-sum of fixed period, undecimated wavelets. Both branches run in fp32 at least, also under autocast.
+sum of fixed period, undecimated wavelets. Both branches sum in fp32 at least, also under autocast,
+whose format their tokens have.
 
 Where one sequence sees another it is C = X' W_V, then LN(C): X' is the running Fourier sum over [E;
 Q], E the other sequence, and of it the rows of Q. What E adds does not depend on Q: it is computed
@@ -34,7 +35,7 @@ from subquad_plugins.mdfwa import Config
 from subquad_plugins.mdfwa.fusion import fuse
 from subquad_plugins.numerics.dropout import Dropout
 from subquad_plugins.numerics.places import places_of, take_tokens, to_front
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import operand, wide
 from subquad_plugins.wavelet.mixer import WaveletBranch
 
 
@@ -107,15 +108,16 @@ class MDFWA(TokenMixer):
             memory = None
         else:
             memory = self.memory(context, keep=context_keep)
+        x = operand(x)
         with torch.autocast(x.device.type, enabled=False):
             if self.fourier is None:
                 spectral = None
             else:
-                spectral = self._seeing(self.fourier(wide(x), keep=keep), memory, keep)
+                spectral = self._seeing(self.fourier(x, keep=keep), memory, keep)
             if self.bands is None:
                 banded = None
             else:
-                banded = self.bands(wide(x), keep)
+                banded = self.bands(x, keep)
         return self._fuse(x, spectral, banded)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:

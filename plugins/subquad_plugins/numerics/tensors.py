@@ -30,6 +30,13 @@ def wide(x: Tensor) -> Tensor:
     return x
 
 
+def operand(x: Tensor) -> Tensor:
+    """As products of matrices around will take it: under autocast in its format, cast once."""
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
 def check_fit(task: str, outputs: Tensor, labels: Tensor, *, classes: bool = False) -> None:
     """Refuse outputs that are not of what the data set labels.
 

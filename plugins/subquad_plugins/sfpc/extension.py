@@ -17,6 +17,16 @@ import torch
 from torch import Tensor
 
 from subquad_plugins.numerics import places
+from subquad_plugins.numerics.continuation import source
+
+MODES = {
+    "neumann": "symmetric",
+    "dirichlet": "dirichlet",
+    "periodic": "periodic",
+    "cyclic": "periodic",
+    "shift": "zero",
+}
+"""How the sequence of an operator goes on, see `continuation.source`."""
 
 
 def to_front(x: Tensor, keep: Tensor) -> Tensor:
@@ -55,36 +65,14 @@ def extend(x: Tensor, before: int, after: int, matrix: str, keep: Tensor | None 
     if keep is None:
         positions = torch.arange(-before, length + after, device=x.device)
         outside = torch.cat([positions[:before], positions[before + length :]])
-        source, sign = source_of(outside, torch.full_like(outside, length), matrix)
-        edges = x.index_select(1, source)
-        if sign is not None:
+        index, sign, *_ = source(MODES[matrix], outside, length)
+        edges = x.index_select(1, index)
+        if isinstance(sign, Tensor):
             edges = edges * sign[:, None].to(x.dtype)
         return torch.cat([edges[:, :before], x, edges[:, before:]], 1)
     positions = torch.arange(-before, length + after, device=x.device).expand(x.shape[0], -1)
-    source, sign = source_of(positions, keep.sum(1, keepdim=True), matrix)
-    extended = places.take_tokens(x, source)
-    if sign is None:
+    index, sign, *_ = source(MODES[matrix], positions, keep.sum(1, keepdim=True).clamp_min(1))
+    extended = places.take_tokens(x, index)
+    if not isinstance(sign, Tensor):
         return extended
     return extended * sign[..., None].to(x.dtype)
-
-
-def source_of(position: Tensor, n: Tensor, matrix: str) -> tuple[Tensor, Tensor | None]:
-    """Which of the tokens 0..n-1 stands at a position of the continued sequence, and its sign
-    (None: always +).
-
-    Args:
-        position: whole numbers, below 0 and above n - 1 too.
-        n: the sequence's length, of a shape that broadcasts.
-    """
-    n = n.clamp_min(1)
-    if matrix == "neumann":
-        place = position.remainder(2 * n)
-        return torch.minimum(place, 2 * n - 1 - place), None
-    if matrix in ("periodic", "cyclic"):
-        return position.remainder(n), None
-    place = position.remainder(2 * n + 2)
-    mirrored = place > n
-    sign = 1 - 2 * mirrored.long()
-    sign = sign.masked_fill((place == n) | (place == 2 * n + 1), 0)
-    source = torch.where(mirrored, 2 * n - place, place)
-    return torch.minimum(source.clamp_min(0), n - 1), sign

@@ -1,13 +1,16 @@
 """What `fir.py` needs of a continued sequence, in Triton: it is read where it lies and never made
 longer.
 
-Per call, with N = B L D numbers of s bytes each: `correlate_continued` loads x once for each of W
-taps, W N s, and writes N s. `sums_continued` loads x 16 times and y once for every 16 taps, 17 N s
-ceil(W / 16), and writes (P, D, W) partial sums of 4 bytes, P at most 128. Counted in the
-interpreter, tests/unit/plugins/interpreted/traffic.py. A token is loaded again by its neighbours:
-where the caches answer, memory moves 2 N s, and 2 N s ceil(W / 16). Sums are made in fp32.
+Each channel has taps of its own, so there is no product of matrices to share: a thread holds
+neighbouring tokens of its channels and multiplies them with all taps of a block. Loads per call,
+with N = B L D numbers and taps in blocks of V = W / blocks, 32 at most: `correlate_continued` loads
+(32 + V - 1) / 32 N for each block, 1.5 N with 17 taps, and writes N. `sums_continued` loads as much
+of x and N of y for each block, 2.5 N with 17 taps, and writes (P, W, D) partial sums of 4 bytes.
+Counted in the interpreter, tests/unit/plugins/interpreted/traffic.py. Only neighbours load a token
+again, at the same time: where the caches answer them, memory moves 2 N for each. Sums are made in
+fp32, always in the same order.
 
-Letters: B batch, L length, D width, W taps.
+Letters: B batch, L length, D width, W taps, P parts.
 """
 
 from __future__ import annotations
@@ -18,19 +21,19 @@ import triton.language as tl
 from torch import Tensor
 
 from subquad_plugins.numerics.launching import launch
+from subquad_plugins.numerics.row_kernel import rows_of
+from subquad_plugins.sfpc.extension import MODES
 
-MIRRORED, MIRRORED_ZERO, REPEATED, ZEROS = (tl.constexpr(kind) for kind in range(4))
-KINDS = {"neumann": 0, "dirichlet": 1, "periodic": 2, "cyclic": 2, "shift": 3}
-"""How a sequence goes on beyond its ends, see `extension.source_of`."""
+CHANNELS = 256
+"""Of a program."""
 
-TOKENS = 32
-CHANNELS = 64
-"""Of a tile of `correlate_continued`."""
+TOKENS = 16
+MOST_TAPS = 12
+"""Of a tile of `correlate_continued`, and taps that it meets at a time."""
 
-SUM_TOKENS = 16
-SUM_CHANNELS = 32
-SUM_TAPS = 16
-"""Of a tile of `sums_continued`."""
+SUM_TOKENS = 8
+SUM_TAPS = 32
+"""Tokens that `sums_continued` meets at a time, and taps of a program at most."""
 
 MOST_PARTS = 128
 """Partial sums: enough programs to fill a GPU where there are few channels and taps."""
@@ -58,8 +61,8 @@ def correlate_continued(
         correlate_kernel, (batch * tiles, triton.cdiv(dim, CHANNELS)),
         x, taps.T.contiguous(), _counts(x, keep, matrix), y,
         length, dim, tiles, before, taps.shape[1], *x.stride(),
-        KIND=KINDS[matrix], COUNTED=keep is not None and matrix != "shift",
-        TOKENS=TOKENS, CHANNELS=CHANNELS,
+        MODE=MODES[matrix], COUNTED=keep is not None and matrix != "shift",
+        TOKENS=TOKENS, CHANNELS=CHANNELS, TAPS=_even(taps.shape[1], MOST_TAPS),
     )  # fmt: skip
     return y
 
@@ -71,17 +74,24 @@ def sums_continued(
     `correlate_continued`.
     """
     batch, length, dim = x.shape
-    tiles = triton.cdiv(length, SUM_TOKENS)
-    parts = min(MOST_PARTS, batch * tiles)
+    block = _even(taps, SUM_TAPS)
+    run = SUM_TOKENS * triton.cdiv(min(length, triton.cdiv(batch * length, MOST_PARTS)), SUM_TOKENS)
+    runs = triton.cdiv(length, run)
+    parts = min(MOST_PARTS, batch * runs)
     sums = torch.empty(parts, taps, dim, dtype=torch.float32, device=x.device)
     launch(
-        sums_kernel, (parts, triton.cdiv(dim, SUM_CHANNELS), triton.cdiv(taps, SUM_TAPS)),
+        sums_kernel, (parts, triton.cdiv(dim, CHANNELS), triton.cdiv(taps, block)),
         x, y, _counts(x, keep, matrix), sums,
-        length, dim, tiles, batch * tiles, before, taps, *x.stride(), *y.stride(),
-        KIND=KINDS[matrix], COUNTED=keep is not None and matrix != "shift",
-        TOKENS=SUM_TOKENS, CHANNELS=SUM_CHANNELS, TAPS=SUM_TAPS,
+        length, dim, runs, batch * runs, run, before, taps, *x.stride(), *y.stride(),
+        MODE=MODES[matrix], COUNTED=keep is not None and matrix != "shift",
+        TOKENS=SUM_TOKENS, CHANNELS=CHANNELS, TAPS=block,
     )  # fmt: skip
     return sums.sum(0).T
+
+
+def _even(taps: int, most: int) -> int:
+    """Size of as few equal blocks of taps as there can be."""
+    return triton.cdiv(taps, triton.cdiv(taps, most))
 
 
 def _counts(x: Tensor, keep: Tensor | None, matrix: str) -> Tensor:
@@ -90,96 +100,72 @@ def _counts(x: Tensor, keep: Tensor | None, matrix: str) -> Tensor:
 
 
 @triton.jit
-def _modulo(value, period):
-    """The remainder that is not negative."""
-    rest = value % period
-    return tl.where(rest < 0, rest + period, rest).to(tl.int64)
-
-
-@triton.jit
-def _source(position, n, KIND: tl.constexpr):
-    """`extension.source_of`: the token that stands at a position, and its sign."""
-    weight = tl.full(position.shape, 1.0, tl.float32)
-    if KIND == MIRRORED:
-        place = _modulo(position, 2 * n)
-        return tl.minimum(place, 2 * n - 1 - place), weight
-    if KIND == REPEATED:
-        return _modulo(position, n), weight
-    if KIND == MIRRORED_ZERO:
-        place = _modulo(position, 2 * n + 2)
-        mirrored = place > n
-        source = tl.where(mirrored, 2 * n - place, place)
-        sign = tl.where(mirrored, -weight, weight)
-        sign = tl.where((place == n) | (place == 2 * n + 1), 0.0, sign)
-        return tl.minimum(tl.maximum(source, 0), n - 1), sign
-    inside = (position >= 0) & (position < n)
-    return tl.where(inside, position, 0).to(tl.int64), tl.where(inside, weight, 0.0)
-
-
-@triton.jit
 def correlate_kernel(
     x, taps, counts, y,
     length, dim, tiles, before, num_taps, x_sample, x_token, x_channel,
-    KIND: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    MODE: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    TAPS: tl.constexpr,
 ):  # fmt: skip
-    """One tile of tokens and channels of one sample."""
+    """One tile of tokens and channels of one sample: TAPS more tokens of x for every TAPS taps."""
     sample = (tl.program_id(0) // tiles).to(tl.int64)
-    token = (tl.program_id(0) % tiles) * TOKENS + tl.arange(0, TOKENS)
+    token = (tl.program_id(0) % tiles) * TOKENS
     channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
+    exists = channel < dim
     n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
-    total = tl.zeros((TOKENS, CHANNELS), tl.float32)
-    for w in range(num_taps):
-        source, sign = _source(token + w - before, n, KIND)
-        place = x + sample * x_sample + source[:, None] * x_token + channel[None, :] * x_channel
-        value = (
-            tl.load(place, mask=channel[None, :] < dim, other=0.0).to(tl.float32) * sign[:, None]
-        )
-        total += value * tl.load(taps + w * dim + channel, mask=channel < dim, other=0.0)[None, :]
-    inside = (token[:, None] < length) & (channel[None, :] < dim)
-    tl.store(
-        y + (sample * length + token[:, None]) * dim + channel[None, :],
-        total.to(y.dtype.element_ty),
-        mask=inside,
-    )
+    x += sample * x_sample + channel * x_channel
+    rows = rows_of(x, token - before, n, x_token, exists, MODE, TOKENS - 1)
+    totals = (tl.zeros((CHANNELS,), tl.float32),) * TOKENS
+    for tap in range(0, num_taps, TAPS):
+        fresh = token - before + tap + TOKENS - 1
+        rows += rows_of(x, fresh, n, x_token, exists, MODE, TAPS)
+        factors = rows_of(taps + channel, tap, num_taps, dim, exists, "zero", TAPS)
+        grown = ()
+        for i in tl.static_range(TOKENS):
+            total = totals[i]
+            for w in tl.static_range(TAPS):
+                total += rows[i + w] * factors[w]
+            grown += (total,)
+        totals = grown
+        rows = rows[TAPS:]
+    y += (sample * length + token) * dim + channel
+    for i in tl.static_range(TOKENS):
+        inside = channel < tl.where(token + i < length, dim, 0)
+        tl.store(y + i * dim, totals[i].to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def sums_kernel(
     x, y, counts, sums,
-    length, dim, tiles, all_tiles, before, num_taps,
+    length, dim, runs, all_runs, run, before, num_taps,
     x_sample, x_token, x_channel, y_sample, y_token, y_channel,
-    KIND: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    MODE: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
     TAPS: tl.constexpr,
 ):  # fmt: skip
-    """A block of channels and taps, over every P-th tile of tokens."""
+    """A block of channels and taps, over every P-th run of tokens: TOKENS more at a time."""
     channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
-    tap = tl.program_id(2) * TAPS + tl.arange(0, TAPS)
-    total = tl.zeros((TAPS, CHANNELS), tl.float32)
-    for tile in range(tl.program_id(0), all_tiles, tl.num_programs(0)):
-        sample = (tile // tiles).to(tl.int64)
-        token = (tile % tiles) * TOKENS + tl.arange(0, TOKENS)
+    exists = channel < dim
+    tap = tl.program_id(2) * TAPS
+    totals = (tl.zeros((CHANNELS,), tl.float32),) * TAPS
+    for index in range(tl.program_id(0), all_runs, tl.num_programs(0)):
+        sample = (index // runs).to(tl.int64)
+        start = (index % runs) * run
         n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
-        source, sign = _source(token[:, None] + tap[None, :] - before, n, KIND)
-        place = (
-            x
-            + sample * x_sample
-            + source[:, :, None] * x_token
-            + channel[None, None, :] * x_channel
-        )
-        value = (
-            tl.load(place, mask=channel[None, None, :] < dim, other=0.0).to(tl.float32)
-            * sign[:, :, None]
-        )
-        other = (
-            y
-            + sample * y_sample
-            + token[:, None].to(tl.int64) * y_token
-            + channel[None, :] * y_channel
-        )
-        inside = (token[:, None] < length) & (channel[None, :] < dim)
-        weight = tl.load(other, mask=inside, other=0.0).to(tl.float32)
-        total += tl.sum(value * weight[:, None, :], 0)
-    place = (
-        sums + (tl.program_id(0).to(tl.int64) * num_taps + tap[:, None]) * dim + channel[None, :]
-    )
-    tl.store(place, total, mask=(tap[:, None] < num_taps) & (channel[None, :] < dim))
+        given = x + sample * x_sample + channel * x_channel
+        taken = y + sample * y_sample + channel * y_channel
+        rows = rows_of(given, start + tap - before, n, x_token, exists, MODE, TAPS - 1)
+        for token in range(start, tl.minimum(start + run, length), TOKENS):
+            fresh = token + tap - before + TAPS - 1
+            rows += rows_of(given, fresh, n, x_token, exists, MODE, TOKENS)
+            weights = rows_of(taken, token, length, y_token, exists, "zero", TOKENS)
+            grown = ()
+            for w in tl.static_range(TAPS):
+                total = totals[w]
+                for i in tl.static_range(TOKENS):
+                    total += rows[i + w] * weights[i]
+                grown += (total,)
+            totals = grown
+            rows = rows[TOKENS:]
+    place = sums + (tl.program_id(0).to(tl.int64) * num_taps + tap) * dim + channel
+    for w in tl.static_range(TAPS):
+        inside = channel < tl.where(tap + w < num_taps, dim, 0)
+        tl.store(place + w * dim, totals[w], mask=inside)

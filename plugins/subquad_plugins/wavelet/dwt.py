@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from torch.nn import functional
 
 from subquad.nn.kernels import Operation
 from subquad.nn.numbers import single_precision
+from subquad_plugins.numerics.launching import FORMATS, kernels_run
+from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet.extension import extend, extend_each
 from subquad_plugins.wavelet.filters import FilterBank, Taps, filter_bank
 from subquad_plugins.wavelet.linear import linear_map
@@ -57,7 +60,7 @@ def dwt(
         details.append(high)
         x = low
         if lengths is not None:
-            lengths = _coefficients(lengths, bank, mode)
+            lengths = coefficients_of(lengths, len(bank), mode)
     return [x, *reversed(details)]
 
 
@@ -107,7 +110,7 @@ def wavelet_mix(
     Equal to sum_j alpha_j x^(j) with x^(j) the sequence rebuilt from band j alone.
 
     Args:
-        x: (B, L, D), float32 or float64.
+        x: (B, L, D), of any number format; computed in fp32 at least.
         weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the
             approximation last.
         wavelet: as for `dwt`.
@@ -117,7 +120,8 @@ def wavelet_mix(
         lengths: as for `dwt`.
 
     Returns:
-        (B, L, D). With lengths, what stands behind a sample's tokens means nothing.
+        (B, L, D), in the dtype of x. With lengths, what stands behind a sample's tokens means
+        nothing.
 
     Reference: MDFWA, Sec. 3.3, read as the inverse transform of the weighted coefficients.
     """
@@ -133,7 +137,7 @@ def _shifts(
     lengths: Tensor | None,
 ) -> Tensor:
     level = len(weights) - include_approx
-    approximation, *details = dwt(x, bank, mode, level, lengths)
+    approximation, *details = dwt(wide(x), bank, mode, level, lengths)
     weighted = [
         detail * weight for detail, weight in zip(details, weights[:level].flip(0), strict=True)
     ]
@@ -141,10 +145,37 @@ def _shifts(
         kept = approximation * weights[level]
     else:
         kept = torch.zeros_like(approximation)
-    return idwt([kept, *weighted], bank, mode, x.shape[1], lengths)
+    return idwt([kept, *weighted], bank, mode, x.shape[1], lengths).to(x.dtype)
 
 
 _MIX = Operation("wavelet.mix", reference=_shifts)
+
+
+def _fits(
+    x: Tensor,
+    weights: Tensor,
+    bank: FilterBank,
+    mode: str,
+    include_approx: bool,
+    lengths: Tensor | None,
+) -> bool:
+    """Whether the kernel takes it."""
+    whole = lengths is None or lengths.shape == x.shape[:1]
+    return kernels_run(x, weights, lengths) and whole and weights.dtype == torch.float32
+
+
+@_MIX.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _triton(
+    x: Tensor,
+    weights: Tensor,
+    bank: FilterBank,
+    mode: str,
+    include_approx: bool,
+    lengths: Tensor | None,
+) -> Tensor:
+    from subquad_plugins.wavelet.kernel import Mix
+
+    return Mix.apply(x, weights, bank, mode, include_approx, lengths)  # pyright: ignore[reportReturnType]
 
 
 @_MIX.implementation("conv1d", chosen=False, when=lambda x, *_: x.shape[1] > 1)
@@ -161,6 +192,8 @@ def _conv1d(
     """
     width = len(bank)
     channels = x.shape[2]
+    dtype = x.dtype
+    x = wide(x)
     taps = x.new_tensor([[bank.dec_low[::-1]], [bank.dec_high[::-1]]])
     back = x.new_tensor([[bank.rec_low], [bank.rec_high]])
     level = len(weights) - include_approx
@@ -168,11 +201,11 @@ def _conv1d(
     counts = None if lengths is None else lengths.repeat_interleave(channels)
     sides = []
     for _ in range(level):
-        before, after = _window(low.shape[1], width, mode)[1:]
+        before, after = window(low.shape[1], width, mode)[1:]
         around = _continued(low, counts, before, after, mode)
         bands = _convolved(taps, around.shape[1], around.mT, back=False)
         if counts is not None:
-            counts = _coefficients(counts, bank, mode)
+            counts = coefficients_of(counts, width, mode)
         sides.append((bands[:, 1:], low.shape[1], counts))
         low = bands[:, :1].mT
     if include_approx:
@@ -187,7 +220,7 @@ def _conv1d(
         spread = 2 * (bands.shape[1] - 1) + width
         tokens = _convolved(back, spread, bands.mT, back=True)
         low = tokens[..., start : start + length].mT
-    return low[..., 0].unflatten(0, (-1, channels)).transpose(1, 2)
+    return low[..., 0].unflatten(0, (-1, channels)).transpose(1, 2).to(dtype)
 
 
 def _convolved(taps: Tensor, length: int, x: Tensor, *, back: bool) -> Tensor:
@@ -228,11 +261,9 @@ def as_bank(wavelet: str | FilterBank) -> FilterBank:
     return wavelet
 
 
-def _coefficients(tokens: Tensor, bank: FilterBank, mode: str) -> Tensor:
-    """How many coefficients a level makes of so many tokens."""
-    if mode == "periodization":
-        return (tokens + 1) // 2
-    return (tokens + len(bank) - 1) // 2
+def coefficients_of(tokens: Any, width: int, mode: str) -> Any:
+    """How many coefficients a level makes of so many tokens, a number or a tensor of them."""
+    return (tokens + (1 if mode == "periodization" else width - 1)) // 2
 
 
 def _lengths_by_level(
@@ -242,21 +273,17 @@ def _lengths_by_level(
     counts: list[Tensor | None] = []
     for _ in range(level):
         if lengths is not None:
-            lengths = _coefficients(lengths, bank, mode)
+            lengths = coefficients_of(lengths, len(bank), mode)
         counts.insert(0, lengths)
     return counts
 
 
-def _window(length: int, width: int, mode: str) -> tuple[int, int, int]:
+def window(length: int, width: int, mode: str) -> tuple[int, int, int]:
     """Coefficients that a level makes of `length` tokens, and how many tokens it needs before
     and after them.
     """
-    if mode == "periodization":
-        count = (length + 1) // 2
-        before = width // 2 - 1
-    else:
-        count = (length + width - 1) // 2
-        before = width - 2
+    count = coefficients_of(length, width, mode)
+    before = width // 2 - 1 if mode == "periodization" else width - 2
     return count, before, 2 * count + width - 2 - before - length
 
 
@@ -279,7 +306,7 @@ def _analyse(
     x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """One level: approximation and details, (B, K, D) each."""
-    count, before, after = _window(x.shape[1], len(bank), mode)
+    count, before, after = window(x.shape[1], len(bank), mode)
     x = _continued(x, lengths, before, after, mode)
     low = bank.dec_low[::-1]
     high = bank.dec_high[::-1]

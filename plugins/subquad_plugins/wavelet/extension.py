@@ -14,63 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
 
+from subquad_plugins.numerics.continuation import Source, source
 from subquad_plugins.numerics.tensors import take_rows
 from subquad_plugins.wavelet.linear import linear_map
-
-
-class Source(NamedTuple):
-    """x~_p = scale x_index + first x_0 + last x_{n-1}."""
-
-    index: Any
-    scale: Any
-    first: Any = 0
-    last: Any = 0
-
-
-def source(mode: str, p: Any, n: Any) -> Source:
-    """Where the token at position p of an extended sequence of n >= 1 tokens comes from.
-
-    Args:
-        mode: one of PyWavelets' names.
-        p: any whole number, or a tensor of them.
-        n: length, or a tensor of lengths that broadcasts with p.
-    """
-    before = p < 0
-    after = p >= n
-    inside = 1 - 1 * before - 1 * after
-    if mode == "zero":
-        return Source(p * inside, inside)
-    if mode == "constant":
-        return Source(p * inside + after * (n - 1), 1)
-    if mode == "periodic":
-        return Source(p % n, 1)
-    if mode == "periodization":  # periodic, with the last token twice where n is odd
-        turn = p % (n + n % 2)
-        return Source(turn - (turn >= n) * 1, 1)
-    if mode == "smooth":  # straight on through the two outermost tokens
-        next_to = before * (n > 1) * 1 + after * (n - 2 + (n == 1) * 1)
-        far = after * (p - n + 1) - before * p
-        return Source(p * inside + next_to, inside - far, before * (1 + far), after * (1 + far))
-    if mode in ("symmetric", "antisymmetric"):
-        turn = p % (2 * n)
-        back = 1 * (turn >= n)
-        return Source(
-            turn + back * (2 * n - 1 - 2 * turn), 1 if mode == "symmetric" else 1 - 2 * back
-        )
-    period = 2 * n - 2 + (n == 1) * 1
-    turn = p % period
-    lap = p // period
-    back = 1 * (turn >= n)
-    index = turn + back * (period - 2 * turn)
-    if mode == "reflect":
-        return Source(index, 1)
-    # antireflect: turned about the outermost token
-    return Source(index, 1 - 2 * back, -2 * lap, 2 * lap + 2 * back)
 
 
 def extend(x: Tensor, before: int, after: int, mode: str) -> Tensor:

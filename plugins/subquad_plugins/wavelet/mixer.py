@@ -4,9 +4,9 @@ projection.
 X~ = IDWT({alpha_j d_j}) P^T, or X~ = (sum_j alpha_j d_j) P^T with undecimated one-sided bands,
 which is causal.
 
-The transform runs in fp32 at least, also under autocast. A padded sample is transformed at its own
-length: its real tokens are moved to the front, the extension begins behind the last of them, and
-the result is moved back.
+The transform sums in fp32 at least, also under autocast, whose format its tokens have. A padded
+sample is transformed at its own length: its real tokens are moved to the front, the extension
+begins behind the last of them, and the result is moved back.
 
 Letters: B batch, L length, D model width, J levels.
 Reference: MDFWA, Sec. 3.3 and 5.2. Departures: the paper's P of shape d x JM and its claimed
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.numerics.places import places_of, take_tokens, to_front
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import operand, wide
 from subquad_plugins.wavelet import Config, WaveletConfig
 from subquad_plugins.wavelet.atrous import atrous_mix, atrous_step, remember, weighted_sum
 from subquad_plugins.wavelet.dwt import wavelet_mix
@@ -57,23 +57,23 @@ class WaveletBranch(nn.Module):
 
     def weights(self, x: Tensor) -> Tensor:
         """alpha, (J,) or (J+1,), the finest details first and the approximation last, in the
-        dtype of `x`.
+        dtype of `x`, fp32 at least.
         """
+        dtype = torch.promote_types(x.dtype, torch.float32)
         if self.scale_logits is None:
-            return x.new_full(
-                (self.level + self.include_approx,), 1 / (self.level + self.include_approx)
-            )
-        return torch.softmax(self.scale_logits.to(x.dtype), 0)
+            bands = self.level + self.include_approx
+            return torch.full((bands,), 1 / bands, dtype=dtype, device=x.device)
+        return torch.softmax(self.scale_logits.to(dtype), 0)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Mix float32 or float64 tokens.
+        """Mix tokens of any number format, in fp32 at least.
 
         Args:
             x: (B, L, D).
             keep: (B, L) bool, True = real token.
 
         Returns:
-            (B, L, D), zero at padding.
+            (B, L, D) in the dtype of x, zero at padding.
         """
         if keep is None:
             return self._mix(x, None)
@@ -87,7 +87,8 @@ class WaveletBranch(nn.Module):
         """
         weights = self.weights(x)
         if self.atrous:
-            return atrous_mix(x, weights, self.bank, include_approx=self.include_approx)
+            mixed = atrous_mix(wide(x), weights, self.bank, include_approx=self.include_approx)
+            return mixed.to(x.dtype)
         return wavelet_mix(
             x, weights, self.bank, self.mode, include_approx=self.include_approx, lengths=lengths
         )
@@ -121,9 +122,10 @@ class Wavelet(TokenMixer):
         self.project = nn.Linear(site.dim, site.dim, bias=False)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        x = operand(x)
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self.bands(wide(x), keep)
-        return self.project(mixed.to(x.dtype))
+            mixed = self.bands(x, keep)
+        return self.project(mixed)
 
     @property
     def caches(self) -> bool:

@@ -15,6 +15,7 @@ from subquad_plugins.causal_fourier.mixer import CausalFourier
 from subquad_plugins.fourier import Config
 from subquad_plugins.fourier.chirp import _CHIRP
 from subquad_plugins.fourier.mixer import Fourier
+from subquad_plugins.fourier.transform import _MIX
 from subquad_plugins.mdfwa import Config as MDFWAConfig
 from subquad_plugins.mdfwa.mixer import MDFWA
 
@@ -22,6 +23,7 @@ from subquad_plugins.mdfwa.mixer import MDFWA
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
     on_cpu(monkeypatch, _CHIRP)
+    on_cpu(monkeypatch, _MIX)
 
 
 def widened(tensor):
@@ -84,6 +86,35 @@ def test_what_goes_into_an_fft_has_its_numbers_side_by_side():
     z, wave = torch.ones(2, 5, 3), torch.ones(5, dtype=torch.complex64)
     with using({"fourier.chirp": "triton"}):
         assert _CHIRP(z, wave, 9, False).stride() == (27, 1, 9)
+
+
+def mixed(x, form, norm, forced):
+    """The transform, its gradient and the gradient of that one."""
+    x = x.detach().requires_grad_()
+    with using({"fourier.mix": forced}):
+        y = _MIX(x, form, norm, None)
+        (first,) = torch.autograd.grad((y.double() ** 3).sum(), x, create_graph=True)
+        return [y, first, *torch.autograd.grad((first.double() ** 2).sum(), x)]
+
+
+@pytest.mark.parametrize("form", ["re_seq", "hartley"])
+@pytest.mark.parametrize(
+    ("shape", "norm", "dtype"),
+    [
+        ((1, 1, 2), "ortho", torch.float32),
+        ((2, 35, 70), "paper", torch.float32),
+        ((1, 40, 6), "ortho", torch.bfloat16),
+        ((1, 33, 6), "ortho", torch.float16),
+    ],
+)
+def test_pairs_of_channels(monkeypatch, form, shape, norm, dtype):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(shape[1])).to(dtype)
+    x = x.mT.contiguous().mT
+    expected = mixed(x.double(), form, norm, "reference")
+    fill_with_nan(monkeypatch)
+    got = mixed(x, form, norm, "triton")
+    assert {tensor.dtype for tensor in got} == {dtype}
+    assert_near(got, expected, 2e-6 if dtype == torch.float32 else 8 * torch.finfo(dtype).eps)
 
 
 MIXERS = {
