@@ -322,7 +322,12 @@ def _fits(q: Tensor, k: Tensor, v: Tensor, given: Given) -> bool:
         and k.shape[:2] == v.shape[:2] == heads
         and q.shape[3] == k.shape[3]
         and k.shape[2] == v.shape[2]
-        and given.q_hat.shape[:2] == given.k_hat.shape[:2] == heads
+        and all(
+            hat.shape == (*heads, count)
+            if hat.dim() == 3
+            else hat.shape == (*heads, count, q.shape[3])
+            for hat, count in zip(given[:2], counts, strict=True)
+        )
         and max(q.shape[3], v.shape[3]) <= WIDEST_HEAD
         and max(counts) <= MOST_LANDMARKS
         and max(counts) * max(q.shape[3], v.shape[3]) * v.element_size() <= 4 * MOST_NUMBERS

@@ -109,7 +109,7 @@ def all_of(operation, dtype=None, shape=None):
     found = {
         name: tensor
         for name, tensor in GIVEN[operation].items()
-        if torch.is_tensor(tensor) and tensor.ndim > 1
+        if torch.is_tensor(tensor) and tensor.ndim > 1 and tensor.is_floating_point()
     }
     return {name: tensor.to(dtype) if dtype else of(*shape) for name, tensor in found.items()}
 
