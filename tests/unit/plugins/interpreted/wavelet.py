@@ -75,9 +75,7 @@ def test_half_precision_is_read_and_written_as_such(dtype):
     x, weights = inputs(1, 40, 4, 3, dtype)
     got = results(x, weights, "db4", "periodization", None, "")
     assert [tensor.dtype for tensor in got] == [dtype, dtype, torch.float32]
-    expected = results(
-        x.double(), weights.double(), "db4", "periodization", None, "reference"
-    )
+    expected = results(x.double(), weights.double(), "db4", "periodization", None, "reference")
     assert_near(got, expected, 2 * torch.finfo(dtype).eps)
 
 
