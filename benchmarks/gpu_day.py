@@ -1,14 +1,15 @@
-"""What a GPU that is lent for some minutes is spent on: tests, speed, then training, in slices that
-go on.
+"""Everything that only a GPU shows, in one call: tests, operations, mixers, the papers' tables.
 
-    uv run --with pip python benchmarks/gpu_day.py pack .wheels
-    python3 benchmarks/gpu_day.py run --state /tmp/day --wheels .wheels --seconds 570 --out "$OUT"
-    # a rehearsal
-    python3 benchmarks/gpu_day.py run --state /tmp/day --device cpu --size smoke --seconds 150
+    python benchmarks/gpu_day.py --out results                    # at most 8 minutes
+    python benchmarks/gpu_day.py --out results --cpu --seconds 60  # a rehearsal at tiny sizes
 
-`pack` needs a registry of packages, `run` only torch, Triton and what stands in docs/how-to/gpu.md.
-`run` does the steps that are not done. At the end of its time it asks what runs to stop; training
-saves and goes on in the next slice.
+Steps run in the order of their worth, each in a process of its own. What does not fit into the time
+is left out, and said. `day.json` has all that was measured, and is written after each step; it is
+what `tests/support/gpu_page.py` makes the GPU section of docs/performance.md of. `day.log` has what
+the steps printed.
+
+On a machine without a registry, `--wheels FOLDER` takes what subquad needs from a folder that
+`python benchmarks/gpu_day.py --pack FOLDER` has filled elsewhere.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
-import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-REPOSITORY = Path(__file__).parent.parent
-PYTHON, MOST_BYTES = "3.12", 48 << 20
+REPOSITORY = Path(__file__).resolve().parents[1]
 CARRIED = (
     "annotated-types",
     "pathlib-abc",
@@ -37,26 +41,28 @@ CARRIED = (
     "pydantic-core",
     "pywavelets",
     "rapidfuzz",
+    "typing-inspection",
+    "universal-pathlib",
 )
-CARRIED += ("typing-inspection", "universal-pathlib")
 """What subquad needs beside the packages of a usual image with torch; measured, see
 docs/how-to/gpu.md.
 """
 
-GLIBC = (
+PLATFORMS = (
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
     "manylinux_2_17_x86_64",
     "manylinux2014_x86_64",
 )
-TASKS, MIXERS = (
-    ("listops", "image", "pathfinder"),
-    {"agf": "agf-paper", "softmax": "softmax", "cur": "cur"},
-)
-SAVING = 40.0
-"""Seconds at the end of a slice that training has to save in."""
-LEAST = 20.0
-"""Seconds before that, below which nothing is begun."""
+LEAST = 15.0
+"""Seconds, below which no step is begun."""
+
+SUBQUAD = ("-c", "import sys; from subquad.cli.main import main; sys.exit(main())")
+WITH_KERNELS = ("agf", "cur", "nystrom")
+FURTHER = ("sfpc", "mdfwa", "fourier", "wavelet")
+"""Mixers whose operations are timed, in two steps."""
+
+TABLES = ("cur-table2", "cur-figure4", "agf-table5", "agf-table21")
 
 
 @dataclass(frozen=True)
@@ -64,256 +70,224 @@ class Step:
     """One command.
 
     Attributes:
-        name: what is done; its log is NAME.log.
+        name: what is done.
         command: behind the Python that runs this file.
-        seconds: that it may take; what takes longer has failed. 0: as long as it likes, over
-            several slices.
+        seconds: that it may take.
     """
 
     name: str
     command: tuple[str, ...]
-    seconds: float = 0.0
+    seconds: float
+
+
+@dataclass
+class Day:
+    """What was done, and what it found.
+
+    Attributes:
+        out: folder of day.json and day.log.
+        end: of the day, by the monotonic clock.
+        found: content of day.json.
+    """
+
+    out: Path
+    end: float
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def do(self, step: Step, environment: dict[str, str]) -> None:
+        """Run a step, and write down what it found, or why it was left out."""
+        left = self.end - time.monotonic()
+        started = time.monotonic()
+        status, text = "left out: no time", ""
+        if left >= LEAST:
+            allowed = min(step.seconds, left)
+            status, text = self._run(step, environment, allowed)
+        seconds = round(time.monotonic() - started, 1)
+        note = {"name": step.name, "status": status, "seconds": seconds}
+        if step.name.startswith("tests"):
+            note |= outcome(text)
+        elif status == "done":
+            note["found"] = json.loads(text.splitlines()[-1])
+        self.found.setdefault("steps", []).append(note)
+        self.write()
+        print(f"{step.name}: {status}, {seconds:.0f} s", flush=True)
+
+    def _run(self, step: Step, environment: dict[str, str], allowed: float) -> tuple[str, str]:
+        """How it ended, and what it printed."""
+        with (self.out / "day.log").open("a", encoding="utf-8") as log:
+            log.write(f"\n== {step.name}\n")
+            log.flush()
+            process = subprocess.Popen(
+                [sys.executable, *step.command],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd=REPOSITORY,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                text, _ = process.communicate(timeout=allowed)
+                status = "done" if process.returncode == 0 else f"failed: exit {process.returncode}"
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                text, _ = process.communicate()
+                status = f"left out: not done after {allowed:.0f} s"
+            if status != "done" or step.name.startswith("tests"):
+                log.write(text)
+        return status, text
+
+    def write(self) -> None:
+        """day.json as it is now."""
+        text = json.dumps(self.found, indent=1) + "\n"
+        (self.out / "day.json").write_text(text, encoding="utf-8")
+
+    @property
+    def left_out(self) -> list[str]:
+        """Steps that were not done, and why."""
+        steps = self.found["steps"]
+        return [f"{step['name']}: {step['status']}" for step in steps if step["status"] != "done"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    pack_parser = verbs.add_parser("pack", help="download wheels into a folder")
-    pack_parser.add_argument("folder", type=Path)
-    run_parser = verbs.add_parser("run", help="do what is not done, for some seconds")
-    run_parser.add_argument(
-        "--state", type=Path, required=True, help="folder of what is done, data and checkpoints"
-    )
-    run_parser.add_argument(
-        "--wheels", type=Path, help="folder that `pack` filled; not needed where subquad is there"
-    )
-    run_parser.add_argument("--seconds", type=float, default=570.0)
-    run_parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    run_parser.add_argument("--size", choices=("full", "small", "smoke"), default="full")
-    run_parser.add_argument("--out", type=Path, help="folder for archives of the state")
-    run_parser.add_argument("--earlier", type=Path, help="folder with archives of an earlier slice")
-    run_parser.add_argument(
-        "--only", default="", help="begin of the names of steps to do, such as train-image"
-    )
-    run_parser.add_argument("--retry", action="store_true", help="also steps that have failed")
-    run_parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="further settings of training"
-    )
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-day")))
+    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--cpu", action="store_true", help="rehearse at tiny sizes")
+    parser.add_argument("--only", default="", help="begin of the names of steps to do")
+    parser.add_argument("--wheels", type=Path, help="folder that --pack has filled")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="fill a folder, then end")
     given = parser.parse_args(arguments)
-    return pack(given.folder) if given.verb == "pack" else run(given)
+    if given.pack:
+        return pack(given.pack)
+    given.out.mkdir(parents=True, exist_ok=True)
+    day = Day(given.out, time.monotonic() + given.seconds, described())
+    with tempfile.TemporaryDirectory() as site:
+        environment = surroundings(Path(site), given.wheels)
+        for step in steps(given.cpu):
+            if step.name.startswith(given.only):
+                day.do(step, environment)
+    for line in day.left_out:
+        print(f"not done: {line}")
+    return int(any("failed" in line for line in day.left_out))
+
+
+def steps(cpu: bool) -> Iterator[Step]:
+    """In the order of their worth."""
+    lengths = (32,) if cpu else (4096, 1024, 16384)
+    yield from tests(cpu, "operations", "mixers")
+    yield from benches(cpu, lengths[0])
+    yield from tests(cpu, "training")
+    for name in TABLES:
+        options = ["--protocol", name, "--precision", "bf16", "--device", "cuda"]
+        if name == "cur-figure4":
+            options += ["--tokens", "65536"]  # the weights of its batches do not fit
+        if cpu:
+            options = ["--protocol", name, "--dim", "16", "--heads", "2", "--tokens", "64"]
+            options += ["--lengths", {"agf-table5": "1024", "agf-table21": "29"}.get(name, "64")]
+        yield bench(f"table-{name}", "mixers", *options)
+    yield operations(cpu, f"further-operations-{lengths[0]}", FURTHER, lengths[0])
+    for length in lengths[1:]:
+        yield from benches(cpu, length)
+
+
+def tests(cpu: bool, *files: str) -> Iterator[Step]:
+    """Tests of `tests/gpu`, a step for each file; on a CPU one test."""
+    cores = os.cpu_count() or 1
+    options = ["-n", str(cores * 3 // 4)] if cores >= 4 and find_spec("xdist") else []
+    if cpu:
+        options += ["--gpu-device=cpu", "-k", "wavelets_convolutions"]
+        files = files[:1] if "operations" in files else ()
+    pytest = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-W", "default")
+    for name in files:
+        yield Step(f"tests-{name}", (*pytest, *options, f"tests/gpu/test_{name}.py"), 120)
+
+
+def benches(cpu: bool, length: int) -> Iterator[Step]:
+    """Operations and layers at a length."""
+    yield operations(cpu, f"operations-{length}", WITH_KERNELS, length)
+    options = ["--protocol", "gpu-layers", "--device", "cuda"]
+    if cpu:
+        options = ["agf", "identity", "--no-published", "--dim", "16", "--tokens", "64"]
+    yield bench(f"mixers-{length}", "mixers", *options, "--lengths", f"{length}")
+
+
+def operations(cpu: bool, name: str, mixers: Sequence[str], length: int) -> Step:
+    """Operations of some mixers at a length; on a CPU of the first."""
+    options = ["--dim", "1024", "--heads", "16", "--tokens", "131072", "--precision", "bf16"]
+    options += ["--device", "cuda"]
+    if cpu:
+        mixers = mixers[:1]
+        options = ["--dim", "16", "--tokens", "64"]
+    return bench(name, "kernels", *mixers, *options, "--lengths", f"{length}")
+
+
+def bench(name: str, verb: str, *options: str) -> Step:
+    """A step of `subquad bench`."""
+    return Step(name, (*SUBQUAD, "bench", verb, *options, "--rounds", "3", "--json"), 120)
+
+
+def described() -> dict[str, Any]:
+    """Where and when, of what."""
+    git = ["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]
+    try:
+        revision = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        revision = ""
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "triton"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = ""
+    return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "revision": revision, "versions": versions}
+
+
+def surroundings(site: Path, wheels: Path | None) -> dict[str, str]:
+    """The environment of the steps: wheels installed for them alone, or the packages of this
+    repository as they are.
+    """
+    paths = [str(REPOSITORY / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
+    if wheels:
+        files = sorted(map(str, wheels.glob("*.whl")))
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+        subprocess.run([*pip, "--target", str(site), *files], check=True)
+        paths.insert(0, str(site))
+    path = os.pathsep.join(filter(None, paths))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def outcome(text: str) -> dict[str, Any]:
+    """What pytest said at its end: counts by word, and the tests that failed."""
+    counts = {
+        word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped)", text)
+    }
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    return {"tests": counts, "failed": failed}
 
 
 def pack(folder: Path) -> int:
-    """Wheels of subquad and of what it needs, of the versions that are installed here."""
+    """Wheels of subquad and of what it needs, of the versions that are installed here, for Python
+    3.12 on Linux.
+    """
     if not find_spec("pip"):
-        print(
-            "gpu_day: pack needs pip: uv run --with pip python benchmarks/gpu_day.py pack FOLDER",
-            file=sys.stderr,
-        )
+        print("--pack needs pip: uv run --with pip python benchmarks/gpu_day.py --pack FOLDER")
         return 2
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):
         old.unlink()
     pip = [sys.executable, "-m", "pip"]
     subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY], check=True)
-    kind = ["--only-binary=:all:", "--python-version", PYTHON, "--implementation", "cp"]
-    kind += [word for name in GLIBC for word in ("--platform", name)]
+    kind = ["--only-binary=:all:", "--python-version", "3.12", "--implementation", "cp"]
+    for name in PLATFORMS:
+        kind += ["--platform", name]
     wanted = [f"{name}=={version(name)}" for name in CARRIED]
     subprocess.run([*pip, "download", "-q", "--no-deps", *kind, "-d", folder, *wanted], check=True)
     size = sum(path.stat().st_size for path in folder.glob("*.whl"))
-    print(f"{len(wanted) + 1} wheels, {size / 2**20:.1f} MiB, at most {MOST_BYTES >> 20}")
-    return int(size > MOST_BYTES)
-
-
-def run(given: argparse.Namespace) -> int:
-    """Do the groups of steps that are not done, one after the other, until the time is over."""
-    end, state = time.monotonic() + given.seconds, given.state.resolve()
-    state.mkdir(parents=True, exist_ok=True)
-    if given.earlier and not (state / "day.json").exists():
-        for file in given.earlier.glob("*.tar.gz"):
-            with tarfile.open(file) as packed:
-                packed.extractall(state, filter="data")
-    day = Day(state, end)
-    if given.retry:
-        day.done = {name: step for name, step in day.done.items() if step["status"] != "failed"}
-    if given.wheels:
-        wheels, site = sorted(map(str, given.wheels.glob("*.whl"))), str(state / "site")
-        install = (
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-index",
-            "--no-deps",
-            "--upgrade",
-            "--target",
-            site,
-            *wheels,
-        )
-        day.do([Step("environment", install, 120)], again=not (state / "site").exists())
-    for group in groups(state, given):
-        day.do([step for step in group if step.name.startswith(given.only)])
-    if given.out:
-        archive(state, given.out)
-    print(json.dumps(day.done, indent=1))
-    return int(any(step["status"] == "failed" for step in day.done.values()))
-
-
-def groups(state: Path, given: argparse.Namespace) -> Iterator[list[Step]]:
-    """Steps in order; those of a group run side by side, as small models leave most of a GPU
-    idle.
-    """
-    processes = (
-        available // 2 if (available := os.cpu_count() or 1) >= 4 and find_spec("xdist") else 0
-    )
-    options = ["-n", str(processes)] if processes else []
-    options += ["--gpu-device=cpu"] if given.device == "cpu" else []
-    for file in sorted((REPOSITORY / "tests" / "gpu").glob("test_*.py")):
-        pytest = (
-            "-m",
-            "pytest",
-            "-q",
-            "-m",
-            "gpu",
-            "-p",
-            "no:cacheprovider",
-            "-W",
-            "default",
-            *options,
-            str(file),
-        )
-        yield [Step(f"tests-{file.stem.removeprefix('test_')}", pytest, 400)]
-    lengths, tokens, rounds = (
-        ("128", "256", "1") if given.size == "smoke" else ("1024,4096", "16384", "5")
-    )
-    sizes = ("--lengths", lengths, "--tokens", tokens, "--rounds", rounds, "--device", given.device)
-    for precision in ("fp32", "bf16"):
-        options = (*sizes, "--precision", precision, "--out", str(state / f"bench-{precision}"))
-        yield [Step(f"bench-{precision}", (*SUBQUAD, "bench", "mixers", *MIXERS, *options), 240)]
-    for task in TASKS:
-        yield [Step(f"train-{task}-{name}", training(state, task, name, given)) for name in MIXERS]
-
-
-SUBQUAD = ("-c", "import sys; from subquad.cli.main import main; sys.exit(main())")
-
-
-def training(state: Path, task: str, name: str, given: argparse.Namespace) -> tuple[str, ...]:
-    """A run of one seed, or going on with it where it has begun."""
-    root = state / "train" / task / name
-    begun = sorted(root.glob("runs/*/*/"))
-    if begun:
-        return (*SUBQUAD, "resume", str(begun[-1]), "--local")
-    recipe = "lra-agf" if given.size == "full" else f"lra-agf-{given.size}"
-    if (
-        task == "image"
-        and given.size == "full"
-        and not any("image.params.path" in override for override in given.overrides)
-    ):
-        given.overrides.append("matrix.dataset.image.params.path=null")
-    chosen = [
-        f"matrix.dataset=[{task}]",
-        f"matrix.mixer=[{MIXERS[name]}]",
-        "matrix.seed=[0]",
-        "baseline=null",
-    ]
-    settings = [
-        "tracking.uri=off",
-        "train.keep_checkpoints=1",
-        f"resources.gpus_per_worker={given.device != 'cpu':d}",
-    ]
-    fitting = [
-        override
-        for override in given.overrides
-        if "matrix.dataset." not in override or f"matrix.dataset.{task}." in override
-    ]
-    return (*SUBQUAD, "train", recipe, "--local", "--root", str(root), *chosen, *settings, *fitting)
-
-
-class Day:
-    """What is done, kept in day.json.
-
-    Args:
-        state: the folder.
-        end: of this slice, by the monotonic clock.
-    """
-
-    def __init__(self, state: Path, end: float):
-        self.state, self.end, self.file = state, end, state / "day.json"
-        self.done: dict[str, dict] = json.loads(self.file.read_text()) if self.file.exists() else {}
-
-    def do(self, steps: Sequence[Step], *, again: bool = False) -> None:
-        """Run steps side by side, those that are not done, where there is time for more than
-        saving.
-        """
-        due = [
-            step
-            for step in steps
-            if again or self.done.get(step.name, {}).get("status") not in ("done", "failed")
-        ]
-        if not due or self.end - time.monotonic() < SAVING + LEAST:
-            return
-        paths = [
-            str(self.state / "site"),
-            str(REPOSITORY / "tests" / "support"),
-            os.environ.get("PYTHONPATH", ""),
-        ]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTHONUNBUFFERED": "1",
-        }
-        environment["SUBQUAD_DATA"] = os.environ.get("SUBQUAD_DATA") or str(self.state / "data")
-        started, running = time.monotonic(), []
-        for step in due:
-            with (self.state / f"{step.name}.log").open("a") as log:
-                command = [sys.executable, *step.command]
-                running.append(
-                    subprocess.Popen(
-                        command, stdout=log, stderr=log, env=environment, cwd=REPOSITORY
-                    )
-                )
-        in_time = self.end - SAVING
-        last = [min(in_time, started + step.seconds) if step.seconds else in_time for step in due]
-        late = [_runs_at(process, until) for process, until in zip(running, last, strict=True)]
-        for process in running:
-            process.send_signal(signal.SIGTERM)  # nothing to one that has ended
-        for step, process, until, is_late in zip(due, running, last, late, strict=True):
-            if _runs_at(process, time.monotonic() + SAVING):
-                process.kill()
-            stopped = is_late and until == in_time
-            status = "done" if process.wait() == 0 else "stopped" if stopped else "failed"
-            self._note(step, status, time.monotonic() - started)
-
-    def _note(self, step: Step, status: str, seconds: float) -> None:
-        before = self.done.get(step.name, {"seconds": 0.0, "slices": 0})
-        spent, slices = round(before["seconds"] + seconds, 1), before["slices"] + 1
-        self.done[step.name] = {"status": status, "seconds": spent, "slices": slices}
-        print(f"{step.name}: {status} after {seconds:.0f} s", flush=True)
-        self.file.write_text(json.dumps(self.done, indent=1))
-
-
-def _runs_at(process: subprocess.Popen, until: float) -> bool:
-    """Wait for its end until a time; whether it still runs then."""
-    try:
-        process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return True
-    return False
-
-
-def archive(state: Path, out: Path) -> None:
-    """The state without data and packages: logs and benches, and an archive for each task that
-    was trained.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    trained = [path for path in (state / "train" / task for task in TASKS) if path.exists()]
-    rest = [path for path in state.iterdir() if path.name not in ("site", "data", "train")]
-    for name, paths in (("day", rest), *((path.name, [path]) for path in trained)):
-        with tarfile.open(out / f"{name}.tar.gz", "w:gz") as packed:
-            for path in paths:
-                packed.add(path, path.relative_to(state))
+    print(f"{len(wanted) + 1} wheels, {size / 2**20:.1f} MiB")
+    return 0
 
 
 if __name__ == "__main__":

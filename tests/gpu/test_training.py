@@ -65,10 +65,9 @@ def test_fused_optimisers_follow_the_cpu_and_go_on(ticket, device, optimizer):
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_autocast_stays_near(ticket, device, mixer, precision):
-    half, full = (
-        ticket("train.epochs=1", f"train.precision={kind}", *of(mixer))
-        for kind in (precision, "fp32")
-    )
+    """Without dropout: on CUDA its mask depends on the number format."""
+    settings = ("train.epochs=1", "backbone.params.dropout=0.0", *of(mixer))
+    half, full = (ticket(*settings, f"train.precision={kind}") for kind in (precision, "fp32"))
     for run in (half, full):
         run_here(run, device=device)
     np.testing.assert_allclose(losses(half), losses(full), rtol=0, atol=0.05)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import gpu_page
 import mixer_page
 import papers_page
 import pytest
@@ -49,6 +50,15 @@ def built_in(kind: str) -> set[str]:
 def first_cells(text: str) -> str:
     """The first column of a table."""
     return "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
+
+
+def test_the_gpu_section_says_what_was_seen() -> None:
+    """`python tests/support/gpu_page.py` writes it; README and the how-to say the same."""
+    assert text_of("docs/performance.md") == gpu_page.page()
+    seen = gpu_page.day()
+    for page in ("README.md", "docs/how-to/gpu.md"):
+        assert gpu_page.seen_on(seen) in text_of(page)
+        assert gpu_page.verdict(seen) in text_of(page)
 
 
 def test_the_page_of_mixers_says_what_they_say() -> None:

@@ -363,7 +363,7 @@ def yaml_fault(block: Block, place: Path) -> str:
         if "dims" in data:
             parse_space(block.text, "page")
         elif "lengths" in data:
-            Protocol.read(str(path))
+            Protocol.of(str(path))
         elif "extends" in data or WHOLE.keys() <= {*data, *data.get("matrix", ())}:
             load_study(str(path))
         else:

@@ -27,6 +27,27 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
     monkeypatch.setitem(vars(operation), "implementations", moved)
 
 
+def multiply_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of bf16 matrices, whose numbers the interpreter keeps as bits and multiplies as
+    such.
+    """
+    from triton.language import float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    dot = InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        if not handle.dtype.scalar.is_bf16():
+            return handle
+        return TensorHandle((handle.data.astype("uint32") << 16).view("float32"), float32)
+
+    monkeypatch.setattr(
+        InterpreterBuilder,
+        "create_dot",
+        lambda self, a, b, *rest: dot(self, widened(a), widened(b), *rest),
+    )
+
+
 def fill_with_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     """New tensors are full of NaN, so that a number that a kernel does not write is seen."""
     for name in ("empty", "empty_like"):

@@ -9,24 +9,42 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend
 
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
+from subquad.nn.kernels import using
 from subquad.plugin import Config, Facts
 from subquad.registry import blocked, find_plugins
 from subquad.trust import take_words
 from subquad_tools.bench import calibrate, clock, mixers, timed
 from subquad_tools.bench.calibrate import calibrate as measured_anew
-from subquad_tools.bench.clock import one_thread, seconds
-from subquad_tools.bench.mixers import roofline, time_mixers
+from subquad_tools.bench.clock import one_thread, roofline, seconds
 from subquad_tools.bench.mixers_command import _notes, _table, as_markdown_text
-from subquad_tools.bench.rows import SpeedSettings, choose_mixer, choose_mixers
+from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer, choose_mixers
 from subquad_tools.bench.timed import BASELINE, timed_attention
 
 
 def markdown_lines(found, chosen) -> list[str]:
-    return as_markdown_text(_table(found), _notes(found, chosen)).splitlines()
+    return as_markdown_text([_table(found)], _notes(found, chosen)).splitlines()
+
+
+def changed(settings, **values):
+    return settings.model_copy(update=values)
+
+
+def time_mixers(chosen, settings, *, strict=True, lines=()):
+    return mixers.time_mixers(chosen, settings, LeftOut(lines, strict))
+
+
+def attention(settings, length):
+    return timed_attention(settings, length, LeftOut())
+
+
+def of(found, *names):
+    """What was timed of these."""
+    return [speed for speed in found["speeds"] if speed["mixer"] in names]
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +54,7 @@ def _given():
 
 
 TINY = SpeedSettings(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)
+FUSED, MATH = (f"{BASELINE} ({name})" for name in ("flash", "math"))
 TINY_OPTIONS = ["--lengths", "8,16", "--dim", "8", "--tokens", "32", "--rounds", "1"]
 
 
@@ -60,13 +79,12 @@ class AtMostTen(NotANumber):
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(
-        mixers, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
-    )
+    best = {"gflops": 1.0, "gbytes": 2.0, "size": 2048, "device": "CPU", "torch": "2"}
+    monkeypatch.setattr(mixers, "roofline", lambda device, dtype: best)
     monkeypatch.setattr(clock, "SHORTEST_BLOCK", 1e-6)
     monkeypatch.setattr(calibrate, "CALIBRATED", TINY)
     fields = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
-    monkeypatch.setattr(calibrate, "calibrate", lambda mixer: fields)
+    monkeypatch.setattr(calibrate, "calibrate", lambda mixer, left_out: fields)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
@@ -74,49 +92,38 @@ def in_file(name: str) -> str:
     return f"{__file__}:{name}"
 
 
-def test_every_mixer_stands_beside_the_baseline_at_every_length():
+def test_every_mixer_stands_beside_torchs_attentions_at_every_length():
     rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
-    found = time_mixers(rows, replace(TINY, published=False))
-    assert [(speed["mixer"], speed["length"], speed["batch"]) for speed in found["speeds"]] == [
-        (row, length, 32 // length)
-        for length in (8, 16)
-        for row in (BASELINE, "agf:order=2", "identity")
-    ]
+    found = time_mixers(rows, changed(TINY, published=False))
+    for length in (8, 16):
+        speeds = [speed for speed in found["speeds"] if speed["length"] == length]
+        assert {speed["mixer"] for speed in speeds[:2]} == {FUSED, MATH}
+        assert [speed["mixer"] for speed in speeds[2:]] == ["agf:order=2", "identity"]
+        assert {speed["batch"] for speed in speeds} == {32 // length}
+        assert speeds[0]["mixer"] == found["baselines"][length]
+        assert speeds[0]["forward_ratio"] == speeds[0]["both_ratio"] == 1
+    keys = ("forward_us", "both_us", "forward_ratio", "both_ratio", "gflop", "mbytes", "peak_mib")
     for speed in found["speeds"]:
-        values = (
-            speed["forward_us"],
-            speed["both_us"],
-            speed["forward_ratio"],
-            speed["both_ratio"],
-            speed["gflop"],
-            speed["mbytes"],
-            speed["gflops"],
-            speed["both_tokens"],
-            speed["roof"],
-            speed["peak_mib"],
-        )
-        assert all(math.isfinite(value) and value > 0 for value in values)
-        assert speed["both_tokens"] == pytest.approx(1e6 / speed["both_us"])
-        assert speed["roof"] == pytest.approx(
-            max(speed["gflop"], speed["mbytes"] / 2e3) / (speed["both_us"] * 32e-6)
-        )
+        assert all(math.isfinite(speed[key]) and speed[key] > 0 for key in keys)
+        seconds = speed["both_us"] * 32e-6
+        assert speed["product_share"] == pytest.approx(speed["gflop"] / seconds)
         assert speed["uncounted"] == []
-    assert all(
-        speed["forward_ratio"] == speed["both_ratio"] == 1
-        for speed in found["speeds"]
-        if speed["mixer"] == BASELINE
-    )
+    weights, tokens = 2 * (8 * 8 + 8), 32 * 8  # value and output projections of identity
+    least = 4 * (2 * (2 * tokens + weights) + tokens + weights) / 2e9
+    for speed in of(found, "identity"):
+        assert speed["bytes_share"] == pytest.approx(least / (speed["both_us"] * 32e-6))
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
     found = time_mixers([choose_mixer("identity")], TINY)
     products = 2 * 2 * 32 * 8 * 8  # value and output projections
     sums = 2 * 32 * 8  # gradients of their biases
-    assert found["speeds"][1]["gflop"] == pytest.approx((3 * products + sums) / 1e9)
+    (speed, _) = of(found, "identity")
+    assert speed["gflop"] == pytest.approx((3 * products + sums) / 1e9)
 
 
 def test_the_baseline_is_softmax_attention_with_four_projections():
-    module = timed._Attention(replace(TINY, dim=8, heads=2, causal=True), None).double()
+    module = timed._Attention(changed(TINY, causal=True)).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in module.inputs(x).chunk(3, -1))
     weights = (q @ k.mT / 2).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf).softmax(-1)
@@ -125,7 +132,7 @@ def test_the_baseline_is_softmax_attention_with_four_projections():
 
 def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     names = ["baseline", "a", "b", "c", "d"]
-    rows = [timed_attention(TINY, 8)[0] for _ in names]
+    rows = [attention(TINY, 8)[0] for _ in names]
     order, ticks = [], iter(range(1, 100))
 
     def block(action, device, repeats):
@@ -133,20 +140,21 @@ def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
         return float(next(ticks))
 
     monkeypatch.setattr(clock, "seconds", block)
-    found = [row["forward"] for row in clock.times_in_turn(rows[0], rows[1:], rounds=1).values()]
+    times = clock.times_in_turn(rows[0], rows[1:], rounds=1).values()
+    found = [(row["forward"].seconds, row["forward"].ratio) for row in times]
     assert order[:7] == ["baseline", "a", "b", "c", "baseline", "d", "baseline"]
     assert order[7:] == order[:7]
     assert found == [(5.0, 1.0), (2.0, 2 / 3), (3.0, 1.0), (4.0, 4 / 3), (6.0, 1.0)]
 
 
 def test_without_a_baseline_there_are_times_and_no_ratios():
-    rows = [timed_attention(TINY, 8)[0] for _ in "ab"]
+    rows = [attention(TINY, 8)[0] for _ in "ab"]
     found = clock.times_in_turn(None, rows, rounds=2)
     assert list(found) == rows
     assert all(
-        seconds > 0 and ratio is None
+        time.seconds > 0 and time.ratio is None
         for times in found.values()
-        for seconds, ratio in times.values()
+        for time in times.values()
     )
 
 
@@ -195,10 +203,10 @@ def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
 
 
 def test_by_default_every_installed_mixer_is_timed():
-    chosen, skipped = choose_mixers([])
+    chosen, left_out = choose_mixers([])
     names = {found.name for found in find_plugins("mixer") if not blocked(found.distribution)}
     assert {subject.resolved.found.name for subject in chosen} | {
-        line.partition(":")[0] for line in skipped
+        line.partition(":")[0] for line in left_out.lines
     } == names
     assert "identity" in names
 
@@ -208,29 +216,31 @@ def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypa
         raise ConfigError(f"{text} needs order")
 
     monkeypatch.setattr("subquad_tools.bench.rows.choose_mixer", choose)
-    chosen, skipped = choose_mixers([])
+    chosen, left_out = choose_mixers([])
     assert chosen == []
-    assert "agf: agf needs order" in skipped
+    assert "agf: agf needs order" in left_out.lines
 
 
 def test_outputs_that_are_not_finite_are_not_timed():
     with pytest.raises(
         PluginError,
-        match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time",
+        match=r"NotANumber: its numbers at length 8 are not finite, so there is nothing to time",
     ):
         time_mixers([choose_mixer(in_file("NotANumber"))], TINY)
 
 
 def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatch):
-    def broken(mixer, x):
+    def broken():
         raise RuntimeError
 
-    monkeypatch.setattr("subquad_tools.bench.timed.count_pass", broken)
+    monkeypatch.setattr(clock, "counting", broken)
     rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY)
-    assert found["speeds"][1]["uncounted"] == ["anything (RuntimeError)"]
-    assert "- identity: not in its counts: anything (RuntimeError)" in markdown_lines(found, rows)
-    assert "| 0+ | 0+ | - |" in markdown_lines(found, rows)[4]
+    assert of(found, "identity")[0]["uncounted"] == ["anything (RuntimeError)"]
+    assert of(found, "identity")[0]["product_share"] is None
+    lines = markdown_lines(found, rows)
+    assert "- identity: not in its counts: anything (RuntimeError)" in lines
+    assert any("| identity | 8 |" in line and "| 0+ | 0+ |" in line for line in lines)
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
@@ -278,31 +288,23 @@ def test_threads_and_garbage_collection_are_put_back():
     assert (gc.isenabled(), torch.get_num_threads()) == (True, before)
 
 
-def testroofline():
-    best = roofline(torch.device("cpu"), torch.bfloat16, rounds=1, size=32, copied=1 << 16)
+def test_roofline(monkeypatch):
+    monkeypatch.setitem(clock.ROOFS, "cpu", (32, 1 << 16))
+    best = roofline(torch.device("cpu"), torch.bfloat16, rounds=1)
     assert best["gflops"] > 0
     assert best["gbytes"] > 0
-    assert best["size"] == 32
-
-
-@pytest.mark.parametrize(("taken", "size"), [(0.01, 2048), (0.2, 512)])
-def test_the_product_is_smaller_where_the_machine_is_slow_at_it(taken, size, monkeypatch):
-    monkeypatch.setattr(mixers, "seconds", lambda action, device: taken)
-    assert roofline(torch.device("cpu"), torch.float32, rounds=1, copied=1 << 16)["size"] == size
+    assert (best["size"], best["device"], best["torch"]) == (32, "CPU", torch.__version__)
 
 
 def test_json(capsys):
     assert main(["bench", "mixers", "agf:order=2", "--json", *TINY_OPTIONS]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["what"] == "mixers"
-    assert found["best"] == {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
+    assert (found["best"]["gflops"], found["best"]["gbytes"]) == (1.0, 2.0)
     assert [row["row"] for row in found["mixers"]] == ["agf:order=2"]
     assert found["mixers"][0]["params"]["order"] == 2
-    assert {speed["mixer"] for speed in found["speeds"]} == {
-        BASELINE,
-        "agf:order=2",
-        "agf:order=2 published",
-    }
+    names = {FUSED, MATH, "agf:order=2", "agf:order=2 published"}
+    assert {speed["mixer"] for speed in found["speeds"]} == names
     assert found["settings"]["lengths"] == [8, 16]
     assert {speed["length"] for speed in found["speeds"]} == {8, 16}
 
@@ -310,17 +312,19 @@ def test_json(capsys):
 def test_table_and_notes(capsys):
     assert main(["bench", "mixers", "agf:order=2", *TINY_OPTIONS]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[2:4]] == [
-        ["torch", "attention", n] for n in ("8", "16")
-    ]
-    assert [line.split()[:2] for line in lines[4:6]] == [["agf:order=2", n] for n in ("8", "16")]
-    assert [line.split()[:3] for line in lines[6:8]] == [
+    assert [line.split()[:2] for line in lines[2:6]] == [["torch", "attention"]] * 4
+    assert [line.split()[:2] for line in lines[6:8]] == [["agf:order=2", n] for n in ("8", "16")]
+    assert [line.split()[:3] for line in lines[8:10]] == [
         ["agf:order=2", "published", n] for n in ("8", "16")
     ]
     assert any(
-        line.startswith("this process at best: 1.0 GFLOP/s (2048^3 product, fp32), 2.0 GB/s (copy)")
+        line.startswith(
+            "the roofs, measured in this run (CPU, torch 2): 1.0 GFLOP/s (2048^3 product, fp32), "
+            "2.0 GB/s (copy)"
+        )
         for line in lines
     )
+    assert any(line.startswith(f"/ attention at length 8: {BASELINE} (") for line in lines)
     assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
 
 
@@ -333,10 +337,10 @@ def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path, monk
 
 def test_markdown(capsys):
     rows = [choose_mixer("identity")]
-    found = time_mixers(rows, TINY, skipped=["x: why"])
+    found = time_mixers(rows, TINY, lines=["x: why"])
     lines = markdown_lines(found, rows)
     assert lines[0].startswith("| mixer | L | us/token fwd |")
-    assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 4
+    assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 6
     assert lines[-1] == "- skipped: x: why"
     assert any(line.startswith(r"- identity \[always causal\]: ") for line in lines)
     assert main(["bench", "mixers", "identity", "--markdown", *TINY_OPTIONS]) == 0
@@ -345,12 +349,12 @@ def test_markdown(capsys):
 
 def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors_code(monkeypatch):
     agf = choose_mixer("agf:order=2")
-    measured = measured_anew(agf)
+    measured = measured_anew(agf, LeftOut())
     assert measured["known"] == pytest.approx(19.8 / 56.5)
     assert measured["calibrated"] == (abs(measured["measured"] / measured["known"] - 1) <= 0.15)
     for calibrated in (True, False):
         told = {"calibrated": calibrated, "length": 2048, "measured": 0.36, "known": 0.35}
-        monkeypatch.setattr(calibrate, "calibrate", lambda mixer, told=told: told)
+        monkeypatch.setattr(calibrate, "calibrate", lambda mixer, left_out, told=told: told)
         found = time_mixers([agf, choose_mixer("identity")], TINY)
         assert [row["mixer"] for row in found["published"]] == ["agf:order=2"]
         assert [time["length"] for time in found["published"][0]["times"]] == (
@@ -373,7 +377,7 @@ def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors
 
 
 def test_a_form_that_cannot_be_calibrated_ends_nothing(monkeypatch):
-    def fails(mixer):
+    def fails(mixer, left_out):
         raise PluginError("no")
 
     monkeypatch.setattr(calibrate, "calibrate", fails)
@@ -383,19 +387,19 @@ def test_a_form_that_cannot_be_calibrated_ends_nothing(monkeypatch):
 
 
 def test_nothing_is_known_of_the_authors_code_in_half_precision():
-    found = time_mixers([choose_mixer("agf")], replace(TINY, precision="bf16"))
+    found = time_mixers([choose_mixer("agf")], changed(TINY, precision="bf16"))
     assert found["published"][0]["calibrated"] is False
     assert any(
         "reference not calibrated" in line for line in markdown_lines(found, [choose_mixer("agf")])
     )
-    assert {speed["mixer"] for speed in found["speeds"]} == {BASELINE, "agf", "agf published"}
+    assert {speed["mixer"] for speed in found["speeds"]} == {FUSED, MATH, "agf", "agf published"}
 
 
 def test_a_published_form_with_other_numbers_is_not_timed(monkeypatch):
     form = "subquad_plugins.agf.published:PublishedAGF._gap"
     monkeypatch.setattr(form.replace(":", "."), lambda self, vectors: 0 * vectors.sum((1, 2, 3)))
     found = time_mixers([choose_mixer("agf")], TINY)
-    assert {speed["mixer"] for speed in found["speeds"]} == {BASELINE, "agf"}
+    assert {speed["mixer"] for speed in found["speeds"]} == {FUSED, MATH, "agf"}
     assert (
         "agf published: at length 8 its numbers are 1.0e+00 of the largest from agf's"
         in found["skipped"][0]
@@ -403,7 +407,7 @@ def test_a_published_form_with_other_numbers_is_not_timed(monkeypatch):
 
 
 def test_a_published_form_that_cannot_stand_at_a_length_is_left_out():
-    found = time_mixers([choose_mixer("nystrom:num_landmarks=16")], replace(TINY, lengths=(16, 24)))
+    found = time_mixers([choose_mixer("nystrom:num_landmarks=16")], changed(TINY, lengths=(16, 24)))
     assert [
         speed["length"] for speed in found["speeds"] if speed["mixer"].endswith("published")
     ] == [16]
@@ -411,36 +415,63 @@ def test_a_published_form_that_cannot_stand_at_a_length_is_left_out():
 
 
 def test_attention_without_its_projections():
-    settings = replace(TINY, core=True)
-    found = time_mixers([choose_mixer("softmax"), choose_mixer("identity")], settings)
-    cores = {
-        speed["mixer"]: speed["core_both_ratio"]
-        for speed in found["speeds"]
-        if speed["length"] == 8
-    }
-    assert cores[BASELINE] == 1
-    assert cores["softmax"] > 0
-    assert cores["identity"] is None
-    assert "| / core fwd | fwd+bwd |" in markdown_lines(found, [])[0]
+    settings = changed(TINY, core=True)
+    found = time_mixers([choose_mixer("softmax"), choose_mixer("nystrom")], settings)
+    assert {speed["mixer"] for speed in found["speeds"]} == {FUSED, MATH, "softmax", "nystrom"}
+    whole = time_mixers([choose_mixer("softmax")], TINY)
+    assert of(found, "softmax")[0]["gflop"] < of(whole, "softmax")[0]["gflop"]
+    lines = markdown_lines(found, [])
+    assert any(line.endswith("the fastest here, without projections") for line in lines)
+    with pytest.raises(PluginError, match=r"identity: no attention that can be timed without proj"):
+        time_mixers([choose_mixer("identity")], settings)
 
 
-def test_back_ends_stand_side_by_side_and_the_faster_is_the_baseline(monkeypatch):
-    names = {
-        "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
-        "math": torch.nn.attention.SDPBackend.MATH,
-    }
-    monkeypatch.setattr(
-        timed, "BACKENDS", {"cpu": names | {"cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION}}
-    )
-    found = time_mixers([], replace(TINY, lengths=(8,)))
-    assert {speed["mixer"] for speed in found["speeds"]} == {
-        f"{BASELINE} (flash)",
-        f"{BASELINE} (math)",
-    }
-    assert found["speeds"][0]["both_ratio"] == 1
+def test_a_back_end_that_does_not_run_is_told(monkeypatch):
+    kinds = {"cudnn": SDPBackend.CUDNN_ATTENTION, "math": SDPBackend.MATH}
+    monkeypatch.setitem(timed._BACKENDS, "cpu", kinds)
+    found = time_mixers([], changed(TINY, lengths=(8,)))
+    assert [speed["mixer"] for speed in found["speeds"]] == [MATH]
+    (line,) = found["skipped"]
+    assert line.startswith(f"{BASELINE} (cudnn) at length 8: does not run here: No")
 
 
-def test_memory_that_runs_out_leaves_a_length_out_and_names_the_largest_that_fits(monkeypatch):
+def test_an_implementation_of_another_package_runs_in_torchs_flash_attention_alone(monkeypatch):
+    order = []
+    monkeypatch.setattr(timed, "activate_flash_attention_impl", order.append)
+    monkeypatch.setattr(timed, "restore_flash_attention_impl", lambda: order.append("FA2"))
+    row = attention(TINY, 8)[0]
+    row.within = lambda: timed._by_flash("FA4")
+    row.seconds("both")
+    assert order == ["FA4", "FA2"]
+
+
+def test_the_chosen_implementation_is_named_where_another_makes_the_mixer_faster(monkeypatch):
+    own = timed.timed_mixer(choose_mixer("agf:order=2"), TINY, 8)
+    monkeypatch.setattr(clock.Warm, "seconds", lambda row, part: 3.0 if row is own else 1.0)
+    found = list(mixers._slower(own, changed(TINY, rounds=3), 8, LeftOut()))
+    assert found
+    for row in found:
+        assert (row["mixer"], row["length"], row["times"]) == ("agf:order=2", 8, 3.0)
+        assert row["operation"].startswith("agf.")
+        assert row["faster"] != row["chosen"]
+    monkeypatch.setattr(clock.Warm, "seconds", lambda row, part: 1.0)
+    assert list(mixers._slower(own, changed(TINY, rounds=3), 8, LeftOut())) == []
+
+
+def test_a_row_by_reference():
+    plain = choose_mixer("agf:order=2 by reference")
+    assert (plain.text, plain.kernels) == ("agf:order=2 by reference", "reference")
+    assert plain.params["order"] == 2
+    assert choose_mixer("cur by reference").kernels == "reference"
+    with using() as ran:
+        row = timed.timed_mixer(plain, TINY, 8)
+        with row.within() as forced:
+            row.both()
+    assert set(forced.values()) == {"reference"}
+    assert ran == {}
+
+
+def test_memory_that_runs_out_leaves_a_length_out(monkeypatch):
     class Hungry(NotANumber):
         def forward(self, x, *, keep=None, carry=None):
             if x.shape[1] > 8:
@@ -451,26 +482,26 @@ def test_memory_that_runs_out_leaves_a_length_out_and_names_the_largest_that_fit
     monkeypatch.setattr(AtMostTen, "facts", Facts())
     row = choose_mixer("identity")
     monkeypatch.setattr(
-        mixers, "timed_mixer", lambda *args: timed._layer("hungry", Hungry(None, None), *args[1:])
+        mixers,
+        "timed_mixer",
+        lambda *args: timed.Timed("hungry", Hungry(None, None), *args[1:]).warm_up(),
     )
     found = time_mixers([replace(row, text="hungry")], TINY)
-    assert found["skipped"] == ["hungry: out of memory at length 16; the largest that fits is 8"]
-    assert [(speed["mixer"], speed["length"]) for speed in found["speeds"]] == [
-        (BASELINE, 8),
-        ("hungry", 8),
-        (BASELINE, 16),
-    ]
+    assert found["skipped"] == ["hungry at length 16: out of memory"]
+    assert [speed["length"] for speed in of(found, "hungry")] == [8]
 
 
 def test_attention_that_does_not_fit_leaves_times_without_ratios(monkeypatch):
-    def full(settings, length):
+    def full(*_):
         raise RuntimeError(
             "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
         )
 
-    monkeypatch.setattr(mixers, "timed_attention", full)
+    monkeypatch.setattr(timed._Core, "forward", full)
     found = time_mixers([choose_mixer("identity")], TINY)
-    assert found["skipped"] == [f"{BASELINE}: out of memory at length 8, 16; none of these fits"]
+    assert found["skipped"] == [
+        f"{name} at length {length}: out of memory" for length in (8, 16) for name in (FUSED, MATH)
+    ]
     assert [speed["both_ratio"] for speed in found["speeds"]] == [None, None]
     assert "| - | - |" in markdown_lines(found, [])[2]
 
@@ -495,16 +526,16 @@ def test_growth_is_the_exponent_of_a_samples_cost():
 
 
 def test_inputs_are_fresh_in_every_block():
-    row = timed_attention(TINY, 8)[0]
+    row = attention(TINY, 8)[0]
     before = row.inputs[0].clone()
     row.seconds("forward")
     assert not torch.equal(row.inputs[0], before)
 
 
 def test_samples_of_a_length():
-    assert [replace(TINY, tokens=64).samples(length) for length in (8, 100)] == [8, 1]
-    assert replace(TINY, batch=3).samples(8) == 3
-    assert [replace(TINY, batch={8: 5}).samples(length) for length in (8, 16)] == [5, 2]
+    assert [changed(TINY, tokens=64).samples(length) for length in (8, 100)] == [8, 1]
+    assert changed(TINY, batch=3).samples(8) == 3
+    assert [changed(TINY, batch=[5, 2]).samples(length) for length in (8, 16)] == [5, 2]
 
 
 def test_files(tmp_path, capsys):
@@ -512,8 +543,8 @@ def test_files(tmp_path, capsys):
     assert main(["bench", "mixers", "identity", "--out", str(out), *TINY_OPTIONS]) == 0
     assert json.loads((out / "bench.json").read_text())["mixers"][0]["row"] == "identity"
     rows = list(csv.DictReader((out / "bench.csv").read_text().splitlines()))
-    assert [(row["mixer"], row["length"]) for row in rows][1] == ("identity", "8")
-    assert float(rows[1]["both_us"]) > 0
+    assert [(row["mixer"], row["length"]) for row in rows][2] == ("identity", "8")
+    assert float(rows[2]["both_us"]) > 0
     assert (out / "bench.md").read_text().startswith("| mixer | L |")
     assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
 
@@ -523,7 +554,7 @@ def test_files(tmp_path, capsys):
     [
         (["--lengths", "8,x"], "'8,x' is not a list of lengths, such as 512,1024"),
         (["--lengths", "0"], "'0' is not a list of lengths, such as 512,1024"),
-        (["--dim", "9"], "--dim 9 is not divisible by --heads 2"),
+        (["--dim", "9"], "a width of 9 is not divisible by 2 heads"),
         (["--json", "--markdown"], "--json and --markdown: give one of them"),
     ],
 )

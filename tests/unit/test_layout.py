@@ -62,6 +62,7 @@ TOOLS_USE = {
     "subquad.metric",
     "subquad.records",
     "subquad.registry",
+    "subquad.reports",
     "subquad.tracking",
 }
 """What the tools import of the core besides: what reads, builds and runs an experiment."""

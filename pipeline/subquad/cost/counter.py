@@ -281,6 +281,9 @@ def _touched(x: Tensor) -> int:
     return min(own, x.untyped_storage().nbytes())
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 class _Dispatch(TorchDispatchMode):
     """Counts each operation.
 
@@ -301,6 +304,8 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(kind not in _PLAIN for kind in types):  # it comes again, in its own tensors
+            return NotImplemented
         # a higher-order operator: what it runs inside is hidden
         if not isinstance(func, torch._ops.OpOverload):
             self.count.note_unknown(str(func))

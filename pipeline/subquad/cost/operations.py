@@ -59,7 +59,8 @@ zeros_like ones ones_like full full_like new_zeros new_ones new_full arange lins
 eye scalar_tensor lift diag_embed block_diag _pin_memory pad_sequence _chunk_cat one_hot
 resolve_conj resolve_neg _neg_view index_fill bartlett_window blackman_window hamming_window
 hann_window kaiser_window fft_fftfreq fft_rfftfreq range _stack lu_unpack _lazy_clone
-_pack_padded_sequence _pack_padded_sequence_backward"""
+_pack_padded_sequence _pack_padded_sequence_backward _new_zeros_with_same_feature_meta
+_jagged_to_padded_dense_forward _padded_dense_to_jagged_forward"""
 _OVERWRITES = "copy _to_copy fill zero"
 _GATHERS = "index index_select gather take embedding _unsafe_index"
 _SCATTERS = "index_put _index_put_impl _unsafe_index_put index_copy scatter put"
@@ -194,7 +195,7 @@ def rule_of(func: Any) -> Rule | None:
     namespace, _, name = schema.name.partition("::")
     if namespace in ("profiler", "prim"):
         return _UNTOUCHED
-    if namespace != "aten":
+    if namespace not in ("aten", "prims"):  # those of torch.func's derivatives have ATen's names
         return _registered(func.overloadpacket)
     if func.is_view or torch.Tag.inplace_view in func.tags:
         return _UNTOUCHED

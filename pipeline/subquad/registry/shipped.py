@@ -43,11 +43,14 @@ class Recipe(Found):
         return ""
 
 
-def recipes(kind: FileKind = "recipe") -> dict[str, Recipe]:
+def recipes(kind: FileKind = "recipe", below: str = ".") -> dict[str, Recipe]:
     """All usable recipes (or spaces) by name; by `distribution:name` where several distributions
     offer one name.
+
+    Args:
+        below: folder in the packages' own.
     """
-    rows = yaml_files(kind)
+    rows = yaml_files(kind, below)
     count = Counter(row.name for row in rows)
     return {row.name if count[row.name] == 1 else row.full_name: row for row in rows}
 

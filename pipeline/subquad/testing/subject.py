@@ -45,6 +45,8 @@ FAR = 1100
 
 _LOOKED_AT = 13
 """Positions of the call that tells in which precision a mixer computes."""
+_DIRECTIONS = 4
+"""Of these slopes any may show float32: along one alone its rounding may happen to be small."""
 ROUNDING_SINGLE = 1e-5
 """As `ROUNDING`, of a mixer that computes in float32 inside."""
 
@@ -107,17 +109,25 @@ class CheckSubject:
             if not watching.has_less_than_double:
                 return False
             inputs = [x, *trainable(mixer).values()]
-            steps = [normal(tensor.shape, i).to(tensor) for i, tensor in enumerate(inputs)]
 
             def summed() -> float:
                 return weighted(call(mixer, x, keep).out).sum().item()
 
-            return not math.isclose(
-                slope(summed, inputs, steps, 1e-6),
-                slope(summed, inputs, steps, 1e-5),
-                rel_tol=1e-4,
-                abs_tol=1e-6,
-            )
+            for drawn in range(_DIRECTIONS):
+                steps = [
+                    normal(tensor.shape, 100 * drawn + i).to(tensor)
+                    for i, tensor in enumerate(inputs)
+                ]
+                ahead, further = (slope(summed, inputs, steps, size) for size in (1e-6, 1e-5))
+                if not math.isclose(ahead, further, rel_tol=1e-4, abs_tol=1e-6):
+                    return True
+            return False
+
+    def altered(self, **changes: Any) -> CheckSubject:
+        """Built in another place or size; in the number format that was found for this one."""
+        other = replace(self, **changes)
+        vars(other).update(is_single=self.is_single, is_single_alone=self.is_single_alone)
+        return other
 
     @cached_property
     def is_single_alone(self) -> bool:
@@ -219,7 +229,7 @@ class CheckSubject:
         """
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
-            single = replace(self, stacked=False)
+            single = self.altered(stacked=False)
             layers = {
                 name: single.build(
                     max_len=max_len,

@@ -59,7 +59,7 @@ def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut)
     if published and published.over_attention and is_usual:
         length = next(iter(published.over_attention))
         with left_out.noting(f"{mixer.text} published, to be calibrated", length, strict=False):
-            return calibrate(mixer)
+            return calibrate(mixer, left_out)
     return _UNKNOWN
 
 
@@ -67,16 +67,12 @@ _UNKNOWN: Measured = {"calibrated": False, "length": None, "measured": None, "kn
 
 
 def _times_faster(ours: Measured, theirs: Measured) -> Measured:
-    times: Measured = {"length": ours["length"]}
-    for part in PARTS:
-        key = f"{part}_ratio"
-        if ours[key] is None:
-            key = f"{part}_us"
-        times[part] = theirs[key] / ours[key]
-    return times
+    kind = "us" if ours["both_ratio"] is None else "ratio"
+    times = {part: theirs[f"{part}_{kind}"] / ours[f"{part}_{kind}"] for part in PARTS}
+    return {"length": ours["length"], **times}
 
 
-def calibrate(mixer: MixerChoice) -> Measured:
+def calibrate(mixer: MixerChoice, left_out: LeftOut) -> Measured:
     """Hold the published form against what is known of the authors' code, now, at the shape where
     it is known.
 
@@ -87,9 +83,10 @@ def calibrate(mixer: MixerChoice) -> Measured:
     assert published is not None
     length, known = next(iter(published.over_attention.items()))
     usual = replace(mixer, config=parameters(mixer.resolved, dict(published.params)))
-    baseline = timed_attention(CALIBRATED, length)[0]
+    baseline, *_ = timed_attention(CALIBRATED, length, left_out)
     form = timed_published(usual, timed_mixer(usual, CALIBRATED, length), CALIBRATED, length)
-    _, measured = times_in_turn(baseline, [form], CALIBRATED.rounds, ["both"])[form]["both"]
+    times = times_in_turn(baseline, [form], CALIBRATED.rounds, ["both"])
+    measured = times[form]["both"].ratio
     assert measured is not None
     return {
         "calibrated": abs(measured / known - 1) <= WITHIN,

@@ -1,5 +1,5 @@
 """Time of a block of calls, and blocks taken in turn: what else the machine does then meets all
-of them alike.
+of them alike. And the machine's own best rates, which times are held against.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ import time
 import timeit
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from subquad.cost import Count, counting
+from subquad.nn.kernels import REFERENCE, using
 from subquad.nn.numbers import single_precision
 from subquad_tools.bench.memory import added_memory
 
@@ -24,14 +28,43 @@ Taken = TypeVar("Taken")
 PARTS = ("forward", "both")
 """What is timed: inference, and a training step's share."""
 
-Times = dict[str, tuple[float, float | None]]
-"""Seconds of a call, and their ratio over the baseline, by part (`PARTS`)."""
-
 SHORTEST_BLOCK = 0.03
 """Seconds: shorter passes are repeated within a block, so that clocks and calls do not show."""
 
+ROOFS = {"cpu": (1024, 256 << 20), "cuda": (8192, 1 << 30)}
+"""Size of the matrix product and bytes of the copy that show a device's best rates."""
+
 _GROUP = 3
 """So many mixers stand between two blocks of the baseline."""
+
+
+class Time(NamedTuple):
+    """Seconds of a call, the median over rounds, and its ratio over the baseline in each round;
+    no ratios without a baseline.
+    """
+
+    seconds: float
+    ratios: np.ndarray
+
+    @property
+    def ratio(self) -> float | None:
+        """The median."""
+        return float(np.median(self.ratios)) if self.ratios.size else None
+
+
+Times = dict[str, Time]
+"""By part (`PARTS`)."""
+
+Within = Callable[[], AbstractContextManager[Any]]
+"""Makes the context that something runs in."""
+
+
+def times_longer(chosen: Times, other: Times) -> float | None:
+    """How many times as long a training step's share takes, the median over rounds; None where it
+    is not longer in every round, or there are fewer than three.
+    """
+    ratios = chosen["both"].ratios / other["both"].ratios
+    return float(np.median(ratios)) if ratios.size > 2 and min(ratios) > 1 else None
 
 
 def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
@@ -48,8 +81,7 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     timeit.timeit(action, number=repeats)
     end.record()
     torch.cuda.synchronize(device)
-    taken = start.elapsed_time(end) / 1e3
-    return taken / repeats
+    return start.elapsed_time(end) / 1e3 / repeats
 
 
 def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
@@ -72,20 +104,47 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def roofline(device: torch.device, dtype: torch.dtype, rounds: int = 3) -> dict[str, Any]:
+    """What this process reaches at best, measured now, medians over rounds after a warm-up: of a
+    matrix product of this dtype and of a copy, see `ROOFS`.
+
+    Returns:
+        `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s; `size`: of
+        the product; `device`: its name; `torch`: version.
+    """
+    size, copied = ROOFS[device.type]
+    square = torch.randn(size, size, device=device, dtype=dtype)
+    source = torch.ones(copied, device=device, dtype=torch.uint8)
+    actions = (partial(torch.mm, square, square), partial(torch.empty_like(source).copy_, source))
+    blocks = [partial(seconds, action, device) for action in actions]
+    product, copy = map(median, zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
+    return {
+        "gflops": 2 * size**3 / product / 1e9,
+        "gbytes": 2 * copied / copy / 1e9,
+        "size": size,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+    }
+
+
 class Warm(ABC):
     """What is timed in blocks, each long enough for a clock.
 
-    Attributes:
+    Args:
         name: of its row.
         device: where it runs.
+        within: makes the context that it runs in; entering it is not timed.
+
+    Attributes:
         memory: bytes that a pass forward and backward adds at its peak.
     """
 
     memory: int
 
-    def __init__(self, name: str, device: torch.device):
+    def __init__(self, name: str, device: torch.device, within: Within = nullcontext):
         self.name = name
         self.device = device
+        self.within = within
         self._repeats: dict[str, int] = dict.fromkeys(PARTS, 1)
 
     @abstractmethod
@@ -100,10 +159,15 @@ class Warm(ABC):
     def refresh(self) -> None:
         """Take other inputs."""
 
+    @abstractmethod
+    def ends(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """What goes in, weights included, and what a forward pass with a graph makes of it."""
+
     def warm_up(self) -> Self:
         """Measure its memory, and find how often a block repeats it."""
-        self.both()
-        self.memory = added_memory(self.both, self.device)
+        with self.within():
+            self.both()
+            self.memory = added_memory(self.both, self.device)
         for part in PARTS:
             self.seconds(part)
             self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6)))
@@ -112,7 +176,57 @@ class Warm(ABC):
     def seconds(self, part: str) -> float:
         """Of a call, by one more block, with other inputs."""
         self.refresh()
-        return seconds(getattr(self, part), self.device, self._repeats[part])
+        with self.within():
+            return seconds(getattr(self, part), self.device, self._repeats[part])
+
+    def count(self) -> Count:
+        """Operations and bytes of `both`; on CUDA those of the plain forms, as a kernel's own are
+        seen by nobody.
+        """
+        plain = using(REFERENCE) if self.device.type == "cuda" else nullcontext()
+        try:
+            with self.within(), plain, counting() as count:
+                self.both()
+        except Exception as error:  # it has run, so it is the counter that cannot follow
+            return Count(unknown=(f"anything ({type(error).__name__})",))
+        return count
+
+    def measured(
+        self, times: Times, count: Count, best: dict[str, Any], tokens: int = 1
+    ) -> dict[str, Any]:
+        """Its row, as JSON has it.
+
+        Args:
+            times: that it took.
+            count: of forward and backward.
+            best: see `roofline`.
+            tokens: that microseconds are given for.
+
+        Returns:
+            of the forward pass, and with the backward pass (`both_`), microseconds per token
+            (`_us`) and time over that of the baseline, below 1 is faster, None without one
+            (`_ratio`); of both passes operations, counted, in 1e9 (`gflop`); the share of the time
+            that these take at the product's best rate (`product_share`, None where not all is
+            counted), and that the least bytes take at the copy's (`bytes_share`: what goes in and
+            comes out, once forward and once backward, and the gradients of what goes in); what they
+            add to memory at their peak, in MiB (`peak_mib`).
+        """
+        found = {}
+        for part in PARTS:
+            found[f"{part}_us"] = 1e6 * times[part].seconds / tokens
+            found[f"{part}_ratio"] = times[part].ratio
+        both = 1e9 * times["both"].seconds
+        with self.within():
+            given, made = self.ends()
+        least = 2 * sum([tensor.nbytes for tensor in (*given, *made)])
+        least += sum([tensor.nbytes for tensor in given if tensor.requires_grad])
+        return {
+            **found,
+            "gflop": count.flops / 1e9,
+            "bytes_share": least / best["gbytes"] / both,
+            "product_share": None if count.unknown else count.flops / best["gflops"] / both,
+            "peak_mib": self.memory / 2**20,
+        }
 
 
 _Row = TypeVar("_Row", bound=Warm)
@@ -121,7 +235,7 @@ _Row = TypeVar("_Row", bound=Warm)
 def times_in_turn(
     baseline: _Row | None, others: Sequence[_Row], rounds: int, parts: Sequence[str] = PARTS
 ) -> dict[_Row, Times]:
-    """Medians over rounds of the baseline and others, timed in turn.
+    """The baseline and others, timed in turn.
 
     The baseline is timed before and after every few of the others. A ratio is over the mean of its
     blocks on either side; that of the baseline itself is 1.
@@ -135,20 +249,22 @@ def times_in_turn(
     for _ in range(rounds):
         for part, blocks in taken.items():
             blocks.append([row.seconds(part) for row in order])
-    places: dict[_Row, np.ndarray] = {}
+    times: dict[_Row, Times] = {}
     for row in (*between, *others):
-        places[row] = np.flatnonzero([other is row for other in order])
-    times: dict[_Row, Times] = {row: {} for row in places}
-    for part, blocks in taken.items():
-        table = np.array(blocks)
-        for row, own in places.items():
+        own = _places(order, row)
+        times[row] = {}
+        for part, blocks in taken.items():
+            table = np.array(blocks)
             calls = table[:, own]
-            median = float(np.median(calls))
-            ratio = None
+            ratios = np.empty(0)
             if baseline:
-                ratio = float(np.median(calls / _beside(table, places[baseline], own)))
-            times[row][part] = median, ratio
+                ratios = (calls / _beside(table, _places(order, baseline), own)).mean(1)
+            times[row][part] = Time(float(np.median(calls)), ratios)
     return times
+
+
+def _places(order: Sequence[Warm], row: Warm) -> np.ndarray:
+    return np.flatnonzero([other is row for other in order])
 
 
 def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:

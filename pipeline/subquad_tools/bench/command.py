@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
 from subquad.reach import Reach
 from subquad.terminal import print_line, print_table
 from subquad_tools.bench.kernels_command import kernels_command
-from subquad_tools.bench.mixers_command import mixers_command
-
-if TYPE_CHECKING:
-    from subquad_tools.bench.rows import Measured
+from subquad_tools.bench.mixers_command import formatted, mixers_command
 
 
 @click.group("bench")
@@ -52,7 +48,7 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     if as_json:
         click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
         return 0
-    print_table([title for title, _ in _STEP_COLUMNS], map(_step_row, found["steps"]))
+    print_table(*formatted(_STEP_COLUMNS, found["steps"]))
     clock = "CPU time, one thread" if device == "cpu" else "CUDA event times"
     print_line(
         f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB "
@@ -62,31 +58,19 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
 
 
 _STEP_COLUMNS = (
-    ("run", "run"),
-    ("data", "dataset"),
-    ("forward ms", "forward_ms"),
-    ("backward", "backward_ms"),
-    ("optimiser", "optimizer_ms"),
-    ("whole", "whole_ms"),
-    ("/ first", "ratio"),
-    ("samples/s", "samples_per_second"),
-    ("tokens/s", "tokens_per_second"),
-    ("MiB", "peak_mib"),
-    ("GFLOP", "gflop"),
-    ("parameters", "parameters"),
+    ("run", "{run}"),
+    ("data", "{dataset}"),
+    ("forward ms", "{forward_ms:,.1f}"),
+    ("backward", "{backward_ms:,.1f}"),
+    ("optimiser", "{optimizer_ms:,.1f}"),
+    ("whole", "{whole_ms:,.1f}"),
+    ("/ first", "{ratio:.3f}"),
+    ("samples/s", "{samples_per_second:,.0f}"),
+    ("tokens/s", "{tokens_per_second:,.0f}"),
+    ("MiB", "{peak_mib:,.1f}"),
+    ("GFLOP", "{gflop:.3g}"),
+    ("parameters", "{parameters:,}"),
 )
-
-
-def _step_row(found: Measured) -> list[str]:
-    cells = []
-    for _, key in _STEP_COLUMNS:
-        value = found[key]
-        if value is None:
-            value = "-"
-        elif not isinstance(value, str):
-            value = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-        cells.append(value)
-    return cells
 
 
 bench_command.add_command(mixers_command)

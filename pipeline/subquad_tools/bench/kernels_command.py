@@ -8,10 +8,11 @@ import click
 
 from subquad.reach import Reach
 from subquad_tools.bench.mixers_command import (
-    check_options,
+    ROOFS,
     formatted,
     notes_of,
     print_measured,
+    refuse_two_forms,
     speed_options,
 )
 
@@ -23,9 +24,8 @@ _COLUMNS = (
     ("\nfwd+bwd", "{both_us:.0f}"),
     ("/ reference\nfwd", "{forward_ratio:.2f}"),
     ("\nfwd+bwd", "{both_ratio:.2f}"),
-    ("/ attention\nfwd+bwd", "{both_attention:.2f}"),
-    ("GB/s\nfwd", "{gbytes:.1f}"),
-    ("peak\nMiB", "{peak_mib:.1f}"),
+    ("/ attention\nfwd+bwd", "{attention_ratio:.2f}"),
+    *ROOFS,
 )
 
 
@@ -33,7 +33,7 @@ _COLUMNS = (
 @speed_options("2048")
 @Reach(reads="a file in NAME", runs="a file in NAME")
 def kernels_command(
-    rows: tuple[str, ...], as_json: bool, as_markdown: bool, dim: int, heads: int, **settings: Any
+    rows: tuple[str, ...], as_json: bool, as_markdown: bool, **settings: Any
 ) -> int:
     """Compare the implementations of what mixers compute with their references.
 
@@ -47,21 +47,14 @@ def kernels_command(
     from subquad_tools.bench.kernels import time_kernels
     from subquad_tools.bench.rows import SpeedSettings, choose_mixers
 
-    check_options(dim, heads, as_json, as_markdown)
-    chosen, skipped = choose_mixers(rows)
-    used = SpeedSettings(dim=dim, heads=heads, **settings)
-    found = time_kernels(chosen, used, skipped=skipped, strict=bool(rows))
-    records = []
-    calls = {}
-    for kernel in found["kernels"]:
-        records.append({**kernel, "star": "*" if kernel["chosen"] else ""})
-        shape = tuple(kernel["shape"])
-        call = f"{kernel['operation']} of {kernel['mixer']} at length {kernel['length']}"
-        calls[f"{call}: first argument {shape}"] = None
+    refuse_two_forms(as_json, as_markdown)
+    chosen, left_out = choose_mixers(rows)
+    found = time_kernels(chosen, SpeedSettings.read(settings, "options"), left_out)
+    records = [{**row, "star": "*" if row["chosen"] else ""} for row in found["kernels"]]
     print_measured(
         {"what": "kernels", **found},
-        formatted(_COLUMNS, records),
-        notes_of("kernels_notes.txt.j2", found, calls=calls),
+        [formatted(_COLUMNS, records)],
+        notes_of("kernels_notes.txt.j2", found),
         as_json=as_json,
         as_markdown=as_markdown,
     )

@@ -2,9 +2,10 @@
 
 At each length every mixer gets the same number of tokens. A round times the baseline, a few mixers,
 the baseline again, a few more mixers, and so on; a mixer's ratio in a round is over the mean of the
-two baseline blocks around it. What is reported are medians over rounds. A mixer's published form
-stands beside it, and ratios over that form are given only where it is as fast, beside torch's
-attention, as the authors' own code was (`calibrate`).
+two baseline blocks around it. What is reported are medians over rounds. The baseline is the fastest
+of torch's attentions that run here; the others are rows. A mixer's published form stands beside it,
+and ratios over that form are given only where it is as fast, beside torch's attention, as the
+authors' own code was (`calibrate`).
 
 Letters: B batch, L length, D model width, H heads.
 """
@@ -15,15 +16,22 @@ import gc
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from contextlib import contextmanager
 from functools import partial
-from statistics import linear_regression, median
+from statistics import linear_regression
+from typing import Any
 
 import click
-import torch
 
+from subquad.nn.kernels import REFERENCE, recording, using
 from subquad_tools.bench.calibrate import calibrations
-from subquad_tools.bench.clock import PARTS, Times, in_turn, one_thread, seconds, times_in_turn
+from subquad_tools.bench.clock import (
+    PARTS,
+    one_thread,
+    roofline,
+    times_in_turn,
+    times_longer,
+)
 from subquad_tools.bench.memory import memory_bounded
 from subquad_tools.bench.rows import (
     DTYPES,
@@ -34,65 +42,65 @@ from subquad_tools.bench.rows import (
     torch_device,
 )
 from subquad_tools.bench.timed import (
-    BASELINE,
     Timed,
     timed_attention,
     timed_mixer,
     timed_published,
 )
 
-_FAST = 0.1
-"""Seconds: a matrix product of size 512 that takes longer is made of a CPU's slow instructions."""
-
 
 def time_mixers(
-    mixers: Sequence[MixerChoice],
-    settings: SpeedSettings,
-    *,
-    skipped: Sequence[str] = (),
-    strict: bool = True,
+    mixers: Sequence[MixerChoice], settings: SpeedSettings, left_out: LeftOut
 ) -> Measured:
-    """Time all mixers, and the baseline, at all lengths.
+    """Time all mixers, and torch's attention, at all lengths.
 
     Args:
         mixers: what is timed beside the baseline.
         settings: how.
-        skipped: what was left out already.
-        strict: raise where a mixer cannot stand at a length; else leave it out and say so.
+        left_out: gets what cannot be timed.
 
     Returns:
         JSON values. `settings`; `best`: see `roofline`; `mixers`: each `row` as it was asked for,
-        with `mixer` and `params`; `speeds`: see `_speed`, by length, then the baseline and the
-        mixers in their order, each before its published form; `growth`: see `_growth`; `over`: see
-        `_over`; `published`: see `calibrations`; `skipped`: what was not timed, and why, memory
-        that ran out included.
+        with `mixer` and `params`; `baselines`: the fastest of torch's attentions at each length
+        where one fits; `speeds`: see `_speed`, by length, then the baseline, torch's other
+        attentions and the mixers in their order, each before its published form; `slower`: see
+        `_slower`; `growth`: see `_growth`; `published`: see `calibrations`; `skipped`: what was not
+        timed, and why.
 
     Raises:
         SubquadError: a mixer cannot be built or called so, or its outputs are not finite.
     """
-    device = torch_device(settings.device)
-    left_out = LeftOut(skipped, strict)
-    speeds: list[Measured] = []
-    gc.collect()
-    with one_thread(), memory_bounded(device):
-        best = roofline(device, DTYPES[settings.precision])
+    found: Measured = {
+        "settings": settings.model_dump(),
+        "baselines": {},
+        "speeds": [],
+        "slower": [],
+    }
+    with measuring(settings) as found["best"]:
         for length in lengths_of(settings):
-            speeds += _at(length, mixers, settings, left_out, best)
+            _at(length, mixers, settings, left_out, found)
+        speeds = found["speeds"]
         published = calibrations(mixers, settings, speeds, left_out)
     rows = [
         {"row": mixer.text, "mixer": mixer.resolved.found.name, "params": mixer.params}
         for mixer in mixers
     ]
     return {
-        "settings": asdict(settings),
-        "best": best,
+        **found,
         "mixers": rows,
-        "speeds": speeds,
         "growth": _growth(mixers, speeds),
-        "over": _over(settings.over, speeds),
         "published": published,
-        "skipped": left_out.lines + left_out.too_large(speeds),
+        "skipped": left_out.lines,
     }
+
+
+@contextmanager
+def measuring(settings: SpeedSettings) -> Iterator[dict[str, Any]]:
+    """One thread and as much memory as there is; what the process reaches at best (`roofline`)."""
+    device = torch_device(settings.device)
+    gc.collect()
+    with one_thread(), memory_bounded(device):
+        yield roofline(device, DTYPES[settings.precision])
 
 
 def lengths_of(settings: SpeedSettings) -> Iterator[int]:
@@ -108,123 +116,78 @@ def _at(
     mixers: Sequence[MixerChoice],
     settings: SpeedSettings,
     left_out: LeftOut,
-    best: dict[str, float],
-) -> list[Measured]:
-    """Everything at one length."""
+    found: Measured,
+) -> None:
+    """Add everything at one length."""
+    attentions = timed_attention(settings, length, left_out)
     baseline = None
-    rows: list[Timed] = []
-    with left_out.noting(BASELINE, length):
-        baseline, *rows = timed_attention(settings, length)
+    rows = list(attentions)
+    if rows:
+        baseline = rows.pop(0)
+        found["baselines"][length] = baseline.name
     for mixer in mixers:
         name = mixer.text
         with left_out.noting(name, length):
             own = timed_mixer(mixer, settings, length)
             rows.append(own)
-            if settings.published and mixer.plugin.published:
+            if not mixer.kernels:
+                found["slower"] += _slower(own, settings, length, left_out)
+            if settings.published and mixer.plugin.published and not settings.core:
                 with left_out.noting(f"{name} published", length, strict=False):
                     rows.append(timed_published(mixer, own, settings, length))
-    core = baseline and baseline.core
-    core_times = times_in_turn(core, [row.core for row in rows if row.core], settings.rounds)
-    times = times_in_turn(baseline, rows, settings.rounds)
-    speeds = []
-    for row, taken in times.items():
-        core = row.core
-        speeds.append(_speed(row, taken, core and core_times[core], settings, length, best))
-    return speeds
-
-
-def _speed(
-    row: Timed,
-    times: Times,
-    core: Times | None,
-    settings: SpeedSettings,
-    length: int,
-    best: dict[str, float],
-) -> Measured:
-    """One mixer, or the baseline, at one length.
-
-    Returns:
-        `mixer`: its name; `length` and `batch`: L and B; of the forward pass, and with the backward
-        pass (`both_`), microseconds per token (`_us`), tokens per second (`_tokens`) and time over
-        that of the baseline, below 1 is faster, None without a baseline (`_ratio`); the same of
-        attention without projections (`core_`), None where that was not timed; operations and bytes
-        of both passes, counted, in 1e9 and 1e6 (`gflop`, `mbytes`); operations reached per second,
-        in 1e9 (`gflops`); the least time that this process's best rates allow over the time that it
-        took (`roof`), None where not all is counted; what both passes add to memory at their peak,
-        in MiB (`peak_mib`); operations left out of the counts, as nobody can count them
-        (`uncounted`).
-    """
     batch = settings.samples(length)
-    tokens = batch * length
-    found: Measured = {"mixer": row.name, "length": length, "batch": batch}
-    for prefix, measured in {"": times, "core_": core}.items():
-        for part in PARTS:
-            microseconds = ratio = None
-            if measured:
-                taken, ratio = measured[part]
-                microseconds = 1e6 * taken / tokens
-            found[f"{prefix}{part}_us"] = microseconds
-            found[f"{prefix}{part}_ratio"] = ratio
-    forward, _ = times["forward"]
-    both, _ = times["both"]
-    count = row.count()
-    gflop = count.flops / 1e9
-    mbytes = count.moved / 1e6
-    floor = max(gflop / best["gflops"], mbytes / 1e3 / best["gbytes"])
-    return {
-        **found,
-        "forward_tokens": tokens / forward,
-        "both_tokens": tokens / both,
-        "gflop": gflop,
-        "mbytes": mbytes,
-        "gflops": gflop / both,
-        "roof": None if count.unknown else floor / both,
-        "peak_mib": row.memory / 2**20,
-        "uncounted": list(count.unknown),
-    }
+    for row, times in times_in_turn(baseline, rows, settings.rounds).items():
+        count = row.count()
+        speed = {
+            "mixer": row.name,
+            "length": length,
+            "batch": batch,
+            **row.measured(times, count, found["best"], batch * length),
+            "mbytes": count.moved / 1e6,
+            "uncounted": list(count.unknown),
+        }
+        found["speeds"].append(speed)
 
 
-def roofline(
-    device: torch.device,
-    dtype: torch.dtype,
-    *,
-    rounds: int = 3,
-    size: int = 0,
-    copied: int = 256 << 20,
-) -> dict[str, float]:
-    """What this process reaches at best, measured now, medians over rounds after a warm-up.
+def _slower(
+    own: Timed, settings: SpeedSettings, length: int, left_out: LeftOut
+) -> Iterator[Measured]:
+    """Where another implementation makes the mixer faster than the one that runs by itself.
 
-    Args:
-        dtype: of the matrix product.
-        size: of a matrix product; 0: 2048, or 512 where the machine has no fast product of this
-            dtype.
-        copied: bytes of a copy.
+    Each that may run by itself, and takes the arguments, is forced in turn with the chosen one.
 
     Returns:
-        `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s; `size`: of
-            the product.
+        `mixer`, `length`, `operation`; `chosen`; `faster`: the other; `times`: see `times_longer`.
     """
-    draw = partial(torch.randn, device=device, dtype=dtype)
-    if not size:
-        small = draw(512, 512)
-        multiply = partial(torch.mm, small, small)
-        tried = [seconds(multiply, device) for _ in range(2)]
-        size = 2048 if min(tried) < _FAST else 512
-    multiply = partial(torch.mm, draw(size, size), draw(size, size))
-    source = torch.ones(copied // 4, device=device)
-    copy_all = partial(torch.empty_like(source).copy_, source)
-    blocks = [
-        partial(seconds, multiply, device),
-        partial(seconds, copy_all, device),
-    ]
-    products, copies = zip(*in_turn(blocks, rounds + 1)[1:], strict=True)
-    product = median(products)
-    copy = median(copies)
-    return {
-        "gflops": 2 * size**3 / product / 1e9,
-        "gbytes": 2 * copied / copy / 1e9,
-        "size": size,
-    }
+    with using() as ran, recording() as calls:
+        own.ends()
+    forms = []
+    for operation in dict.fromkeys(operation for operation, *_ in calls):
+        for form in operation.implementations:
+            takes = [form.takes(*args, **kw) for called, args, kw in calls if called is operation]
+            if all(takes) and form.name not in ran[operation.name].split(", "):
+                forms.append((operation.name, form.name))
+            if form.name == REFERENCE:
+                break
+    calls.clear()  # and what they hold
+    others = {}
+    for operation, name in forms:
+        within = partial(using, {operation: name})
+        with left_out.noting(f"{own.name} by {name}", length, strict=False):
+            other = Timed(own.name, own.module, settings, length, within).warm_up()
+            others[other] = (operation, ran[operation], name)
+    times = times_in_turn(own, list(others), settings.rounds, ["both"])
+    for other, (operation, chosen, faster) in others.items():
+        longer = times_longer(times[own], times[other])
+        if longer:
+            yield {
+                "mixer": own.name,
+                "length": length,
+                "operation": operation,
+                "chosen": chosen,
+                "faster": faster,
+                "times": longer,
+            }
 
 
 def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[Measured]:
@@ -256,33 +219,6 @@ def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[Measured]) -> list[M
                 row[kind] = _exponent(own, costs)
         grown.append(row)
     return grown
-
-
-def _over(name: str, speeds: Sequence[Measured]) -> list[Measured]:
-    """What tables of speed and memory print: both of a row over those of another one.
-
-    Args:
-        name: the other row.
-
-    Returns:
-        for each row at each length `mixer`, `length`; `speed`: how many times as fast, forward and
-        backward; `memory`: its peak over the other's. Nothing where the other was not timed.
-    """
-    bases = {speed["length"]: speed for speed in speeds if speed["mixer"] == name}
-    ratios = []
-    for speed in speeds:
-        length = speed["length"]
-        if length not in bases or speed["mixer"] == name:
-            continue
-        base = bases[length]
-        row = {
-            "mixer": speed["mixer"],
-            "length": length,
-            "speed": base["both_us"] / speed["both_us"],
-            "memory": speed["peak_mib"] / base["peak_mib"],
-        }
-        ratios.append(row)
-    return ratios
 
 
 def _exponent(speeds: Sequence[Measured], costs: Sequence[float]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,63 +31,40 @@ def _lengths(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int
     return tuple(lengths)
 
 
-_SHARED = (
-    click.argument("rows", nargs=-1, metavar="[NAME[:key=value,...]]..."),
-    click.option("--dim", type=_POSITIVE, default=128, show_default=True, help="Model width."),
-    click.option("--heads", type=_POSITIVE, default=2, show_default=True, help="Heads."),
-    click.option(
-        "--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch size times length."
-    ),
-    click.option(
-        "--rounds",
-        type=_POSITIVE,
-        default=5,
-        show_default=True,
-        help="How often each is timed at a length.",
-    ),
-    click.option("--device", default="cpu", show_default=True, help="cpu or cuda."),
-    click.option(
-        "--precision",
-        type=click.Choice(["fp32", "bf16", "fp16"]),
-        default="fp32",
-        show_default=True,
-        help="bf16 and fp16 by autocast, as in training.",
-    ),
-    click.option("--causal", is_flag=True, help="Time causal attention and causal mixers."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-    click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table."),
-)
-
-
 def speed_options(lengths: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The options of everything that times mixers; `lengths` is the default of one."""
-    option = click.option(
-        "--lengths",
-        metavar="L,L,...",
-        callback=_lengths,
-        default=lengths,
-        show_default=True,
-        help="Sequence lengths.",
+    option = partial(click.option, show_default=True)
+    options = (
+        click.argument("rows", nargs=-1, metavar="[NAME[:key=value,...]]..."),
+        option(
+            "--lengths",
+            metavar="L,L,...",
+            callback=_lengths,
+            default=lengths,
+            help="Sequence lengths.",
+        ),
+        option("--dim", type=_POSITIVE, default=128, help="Model width."),
+        option("--heads", type=_POSITIVE, default=2, help="Heads."),
+        option("--tokens", type=_POSITIVE, default=8192, help="Batch size times length."),
+        option("--rounds", type=_POSITIVE, default=5, help="How often each is timed at a length."),
+        option("--device", default="cpu", help="cpu or cuda."),
+        option(
+            "--precision",
+            type=click.Choice(["fp32", "bf16", "fp16"]),
+            default="fp32",
+            help="bf16 and fp16 by autocast, as in training.",
+        ),
+        click.option("--causal", is_flag=True, help="Time causal attention and causal mixers."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table."),
     )
 
     def add(command: Callable[..., int]) -> Callable[..., int]:
-        for decorate in reversed((_SHARED[0], option, *_SHARED[1:])):
+        for decorate in reversed(options):
             command = decorate(command)
         return command
 
     return add
-
-
-def check_options(dim: int, heads: int, as_json: bool, as_markdown: bool) -> None:
-    """Refuse what cannot be together.
-
-    Raises:
-        click.UsageError: why.
-    """
-    if as_json and as_markdown:
-        raise click.UsageError("--json and --markdown: give one of them")
-    if dim % heads:
-        raise click.UsageError(f"--dim {dim} is not divisible by --heads {heads}")
 
 
 @click.command("mixers")
@@ -96,7 +74,7 @@ def check_options(dim: int, heads: int, as_json: bool, as_markdown: bool) -> Non
     metavar="NAME|FILE",
     help="Mixers and settings of a paper; other options go before it.",
 )
-@click.option("--core", is_flag=True, help="Also time attention without its projections.")
+@click.option("--core", is_flag=True, help="Time attention alone, without its projections.")
 @click.option(
     "--published/--no-published", default=True, show_default=True, help="Also time published forms."
 )
@@ -126,55 +104,68 @@ def mixers_command(
     subquad bench mixers                          all installed mixers
     subquad bench mixers agf agf:order=5          these two
     subquad bench mixers cur:num_indices=32 --lengths 1024,4096 --out curves
-    subquad bench mixers --protocol cur-paper --tokens 8192
+    subquad bench mixers --protocol cur-table2
     """
     from subquad_tools.bench.mixers import time_mixers
-    from subquad_tools.bench.rows import SpeedSettings, choose_mixers
+    from subquad_tools.bench.protocol import Protocol
+    from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixers
 
-    if protocol:
-        rows, settings = _with_protocol(ctx, protocol, rows, settings)
-    check_options(settings["dim"], settings["heads"], as_json, as_markdown)
-    chosen, skipped = choose_mixers(rows)
+    refuse_two_forms(as_json, as_markdown)
+    paper = Protocol.of(protocol) if protocol else Protocol()
+    used = {**settings, **paper.model_dump(include=settings.keys() & paper.model_fields_set)}
+    used["batch"] = paper.batch
+    for key in settings:
+        if ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+            used[key] = settings[key]
+            if key == "tokens" or (key == "lengths" and isinstance(paper.batch, list)):
+                used["batch"] = None
+    if rows or not paper.mixers:
+        chosen, left_out = choose_mixers(rows)
+    else:
+        chosen = paper.chosen()
+        left_out = LeftOut()
     if out:  # before minutes of measuring
         out.mkdir(parents=True, exist_ok=True)
-    measured = time_mixers(chosen, SpeedSettings(**settings), skipped=skipped, strict=bool(rows))
-    found = {"what": "mixers", **measured}
-    table = _table(found)
+    measured = time_mixers(chosen, SpeedSettings.read(used, "options"), left_out)
+    found = {"what": "mixers", "protocol": protocol, **measured, "table": paper.table(measured)}
+    tables = [_table(found)]
+    if found["table"]:
+        tables.append(formatted(_PAPER, found["table"]))
     notes = _notes(found, chosen)
     if out:
-        _write(found, as_markdown_text(table, notes), out)
-    print_measured(found, table, notes, as_json=as_json, as_markdown=as_markdown)
+        _write(found, as_markdown_text(tables, notes), out)
+    print_measured(found, tables, notes, as_json=as_json, as_markdown=as_markdown)
     return 0
 
 
+def refuse_two_forms(as_json: bool, as_markdown: bool) -> None:
+    """Refuse what cannot be together.
+
+    Raises:
+        click.UsageError: why.
+    """
+    if as_json and as_markdown:
+        raise click.UsageError("--json and --markdown: give one of them")
+
+
 def print_measured(
-    found: Measured, table: TextTable, notes: Sequence[str], *, as_json: bool, as_markdown: bool
+    found: Measured,
+    tables: Sequence[TextTable],
+    notes: Sequence[str],
+    *,
+    as_json: bool,
+    as_markdown: bool,
 ) -> None:
-    """Print what was measured: as JSON, or as a table with notes."""
+    """Print what was measured: as JSON, or as tables with notes."""
     if as_json:
         click.echo(json.dumps(found, allow_nan=False))
     elif as_markdown:
-        print_text(as_markdown_text(table, notes))
+        print_text(as_markdown_text(tables, notes))
     else:
-        print_table(*table)
+        for table in tables:
+            print_table(*table)
         for note in notes:
             print_line(note)
-
-
-def _with_protocol(
-    ctx: click.Context, name: str, rows: tuple[str, ...], settings: dict[str, Any]
-) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Rows and settings of a protocol, but for what was given on the command line."""
-    from subquad_tools.bench.protocol import Protocol
-
-    protocol = Protocol.read(name)
-    of_protocol = protocol.settings()
-    for key in settings:
-        if ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE:
-            of_protocol.pop(key, None)
-            if key == "tokens":
-                of_protocol.pop("batch", None)
-    return rows or tuple(protocol.mixers), settings | of_protocol
 
 
 def _write(found: Measured, markdown: str, out: Path) -> None:
@@ -195,6 +186,13 @@ def _write(found: Measured, markdown: str, out: Path) -> None:
     draw_speeds(speeds, out / "bench.png")
 
 
+ROOFS = (
+    ("of the roofs\nbytes", "{bytes_share:.0%}"),
+    ("\nproduct", "{product_share:.0%}"),
+    ("peak\nMiB", "{peak_mib:.1f}"),
+)
+"""Columns of what a time is held against."""
+
 _COLUMNS = (
     ("mixer", "{mixer}"),
     ("L", "{length}"),
@@ -202,12 +200,20 @@ _COLUMNS = (
     ("\nfwd+bwd", "{both_us:.3g}"),
     ("/ attention\nfwd", "{forward_ratio:.3f}"),
     ("\nfwd+bwd", "{both_ratio:.3f}"),
-    ("/ core\nfwd", "{core_forward_ratio:.3f}"),
-    ("\nfwd+bwd", "{core_both_ratio:.3f}"),
     ("GFLOP", "{gflop:.3g}{plus}"),
     ("MB", "{mbytes:.0f}{plus}"),
-    ("roof", "{roof:.0%}"),
-    ("peak\nMiB", "{peak_mib:.1f}"),
+    *ROOFS,
+)
+
+_PAPER = (
+    ("the paper's table", "{mixer}"),
+    ("", "{column}"),
+    ("times as fast", "{speed:.2f}"),
+    ("printed", "{printed_speed:.2f}"),
+    ("memory", "{memory:.2f}"),
+    ("printed", "{printed_memory:.2f}"),
+    ("over torch today\ntimes as fast", "{now_speed:.2f}"),
+    ("\nmemory", "{now_memory:.2f}"),
 )
 
 
@@ -242,10 +248,7 @@ def _table(found: Measured) -> TextTable:
     names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
     in_order = sorted(speeds, key=lambda speed: names.index(speed["mixer"]))
     records = [{**speed, "plus": "+" if speed["uncounted"] else ""} for speed in in_order]
-    columns = _COLUMNS
-    if not found["settings"]["core"]:
-        columns = [column for column in _COLUMNS if "{core" not in column[1]]
-    return formatted(columns, records)
+    return formatted(_COLUMNS, records)
 
 
 def _notes(found: Measured, chosen: Sequence[MixerChoice]) -> list[str]:
@@ -267,11 +270,8 @@ def notes_of(template: str, found: Measured, **values: Any) -> list[str]:
     return fill_template(_PACKAGE, template, one_line, **found, **values).splitlines()
 
 
-def as_markdown_text(table: TextTable, notes: Iterable[str]) -> str:
-    """A table with its notes as a list below."""
+def as_markdown_text(tables: Iterable[TextTable], notes: Iterable[str]) -> str:
+    """Tables with notes as a list below."""
     from subquad.markup import fill_template, in_markdown
 
-    titles, rows = table
-    return fill_template(
-        _PACKAGE, "table.md.j2", in_markdown, titles=titles, rows=rows, notes=notes
-    )
+    return fill_template(_PACKAGE, "table.md.j2", in_markdown, tables=tables, notes=notes)

@@ -4,106 +4,136 @@ a package's recipes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import isnan
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
+import numpy as np
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from subquad.errors import ConfigError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.registry.shipped import yaml_files
+from subquad.registry import recipes
+from subquad.reports.published import published_tables
 from subquad.suggest import did_you_mean
-from subquad_tools.bench.rows import Precision
+from subquad_tools.bench.rows import Measured, MixerChoice, SpeedSettings, choose_mixer
 
 FOLDER = "benchmarks"
 """Where protocols lie in a package that has recipes."""
 
 
-class Protocol(BaseModel):
-    """What a protocol says. Attributes are those of `rows.SpeedSettings`; None: as the command's
-    options say.
+class Protocol(SpeedSettings):
+    """What a protocol says. What it does not say of `SpeedSettings` is as the command's options
+    say.
 
     Attributes:
-        mixers: rows, as the command takes them.
-        batch: samples at every length, or at each.
+        mixers: rows, as the command takes them, by the names that they have in a table.
+        over: the row whose time and memory the others' are given over; "": none.
+        columns: those of the table: lengths whose times and memory are summed; empty: each length.
+        part: whose time the table has, of `clock.PARTS`.
+        printed: the paper's numbers among published rows (`subquad.published`): their `source` and
+            `table`, and their metrics of `time`, or of `speed`, which is one over it, and of peak
+            `memory`; empty: it prints none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    mixers: dict[str, str] = Field(default={})
+    over: str = ""
+    columns: dict[str, list[PositiveInt]] = Field(default={})
+    part: Literal["forward", "both"] = "both"
+    printed: dict[Literal["source", "table", "time", "speed", "memory"], str] = Field(default={})
 
-    mixers: list[str] = []
-    lengths: list[PositiveInt] | None = None
-    dim: PositiveInt | None = None
-    heads: PositiveInt | None = None
-    tokens: PositiveInt | None = None
-    batch: PositiveInt | list[PositiveInt] | None = None
-    rounds: PositiveInt | None = None
-    precision: Precision | None = None
-    causal: bool | None = None
-    core: bool | None = None
-    over: str | None = None
+    @field_validator("mixers", mode="before")
+    @classmethod
+    def _named(cls, mixers: Any) -> Any:
+        return {row: row for row in mixers} if isinstance(mixers, list) else mixers
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        batch = self.batch
-        if isinstance(batch, list):
-            batches = len(batch)
-            lengths = len(self.lengths or [])
-            if batches != lengths:
-                raise ValueError(f"batch has {batches} numbers for {lengths} lengths")
+    def _has_over(self) -> Self:
         over = self.over
-        mixers = self.mixers
-        if over is not None and over not in mixers:
-            raise ValueError(f"over: {over} is none of the mixers{did_you_mean(over, mixers)}")
+        if over and over not in self.mixers:
+            hint = did_you_mean(over, self.mixers)
+            raise ValueError(f"over: {over} is none of the mixers{hint}")
         return self
 
     @classmethod
-    def read(cls, name: str) -> Self:
+    def of(cls, name: str) -> Self:
         """A protocol by the name of an installed one, or from a file.
 
         Raises:
             ConfigError: there is none, or it cannot be used.
         """
-        text = _text(name)
-        data = parse_yaml(text, name).data or {}
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first, *_ = error.errors()
-            location = map(str, first["loc"])
-            where = ".".join(location) or "protocol"
-            hint = ""
-            if first["type"] == "extra_forbidden":
-                hint = did_you_mean(where, cls.model_fields)
-            message = first["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"{name}: {where}: {message}{hint}") from None
+        return cls.read(parse_yaml(_text(name), name).data or {}, name)
 
-    def settings(self) -> dict[str, Any]:
-        """What it sets of `rows.SpeedSettings`."""
-        found = self.model_dump(exclude={"mixers"}, exclude_none=True)
-        lengths = self.lengths or []
-        if lengths:
-            found["lengths"] = tuple(lengths)
-        batch = self.batch
-        if isinstance(batch, list):
-            found["batch"] = dict(zip(lengths, batch, strict=True))
-        return found
+    def chosen(self) -> list[MixerChoice]:
+        """Its mixers, each by the name of its row.
+
+        Raises:
+            PluginError, ConfigError: there is no such mixer, or a parameter is wrong.
+        """
+        return [replace(choose_mixer(row), text=name) for name, row in self.mixers.items()]
+
+    def table(self, found: Measured) -> list[Measured]:
+        """The paper's table of what was measured (`mixers.time_mixers`), a line for each of its
+        rows and columns; only columns all of whose lengths were timed.
+
+        Returns:
+            `mixer`, `column`; how many times as fast as the row `over`, and what part of its peak
+            memory, forward and backward (`speed`, `memory`); both as the paper prints them
+            (`printed_speed`, `printed_memory`), None where it does not; the same over the fastest
+            of torch's attentions (`now_speed`, `now_memory`), None where none fits. Nothing without
+            `over`.
+        """
+        costs: dict[Any, np.ndarray] = {}
+        for speed in found["speeds"]:
+            time = speed[f"{self.part}_us"] * speed["batch"] * speed["length"]
+            costs[speed["mixer"], speed["length"]] = np.array([time, speed["peak_mib"]])
+        baselines = found["baselines"]
+        columns = self.columns or {str(length): [length] for length in found["settings"]["lengths"]}
+        lines = []
+        for name in dict.fromkeys(name for name, _ in costs):
+            for column, lengths in columns.items():
+                own = sum(costs.get((name, length), _UNKNOWN) for length in lengths)
+                base = sum(costs.get((self.over, length), _UNKNOWN) for length in lengths)
+                now = sum(costs.get((baselines.get(size), size), _UNKNOWN) for size in lengths)
+                paper = (self._paper(name, column), self._paper(self.over, column))
+                line = {"mixer": name, "column": column, **_over("", own, base)}
+                if line["speed"]:
+                    lines.append({**line, **_over("printed_", *paper), **_over("now_", own, now)})
+        return lines
+
+    def _paper(self, name: str, column: str) -> np.ndarray:
+        """Time and memory as printed."""
+        printed = self.printed
+        place = (printed.get("source"), printed.get("table"), name, column)
+        values = {}
+        for table in published_tables():
+            for row in table.rows:
+                if (row.source, row.table, row.model, row.benchmark) == place:
+                    values[row.metric] = row.value
+        time, speed, memory = (
+            values.get(printed.get(key), np.nan) for key in ("time", "speed", "memory")
+        )
+        return np.array([1 / speed if "speed" in printed else time, memory])
+
+
+_UNKNOWN = np.full(2, np.nan)
+"""A time and a peak memory."""
+
+
+def _over(prefix: str, own: Any, base: Any) -> Measured:
+    """How many times as fast, and what part of the memory; None where that is not known."""
+    ratios = {"speed": float(base[0] / own[0]), "memory": float(own[1] / base[1])}
+    return {f"{prefix}{key}": None if isnan(ratio) else ratio for key, ratio in ratios.items()}
 
 
 def _text(name: str) -> str:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         return read_text(path, name)
-    files = yaml_files("recipe", FOLDER)
-    matching = [file for file in files if name in (file.name, file.full_name)]
-    if len(matching) == 1:
-        (file,) = matching
-        return file.text()
-    problem = "no protocol"
-    known = [file.name for file in files]
-    if matching:
-        problem = "several packages offer protocol"
-        known = [file.full_name for file in matching]
-    known.sort()
+    known = recipes("recipe", FOLDER)
+    for short, file in known.items():
+        if name in (short, file.full_name):
+            return file.text()
     hint = did_you_mean(name, known)
-    names = ", ".join(known)
-    raise ConfigError(f"--protocol: {problem} {name!r}{hint}; protocols: {names}")
+    raise ConfigError(f"--protocol: no protocol {name!r}{hint}; protocols: {', '.join(known)}")

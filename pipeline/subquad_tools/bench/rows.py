@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
@@ -19,6 +20,7 @@ from subquad.experiment.components import resolve_given
 from subquad.experiment.strict_yaml import parse_value
 from subquad.plugin import Config, Facts, MixerPlugin
 from subquad.registry import Resolved, blocked, find_plugins
+from subquad.suggest import did_you_mean
 from subquad_tools.bench.memory import is_out_of_memory
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -32,7 +34,9 @@ DTYPES: dict[Precision, torch.dtype] = {
 Measured = dict[str, Any]
 """What was measured of something, or of all, by name, as JSON has it."""
 
-_CHOICE = re.compile(r"(?P<name>.+?)(?::(?P<params>\w+=.*))?", re.DOTALL)
+_CHOICE = re.compile(
+    r"(?P<name>.+?)(?::(?P<params>\w+=.*?))?(?: by (?P<kernels>reference))?", re.DOTALL
+)
 _NEXT = re.compile(r",(?=\s*\w+=)")
 
 
@@ -41,14 +45,16 @@ class MixerChoice:
     """One mixer with its parameters.
 
     Attributes:
-        text: as it was asked for.
+        text: as it was asked for, or the name that its row has.
         resolved: the plugin.
         config: all its parameters.
+        kernels: "reference" where all its operations run by their plain forms.
     """
 
     text: str
     resolved: Resolved
     config: Config
+    kernels: str = ""
 
     @property
     def plugin(self) -> MixerPlugin:
@@ -67,42 +73,69 @@ class MixerChoice:
         return self.config.model_dump(mode="json")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedSettings:
+class SpeedSettings(BaseModel):
     """How it is measured.
 
     Attributes:
         lengths: L of each comparison.
         dim, heads: D and H.
         tokens: B L, the same at every length; one sample where L is longer.
-        batch: B, at every length or by length; None: as `tokens` says.
+        batch: B, at every length or at each; None: as `tokens` says.
         rounds: times that every mixer is timed at every length.
         device: "cpu", "cuda", "cuda:1".
         precision: bf16 and fp16 by autocast, as in training: weights and inputs stay float32.
         causal: build the baseline and all mixers causal.
-        core: also time attention without its projections.
+        core: time attention alone, without its projections.
         published: also time the published forms.
-        over: the row whose speed and memory the others' are given over; "": none.
     """
 
-    lengths: tuple[int, ...] = (512, 1024, 2048, 4096)
-    dim: int = 128
-    heads: int = 2
-    tokens: int = 8192
-    batch: int | Mapping[int, int] | None = None
-    rounds: int = 5
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    lengths: Sequence[PositiveInt] = (512, 1024, 2048, 4096)
+    dim: PositiveInt = 128
+    heads: PositiveInt = 2
+    tokens: PositiveInt = 8192
+    batch: PositiveInt | list[PositiveInt] | None = None
+    rounds: PositiveInt = 5
     device: str = "cpu"
     precision: Precision = "fp32"
     causal: bool = False
     core: bool = False
     published: bool = True
-    over: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        batch = self.batch
+        count = len(self.lengths)
+        if isinstance(batch, list) and len(batch) != count:
+            raise ValueError(f"batch has {len(batch)} numbers for {count} lengths")
+        if self.dim % self.heads:
+            raise ValueError(f"a width of {self.dim} is not divisible by {self.heads} heads")
+        return self
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], name: str) -> Self:
+        """From plain data; `name` is where they are from.
+
+        Raises:
+            ConfigError: the first that cannot be used.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first, *_ = error.errors()
+            where = ".".join(map(str, first["loc"]))
+            hint = ""
+            if first["type"] == "extra_forbidden":
+                hint = did_you_mean(where, cls.model_fields)
+            message = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"{name}: {where}: {message}{hint}".replace(": : ", ": ")) from None
 
     def samples(self, length: int) -> int:
         """B at a length."""
         batch = self.batch
-        if isinstance(batch, Mapping):
-            batch = batch.get(length)
+        if isinstance(batch, list):
+            batch = batch[self.lengths.index(length)]
         return batch or max(1, self.tokens // length)
 
 
@@ -113,10 +146,9 @@ class LeftOut:
         lines: reasons.
     """
 
-    def __init__(self, lines: Sequence[str], strict: bool):
+    def __init__(self, lines: Sequence[str] = (), strict: bool = False):
         self.lines = [*lines]
         self._strict = strict
-        self._large: dict[str, list[int]] = {}
 
     @contextmanager
     def noting(self, name: str, length: int, *, strict: bool = True) -> Iterator[None]:
@@ -134,25 +166,12 @@ class LeftOut:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            self._large.setdefault(name, []).append(length)
-
-    def too_large(self, speeds: Sequence[Measured]) -> list[str]:
-        """Whose memory ran out where, and the largest length that fits."""
-        lines = []
-        for name, lengths in self._large.items():
-            fitting = "none of these fits"
-            largest = 0
-            for speed in speeds:
-                if speed["mixer"].partition(" (")[0] == name:
-                    largest = max(largest, speed["length"])
-                    fitting = f"the largest that fits is {largest}"
-            told = ", ".join(map(str, lengths))
-            lines.append(f"{name}: out of memory at length {told}; {fitting}")
-        return lines
+            self.lines.append(f"{name} at length {length}: out of memory")
 
 
 def choose_mixer(text: str) -> MixerChoice:
-    """A mixer from `NAME` or `NAME:key=value,key=value`; values follow YAML's rules for plain text.
+    """A mixer from `NAME` or `NAME:key=value,key=value`, either with ` by reference` behind it;
+    values follow YAML's rules for plain text.
 
     Raises:
         PluginError: there is no such mixer.
@@ -167,30 +186,29 @@ def choose_mixer(text: str) -> MixerChoice:
         config = parameters(resolved, _params(match["params"]))
     except ConfigError as error:
         raise ConfigError(f"row {text!r}: {error}") from None
-    return MixerChoice(text, resolved, config)
+    return MixerChoice(text, resolved, config, match["kernels"] or "")
 
 
-def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], list[str]]:
+def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], LeftOut]:
     """The mixers asked for, or all that are installed, at their defaults, and why any of these is
-    left out.
+    left out; one that was asked for is not.
 
     Raises:
         PluginError, ConfigError: there is no such mixer, or a parameter is wrong or given twice.
     """
     if texts:
-        return [choose_mixer(text) for text in dict.fromkeys(texts)], []
+        return [choose_mixer(text) for text in dict.fromkeys(texts)], LeftOut(strict=True)
     installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
     names = Counter(found.name for found in installed)
     chosen = []
-    skipped = []
+    left_out = LeftOut()
     for found in installed:
-        is_alone = names[found.name] == 1
-        text = found.name if is_alone else found.full_name
+        text = found.name if names[found.name] == 1 else found.full_name
         try:
             chosen.append(choose_mixer(text))
         except (PluginError, ConfigError) as error:
-            skipped.append(f"{text}: {error}")
-    return chosen, skipped
+            left_out.lines.append(f"{text}: {error}")
+    return chosen, left_out
 
 
 def torch_device(name: str) -> torch.device:

@@ -7,39 +7,54 @@ Letters: B batch, L length, D model width, H heads, E head width.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import (
+    SDPBackend,
+    activate_flash_attention_impl,
+    list_flash_attention_impls,
+    restore_flash_attention_impl,
+    sdpa_kernel,
+)
 
-from subquad.cost import Count, count_pass
 from subquad.errors import PluginError, in_one_line
 from subquad.nn import AttentionMixer, MixerOutput, as_output
+from subquad.nn.kernels import using
 from subquad.nn.numbers import dense
 from subquad.plugin import Site
 from subquad.registry import make_mixer
-from subquad_tools.bench.clock import Warm
-from subquad_tools.bench.rows import DTYPES, MixerChoice, SpeedSettings, torch_device
+from subquad_tools.bench.clock import Warm, Within
+from subquad_tools.bench.memory import is_out_of_memory
+from subquad_tools.bench.rows import DTYPES, LeftOut, MixerChoice, SpeedSettings, torch_device
 
 BASELINE = "torch attention"
 """Full attention: four projections around torch's `scaled_dot_product_attention`."""
 
-BACKENDS = {"cuda": {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}}
-"""Back ends of torch's attention that stand side by side, by type of device; elsewhere torch
-chooses.
-"""
+_BACKENDS = {
+    "cpu": {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH},
+    "cuda": {
+        "FlashAttention-2": SDPBackend.FLASH_ATTENTION,
+        "cuDNN": SDPBackend.CUDNN_ATTENTION,
+        "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+        "math": SDPBackend.MATH,
+    },
+}
+"""Back ends of torch's attention that stand side by side, by type of device."""
 
 SAME = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 1e-2}
 """How far two forms' numbers may be apart, over the largest of them, by precision."""
 
-_NO_KERNEL = re.compile("No available kernel|No viable backend")
-"""What torch says where a back end does not run."""
+_NEGLIGIBLE = 1e-3
+"""Share of the largest value: a gradient may be zero but for rounding, as that of a bias before a
+softmax over the tokens.
+"""
 
 _MOVED = 0.05
 """Weights are moved by so much before two forms are compared: some start where parts of a mixer
@@ -48,19 +63,15 @@ do nothing.
 
 
 class Timed(Warm):
-    """A module with inputs of one shape, drawn anew for every block.
+    """A module with inputs of one shape, drawn anew for every block: x (B, L, D), or q, k and v (B,
+    H, L, E), as projections give them, where attention alone is timed.
 
     Args:
         name: of its row.
         module: takes the inputs, and returns a tensor or a `MixerOutput`.
         settings: of the comparison.
         length: L.
-        takes_heads: the inputs are q, k and v (B, H, L, E), as projections give them, and not
-            x (B, L, D).
-
-    Attributes:
-        core: attention alone, without projections; None where it cannot be told apart, or is not
-            asked for.
+        within: see `Warm`.
     """
 
     def __init__(
@@ -69,28 +80,22 @@ class Timed(Warm):
         module: nn.Module,
         settings: SpeedSettings,
         length: int,
-        takes_heads: bool = False,
+        within: Within = nullcontext,
     ):
         device = torch_device(settings.device)
-        super().__init__(name, device)
+        super().__init__(name, device, within)
         dense(module, torch.float32)
         self.module = module.to(device)
         self.module.train()
         self.dtype = DTYPES[settings.precision]
-        self.core: Timed | None = None
         self._length = length
         self._generator = torch.Generator(device).manual_seed(1)
-        count = 1
-        dtype = torch.float32
-        shape: tuple[int, ...] = (settings.samples(length), length, settings.dim)
-        if takes_heads:
-            count = 3
-            dtype = self.dtype
-            heads = settings.heads
-            shape = (settings.samples(length), heads, length, settings.dim // heads)
-        self.inputs: list[Tensor] = []
-        for _ in range(count):
-            self.inputs.append(torch.empty(*shape, device=device, dtype=dtype))
+        batch = settings.samples(length)
+        shapes: list[tuple[int, ...]] = [(batch, length, settings.dim)]
+        if settings.core:
+            shapes = [(batch, settings.heads, length, settings.dim // settings.heads)] * 3
+        dtype = self.dtype if settings.core else torch.float32
+        self.inputs = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
         self.refresh()
 
     def warm_up(self) -> Self:
@@ -99,73 +104,43 @@ class Timed(Warm):
         Raises:
             PluginError: outputs or gradients are not finite.
         """
-        self._check_finite("outputs", [self.forward()])
-        self._check_finite("gradients", self.both())
+        with self.within():
+            numbers = self.both()
+        if not all(tensor is None or tensor.isfinite().all() for tensor in numbers):
+            raise PluginError(
+                f"{self.name}: its numbers at length {self._length} are not finite, so "
+                "there is nothing to time"
+            )
         return super().warm_up()
-
-    def _check_finite(self, what: str, tensors: Sequence[Tensor | None]) -> None:
-        for tensor in tensors:
-            if tensor is not None and not tensor.isfinite().all():
-                raise PluginError(
-                    f"{self.name}: {what} at length {self._length} are not finite, so "
-                    "there is nothing to time"
-                )
 
     def forward(self) -> Tensor:
         with torch.no_grad():
-            result = self._called(self.inputs)
-        return result.out
+            return self._called(self.inputs).out
 
     def _called(self, inputs: Sequence[Tensor]) -> MixerOutput:
-        with self._precision():
-            result = self.module(*inputs)
-        return as_output(result)
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            return as_output(self.module(*inputs))
 
-    def result(self) -> tuple[list[Tensor], MixerOutput]:
-        """A forward pass with a graph: the inputs and what the module makes of them."""
-        inputs = [tensor.detach().requires_grad_() for tensor in self.inputs]
-        return inputs, self._called(inputs)
-
-    def both(self) -> Sequence[Tensor | None]:
-        """A training step's share: forward, and gradients of inputs and parameters; extra losses
-        count if weighted.
-        """
-        wanted, result = self.result()
+    def ends(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Extra losses count if weighted."""
+        given = [tensor.detach().requires_grad_() for tensor in self.inputs]
+        result = self._called(given)
         for parameter in self.module.parameters():
             if parameter.requires_grad:
-                wanted.append(parameter)
+                given.append(parameter)
         weights = getattr(self.module, "loss_weights", {})
-        ends = [result.out]
-        for name, loss in result.losses.items():
-            if weights.get(name):
-                ends.append(loss)
-        grads = [torch.ones_like(end) for end in ends]
-        return torch.autograd.grad(ends, wanted, grads, allow_unused=True)
+        losses = [loss for name, loss in result.losses.items() if weights.get(name)]
+        return given, [result.out, *losses]
+
+    def both(self) -> Sequence[Tensor | None]:
+        """Outputs, and the gradients of the inputs before those of the parameters."""
+        given, made = self.ends()
+        grads = [torch.ones_like(end) for end in made]
+        return [*made, *torch.autograd.grad(made, given, grads, allow_unused=True)]
 
     def refresh(self) -> None:
         for tensor in self.inputs:
             tensor.normal_(generator=self._generator)
-
-    def count(self) -> Count:
-        """Operations and bytes of `both`."""
-        try:
-            with self._precision():
-                return count_pass(self.module, *self.inputs)
-        except Exception as error:  # it has run, so it is the counter that cannot follow
-            return Count(unknown=(f"anything ({type(error).__name__})",))
-
-    def numbers(self) -> dict[str, Tensor]:
-        """Output, losses, and the gradient of the input."""
-        (given,), result = self.result()
-        values = {"output": result.out, **result.losses}
-        values = {name: value.float() for name, value in values.items()}
-        squares = [value.square().sum() for value in values.values()]
-        (gradient,) = torch.autograd.grad(squares, given)
-        values["gradient"] = gradient
-        return values
-
-    def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
 def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Timed:
@@ -174,7 +149,13 @@ def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Tim
     Raises:
         SubquadError: it cannot be built or called so, or its outputs are not finite.
     """
-    return _layer(mixer.text, built_mixer(mixer, settings, length), settings, length)
+    module = built_mixer(mixer, settings, length)
+    if settings.core:
+        if not isinstance(module, AttentionMixer):
+            raise PluginError(f"{mixer.text}: no attention that can be timed without projections")
+        module = module.core
+    within = partial(using, mixer.kernels) if mixer.kernels else nullcontext
+    return Timed(mixer.text, module, settings, length, within).warm_up()
 
 
 def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, length: int) -> Timed:
@@ -201,86 +182,77 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
         raise PluginError(f"{name}: it has other weights than {mixer.text}: {reason}") from None
     form = Timed(name, module, settings, length)
     form.inputs = own.inputs
-    reference = own.numbers()
-    found = form.numbers()
-    apart = math.inf
-    if found.keys() == reference.keys():
-        apart = largest_gap([(found[name], reference[name]) for name in reference])
+    inner = len(list(module.parameters()))
+    apart = largest_gap(form.both()[:-inner], own.both()[:-inner])
     if not apart <= SAME[settings.precision]:
         raise PluginError(
             f"{name}: at length {length} its numbers are {apart:.1e} of the "
             f"largest from {mixer.text}'s"
         )
-    return _layer(name, module, settings, length)
+    return form.warm_up()
 
 
-def largest_gap(pairs: Sequence[tuple[Tensor | None, Tensor | None]], share: float = 0.0) -> float:
-    """The largest difference of tensors from a reference's, over the largest value of its kind.
+def largest_gap(found: Sequence[Tensor | None], wanted: Sequence[Tensor | None]) -> float:
+    """The largest difference of tensors from a reference's, over the largest value of its kind; of
+    kinds that are next to nothing over that of all (`_NEGLIGIBLE`).
 
     Args:
-        pairs: a tensor and the reference's of the same kind; None where there is none.
-        share: of the largest value of all, below which no kind's largest value counts.
+        found, wanted: tensors and the reference's, kind by kind; None where there is none.
     """
-    least = 1e-30
-    for _, wanted in pairs:
-        if wanted is not None:
-            least = max(least, share * float(wanted.detach().abs().max()))
+    largest = 1e-30
+    for tensor in wanted:
+        if tensor is not None:
+            largest = max(largest, float(tensor.detach().abs().max()))
     gaps = []
-    for found, wanted in pairs:
-        if found is None or wanted is None:
-            single = found if wanted is None else wanted
-            has_value = single is not None and bool(single.any())
-            gaps.append(math.inf if has_value else 0.0)
+    for own, exact in zip(found, wanted, strict=True):
+        if own is None or exact is None:
+            single = exact if own is None else own
+            gaps.append(math.inf if single is not None and single.any() else 0.0)
             continue
-        wide = torch.promote_types(wanted.dtype, torch.float64)
-        exact = wanted.detach().to(wide)
-        largest = (found.detach() - exact).abs().max() / exact.abs().max().clamp_min(least)
-        gaps.append(float(largest))
-    worst = torch.tensor(gaps).max()  # not a number where one is none
-    return float(worst)
+        exact = exact.detach().to(torch.promote_types(exact.dtype, torch.float64))
+        gap = (own.detach() - exact).abs().max()
+        gaps.append(float(gap / exact.abs().max().clamp_min(_NEGLIGIBLE * largest)))
+    return float(torch.tensor(gaps).max())  # not a number where one is none
 
 
-def timed_attention(settings: SpeedSettings, length: int) -> list[Timed]:
+def timed_attention(settings: SpeedSettings, length: int, left_out: LeftOut) -> list[Timed]:
     """Torch's attention by each of its back ends that runs here, the fastest first; it is the
     baseline.
     """
-    backends = BACKENDS.get(torch_device(settings.device).type, {})
+    device = torch_device(settings.device).type
+    backends: dict[str, Within] = {}
+    for name, kind in _BACKENDS[device].items():
+        backends[name] = partial(sdpa_kernel, kind)
+    if device == "cuda":
+        for name in list_flash_attention_impls():
+            backends[name] = partial(_by_flash, name)
     found = []
-    for name, backend in backends.items():
-        module = _Attention(settings, backend)
-        try:
-            found.append(_layer(f"{BASELINE} ({name})", module, settings, length))
-        except RuntimeError as error:
-            if not _NO_KERNEL.search(str(error)):
-                raise
-    if not found:
-        found.append(_layer(BASELINE, _Attention(settings, None), settings, length))
-    if len(found) > 1:
-        found.sort(key=_fastest)
+    for name, within in backends.items():
+        row = f"{BASELINE} ({name})"
+        with left_out.noting(row, length, strict=False):
+            module = _Attention(settings)
+            if settings.core:
+                module = module.core
+            timed = Timed(row, module, settings, length, within)
+            try:
+                found.append(timed.warm_up())
+            except (ImportError, RuntimeError, ValueError) as error:
+                if is_out_of_memory(error):
+                    raise
+                raise PluginError(f"does not run here: {in_one_line(error)}") from None
+    found.sort(key=lambda timed: min(timed.seconds("both") for _ in range(3)))
     return found
 
 
-def _fastest(timed: Timed) -> float:
-    """Seconds of the fastest of three blocks."""
-    return min([timed.seconds("both") for _ in range(3)])
-
-
-def timed_core(settings: SpeedSettings, length: int) -> Timed:
-    """Torch's attention without projections."""
-    return _core(BASELINE, _Core(settings.causal, None), settings, length)
-
-
-def _core(name: str, core: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    return Timed(name, core, settings, length, takes_heads=True).warm_up()
-
-
-def _layer(name: str, module: nn.Module, settings: SpeedSettings, length: int) -> Timed:
-    timed = Timed(name, module, settings, length)
-    timed.warm_up()
-    if settings.core and isinstance(module, AttentionMixer | _Attention):
-        core = module.core
-        timed.core = core and _core(name, core, settings, length)
-    return timed
+@contextmanager
+def _by_flash(name: str) -> Iterator[None]:
+    """Torch's FlashAttention by another implementation, which needs its package."""
+    activate_flash_attention_impl(name)
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            yield
+    finally:
+        restore_flash_attention_impl()
 
 
 def built_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> nn.Module:
@@ -308,30 +280,25 @@ def built_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> nn.
 class _Core(nn.Module):
     """Torch's attention, q, k and v (B, H, L, E) to (B, H, L, E)."""
 
-    def __init__(self, causal: bool, backend: SDPBackend | None):
+    def __init__(self, causal: bool):
         super().__init__()
         self._causal = causal
-        self._backend = backend
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        forced = nullcontext()
-        if self._backend:
-            forced = sdpa_kernel(self._backend)
-        with forced:
-            return functional.scaled_dot_product_attention(q, k, v, is_causal=self._causal)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=self._causal)
 
 
 class _Attention(nn.Module):
     """The baseline, x (B, L, D) to (B, L, D)."""
 
-    def __init__(self, settings: SpeedSettings, backend: SDPBackend | None):
+    def __init__(self, settings: SpeedSettings):
         super().__init__()
         dim = settings.dim
         self._heads = settings.heads
         self.inputs = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
-        self.core = _Core(settings.causal, backend)
+        self.core = _Core(settings.causal)
 
-    def forward(self, x: Tensor, *, keep: None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.inputs(x).unflatten(-1, (3, self._heads, -1)).transpose(1, 3).unbind(2)
         return self.out(self.core(q, k, v).transpose(1, 2).flatten(-2))

@@ -1,10 +1,10 @@
 """The core of AGF: singular vectors, filter and the two products of linear cost, (U * F(sigma))
 (V^T value).
 
-Singular vectors, polynomial and products are computed in fp32 at least: softmax over thousands of
-tokens gives weights that fp16 cannot hold. Operation "agf.core": the reference is in plain torch
-around "agf.filter"; "triton" makes everything in two passes over the tokens, three backward, and
-keeps nothing between them (`kernel.py`).
+Operation "agf.core": the reference is in plain torch around "agf.filter", all of it in fp32 at
+least, as softmax over thousands of tokens gives weights that fp16 cannot hold; "triton" makes
+everything in two passes over the tokens, two backward, keeps nothing between them, multiplies in
+the number format of its operands and sums in fp32 (`kernel.py`).
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12.
@@ -12,7 +12,7 @@ Reference: Wi, Choi, Park 2025, Eq. 7-12.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,11 +23,10 @@ from subquad_plugins.agf.ortho import head_products
 from subquad_plugins.numerics.launching import FORMATS, fitting_mask, kernels_run
 from subquad_plugins.numerics.tensors import MASKED_LOGIT, wide
 
-WIDEST_HEAD = 128
-"""Head width that the kernel's state still fits for."""
-
-MOST_HEADS = 65_535
-"""Of a whole batch: a grid of programs has no more rows."""
+WIDEST_HEAD = 256
+"""Bytes of one token's numbers of a head that the kernel's states still fit for: a width of 64 in
+float32, of 128 in half precision.
+"""
 
 WIDEST_WITH_GRAMS = 64
 """Head width that the sums of U^T U and V^T V fit beside it for; of wider heads they are made
@@ -41,11 +40,9 @@ class Given(NamedTuple):
     """What the core is made of.
 
     Attributes:
-        left: what U is made of, (B, L, D).
-        right: what V is made of, (B, L, D).
-        value: (B, L, D).
-        logits: what sigma is made of, (B, L, D); None: no filter.
-        coefficients: (K+1,) of the filter, float32 at least.
+        projected: what U, sigma, V and the values are made of, side by side, (B, L, 4 D); without
+            a filter there is no sigma, (B, L, 3 D).
+        coefficients: (K+1,) of the filter, float32 at least; None: no filter.
         steps: see `filter.filtered_vectors`.
         keep: (B, L) bool, True = real token; the others are left out of V.
         num_heads: H.
@@ -55,10 +52,7 @@ class Given(NamedTuple):
         grams: whether to return U^T U and V^T V.
     """
 
-    left: Tensor
-    right: Tensor
-    value: Tensor
-    logits: Tensor | None
+    projected: Tensor
     coefficients: Tensor | None
     steps: Steps | None
     keep: Tensor | None
@@ -72,30 +66,35 @@ def core(given: Given) -> Core:
     """(U * F(sigma)) S (V^T value) per head.
 
     Returns:
-        (B, L, D) in the dtype of value, and both products (B, H, E, E) or None.
+        (B, L, D) in the dtype of projected, and both products (B, H, E, E) or None.
     """
-    return _CORE(given.left, given)
+    return _CORE(given.projected, given)
 
 
-def _reference(_: Tensor, given: Given) -> Core:
+def _reference(projected: Tensor, given: Given) -> Core:
+    _, *logits, _, value = _parts(given)
     left, right = _vectors(given)
     products = _grams(left, right, given)
-    summary = head_products(right, wide(given.value), given.num_heads)
+    summary = head_products(right, wide(value), given.num_heads)
     if given.singular is not None:
         summary = summary * given.singular.to(summary.dtype)[..., None]
-    if given.logits is not None and given.coefficients is not None:
-        left = filtered_vectors(left, wide(given.logits), given.coefficients, given.steps)
+    if given.coefficients is not None:
+        left = filtered_vectors(left, wide(*logits), given.coefficients, given.steps)
     heads = left.unflatten(-1, (given.num_heads, -1)).transpose(1, 2)
-    return (heads @ summary).transpose(1, 2).flatten(2).to(given.value.dtype), *products
+    return (heads @ summary).transpose(1, 2).flatten(2).to(projected.dtype), *products
 
 
 _CORE = Operation("agf.core", reference=_reference)
 
 
+def _parts(given: Given) -> tuple[Tensor, ...]:
+    """What U, sigma, V and the values are made of, or U, V and the values."""
+    return given.projected.chunk(3 if given.coefficients is None else 4, -1)
+
+
 def _vectors(given: Given) -> tuple[Tensor, Tensor]:
     """U and V, (B, L, D) each: U activated along each head's features, V along the tokens."""
-    left = wide(given.left)
-    right = wide(given.right)
+    left, *_, right, _ = (wide(part) for part in _parts(given))
     keep = given.keep
     activation = given.activation
     if activation == "softmax":
@@ -115,32 +114,26 @@ def _grams(left: Tensor, right: Tensor, given: Given) -> tuple[Tensor | None, Te
     return head_products(left, left, given.num_heads), head_products(right, right, given.num_heads)
 
 
-def _fits(left: Tensor, given: Given) -> bool:
+def _fits(projected: Tensor, given: Given) -> bool:
     """Whether the kernel takes it."""
-    logits = given.logits
     coefficients = given.coefficients
-    if (
-        logits is None
-        or coefficients is None
-        or given.singular is not None
-        or given.activation != "softmax"
-    ):
+    if coefficients is None or given.singular is not None or given.activation != "softmax":
         return False
-    if not kernels_run(left, given.right, given.value, logits, coefficients, given.keep):
-        return False
-    others = (given.right, given.value, logits)
-    width, rest = divmod(left.shape[2], given.num_heads)
-    alike = all(tensor.dtype == left.dtype and tensor.shape == left.shape for tensor in others)
-    small = width <= WIDEST_HEAD and not rest and left.shape[0] * given.num_heads <= MOST_HEADS
+    width, rest = divmod(projected.shape[2], 4 * given.num_heads)
     return (
-        alike and small and fitting_mask(given.keep, left) and coefficients.dtype == torch.float32
+        width * projected.element_size() <= WIDEST_HEAD
+        and not rest
+        and coefficients.dtype == torch.float32
+        and fitting_mask(given.keep, projected)
+        and kernels_run(projected, coefficients, given.keep)
     )
 
 
 @_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
-def _triton(_: Tensor, given: Given) -> Core:
+def _triton(projected: Tensor, given: Given) -> Core:
     from subquad_plugins.agf.kernel import Core as Fused
 
-    within = given.grams and given.left.shape[2] // given.num_heads <= WIDEST_WITH_GRAMS
-    mixed, *products = Fused.apply(*given[: given._fields.index("activation")], within)
-    return mixed, *(products if within else _grams(*_vectors(given), given))  # pyright: ignore[reportReturnType]
+    apart = given.grams and projected.shape[2] // (4 * given.num_heads) > WIDEST_WITH_GRAMS
+    until = given._fields.index("activation")
+    found: Any = Fused.apply(*given[:until], given.grams and not apart)
+    return (found[0], *_grams(*_vectors(given), given)) if apart else found

@@ -87,12 +87,12 @@ def layer(x: Tensor, projections: Projections, coefficients: Tensor, shape: Shap
 
 
 def _composed(x: Tensor, p: Projections, coefficients: Tensor, shape: Shape) -> Layer:
-    left, logits = F.linear(x, p.token, p.token_bias).chunk(2, 2)
-    right = F.linear(x, p.right, p.right_bias)
-    value = F.linear(x, p.value, p.value_bias)
-    given = Given(
-        left, right, value, logits, coefficients, shape.steps, shape.keep, shape.num_heads
+    projected = F.linear(
+        x,
+        torch.cat([p.token, p.right, p.value]),
+        torch.cat([p.token_bias, p.right_bias, p.value_bias]),
     )
+    given = Given(projected, coefficients, shape.steps, shape.keep, shape.num_heads)
     mixed, *grams = core(given._replace(grams=shape.grams))
     return F.linear(mixed, p.out, p.out_bias), *grams  # pyright: ignore[reportReturnType]
 

@@ -1,14 +1,19 @@
-"""AGF's core in Triton: softmaxes, Jacobi recurrence and both products with the E x E state,
-without what lies between.
+"""AGF's core in Triton: softmaxes, polynomial and both products with the E x E state, without what
+lies between.
 
-Loads and stores per call, with N = B L D numbers of s bytes. Forward reads u, s, v and the values
-and writes the output, 5 N s; backward reads these four and the output's gradient and writes four
-gradients, 9 N s. Beside them each tile of 16 tokens loads the E x E state in fp32, which the caches
-may answer: forward E / 4 N bytes, backward E / 2 N. U^T U and V^T V, for the extra loss, take N s
-more forward, as the first pass reads u too, and E / 2 N bytes backward. P partial sums of 4 B H E^2
-bytes each, P at most `MOST_PARTS`, are written and added by torch: one set forward and one
-backward, with the extra loss three forward. Counted in the interpreter,
-tests/unit/plugins/interpreted/traffic.py. All sums are made in fp32.
+Loads and stores per call, with N = B L D numbers: forward reads u, s, v and the values and writes
+the output, 5 N; backward reads these four and the output's gradient and writes four gradients, 9 N.
+U^T U and V^T V, for the extra loss, take N more forward, as the first pass reads u too. Each
+program loads the E x E matrices that it needs once, in fp32: 1 forward and 3 backward, with the
+extra loss 6. Where the heads of a batch do not fill the chip, the tokens are cut into parts, a
+program for each, whose E x E sums torch adds. Counted in the interpreter,
+tests/unit/plugins/interpreted/traffic.py.
+
+F is computed by Horner's scheme on powers of y = 2 sigmoid(s) - 1 or by the recurrence, as
+`numerics.jacobi.powers_of_y` says. Measured in fp32, errors of powers and of the recurrence, in
+roundings of the largest value: 2 to 17 and 2 to 26 up to K = 10, 48 and 32 at K = 12 (a = b = 0),
+51 and 33 at K = 16 (a = 1.5, b = 1), 1,460 and 59 at K = 24, 40,771 and 91 at K = 32. So powers
+lose from K = 12 on. The recurrence takes 2.5 times the arithmetic.
 
 Letters: B batch, L length, D width, H heads, E head width, K order, P parts.
 """
@@ -27,23 +32,30 @@ from subquad_plugins.agf.programs import left_kernel, out_kernel, right_kernel, 
 from subquad_plugins.numerics.jacobi import Step
 from subquad_plugins.numerics.launching import launch
 
-TOKENS = 16
-"""Of a tile: few, as the state of a wide head fills the registers."""
+PROGRAMS = 528
+"""That the tokens are cut for, at most: four for each of the 132 multiprocessors of an H200."""
 
-MOST_PARTS = 32
-"""Parts of a sequence that are summed side by side: enough programs where there are few samples
-and heads.
+LONGEST = 128
+"""Tokens of the longest tile."""
+
+TILES = {
+    "state_kernel": ((128, 4), (64, 4)),
+    "out_kernel": ((64, 4), (64, 4)),
+    "left_kernel": ((64, 4), (128, 8)),
+    "right_kernel": ((64, 4), (64, 4)),
+}
+"""Tokens of a tile and warps of a program, without and with U^T U and V^T V: the largest whose
+registers an H200 holds. For half precision and heads up to 64 wide.
 """
+
+OTHER_TILES = ((32, 8), (16, 8))
 
 
 class Core(torch.autograd.Function):
     """(softmax(u) * F(sigmoid(s))) (softmax_tokens(v)^T value), head by head.
 
     Args:
-        left: u, (B, L, D), float32, bfloat16 or float16.
-        right: v, likewise.
-        value: likewise.
-        logits: s, likewise.
+        projected: u, s, v and the values side by side, (B, L, 4 D), float32, bfloat16 or float16.
         coefficients: (K+1,) float32.
         steps: the recurrence in y = 2 sigmoid(s) - 1, or None for powers of y.
         keep: (B, L) bool, or None.
@@ -51,140 +63,124 @@ class Core(torch.autograd.Function):
         grams: whether to return U^T U and V^T V.
 
     Returns:
-        (B, L, D), dtype of value; then both products, (B, H, E, E) float32, or zeros.
+        (B, L, D), dtype of projected; then both products, (B, H, E, E) float32, or None.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        left: Tensor,
-        right: Tensor,
-        value: Tensor,
-        logits: Tensor,
+        projected: Tensor,
         coefficients: Tensor,
         steps: tuple[Step, ...] | None,
         keep: Tensor | None,
         num_heads: int,
         grams: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        left, right, value, logits = (
-            tensor.contiguous() for tensor in (left, right, value, logits)
-        )
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        projected = projected.contiguous()
         keep = None if keep is None else keep.contiguous().view(torch.uint8)
-        table = _table(steps, len(coefficients) - 1, left.device)
-        ctx.num_heads = num_heads
+        table = None if steps is None else _table(steps, projected.device)
+        batch, length, dim = *projected.shape[:2], projected.shape[2] // 4
+        heads = (batch, num_heads, dim // num_heads)
+        parts, span = _parts(length, batch * num_heads)
         ctx.grams = grams
-        state, top, total, *products = _state(left, right, value, keep, num_heads, grams)
-        out = torch.empty_like(value)
-        sizes = _sizes(left, num_heads)
-        launch(
-            out_kernel, (triton.cdiv(left.shape[1], TOKENS), len(left) * num_heads),
-            left, logits, coefficients, table, state, out, *sizes, len(coefficients) - 1,
-            **_tile(left, num_heads),
-        )  # fmt: skip
-        ctx.save_for_backward(
-            left, right, value, logits, coefficients, table, keep, state, top, total, products[1]
+        ctx.grid = (batch * num_heads, parts)
+        ctx.sizes = sizes = (length, span)
+        top, total = (_empty(projected, parts, *heads) for _ in range(2))
+        state, left_gram, right_gram = (
+            _empty(projected, parts, *heads, heads[-1]) if wanted else None
+            for wanted in (True, grams, grams)
         )
-        return out, *products  # pyright: ignore[reportReturnType]
+        found = (state, left_gram, right_gram, top, total)
+        launch(
+            state_kernel, ctx.grid, projected, keep, *found, *sizes,
+            **_constants(state_kernel, projected, heads[-1], grams),
+        )  # fmt: skip
+        state, left_gram, right_gram, top, total = (
+            _merged(*found) if parts > 1 else (part if part is None else part[0] for part in found)
+        )
+        out = projected.new_empty(batch, length, dim)
+        launch(
+            out_kernel, ctx.grid, projected, coefficients, table, state, out, *sizes,
+            ORDER=len(coefficients) - 1, **_constants(out_kernel, projected, heads[-1], grams),
+        )  # fmt: skip
+        ctx.save_for_backward(projected, coefficients, table, keep, state, right_gram, top, total)
+        return out, left_gram, right_gram
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        left, right, value, logits, coefficients, table, keep, state, top, total, right_gram = (
-            ctx.saved_tensors
+        projected, coefficients, table, keep, state, right_gram, top, total = ctx.saved_tensors
+        grad, to_left_gram, to_right_gram = (
+            None if grad is None else grad.contiguous() for grad in grads
         )
-        grad = grads[0].contiguous()
-        heads = ctx.num_heads
-        # Where U^T U has the gradient G, U has U (G + G^T).
-        left_sum, right_sum = ((gradient + gradient.mT).contiguous() for gradient in grads[1:])
-        sizes = _sizes(left, heads)
-        tile = _tile(left, heads)
-        order = len(coefficients) - 1
-        parts, tiles = _parts(left.shape[1])
-        to_left, to_right, to_value, to_logits = (
-            torch.empty_like(tensor) for tensor in (left, right, value, logits)
-        )
-        to_state = torch.empty(parts, *state.shape, device=state.device)
-        everywhere = (len(left) * heads, triton.cdiv(left.shape[1], TOKENS))
-        sums = torch.empty(*everywhere, order + 1, device=left.device)
+        width = state.shape[-1]
+        terms = len(coefficients)
+        to_projected = torch.empty_like(projected)
+        to_state = _empty(projected, ctx.grid[1], *state.shape)
+        sums = _empty(projected, *ctx.grid, terms)
         launch(
-            left_kernel, (parts, len(left) * heads),
-            left, logits, coefficients, table, state, grad, left_sum,
-            to_left, to_logits, to_state, sums, *sizes, order, tiles, GRAMS=ctx.grams, **tile,
+            left_kernel, ctx.grid, projected, coefficients, table, state, grad, to_left_gram,
+            to_projected, to_state, sums, *ctx.sizes,
+            ORDER=terms - 1, DEGREES=triton.next_power_of_2(terms),
+            **_constants(left_kernel, projected, width, ctx.grams),
         )  # fmt: skip
-        whole = to_state.sum(0)
-        inner = (state * whole).sum(-1) + (right_gram * right_sum).sum(-1)
+        to_state = to_state[0] if len(to_state) == 1 else to_state.sum(0)
         launch(
-            right_kernel, everywhere[::-1],
-            right, value, value if keep is None else keep, whole, inner, top, total, right_sum,
-            to_right, to_value, *sizes, MASKED=keep is not None, GRAMS=ctx.grams, **tile,
+            right_kernel, ctx.grid, projected, keep, state, to_state, right_gram, to_right_gram,
+            top, total, to_projected, *ctx.sizes,
+            **_constants(right_kernel, projected, width, ctx.grams),
         )  # fmt: skip
-        return to_left, to_right, to_value, to_logits, sums.sum((0, 1)), None, None, None, None
+        return to_projected, sums.sum((0, 1)), None, None, None, None
 
 
-def _state(
-    left: Tensor, right: Tensor, value: Tensor, keep: Tensor | None, num_heads: int, grams: bool
-) -> tuple[Tensor, ...]:
-    """V^T value, (B, H, E, E), the largest logits and the sums of V's softmax, (B, H, E); U^T U
-    and V^T V, or zeros.
-    """
-    batch, length, dim = right.shape
-    parts, tiles = _parts(length)
-    shape = (parts, batch, num_heads, dim // num_heads)
-    top, total = (torch.empty(shape, device=right.device) for _ in range(2))
-    state = torch.empty(*shape, shape[-1], device=right.device)
-    left_gram, right_gram = (torch.empty_like(state if grams else state[:0]) for _ in range(2))
-    launch(
-        state_kernel, (parts, batch * num_heads),
-        left, right, value, value if keep is None else keep,
-        state, left_gram, right_gram, top, total, *_sizes(right, num_heads), tiles,
-        MASKED=keep is not None, GRAMS=grams, **_tile(right, num_heads),
-    )  # fmt: skip
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    return like.new_empty(shape, dtype=torch.float32)
+
+
+def _merged(
+    state: Any, left_gram: Any, right_gram: Any, top: Tensor, total: Tensor
+) -> tuple[Any, ...]:
+    """What `state_kernel` found of each part, (P, ...), of all tokens."""
     highest = top.amax(0)
-    share = torch.exp(top - highest)
-    total = (total * share).sum(0)
-    state = (state * share[..., None]).sum(0) / total[..., None]
-    if not grams:
-        return state, highest, total, *(state.new_zeros(1, 1) for _ in range(2))
-    right_gram = (right_gram * share[..., None] * share[..., None, :]).sum(0) / (
-        total[..., None] * total[..., None, :]
-    )
-    return state, highest, total, left_gram.sum(0), right_gram
+    share = torch.exp(top - highest) * total
+    total = share.sum(0)
+    share = share / total
+    state = (state * share[..., None]).sum(0)
+    if left_gram is not None:
+        left_gram = left_gram.sum(0)
+        right_gram = (right_gram * share[..., None] * share[..., None, :]).sum(0)
+    return state, left_gram, right_gram, highest, total
 
 
-def _sizes(x: Tensor, num_heads: int) -> tuple[int, int, int]:
-    return x.shape[1], x.shape[2], num_heads
+def _parts(length: int, heads: int) -> tuple[int, int]:
+    """How many parts have a token, and the tokens of each, whole tiles of any kernel."""
+    tiles = triton.cdiv(length, LONGEST)
+    span = triton.cdiv(tiles, max(1, PROGRAMS // heads)) * LONGEST
+    return triton.cdiv(length, span), span
 
 
-def _parts(length: int) -> tuple[int, int]:
-    """How many parts have a token, and tiles in each of them."""
-    tiles = triton.cdiv(length, TOKENS)
-    tiles_of_part = triton.cdiv(tiles, MOST_PARTS)
-    return triton.cdiv(tiles, tiles_of_part), tiles_of_part
-
-
-def _tile(x: Tensor, num_heads: int) -> dict[str, Any]:
-    """A head's width is filled up to a power of two; fp32 is multiplied in three parts unless
-    torch may use one.
+def _constants(kernel: Any, projected: Tensor, width: int, grams: bool) -> dict[str, Any]:
+    """Of a kernel for heads of a width, which is filled up to a power of two; fp32 is multiplied
+    in three parts unless torch may use one.
     """
-    width = x.shape[2] // num_heads
-    exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     filled = max(16, triton.next_power_of_2(width))
+    half = projected.dtype != torch.float32
+    small = half and filled <= 64
+    tokens, warps = (TILES[kernel.__name__] if small else OTHER_TILES)[grams]
+    exact = not half and torch.get_float32_matmul_precision() == "highest"
     return {
+        "HEADS": projected.shape[2] // (4 * width),
         "WIDTH": width,
         "FILLED": filled,
-        "TOKENS": TOKENS,
+        "TOKENS": tokens,
         "PRECISION": "tf32x3" if exact else "tf32",
-        "num_warps": 8 if filled >= 64 else 4,
+        "num_warps": warps,
+        "num_stages": 3 if small else 2,
     }
 
 
 @cache
-def _table(steps: tuple[Step, ...] | None, order: int, device: torch.device) -> Tensor:
-    """(K, 3) float32: slope, shift and back of each step; those of powers are 1, 0 and 0."""
-    rows = (
-        [(1.0, 0.0, 0.0)] * order
-        if steps is None
-        else [(step.slope, step.shift, step.back) for step in steps]
-    )
-    return torch.tensor(rows, device=device)
+def _table(steps: tuple[Step, ...], device: torch.device) -> Tensor:
+    """(K+1, 3) float32: slope, shift and back of each step, and zeros."""
+    rows = [(step.slope, step.shift, step.back) for step in steps]
+    return torch.tensor([*rows, (0.0, 0.0, 0.0)], dtype=torch.float32, device=device)

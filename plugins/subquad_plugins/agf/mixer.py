@@ -1,8 +1,8 @@
 """AGF as a token mixer: projections, singular vectors, the filter and the two products of linear
 cost.
 
-out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`, in fp32 at least, also under
-autocast.
+out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`. What is summed is fp32 at
+least, also under autocast.
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12. Departures: coefficients pass through tanh and the
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subquad.nn import MixerOutput, TokenMixer
@@ -105,26 +106,22 @@ class AGF(TokenMixer):
             return self._whole(x, keep)
         return self._composed(x, keep)
 
+    def _inward(self) -> list[nn.Linear]:
+        """The projections of x, in the order of `core.Given.projected`."""
+        return [linear for linear in (self.u, self.sigma, self.v, self.value) if linear is not None]
+
     def _can_be_whole(self, x: Tensor) -> bool:
-        """Whether one operation is quicker, and nobody has replaced a projection or looks at
-        what it gives.
-        """
+        """Whether one operation is quicker."""
         if (
             self.filter is None
             or self.config.vector_activation != "softmax"
             or x.device.type != "cpu"
         ):
             return False
-        unhooked = all(
-            type(linear) is nn.Linear
-            and not linear._forward_hooks
-            and not linear._forward_pre_hooks
-            for linear in (self.u, self.v, self.sigma, self.value, self.out)
-        )
         exact = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
         long = x.shape[1] >= x.shape[2] and bool(x.numel())
         return (
-            unhooked
+            _unhooked(*self._inward(), self.out)
             and exact
             and long
             and x.dtype == self.out.weight.dtype
@@ -148,15 +145,9 @@ class AGF(TokenMixer):
 
     def _composed(self, x: Tensor, keep: Tensor | None) -> MixerOutput:
         """By way of the core, in its best implementation; `keep` (B, L) says what V is made of."""
-        left = self.u(x)
-        right = self.v(x)
-        value = self.value(x)
-        if self.sigma is None:
-            sigma = None
-        else:
-            sigma = self.sigma(x)
+        projected = self._projected(x)
         with torch.autocast(x.device.type, enabled=False):
-            dtype = torch.promote_types(value.dtype, torch.float32)
+            dtype = torch.promote_types(projected.dtype, torch.float32)
             if self.filter is None:
                 coefficients = None
                 steps = None
@@ -166,26 +157,30 @@ class AGF(TokenMixer):
             activation = self.config.vector_activation
             grams = bool(self.config.ortho_weight)
             singular = self._singular_values(dtype)
-            mixed, *products = core(
-                Given(
-                    left,
-                    right,
-                    value,
-                    sigma,
-                    coefficients,
-                    steps,
-                    keep,
-                    self.num_heads,
-                    activation,
-                    singular,
-                    grams,
-                )
+            given = Given(
+                projected, coefficients, steps, keep, self.num_heads, activation, singular, grams
             )
+            mixed, *products = core(given)
             if grams:
                 losses = self._losses(*products)
             else:
                 losses = {}
         return MixerOutput(self.out(mixed), losses)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """All projections of x side by side, (B, L, 4 D), or 3 D without a filter."""
+        linears = self._inward()
+        # One product reads and casts x once and adds no gradients of x: of N = B L D numbers it
+        # moves 60 N bytes less in fp32, 84 N under autocast. Joining the weights moves 64 D^2.
+        joined = (
+            not torch.compiler.is_compiling()
+            and x.shape[:-1].numel() >= x.shape[-1]
+            and _unhooked(*linears)
+        )
+        if not joined:
+            return torch.cat([linear(x) for linear in linears], -1)
+        weight = torch.cat([linear.weight for linear in linears])
+        return F.linear(x, weight, torch.cat([linear.bias for linear in linears]))
 
     def _losses(self, *products: Any) -> dict[str, Tensor]:
         """Of U^T U and V^T V, (B, H, E, E): (B,)."""
@@ -206,6 +201,18 @@ class AGF(TokenMixer):
         if bounded:
             return torch.tanh(values)
         return values
+
+
+def _unhooked(*linears: nn.Module) -> bool:
+    """Whether nobody has replaced a projection or looks at what it gives."""
+    return all(
+        type(linear) is nn.Linear
+        and linear.bias is not None
+        and not linear._forward_hooks
+        and not linear._forward_pre_hooks
+        and not linear._backward_hooks
+        for linear in linears
+    )
 
 
 def _token_independent(config: Config) -> bool:

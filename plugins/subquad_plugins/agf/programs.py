@@ -1,11 +1,15 @@
-"""The Triton programs of AGF's core, which `kernel.py` starts: each computes one tile of tokens, or
-one part of them, of one sample and head.
+"""The Triton programs of AGF's core, which `kernel.py` starts: each computes some tiles of tokens
+of one sample and head, program (head of the batch, part of the tokens).
+
+What lies in the operands' format is multiplied in it; sums, exponents and states are fp32.
 
 Letters: B batch, L length, D width, H heads, E head width, K order, P parts.
 """
 
-# To pyright a reduction may return a constant, and a constant argument is no constant.
+# To pyright a reduction may return a constant, a constant argument is no constant, and a range of
+# constants never ends.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPossiblyUnboundVariable=false
+# pyright: reportOperatorIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 
@@ -13,221 +17,299 @@ import triton
 import triton.language as tl
 
 MASKED_LOGIT = tl.constexpr(-1e9)
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _places(token, length, dim, heads, WIDTH: tl.constexpr, FILLED: tl.constexpr):
-    """Where the numbers of some tokens of this program's sample and head are, and which of them
-    exist.
-    """
-    feature = tl.arange(0, FILLED)
-    sample = (tl.program_id(1) // heads).to(tl.int64)
-    start = (tl.program_id(1) % heads) * WIDTH
-    place = (sample * length + token[:, None]) * dim + start + feature[None, :]
-    return place, (token[:, None] < length) & (feature[None, :] < WIDTH)
+def _start(first, length, row, HEADS: tl.constexpr, WIDTH: tl.constexpr):
+    """Where the tile of tokens from `first` on begins, in rows of so many numbers."""
+    head = tl.program_id(0)
+    return ((head // HEADS).to(tl.int64) * length + first) * row + (head % HEADS) * WIDTH
+
+
+@triton.jit
+def _offsets(row: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr):
+    """Where a tile's numbers are from there on."""
+    return tl.arange(0, TOKENS)[:, None] * row + tl.arange(0, FILLED)[None, :]
+
+
+@triton.jit
+def _inside(first, length, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr):
+    """Which of them exist."""
+    inside = (first + tl.arange(0, TOKENS) < length)[:, None]
+    if FILLED != WIDTH:
+        inside &= tl.arange(0, FILLED)[None, :] < WIDTH
+    return inside
+
+
+@triton.jit
+def _exp(x):
+    """As exp2: one instruction, which takes small numbers as they come."""
+    return tl.exp2(x * LOG2_E)
 
 
 @triton.jit
 def _square(WIDTH: tl.constexpr, FILLED: tl.constexpr):
     """Places in an E x E matrix of this program's sample and head, and which of them exist."""
     feature = tl.arange(0, FILLED)
-    place = (tl.program_id(1).to(tl.int64) * WIDTH + feature[:, None]) * WIDTH + feature[None, :]
+    place = (tl.program_id(0).to(tl.int64) * WIDTH + feature[:, None]) * WIDTH + feature[None, :]
     return place, (feature[:, None] < WIDTH) & (feature[None, :] < WIDTH)
 
 
 @triton.jit
-def _vectors(left, place, inside, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+def _vectors(places, inside, WIDTH: tl.constexpr, FILLED: tl.constexpr):
     """U = softmax(u) along the features."""
-    u = tl.load(left + place, mask=inside, other=0.0).to(tl.float32)
-    u = tl.where(tl.arange(0, FILLED)[None, :] < WIDTH, u, float("-inf"))
-    u = tl.exp(u - tl.max(u, 1)[:, None])
-    return u / tl.sum(u, 1)[:, None]
+    u = tl.load(places, mask=inside, other=0.0).to(tl.float32)
+    if FILLED != WIDTH:
+        u = tl.where(tl.arange(0, FILLED)[None, :] < WIDTH, u, float("-inf"))
+    u = _exp(u - tl.max(u, 1)[:, None])
+    return u * (1 / tl.sum(u, 1))[:, None]
 
 
 @triton.jit
-def _right_logits(right, keep, token, place, inside, length, heads, MASKED: tl.constexpr):
+def _variable(places, inside):
+    """y = 2 sigmoid(s) - 1."""
+    return 2 / (1 + _exp(-tl.load(places, mask=inside, other=0.0).to(tl.float32))) - 1
+
+
+@triton.jit
+def _right_logits(places, inside, keep, token, length, HEADS: tl.constexpr):
     """v, and which tokens are real."""
-    v = tl.load(right + place, mask=inside, other=0.0).to(tl.float32)
+    v = tl.load(places, mask=inside, other=0.0).to(tl.float32)
     real = token < length
-    if MASKED:
-        sample = (tl.program_id(1) // heads).to(tl.int64)
-        real = tl.load(keep + sample * length + token, mask=token < length, other=0) != 0
+    if keep is not None:
+        sample = (tl.program_id(0) // HEADS).to(tl.int64)
+        real = tl.load(keep + sample * length + token, mask=real, other=0) != 0
         v = tl.where(real[:, None], v, MASKED_LOGIT)
     return v, real
 
 
 @triton.jit
-def _product(left, right, PRECISION: tl.constexpr):
-    """left^T right."""
-    return tl.dot(tl.trans(left), right, input_precision=PRECISION)
-
-
-@triton.jit
-def _step(table, k):
-    """Slope, shift and back of one step of the recurrence."""
-    return tl.load(table + 3 * k), tl.load(table + 3 * k + 1), tl.load(table + 3 * k + 2)
-
-
-@triton.jit
-def _differentiated(y, coefficients, table, order, weight, sums):
-    """F at y and its derivative; the sum of weight times each polynomial is written to `sums`."""
+def _polynomial(y, coefficients, table, ORDER: tl.constexpr):
+    """F(y) and F'(y), from the highest degree down: Clenshaw's scheme; of powers, Horner's, each
+    by itself, as only one of them may be wanted.
+    """
+    highest = tl.load(coefficients + ORDER)
+    value = tl.zeros_like(y) + highest
+    rise = tl.zeros_like(y)
     older = tl.zeros_like(y)
-    newer = tl.full(y.shape, 1.0, tl.float32)
-    older_slope = tl.zeros_like(y)
-    newer_slope = tl.zeros_like(y)
-    value = newer * tl.load(coefficients)
-    rise = newer_slope
-    tl.store(sums, tl.sum(weight))
-    for k in range(order):
-        slope, shift, back = _step(table, k)
-        line = slope * y + shift
-        grown_slope = line * newer_slope + slope * newer - back * older_slope
-        grown = line * newer - back * older
-        older_slope = newer_slope
-        newer_slope = grown_slope
-        older = newer
-        newer = grown
-        value += tl.load(coefficients + k + 1) * newer
-        rise += tl.load(coefficients + k + 1) * newer_slope
-        tl.store(sums + k + 1, tl.sum(weight * newer))
+    older_rise = tl.zeros_like(y)
+    for k in tl.static_range(ORDER - 1, -1, -1):
+        coefficient = tl.load(coefficients + k)
+        if table is not None:
+            slope = tl.load(table + 3 * k)
+            line = slope * y + tl.load(table + 3 * k + 1)
+            back = tl.load(table + 3 * k + 5)
+            grown_rise = line * rise + slope * value - back * older_rise
+            grown = line * value + coefficient - back * older
+            older_rise = rise
+            older = value
+            rise = grown_rise
+            value = grown
+        else:
+            rise = rise * y + (k + 1) * highest
+            value = value * y + coefficient
+            highest = coefficient
     return value, rise
 
 
 @triton.jit
+def _added_sums(sums, weight, y, table, ORDER: tl.constexpr):
+    """`sums` (tokens, degrees) plus those over the features of weight times each polynomial."""
+    degree = tl.arange(0, sums.shape[1])[None, :]
+    older = tl.zeros_like(y)
+    for k in tl.static_range(ORDER + 1):
+        sums += tl.where(degree == k, tl.sum(weight, 1)[:, None], 0.0)
+        if k < ORDER:
+            grown = weight * y
+            if table is not None:
+                grown = tl.load(table + 3 * k) * grown + tl.load(table + 3 * k + 1) * weight
+                grown -= tl.load(table + 3 * k + 2) * older
+                older = weight
+            weight = grown
+    return sums
+
+
+@triton.jit
 def state_kernel(
-    left, right, value, keep, state, left_gram, right_gram, top, total, length, dim, heads, tiles,
-    MASKED: tl.constexpr, GRAMS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
+    projected, keep, state, left_gram, right_gram, top, total, length, span,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
     TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """exp(v - top)^T value over one part of the tokens, with the largest logit so far taken off;
-    U^T U, V^T V alike.
+    """V^T value of one part of the tokens, with V a softmax over these, its largest logits and
+    its sums above them; U^T U, V^T V alike.
     """
+    dim: tl.constexpr = HEADS * WIDTH
+    number: tl.constexpr = projected.dtype.element_ty
     feature = tl.arange(0, FILLED)
     highest = tl.full((FILLED,), float("-inf"), tl.float32)
     sums = tl.zeros((FILLED,), tl.float32)
     summed = tl.zeros((FILLED, FILLED), tl.float32)
-    if GRAMS:
+    if left_gram is not None:
         of_left = tl.zeros((FILLED, FILLED), tl.float32)
         of_right = tl.zeros((FILLED, FILLED), tl.float32)
-    for tile in range(tl.program_id(0) * tiles, (tl.program_id(0) + 1) * tiles):
-        token = tile * TOKENS + tl.arange(0, TOKENS)
-        place, inside = _places(token, length, dim, heads, WIDTH, FILLED)
-        v, _ = _right_logits(right, keep, token, place, inside, length, heads, MASKED)
+    offsets = _offsets(4 * dim, FILLED, TOKENS)
+    part = tl.program_id(1)
+    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
+        tile = projected + _start(first, length, 4 * dim, HEADS, WIDTH)
+        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
+        token = first + tl.arange(0, TOKENS)
+        v, _ = _right_logits(tile + 2 * dim + offsets, inside, keep, token, length, HEADS)
         v = tl.where(token[:, None] < length, v, float("-inf"))
         new = tl.maximum(highest, tl.max(v, 0))
-        weight = tl.exp(v - new[None, :])
-        shrunk = tl.exp(highest - new)
-        values = tl.load(value + place, mask=inside, other=0.0).to(tl.float32)
-        summed = summed * shrunk[:, None] + _product(weight, values, PRECISION)
-        if GRAMS:
-            of_right *= shrunk[:, None] * shrunk[None, :]
-            of_right += _product(weight, weight, PRECISION)
-            vectors = tl.where(inside, _vectors(left, place, inside, WIDTH, FILLED), 0.0)
-            of_left += _product(vectors, vectors, PRECISION)
+        weight = _exp(v - new[None, :])
+        shrunk = _exp(highest - new)
         sums = sums * shrunk + tl.sum(weight, 0)
+        weight = weight.to(number)
+        values = tl.load(tile + 3 * dim + offsets, mask=inside, other=0.0)
+        summed *= shrunk[None, :]
+        summed = tl.dot(tl.trans(values), weight, summed, input_precision=PRECISION)
+        if left_gram is not None:
+            of_right *= shrunk[:, None] * shrunk[None, :]
+            of_right = tl.dot(tl.trans(weight), weight, of_right, input_precision=PRECISION)
+            vectors = _vectors(tile + offsets, inside, WIDTH, FILLED)
+            vectors = tl.where(inside, vectors, 0.0).to(number)
+            of_left = tl.dot(tl.trans(vectors), vectors, of_left, input_precision=PRECISION)
         highest = new
-    first = (tl.program_id(0).to(tl.int64) * tl.num_programs(1)) * WIDTH
-    row = first + tl.program_id(1) * WIDTH + feature
+    begin = part.to(tl.int64) * tl.num_programs(0) * WIDTH
+    row = begin + tl.program_id(0).to(tl.int64) * WIDTH + feature
     tl.store(top + row, highest, mask=feature < WIDTH)
     tl.store(total + row, sums, mask=feature < WIDTH)
     square, exists = _square(WIDTH, FILLED)
-    tl.store(state + first * WIDTH + square, summed, mask=exists)
-    if GRAMS:
-        tl.store(left_gram + first * WIDTH + square, of_left, mask=exists)
-        tl.store(right_gram + first * WIDTH + square, of_right, mask=exists)
+    share = (1 / sums)[:, None]
+    tl.store(state + begin * WIDTH + square, tl.trans(summed) * share, mask=exists)
+    if left_gram is not None:
+        tl.store(left_gram + begin * WIDTH + square, of_left, mask=exists)
+        of_right *= share * (1 / sums)[None, :]
+        tl.store(right_gram + begin * WIDTH + square, of_right, mask=exists)
 
 
 @triton.jit
 def out_kernel(
-    left, logits, coefficients, table, state, out, length, dim, heads, order,
-    WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+    projected, coefficients, table, state, out, length, span,
+    ORDER: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
+    TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(U * F) times the state, for one tile of tokens."""
-    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
-    place, inside = _places(token, length, dim, heads, WIDTH, FILLED)
-    y = 2 * tl.sigmoid(tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)) - 1
-    older = tl.zeros_like(y)
-    newer = tl.full(y.shape, 1.0, tl.float32)
-    value = newer * tl.load(coefficients)
-    for k in range(order):
-        slope, shift, back = _step(table, k)
-        grown = (slope * y + shift) * newer - back * older
-        older = newer
-        newer = grown
-        value += tl.load(coefficients + k + 1) * newer
-    filtered = _vectors(left, place, inside, WIDTH, FILLED) * value
+    """(U * F) times the state."""
+    dim: tl.constexpr = HEADS * WIDTH
+    number: tl.constexpr = out.dtype.element_ty
     square, exists = _square(WIDTH, FILLED)
-    matrix = tl.load(state + square, mask=exists, other=0.0)
-    result = tl.dot(filtered, matrix, input_precision=PRECISION)
-    tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+    matrix = tl.load(state + square, mask=exists, other=0.0).to(number)
+    offsets = _offsets(4 * dim, FILLED, TOKENS)
+    out_offsets = _offsets(dim, FILLED, TOKENS)
+    part = tl.program_id(1)
+    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
+        tile = projected + _start(first, length, 4 * dim, HEADS, WIDTH)
+        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
+        y = _variable(tile + dim + offsets, inside)
+        value, _ = _polynomial(y, coefficients, table, ORDER)
+        filtered = _vectors(tile + offsets, inside, WIDTH, FILLED) * value
+        result = tl.dot(filtered.to(number), matrix, input_precision=PRECISION)
+        tile = out + _start(first, length, dim, HEADS, WIDTH)
+        tl.store(tile + out_offsets, result.to(number), mask=inside)
 
 
 @triton.jit
 def left_kernel(
-    left, logits, coefficients, table, state, grad, to_gram,
-    to_left, to_logits, to_state, to_coefficients, length, dim, heads, order, tiles,
-    GRAMS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    projected, coefficients, table, state, grad, to_gram, to_projected, to_state, to_coefficients,
+    length, span,
+    ORDER: tl.constexpr, DEGREES: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of u, s and the coefficients, and that of the state summed over one part of the
-    tokens.
+    """Gradients of u and s, and those of the coefficients and the state summed over one part of
+    the tokens.
     """
+    dim: tl.constexpr = HEADS * WIDTH
+    number: tl.constexpr = projected.dtype.element_ty
     square, exists = _square(WIDTH, FILLED)
+    # Turned here: within the loop it would be written to shared memory for each tile.
+    matrix = tl.trans(tl.load(state + square, mask=exists, other=0.0).to(number))
+    if to_gram is not None:
+        # Where U^T U has the gradient G, U has U (G + G^T).
+        both = tl.load(to_gram + square, mask=exists, other=0.0)
+        both = (both + tl.trans(both)).to(number)
     summed = tl.zeros((FILLED, FILLED), tl.float32)
-    last = tl.minimum((tl.program_id(0) + 1) * tiles, tl.cdiv(length, TOKENS))
-    for tile in range(tl.program_id(0) * tiles, last):
-        token = tile * TOKENS + tl.arange(0, TOKENS)
-        place, inside = _places(token, length, dim, heads, WIDTH, FILLED)
-        gradient = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
-        matrix = tl.load(state + square, mask=exists, other=0.0)
-        to_filtered = tl.dot(gradient, tl.trans(matrix), input_precision=PRECISION)
-        vectors = _vectors(left, place, inside, WIDTH, FILLED)
-        weight = to_filtered * vectors
-        y = 2 * tl.sigmoid(tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)) - 1
-        number = tl.program_id(1).to(tl.int64) * tl.cdiv(length, TOKENS) + tile
-        sums = to_coefficients + number * (order + 1)
-        value, rise = _differentiated(y, coefficients, table, order, weight, sums)
+    sums = tl.zeros((TOKENS, DEGREES), tl.float32)
+    offsets = _offsets(4 * dim, FILLED, TOKENS)
+    grad_offsets = _offsets(dim, FILLED, TOKENS)
+    part = tl.program_id(1)
+    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
+        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
+        tile = grad + _start(first, length, dim, HEADS, WIDTH)
+        gradient = tl.load(tile + grad_offsets, mask=inside, other=0.0)
+        start = _start(first, length, 4 * dim, HEADS, WIDTH)
+        tile = projected + start
+        y = _variable(tile + dim + offsets, inside)
+        vectors = _vectors(tile + offsets, inside, WIDTH, FILLED)
+        to_filtered = tl.dot(gradient, matrix, input_precision=PRECISION)
+        # Without this Triton lays U and y out twice, as loaded and as products come.
+        vectors += 0 * to_filtered
+        weight = vectors * to_filtered
+        _, rise = _polynomial(y, coefficients, table, ORDER)
         # dy/ds = 2 sigma (1 - sigma) = (1 - y^2) / 2
-        to_s = weight * rise * (1 - y * y) * 0.5
-        tl.store(to_logits + place, to_s.to(to_logits.dtype.element_ty), mask=inside)
+        to_s = weight * rise * (0.5 - 0.5 * y * y)
+        tl.store(to_projected + start + dim + offsets, to_s.to(number), mask=inside)
+        value, _ = _polynomial(y, coefficients, table, ORDER)
+        filtered = (vectors * value).to(number)
+        summed = tl.dot(tl.trans(gradient), filtered, summed, input_precision=PRECISION)
         through = weight * value
-        if GRAMS:
-            both = tl.load(to_gram + square, mask=exists, other=0.0)
-            through += vectors * tl.dot(vectors, both, input_precision=PRECISION)
+        sums = _added_sums(sums, weight, y, table, ORDER)
+        if to_gram is not None:
+            through += vectors * tl.dot(vectors.to(number), both, input_precision=PRECISION)
         to_u = through - vectors * tl.sum(through, 1)[:, None]
-        tl.store(to_left + place, to_u.to(to_left.dtype.element_ty), mask=inside)
-        summed += _product(vectors * value, gradient, PRECISION)
-    first = tl.program_id(0).to(tl.int64) * tl.num_programs(1) * WIDTH * WIDTH
-    tl.store(to_state + first + square, summed, mask=exists)
+        tl.store(to_projected + start + offsets, to_u.to(number), mask=inside)
+    begin = part.to(tl.int64) * tl.num_programs(0)
+    tl.store(to_state + begin * WIDTH * WIDTH + square, tl.trans(summed), mask=exists)
+    degree = tl.arange(0, DEGREES)
+    row = (begin + tl.program_id(0)) * (ORDER + 1) + degree
+    tl.store(to_coefficients + row, tl.sum(sums, 0), mask=degree <= ORDER)
 
 
 @triton.jit
 def right_kernel(
-    right, value, keep, to_state, inner, top, total, to_gram, to_right, to_value,
-    length, dim, heads,
-    MASKED: tl.constexpr, GRAMS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
+    projected, keep, state, to_state, right_gram, to_gram, top, total, to_projected,
+    length, span,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
     TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v and the values, for one tile; `inner` (B, H, E) is that of V times V,
-    summed over the tokens.
+    """Gradients of v and the values.
+
+    V is kept as exp(v - top), as half precision could not hold it over its sums; what these
+    divide are the matrices that it is multiplied with.
     """
+    dim: tl.constexpr = HEADS * WIDTH
+    number: tl.constexpr = projected.dtype.element_ty
     feature = tl.arange(0, FILLED)
-    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
-    place, inside = _places(token, length, dim, heads, WIDTH, FILLED)
-    v, real = _right_logits(right, keep, token, place, inside, length, heads, MASKED)
-    row = tl.program_id(1).to(tl.int64) * WIDTH + feature
+    row = tl.program_id(0).to(tl.int64) * WIDTH + feature
     highest = tl.load(top + row, mask=feature < WIDTH, other=0.0)
-    sums = tl.load(total + row, mask=feature < WIDTH, other=1.0)
-    vectors = tl.where(inside, tl.exp(v - highest[None, :]) / sums[None, :], 0.0)
+    share = 1 / tl.load(total + row, mask=feature < WIDTH, other=1.0)
     square, exists = _square(WIDTH, FILLED)
-    matrix = tl.load(to_state + square, mask=exists, other=0.0)
-    values = tl.load(value + place, mask=inside, other=0.0).to(tl.float32)
-    back = tl.dot(vectors, matrix, input_precision=PRECISION)
-    tl.store(to_value + place, back.to(to_value.dtype.element_ty), mask=inside)
-    to_vectors = tl.dot(values, tl.trans(matrix), input_precision=PRECISION)
-    if GRAMS:
+    matrix = tl.load(to_state + square, mask=exists, other=0.0) * share[:, None]
+    matrix = matrix.to(number)
+    turned = tl.trans(matrix)
+    # The gradient of V times V, summed over the tokens.
+    inner = tl.sum(tl.load(state + square, mask=exists, other=0.0) * matrix.to(tl.float32), 1)
+    if to_gram is not None:
         both = tl.load(to_gram + square, mask=exists, other=0.0)
-        to_vectors += tl.dot(vectors, both, input_precision=PRECISION)
-    to_v = vectors * (to_vectors - tl.load(inner + row, mask=feature < WIDTH, other=0.0)[None, :])
-    to_v = tl.where(real[:, None], to_v, 0.0)
-    tl.store(to_right + place, to_v.to(to_right.dtype.element_ty), mask=inside)
+        both += tl.trans(both)
+        gram = tl.load(right_gram + square, mask=exists, other=0.0)
+        inner += tl.sum(gram * both, 1) * share
+        both = (both * share[:, None]).to(number)
+    offsets = _offsets(4 * dim, FILLED, TOKENS)
+    part = tl.program_id(1)
+    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
+        start = _start(first, length, 4 * dim, HEADS, WIDTH)
+        tile = projected + start
+        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
+        token = first + tl.arange(0, TOKENS)
+        v, real = _right_logits(tile + 2 * dim + offsets, inside, keep, token, length, HEADS)
+        weight = _exp(v - highest[None, :])
+        operand = weight.to(number)
+        values = tl.load(tile + 3 * dim + offsets, mask=inside, other=0.0)
+        to_value = tl.dot(operand, matrix, input_precision=PRECISION)
+        tl.store(to_projected + start + 3 * dim + offsets, to_value.to(number), mask=inside)
+        to_v = tl.dot(values, turned, input_precision=PRECISION) - inner[None, :]
+        if to_gram is not None:
+            to_v += tl.dot(operand, both, input_precision=PRECISION) * share[None, :]
+        to_v = tl.where(real[:, None], to_v * weight, 0.0)
+        tl.store(to_projected + start + 2 * dim + offsets, to_v.to(number), mask=inside)

@@ -4,10 +4,10 @@ segments (Nystrom).
     C = f(s Q Kh^T)  (Lq, r)      U = f(s Qh Kh^T)  (p, r)      R = f(s Qh K^T)  (p, Lk)
     out = C U+ (R V)
 
-C and R are never made for softmax: C W and R V are two calls of torch's fused attention, so time
-and memory grow with L. U and its inverse are computed in fp32 at least, also under autocast.
-Operation "landmarks.attention": the reference is torch's fused attention, "triton" also cuts the
-long side into parts that run side by side (`landmark_kernel.py`).
+U and its inverse are computed in fp32 at least, also under autocast. C and R are never made for
+softmax, so time and memory grow with L. Operation "landmarks.attention": the reference makes C W
+and R V with two calls of torch's fused attention; "triton" is Flash-CUR, all of it in one function
+that reads each token once a pass (`landmark_kernel.py`).
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r
 landmarks of Q, K.
@@ -17,24 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.numerics.launching import FORMATS, kernels_run
+from subquad_plugins.numerics.launching import FORMATS, fitting_mask, kernels_run
+from subquad_plugins.numerics.pinv import pseudo_inverse
 from subquad_plugins.numerics.places import places_of
 from subquad_plugins.numerics.tensors import laplace, take_rows, wide
 
 Function = Literal["softmax", "laplace"]
 
 WIDEST_HEAD = 128
-"""Head width that the kernel's tiles still fit for."""
+"""Head width that the kernels' tiles still fit for."""
 
-MOST_TOKENS = 2**20
-"""Of a sequence: the kernel's tiles are numbered in 16 bits."""
+MOST_LANDMARKS = 64
+"""That U, its inverse and their gradients fit the registers for; more go the other way."""
+
+MOST_NUMBERS = 4096
+"""Of all landmarks of a head in float32, twice as many in half precision: they stay in the chip."""
 
 SMALLEST_SUM = 0.01
 """Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a
@@ -107,8 +111,8 @@ def landmark_attention(
         q: (B, H, Lq, E).
         k: (B, H, Lk, E).
         v: (B, H, Lk, Ev).
-        q_hat: (B, H, p, E).
-        k_hat: (B, H, r, E).
+        q_hat: (B, H, p, E), or (B, H, p) whole numbers: rows of q.
+        k_hat: (B, H, r, E), or (B, H, r) whole numbers: rows of k.
         invert: makes the (.., r, p) pseudo-inverse of a (.., p, r) matrix, keeping zero rows and
             columns apart.
         key_keep: (B, Lk) bool, True = real token.
@@ -134,24 +138,57 @@ def landmark_attention(
         raise ValueError(
             "renormalise needs function softmax: rows of Laplace attention have no fixed sum"
         )
-    keys = None if key_keep is None else (key_keep | ~key_keep.any(1, keepdim=True))[:, None, None]
-    picks = None if k_hat_keep is None else k_hat_keep[:, :, None]
-    columns, rows, middle = bias or (None, None, None)
-    if scale is None:
-        scale = _usual_scale(function, k, keys)
-    weigh, attend = _weights_and_attention(function, scale)
+    if key_keep is not None:
+        key_keep = key_keep | ~key_keep.any(1, keepdim=True)
+    given = Given(
+        q_hat, k_hat, invert, key_keep, q_hat_keep, k_hat_keep, renormalise, function, scale, bias,
+        precise,
+    )  # fmt: skip
     with torch.autocast(q.device.type, enabled=False):
-        dtype = v.dtype
-        if precise:
-            q, k, v = map(wide, (q, k, v))
-        z = invert(_middle(weigh, q_hat, k_hat, q_hat_keep, picks, middle, precise))
-        rv = attend(q_hat.to(q.dtype), k, v, mask=keys, bias=rows)
-        w = z @ rv.to(z.dtype)
-        k_hat = k_hat.to(k.dtype)
-        if not renormalise:
-            return attend(q, k_hat, w.to(v.dtype), mask=picks, bias=columns).to(dtype), rv.to(dtype)
-        sides = weigh(q, k_hat, mask=picks, bias=columns)
-        return _renormalised(sides, z, w).to(dtype), rv.to(dtype)
+        return _ATTENTION(q, k, v, given)
+
+
+class Given(NamedTuple):
+    """Of `landmark_attention`; each sample of `key_keep` has a real token."""
+
+    q_hat: Tensor
+    k_hat: Tensor
+    invert: Callable[[Tensor], Tensor]
+    key_keep: Tensor | None = None
+    q_hat_keep: Tensor | None = None
+    k_hat_keep: Tensor | None = None
+    renormalise: bool = False
+    function: Function = "softmax"
+    scale: float | Tensor | None = None
+    bias: tuple[Tensor, Tensor, Tensor] | None = None
+    precise: bool = False
+
+
+def _reference(q: Tensor, k: Tensor, v: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    keys = None if given.key_keep is None else given.key_keep[:, None, None]
+    picks = None if given.k_hat_keep is None else given.k_hat_keep[:, :, None]
+    columns, rows, middle = given.bias or (None, None, None)
+    scale = given.scale
+    if scale is None:
+        scale = _usual_scale(given.function, k, keys)
+    weigh, attend = _weights_and_attention(given.function, scale)
+    q_hat, k_hat = _rows_of(q, given.q_hat), _rows_of(k, given.k_hat)
+    dtype = v.dtype
+    if given.precise:
+        q, k, v = map(wide, (q, k, v))
+    z = given.invert(_middle(weigh, q_hat, k_hat, given.q_hat_keep, picks, middle, given.precise))
+    rv = attend(q_hat.to(q.dtype), k, v, mask=keys, bias=rows)
+    w = z @ rv.to(z.dtype)
+    k_hat = k_hat.to(k.dtype)
+    if not given.renormalise:
+        return attend(q, k_hat, w.to(v.dtype), mask=picks, bias=columns).to(dtype), rv.to(dtype)
+    sides = weigh(q, k_hat, mask=picks, bias=columns)
+    return _renormalised(sides, z, w).to(dtype), rv.to(dtype)
+
+
+def _rows_of(x: Tensor, hat: Tensor) -> Tensor:
+    """Landmarks (B, H, m, E) that are given, or picked from x."""
+    return take_rows(x, hat) if hat.dim() == 3 else hat
 
 
 def _weights_and_attention(
@@ -257,33 +294,72 @@ def _fused(
     # Normed queries and keys stay fp32 under autocast where values do not.
     q = q.to(v.dtype)
     k = k.to(v.dtype)
-    return _ATTENTION(q, k, v, mask, scale)
-
-
-def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
 _ATTENTION = Operation("landmarks.attention", reference=_reference)
 
 
-def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> bool:
-    """Whether the kernel takes it."""
-    of_keys = mask is None or (
-        mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2:] == (1, k.shape[2])
+def _fits(q: Tensor, k: Tensor, v: Tensor, given: Given) -> bool:
+    """Whether the kernels take it."""
+    invert = given.invert
+    is_plain = (
+        given.function == "softmax"
+        and given.bias is None
+        and not given.renormalise
+        and not given.precise
+        and not isinstance(given.scale, Tensor)
+        and isinstance(invert, partial)
+        and invert.func is pseudo_inverse
+        and invert.keywords.get("start") != "batch"
     )
-    alike = q.dtype == k.dtype == v.dtype and (*q.shape[:2], q.shape[3]) == (
-        *k.shape[:2],
-        k.shape[3],
+    if not is_plain or not kernels_run(q, k, v, *given[:2], *given[3:6]):
+        return False
+    heads = q.shape[:2]
+    counts = given.q_hat.shape[2], given.k_hat.shape[2]
+    return (
+        v.dtype in FORMATS
+        and k.shape[:2] == v.shape[:2] == heads
+        and q.shape[3] == k.shape[3]
+        and k.shape[2] == v.shape[2]
+        and all(
+            hat.shape == (*heads, count)
+            if hat.dim() == 3
+            else hat.shape == (*heads, count, q.shape[3])
+            for hat, count in zip(given[:2], counts, strict=True)
+        )
+        and max(q.shape[3], v.shape[3]) <= WIDEST_HEAD
+        and max(counts) <= MOST_LANDMARKS
+        and max(counts) * max(q.shape[3], v.shape[3]) * v.element_size() <= 4 * MOST_NUMBERS
+        and fitting_mask(given.key_keep, v.transpose(1, 2))
+        and _is_mask(given.q_hat_keep, (*heads, counts[0]))
+        and _is_mask(given.k_hat_keep, (*heads, counts[1]))
     )
-    small = (
-        max(q.shape[3], v.shape[3]) <= WIDEST_HEAD and max(q.shape[2], k.shape[2]) <= MOST_TOKENS
+
+
+def _is_mask(keep: Tensor | None, shape: tuple[int, ...]) -> bool:
+    return keep is None or (
+        keep.dtype == torch.bool and keep.shape in (shape, (shape[0], 1, shape[2]))
     )
-    return kernels_run(q, k, v, mask) and alike and k.shape[:3] == v.shape[:3] and of_keys and small
 
 
 @_ATTENTION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
-def _triton(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    from subquad_plugins.numerics.landmark_kernel import ThinAttention
+def _triton(q: Tensor, k: Tensor, v: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    """First on CUDA: its prototype took less than half of the reference's time on an H200."""
+    from subquad_plugins.numerics.landmark_kernel import Inverse, Landmarks
 
-    return ThinAttention.apply(q, k, v, mask, scale)  # pyright: ignore[reportReturnType]
+    settings = given.invert.keywords  # pyright: ignore[reportFunctionMemberAccess]
+    inverse = Inverse(
+        settings["iterations"],
+        settings.get("start", "norms") == "norms",
+        settings.get("through_start", True),
+    )
+    hats = [hat if hat.dim() == 3 else hat.to(v.dtype) for hat in (given.q_hat, given.k_hat)]
+    return Landmarks.apply(  # pyright: ignore[reportReturnType]
+        q.to(v.dtype), k.to(v.dtype), v, *hats, given.key_keep,
+        *(
+            keep if keep is None else keep.expand(-1, q.shape[1], -1)
+            for keep in (given.q_hat_keep, given.k_hat_keep)
+        ),
+        inverse, given.scale or q.shape[3] ** -0.5,
+    )  # fmt: skip

@@ -71,6 +71,17 @@ def test_the_layer_is_folded_where_that_is_quicker_and_nobody_looks_inside():
     assert "agf.layer" not in ran(mixer, 12)
 
 
+@pytest.mark.parametrize("params", [{}, {"form": "uv"}, {"vector_activation": "tanh"}], ids=str)
+def test_joined_projections_equal_those_that_somebody_looks_at(params):
+    """Two samples of 11 tokens, more than the 12 features, so the products are joined."""
+    mixer, x, keep = build(**params), drawn(2, 11, 12), padding(2, 11)
+    got = results(mixer, x, keep)
+    seen = []
+    mixer.v.register_forward_hook(lambda *given: seen.append(given[2]))
+    assert_close(got, results(mixer, x, keep), 1e-12, 1e-12)
+    assert [value.shape for value in seen] == [(2, 11, 12)]
+
+
 def test_identity_filter_equals_form_uv():
     full, uv = build(ortho_weight=0.0), build(ortho_weight=0.0, form="uv")
     with torch.no_grad():

@@ -260,17 +260,17 @@ def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) ->
 
 
 def _count_at(subject: CheckSubject, length: int) -> Count:
-    """Training without a mask and with one, evaluation with one, at one length; an eighth of the
-    tokens is padding then.
+    """Training of one sample without a mask, and of two with one; evaluation with one. An eighth of
+    one sample is padding.
     """
     mixer = subject.build(max_len=length, dtype=torch.float32)
-    x = subject.tokens(1, length, dtype=torch.float32)
-    keep = torch.arange(length)[None] < length - length // 8
+    x = subject.tokens(2, length, dtype=torch.float32)
+    keep = torch.arange(length) < torch.tensor([[length], [length - length // 8]])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             mixer.train()
-            alone = count_pass(mixer, x)
+            alone = count_pass(mixer, x[:1])
             padded = count_pass(mixer, x, keep=keep)
             mixer.eval()
             return alone + padded + count_pass(mixer, x, keep=keep)

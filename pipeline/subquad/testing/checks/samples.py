@@ -5,7 +5,6 @@ carry keep the properties of one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -199,7 +198,7 @@ def _no_carry(subject: CheckSubject) -> str:
 
 @shows("three layers with their carry keep the properties of one", excluded=_no_carry)
 def _carry(subject: CheckSubject) -> Finding:
-    stack = replace(subject, stacked=True)
+    stack = subject.altered(stacked=True)
     length = subject.at_most(LENGTH)
     x = stack.tokens(3, length)
     passes("three layers", stack.build(), x, None)

@@ -97,19 +97,23 @@ def _mask_of_ones(subject: CheckSubject) -> Comparisons:
         )
 
 
-@shows("inputs are not changed in place")
+@shows("inputs are not changed in place, nor outputs by later calls")
 def _inputs_kept(subject: CheckSubject) -> Finding:
     mixer = subject.build()
     x, keep = subject.pair(LENGTH)
     expected_x, expected_keep = subject.pair(LENGTH)
-    for _ in modes(mixer):
+    for mode in modes(mixer):
         call(mixer, x, keep)
-        outputs(mixer, x, keep)
+        out = outputs(mixer, x, keep)
+        before = out.clone()
+        outputs(mixer, 2 * x, keep)
+        if not torch.equal(out, before):
+            raise CheckFailed(f"a call in {mode} changes the output of the call before it")
     if not torch.equal(x, expected_x):
         raise CheckFailed("the call changed x in place")
     if not torch.equal(keep, expected_keep):
         raise CheckFailed("the call changed keep in place")
-    return Finding("x and keep as they were")
+    return Finding("x, keep and outputs as they were")
 
 
 @compares(
@@ -127,9 +131,11 @@ def _strides(subject: CheckSubject) -> Comparisons:
     same = expanded.contiguous()
     still = partial(outputs, mixer, dropout=False)
     for mode in settled_modes(mixer, x):
+        for mask, where in ((keep, mode), (None, f"{mode}, no mask")):
+            expected = still(x, mask)
+            for name, view in _layouts(x).items():
+                yield f"output for {name} tokens in {where}", still(view, mask), expected
         expected = still(x, keep)
-        for name, view in _layouts(x).items():
-            yield f"output for {name} tokens in {mode}", still(view, keep), expected
         yield f"output for a transposed mask in {mode}", still(x, transposed), expected
         expected = still(x, same)
         yield f"output for an expanded mask in {mode}", still(x, expanded), expected

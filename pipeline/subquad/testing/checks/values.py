@@ -108,7 +108,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
     dim = subject.dim
     heads = subject.num_heads
     for width, number in ((dim, 1), (2 * dim, 2 * heads), (12 * heads, heads)):
-        other = replace(subject, dim=width, num_heads=number)
+        other = subject.altered(dim=width, num_heads=number)
         try:
             other.build(dtype=subject.dtype)
         except Exception:
@@ -270,6 +270,10 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
             got = outputs(mixer, other, keep)
             label = f"output at real tokens in {mode}, other content in the padding"
             yield label, got[keep], expected[keep]
+            real = keep[2]
+            got = outputs(mixer, x, keep, dropout=False)[2, real]
+            expected = outputs(mixer, x[2:, real], dropout=False)[0]
+            yield f"output of a sample with padding around it in {mode}", got, expected
         if subject.causal:
             cuts = range(1, length)
             batch = x[:1].repeat(len(cuts), 1, 1)

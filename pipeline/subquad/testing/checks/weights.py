@@ -5,7 +5,6 @@ those that exist.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -23,12 +22,18 @@ def _parameters_used(subject: CheckSubject) -> Finding:
     gradient. None is built in half precision, where a small step of training changes nothing.
     """
     rules = _checked_rules(subject)
+    last = subject.build(num_layers=1)
     grads = {
-        ("a last layer", name): grad
-        for name, grad in _training_gradients(subject.build(num_layers=1), subject).items()
+        ("a last layer", name): grad for name, grad in _training_gradients(last, subject).items()
     }
+    frozen = _training_gradients(last, subject, below=False)
+    lost = [name for name, grad in frozen.items() if grad is None]
+    if lost != list(frozen):  # a reentrant checkpoint has none at all
+        for name in lost:
+            if grads["a last layer", name] is not None:
+                raise CheckFailed(f"no gradient for {name} where nothing below is trained")
     stacked = len(LAYERS)
-    for place, grad in _training_gradients(replace(subject, stacked=True).build(), subject).items():
+    for place, grad in _training_gradients(subject.altered(stacked=True).build(), subject).items():
         layer, _, name = place.removeprefix("layers.").partition(".")
         grads[f"the {layer} of {stacked}", name] = grad
     unused = defaultdict[str, list[str]](list)
@@ -70,15 +75,18 @@ def _checked_rules(subject: CheckSubject) -> int:
     return len(rules)
 
 
-def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
+def _training_gradients(
+    network: TokenMixer, subject: CheckSubject, *, below: bool = True
+) -> dict[str, Tensor | None]:
     """Gradient of each trainable weight, of all that training would add up; None where there is
     none. So many tokens fill the chunks and buckets of most.
+
+    Args:
+        below: whether the tokens have a gradient, as where layers below are trained.
     """
     x, keep = subject.pair(MAX_LEN)
-    # as those of every layer in a network: a reentrant checkpoint needs that
-    tokens = x.requires_grad_()
     network.train()
-    result = call(network, tokens, keep)
+    result = call(network, x.requires_grad_(below), keep)
     value = weighted(result.out).sum()
     for name, loss in result.losses.items():
         if network.loss_weights.get(name):

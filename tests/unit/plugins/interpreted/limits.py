@@ -4,18 +4,22 @@ it with a reason.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from interpreted import on_cpu
+from interpreted import multiply_bf16, on_cpu
 from torch.testing import assert_close
 
 from subquad.nn import kernels
 from subquad.nn.kernels import OPERATIONS, using
-from subquad_plugins.agf.core import MOST_HEADS, Given
+from subquad_plugins.agf import core as agf
 from subquad_plugins.fourier import transform as _fourier  # noqa: F401  (its operations)
 from subquad_plugins.mdfwa import fusion as _fusion  # noqa: F401
+from subquad_plugins.numerics import landmarks
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
-from subquad_plugins.numerics.landmarks import MOST_TOKENS
+from subquad_plugins.numerics.landmarks import MOST_LANDMARKS
+from subquad_plugins.numerics.pinv import exact_inverse, pseudo_inverse
 from subquad_plugins.sfpc import MOST_TAPS
 from subquad_plugins.sfpc import fir as _fir  # noqa: F401
 from subquad_plugins.wavelet import dwt as _dwt  # noqa: F401
@@ -33,10 +37,10 @@ def mask(*shape, dtype=torch.bool, device="cpu"):
     return whole[..., 3:]
 
 
-AGF = {**dict.fromkeys(("left", "right", "value", "logits"), of(2, 5, 4)), "coefficients": of(4)}
 GIVEN = {
     "agf.core": {
-        **AGF,
+        "projected": of(2, 5, 16),
+        "coefficients": of(4),
         "steps": in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit"),
         "keep": None,
         "num_heads": 2,
@@ -45,7 +49,9 @@ GIVEN = {
         "q": of(2, 2, 3, 4),
         "k": of(2, 2, 5, 4),
         "v": of(2, 2, 5, 4),
-        "mask": None,
+        "q_hat": torch.tensor([2, 0]).expand(2, 2, 2),
+        "k_hat": torch.tensor([1, 4]).expand(2, 2, 2),
+        "invert": partial(pseudo_inverse, iterations=2),
         "scale": 0.7,
     },
     "sfpc.fir": {"x": of(2, 5, 4), "a": of(4, 3), "matrix": "neumann", "keep": None, "fft": False},
@@ -75,7 +81,11 @@ GIVEN = {
 
 MASKED = {
     "agf.core": {"keep": mask(2, 5)},
-    "landmarks.attention": {"mask": mask(2, 1, 1, 5)},
+    "landmarks.attention": {
+        "key_keep": mask(2, 5),
+        "q_hat_keep": mask(2, 2, 2),
+        "k_hat_keep": mask(2, 1, 2),
+    },
     "sfpc.fir": {"keep": mask(2, 5)},
     "wavelet.mix": {"lengths": torch.tensor([5, 5])},
 }
@@ -88,6 +98,7 @@ NEXT = {"sfpc.fir": "closed-form", "fourier.mix": "symmetric"}
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
     monkeypatch.setattr(kernels, "_warned", set())
+    multiply_bf16(monkeypatch)
     for name in GIVEN:
         on_cpu(monkeypatch, OPERATIONS[name])
 
@@ -101,7 +112,12 @@ def called(operation, changes, forced=""):
 
 def arguments(operation, changes):
     given = GIVEN[operation] | changes
-    return (given["left"], Given(**given)) if operation == "agf.core" else given.values()
+    if operation == "agf.core":
+        return given["projected"], agf.Given(**given)
+    if operation == "landmarks.attention":
+        q, k, v = (given.pop(name) for name in "qkv")
+        return q, k, v, landmarks.Given(**given)
+    return given.values()
 
 
 def all_of(operation, dtype=None, shape=None):
@@ -109,16 +125,18 @@ def all_of(operation, dtype=None, shape=None):
     found = {
         name: tensor
         for name, tensor in GIVEN[operation].items()
-        if torch.is_tensor(tensor) and tensor.ndim > 1
+        if torch.is_tensor(tensor) and tensor.ndim > 1 and tensor.is_floating_point()
     }
     return {name: tensor.to(dtype) if dtype else of(*shape) for name, tensor in found.items()}
 
 
 @pytest.mark.parametrize(
     ("operation", "changes"),
-    [(name, {}) for name in GIVEN]
-    + list(MASKED.items())
-    + [("landmarks.attention", {"mask": mask(*shape, 1, 5)}) for shape in ((1, 1), (2, 2))],
+    [
+        *((name, {}) for name in GIVEN),
+        *MASKED.items(),
+        ("landmarks.attention", {"q_hat": of(2, 2, 3, 4), "k_hat": of(2, 2, 6, 4)}),
+    ],
 )
 def test_what_each_kernel_takes(operation, changes, caplog):
     (got, used), (expected, _) = called(operation, changes), called(operation, changes, "reference")
@@ -132,21 +150,20 @@ def test_what_each_kernel_takes(operation, changes, caplog):
     [
         *((name, all_of(name, torch.float64)) for name in GIVEN),
         ("agf.core", {"coefficients": of(4, dtype=torch.float64)}),
-        ("agf.core", {"right": of(2, 5, 4, dtype=torch.bfloat16)}),
         ("agf.core", {"keep": mask(1, 5)}),
-        ("agf.core", all_of("agf.core", shape=(1, 2, 129)) | {"num_heads": 1}),
-        ("agf.core", all_of("agf.core", shape=(MOST_HEADS + 1, 1, 1)) | {"num_heads": 1}),
-        ("agf.core", all_of("agf.core", shape=(0, 5, 4))),
-        ("landmarks.attention", {"mask": of(2, 1, 3, 5)}),
-        ("landmarks.attention", {"mask": mask(2, 1, 3, 5)}),
-        ("landmarks.attention", {"mask": mask(2, 1, 1, 1) | True}),
-        ("landmarks.attention", {"mask": mask(3, 5)}),
-        ("landmarks.attention", {"k": of(1, 2, 5, 4), "v": of(1, 2, 5, 4)}),
+        ("agf.core", {"projected": of(1, 2, 4 * 65), "num_heads": 1}),
+        ("agf.core", {"projected": of(0, 5, 16)}),
+        ("landmarks.attention", {"key_keep": mask(1, 5)}),
+        ("landmarks.attention", {"renormalise": True}),
+        ("landmarks.attention", {"function": "laplace"}),
+        ("landmarks.attention", {"scale": of(2, 1, 1, 1)}),
+        ("landmarks.attention", {"invert": partial(pseudo_inverse, iterations=2, start="batch")}),
+        ("landmarks.attention", {"invert": exact_inverse}),
+        ("landmarks.attention", {"precise": True}),
         ("landmarks.attention", {"v": of(2, 2, 5, 129)}),
-        ("landmarks.attention", {"q": of(2, 2, 0, 4)}),
         (
             "landmarks.attention",
-            all_of("landmarks.attention", shape=(1, 1, 1, 1)) | {"q": of(1, 1, MOST_TOKENS + 1, 1)},
+            {"q_hat": of(2, 2, MOST_LANDMARKS + 1, 4), "k_hat": of(2, 2, MOST_LANDMARKS + 1, 4)},
         ),
         ("sfpc.fir", {"a": of(4, MOST_TAPS // 2 + 2)}),
         ("sfpc.fir", {"fft": True}),
@@ -181,14 +198,12 @@ def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
 @pytest.mark.parametrize(
     ("operation", "changes", "reason"),
     [
-        ("agf.core", {"logits": of(2, 4, 4)}, "must match"),
         ("agf.core", {"num_heads": 3}, "multiply up"),
         ("agf.core", {"keep": mask(2, 4)}, "must match"),
         ("agf.core", {"keep": mask(2, 5, dtype=torch.int64)}, "bool"),
-        ("landmarks.attention", {"k": of(2, 2, 5, 4, dtype=torch.bfloat16)}, "dtype"),
-        ("landmarks.attention", {"mask": mask(2, 1, 1, 4)}, "size"),
-        ("landmarks.attention", {"mask": mask(3, 1, 1, 5)}, "size"),
-        ("landmarks.attention", {"mask": mask(2, 1, 1, 5, dtype=torch.int64)}, "dtype"),
+        ("landmarks.attention", {"key_keep": mask(2, 4)}, "size"),
+        ("landmarks.attention", {"key_keep": mask(3, 5)}, "size"),
+        ("landmarks.attention", {"k_hat": of(2, 2, 6, 5)}, "size"),
         ("sfpc.fir", {"keep": mask(1, 5)}, r"keep has the shape \(1, 5\), must be \(2, 5\)"),
         ("sfpc.fir", {"keep": mask(2, 4)}, "keep has the shape"),
         ("sfpc.fir", {"keep": mask(2, 4), "matrix": "shift"}, "size"),

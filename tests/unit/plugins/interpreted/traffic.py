@@ -1,21 +1,25 @@
 """What the kernels load and store, counted: figures of their docstrings and docs/how-to/kernels.md.
 
-A tolerance stands for what the formulas leave out: the short side of thin attention, sums, taps,
-coefficients.
+A tolerance stands for what the formulas leave out: landmarks, sums, taps, coefficients.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from interpreted import Traffic, count_traffic, on_cpu
+from interpreted import Traffic, count_traffic, multiply_bf16, on_cpu
 
-from subquad_plugins.agf.core import _CORE, Given, core
+from subquad_plugins.agf import core as agf
+from subquad_plugins.agf import kernel as agf_kernel
 from subquad_plugins.fourier.chirp import _CHIRP
 from subquad_plugins.fourier.transform import _MIX as _FOURIER
 from subquad_plugins.mdfwa.fusion import _FUSION
-from subquad_plugins.numerics import landmark_kernel
+from subquad_plugins.numerics import landmark_kernel, landmarks
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
+from subquad_plugins.numerics.landmarks import Given
+from subquad_plugins.numerics.pinv import pseudo_inverse
 from subquad_plugins.sfpc import kernel as sfpc_kernel
 from subquad_plugins.sfpc.fir import _FIR
 from subquad_plugins.wavelet.dwt import _MIX as _WAVELETS
@@ -28,8 +32,10 @@ BYTES = 4
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    for operation in (_CORE, _FIR, _FUSION, _CHIRP, _FOURIER, _WAVELETS):
+    ours = _FIR, _FUSION, _CHIRP, _FOURIER, _WAVELETS
+    for operation in (agf._CORE, landmarks._ATTENTION, *ours):
         on_cpu(monkeypatch, operation)
+    multiply_bf16(monkeypatch)
     return count_traffic(monkeypatch)
 
 
@@ -44,43 +50,43 @@ def assert_counted(counted: tuple[int, int], expected: tuple[float, float], unit
         assert want <= have <= 1.07 * want, (found, expected)
 
 
-@pytest.mark.parametrize("few", [32, 96])
-def test_thin_attention_reads_the_long_side_for_every_32_rows(
+@pytest.mark.parametrize("few", [16, 64])
+def test_flash_cur_reads_and_writes_each_token_once_a_pass(
     monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int
 ) -> None:
-    """In one part, as where samples and heads fill the GPU; the few rows hardly count."""
+    """However many landmarks there are, whose own numbers hardly count. In one part, as where
+    samples and heads fill the GPU.
+    """
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
-    length = 2048
-    width = 32
-    times = few // 32
-    unit = length * width
-    short = few * width / unit
-    q, k, v = drawn(1, 1, few, width), drawn(1, 1, length, width), drawn(1, 1, length, width)
-    for queries, keys, values in ((q, k, v), (k, q, q)):
-        traffic.taken()
-        out = landmark_kernel.ThinAttention.apply(queries, keys, values, None, 1.0)
-        forward = traffic.taken()
-        out.sum().backward()
-        reads = 2 * times if queries is q else 1 + 2 * times
-        assert_counted(forward, (reads, short if queries is q else 1), unit)
-        written = 2 + short if queries is q else 1 + 2 * short
-        assert_counted(traffic.taken(), (2 + 4 * times, written), unit)
-
-
-@pytest.mark.parametrize("width", [16, 32])
-@pytest.mark.parametrize("grams", [False, True])
-def test_agf_reads_its_state_for_every_16_tokens(traffic: Traffic, width: int, grams: bool) -> None:
-    length = 512
-    unit = length * 2 * width
-    tensors = [drawn(1, length, 2 * width) for _ in range(4)]
+    length = 128 * few
+    q, k, v = (drawn(1, 1, length, 64) for _ in range(3))
+    hat = torch.arange(few)[None, None] * (length // few)
     traffic.taken()
-    outputs = core(Given(*tensors, drawn(4), STEPS, None, 2, grams=grams))
-    partial = 32 * width / length  # 32 parts of E x E
-    forward = (4 + grams + width / 16, 1 + partial * (1 + 2 * grams + 2 / width))
-    assert_counted(traffic.taken(), forward, unit)
+    given = Given(hat, hat, partial(pseudo_inverse, iterations=1))
+    out, _ = landmarks._ATTENTION(q, k, v, given)
+    assert_counted(traffic.taken(), (3, 1), length * 64)
+    out.sum().backward()
+    assert_counted(traffic.taken(), (4, 3), length * 64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("grams", [False, True])
+def test_agf_reads_its_tokens_once_and_states_once_a_program(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, grams: bool, dtype: torch.dtype
+) -> None:
+    """Two heads, and two programs for each of them."""
+    monkeypatch.setattr(agf_kernel, "PROGRAMS", 4)
+    width = 32
+    tokens = 512 * 2 * width * dtype.itemsize / BYTES
+    states = 4 * width**2
+    projected = drawn(1, 512, 4 * 2 * width).to(dtype).detach().requires_grad_()
+    traffic.taken()
+    outputs = agf.core(agf.Given(projected, drawn(4), STEPS, None, 2, grams=grams))
+    written = tokens + (1 + 2 * grams) * states
+    assert_counted(traffic.taken(), ((4 + grams) * tokens + states, written), 1)
     sum(out.sum() for out in outputs if out is not None).backward()
-    backward = (5 + width / 8 + grams * width / 8, 4 + partial)
-    assert_counted(traffic.taken(), backward, unit)
+    loaded = 5 * tokens + (3 + 3 * grams) * states
+    assert_counted(traffic.taken(), (loaded, 4 * tokens + states), 1)
 
 
 @pytest.mark.parametrize(("taps", "met"), [(9, 9), (17, 18)])
