@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
+from subquad_plugins.numerics import fla
 from subquad_plugins.numerics.tensors import channel_pieces, wide
 from subquad_plugins.sfpc.fir import fir
 from subquad_plugins.wavelet.atrous import last_tokens
@@ -51,8 +52,8 @@ class ShortConv(nn.Module):
                 where None.
 
         Returns:
-            (B, L, D), of at least fp32, and the last K - 1 real tokens of each sample where real
-            ones come first.
+            (B, L, D), in x's number format, and the last K - 1 real tokens of each sample where
+            real ones come first.
         """
         before = self.weight.shape[1] - 1
         if keep is not None:
@@ -63,9 +64,9 @@ class ShortConv(nn.Module):
             lengths = keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             if past is None:
-                return self._convolved(wide(x)), last_tokens(x, lengths, before)
+                return self._convolved(x), last_tokens(x, lengths, before)
             window = torch.cat([past, x.to(past.dtype)], 1)
-            return self._convolved(wide(window))[:, before:], last_tokens(
+            return self._convolved(window)[:, before:], last_tokens(
                 window, lengths + before, before
             )
 
@@ -77,14 +78,17 @@ def _reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y = fir(x, weight.flip(1), "shift")
     if bias is None:
         return y
-    return y + bias
+    return y + bias.to(y.dtype)
 
 
 _SHORT = Operation("short_conv", reference=_reference)
+fla.offered(_SHORT, fla.convolution, fla.convolves)
 
 
 @_SHORT.implementation(
-    "rows", when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling()
+    "rows",
+    dtypes=(torch.float32, torch.float64),
+    when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling(),
 )
 def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y: Any = _Rows.apply(x.mT, weight, weight.new_zeros(weight.shape[0]) if bias is None else bias)
