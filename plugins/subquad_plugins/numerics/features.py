@@ -125,8 +125,8 @@ class RunningCore(AttentionCore):
     ) -> Tensor:
         if not self.causal:
             with torch.autocast(q.device.type, enabled=False):
-                heads = (operand(x) for x in (q, k, v))
-                return self.mix(*heads, query_keep, key_keep).to(q.dtype)
+                mixed = self.mix(operand(q), operand(k), operand(v), query_keep, key_keep)
+                return mixed.to(q.dtype)
         if q.shape[2] != k.shape[2]:
             name = type(self).__name__.lower()
             raise PluginError(
@@ -152,7 +152,7 @@ class RunningCore(AttentionCore):
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
     ) -> tuple[Tensor, Cache]:
         with torch.autocast(q.device.type, enabled=False):
-            out, after = self.run(*(operand(x) for x in (q, k, v)), keep, cache)
+            out, after = self.run(operand(q), operand(k), operand(v), keep, cache)
         return out.to(q.dtype), after
 
 

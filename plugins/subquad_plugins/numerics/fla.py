@@ -25,6 +25,11 @@ from subquad.nn.kernels import Operation
 WIDEST = 256
 """Keys that its kernel of the delta rule takes."""
 
+TOGETHER = 1 << 19
+"""Tokens of heads, B H L, that a call takes: enough work for any GPU, and what the call makes for
+itself is little beside what it is given.
+"""
+
 _WHOLE = 16
 """Numbers that rows of a matrix are a multiple of: of bf16 it takes no odd ones."""
 
@@ -63,16 +68,23 @@ def recurrence(
     from fla.ops.simple_gla import chunk_simple_gla
 
     rows, columns = q.shape[-1], v.shape[-1]
+    given = {name: _filled(x.transpose(1, 2)) for name, x in (("q", q), ("k", k), ("v", v))}
+    for name, x in (("g", log_decay), ("beta", beta)):
+        if x is not None:
+            given[name] = x.mT.contiguous()
     if before is not None:
-        before = F.pad(before, (0, -columns % _WHOLE, 0, -rows % _WHOLE))
-    given: dict[str, Any] = {"scale": 1.0, "initial_state": before, "output_final_state": True}
-    given |= {
-        name: tensor.mT.contiguous()
-        for name, tensor in (("g", log_decay), ("beta", beta))
-        if tensor is not None
-    }
+        given["initial_state"] = F.pad(before, (0, -columns % _WHOLE, 0, -rows % _WHOLE))
     rule: Any = chunk_simple_gla if beta is None else chunk_gated_delta_rule
-    out, after = rule(*(_filled(tensor.transpose(1, 2)) for tensor in (q, k, v)), **given)
+    samples = max(1, TOGETHER // (q.shape[1] * q.shape[2]))
+    parts = zip(*(x.split(samples) for x in given.values()), strict=True)
+    found = [
+        rule(**dict(zip(given, part, strict=True)), scale=1.0, output_final_state=True)
+        for part in parts
+    ]
+    if len(found) == 1:
+        out, after = found[0]
+    else:
+        out, after = (torch.cat(results) for results in zip(*found, strict=True))
     return out[..., :columns].transpose(1, 2), after[..., :rows, :columns]
 
 
@@ -81,11 +93,12 @@ def convolves(x: Tensor, *others: Any) -> bool:
     return x.stride(-1) == 1 and x.shape[1] > 0 and not torch.compiler.is_compiling()
 
 
-def convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
     """As `ShortConv`."""
-    from fla.modules.causal_conv1d import causal_conv1d
+    from fla.modules import causal_conv1d
 
-    return causal_conv1d(x, weight, bias)[0]
+    made: Any = causal_conv1d.causal_conv1d
+    return made(x, weight, bias, activation="silu" if silu else None)[0]
 
 
 def _filled(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -30,10 +31,12 @@ class ShortConv(nn.Module):
         dim: D.
         taps: K >= 2.
         bias: whether there is one.
+        silu: whether silu(y) comes out.
     """
 
-    def __init__(self, dim: int, taps: int, *, bias: bool = True):
+    def __init__(self, dim: int, taps: int, *, bias: bool = True, silu: bool = False):
         super().__init__()
+        self.silu = silu
         self.weight = nn.Parameter(torch.empty(dim, taps).uniform_(-1, 1) * taps**-0.5)
         if bias:
             self.bias = nn.Parameter(torch.empty(dim).uniform_(-1, 1) * taps**-0.5)
@@ -71,14 +74,17 @@ class ShortConv(nn.Module):
             )
 
     def _convolved(self, x: Tensor) -> Tensor:
-        return _SHORT(x, wide(self.weight), None if self.bias is None else wide(self.bias))
+        bias = None if self.bias is None else wide(self.bias)
+        return _SHORT(x, wide(self.weight), bias, self.silu)
 
 
-def _reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _reference(x: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
     y = fir(x, weight.flip(1), "shift")
-    if bias is None:
-        return y
-    return y + bias.to(y.dtype)
+    if bias is not None:
+        y = y + bias.to(y.dtype)
+    if silu:
+        return F.silu(y)
+    return y
 
 
 _SHORT = Operation("short_conv", reference=_reference)
@@ -90,8 +96,10 @@ fla.offered(_SHORT, fla.convolution, fla.convolves)
     dtypes=(torch.float32, torch.float64),
     when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling(),
 )
-def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _rows(x: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
     y: Any = _Rows.apply(x.mT, weight, weight.new_zeros(weight.shape[0]) if bias is None else bias)
+    if silu:
+        return F.silu(y.mT)
     return y.mT
 
 

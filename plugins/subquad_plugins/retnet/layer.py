@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
@@ -88,5 +89,22 @@ class GatedHeads(TokenMixer):
             if weight is not None:
                 weight = weight.to(mixed.dtype)
             mixed = F.rms_norm(mixed.transpose(1, 2), mixed.shape[-1:], weight, self.norm.eps)
-        gate = F.silu(self.gate(x))
-        return self.out(mixed.flatten(2).to(gate.dtype) * gate), {"heads": after, "state": state}
+        gate = self.gate(x)
+        gated: Any = _Gated.apply(mixed.flatten(2).to(gate.dtype), gate)
+        return self.out(gated), {"heads": after, "state": state}
+
+
+class _Gated(torch.autograd.Function):
+    """x silu(gate); keeps x and the gate, where torch would keep silu(gate) too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor) -> Tensor:
+        ctx.save_for_backward(x, gate)
+        return x * F.silu(gate)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, gate = ctx.saved_tensors
+        to_gate = torch.ops.aten.silu_backward(grads[0] * x, gate)
+        return F.silu(gate).mul_(grads[0]), to_gate

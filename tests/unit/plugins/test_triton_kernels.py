@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 triton = pytest.importorskip("triton")
 
@@ -156,6 +157,27 @@ def test_chirp_compiles_for_sm_90(from_real, to_real):
         ]
         == 0
     )
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("states", [1, 8, 16, 32])
+def test_the_selective_scan_compiles_for_sm_90(dtype, states):
+    from hopper import SHARED, compiled_kernels
+
+    from subquad_plugins.numerics.selective_scan_kernel import Scan
+
+    tokens = [torch.zeros(2, 70, 256, dtype=dtype, requires_grad=True) for _ in range(3)]
+    rows = [torch.zeros(2, 70, states) for _ in range(2)]
+    shared = [torch.zeros(256, states), *torch.zeros(2, 256), torch.zeros(2, 256, states)]
+    with compiled_kernels() as asked:
+        y, last = Scan.apply(*tokens, *rows, *shared)
+        torch.autograd.grad((y, last), tokens, (y, last))
+    assert len(asked) == 2
+    for kernel in asked:
+        print(kernel)
+        assert kernel.spilled == 0
+        assert kernel.shared <= SHARED
 
 
 @pytest.mark.ci
