@@ -135,8 +135,8 @@ def _fused(
     return given and not zoh and a.shape[1] <= WIDEST and kernels_run(u, dt, a, b, c, before)
 
 
-# First on CUDA by count: where the reference writes all states several times, 32 N numbers each at
-# a width of 16, it loads 3 N and stores N.
+# First on CUDA by count: the reference writes all states, N times as many numbers as u has, several
+# times; this loads 3 times as many as u has, and stores as many.
 @_SCAN.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fused)
 def _triton(
     u: Tensor,

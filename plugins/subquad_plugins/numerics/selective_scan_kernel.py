@@ -1,9 +1,9 @@
 """The selective scan in Triton: states stay in registers, and are made again in the backward pass.
 
 A program has some channels of one sample, and takes tokens by tiles. Of the states, memory sees
-those at the start of each chunk alone. In numbers, N = B L E: the forward pass loads 3 N and stores
-N, the backward pass loads 6 N and stores 3 N; b, c and their gradients, B L N of the state width N,
-are read and written once for each block of channels.
+those at the start of each chunk alone, and in the backward pass those at the start of each tile of
+the chunk. In numbers of u: the forward pass loads 3 and stores 1, the backward pass loads 7, three
+of them again, and stores 3. b, c and their gradients are for each block of channels.
 
 Letters: B batch, L length, E channels, N state width, T tokens of a tile, C channels of a block.
 States are (N / 4, C, 4): so each thread has a channel, and sums over N take two exchanges.
