@@ -278,10 +278,10 @@ def backward_kernel(
             skip_sum += to_y * x
 
             # d y / d h_t, with what later states have of h_t
-            later = (row + 1 < length) & (arange < TOKENS - 1)
-            fading = _loaded(dt + channels, at, seen & later[:, None], float("-inf"))
+            later = (row + 1 < length)[:, None] & (arange + 1 < TOKENS)[:, None]
+            fading = _loaded(dt + channels, at, seen & later, float("-inf"))
             fading = tl.exp2(_softplus(fading + biases)[:, None, :, None] * rates[None])
-            to_h = to_y[:, None, :, None] * read + tl.where(token == TOKENS - 1, after[None], 0.0)
+            to_h = to_y[:, None, :, None] * read + tl.where(token == TOKENS - 1, after, 0.0)
             _, to_h = tl.associative_scan((fading, to_h), 0, _joined, reverse=True)
             after = tl.exp2(steps[:, None, :, None] * rates[None]) * to_h
             after = tl.sum(tl.where(token == 0, after, 0.0), 0)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
@@ -103,8 +102,11 @@ class _Gated(torch.autograd.Function):
         return x * F.silu(gate)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, gate = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for second derivatives, which `silu_backward` has not
+            share = gate.sigmoid()
+            slope = share * (1 + gate * (1 - share))
+            return grads[0] * gate * share, grads[0] * x * slope
         to_gate = torch.ops.aten.silu_backward(grads[0] * x, gate)
         return F.silu(gate).mul_(grads[0]), to_gate
