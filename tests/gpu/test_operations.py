@@ -13,6 +13,7 @@ from torch.nn.functional import conv1d
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subquad.nn.kernels import recording, using
+from subquad.nn.mixer import as_output
 from subquad.nn.numbers import single_precision
 from subquad.testing.calls import padded
 from subquad.testing.subject import check_subjects
@@ -39,6 +40,7 @@ FIRST = {
     "agf": {"agf.core": "triton"},
     "cur": {"landmarks.attention": "triton"},
     "fourier": {"fourier.chirp": "triton"},
+    "mamba": {"mamba.scan": "triton"},
     "mdfwa": {"mdfwa.fusion": "triton"},
     "nystrom": {"landmarks.attention": "triton"},
     "sfpc": {"sfpc.fir": "triton"},
@@ -47,9 +49,12 @@ FIRST = {
 """What runs on CUDA where nothing is forced."""
 
 
-def mixer(name, length):
-    """A mixer at its defaults, in float32; tokens of two samples, and their mask."""
-    subject = next(iter(check_subjects(f"subquad:{name}", dim=32)))
+def mixer(name, length, causal=False):
+    """A mixer at its defaults, in float32, causal where that is wanted or all it can be; tokens of
+    two samples, and their mask.
+    """
+    subjects = list(check_subjects(f"subquad:{name}", dim=32))
+    subject = next((one for one in subjects if one.causal and causal), subjects[0])
     x = subject.tokens(2, length, dtype=torch.float32)
     return (
         subject.build(max_len=length, dtype=torch.float32),
@@ -138,18 +143,39 @@ def test_every_implementation_equals_the_reference(name, length, dtype, device):
     assert compared or name == "mega"
 
 
-@pytest.mark.parametrize("name", ["gated-deltanet", "linear", "retnet"])
-def test_kernels_of_flash_linear_attention(name, device, monkeypatch):
+FLASH = {
+    **dict.fromkeys(
+        ["linear", "performer", "cosformer", "efficient", "flowformer"], "causal_product"
+    ),
+    **dict.fromkeys(["retnet", "gated-deltanet"], "delta_rule"),
+    "mamba": "short_conv",
+}
+"""What of each mixer, if it is causal, flash-linear-attention computes."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", FLASH)
+def test_kernels_of_flash_linear_attention(name, dtype, device, monkeypatch):
+    """Under autocast by themselves, in float32 with TF32."""
     pytest.importorskip("fla")
     if device == "cpu":
         pytest.skip("kernels are for CUDA")
-    built, x, keep = mixer(name, 520)
-    expected = built.double()(x.double(), keep=keep)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    built, x, keep = mixer(name, 520, causal=True)
+    half = dtype == torch.bfloat16
+    expected = results(lambda x: as_output(built.double()(x, keep=keep)).out, (x,), {}, widened)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", not half)
+    built, keep = built.float().to(device), keep.to(device)
+
+    def called(x):
+        with torch.autocast(device, dtype, enabled=half):
+            return as_output(built(x, keep=keep)).out.float()
+
     with using() as used:
-        got = built.float().to(device)(x.to(device), keep=keep.to(device))
-    assert "fla" in used.values()
-    assert (got.cpu().double() - expected).abs().max() <= 5e-3 * expected.abs().max()
+        got = results(called, (x,), {}, lambda x: x.to(device))
+    assert used[FLASH[name]] == "fla"
+    for mine, wanted in zip(got, expected, strict=True):
+        gap = (mine.detach().cpu().double() - wanted.detach()).square().mean().sqrt()
+        assert gap <= (0.05 if half else 5e-3) * wanted.detach().square().mean().sqrt()
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)

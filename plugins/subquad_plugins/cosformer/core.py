@@ -27,6 +27,7 @@ from subquad_plugins.numerics.features import (
     quotient,
     with_ones,
 )
+from subquad_plugins.numerics.tensors import wide_type
 
 
 class Cosformer(RunningCore):
@@ -74,10 +75,9 @@ class Cosformer(RunningCore):
             raise PluginError(
                 f"cosformer: got {x.shape[2]} positions, and it was built for {self.longest}"
             )
-        angles = (math.pi / 2 / self.horizon * numbers.clamp_max(self.horizon).to(x.dtype))[
-            :, None, :, None
-        ]
-        return torch.cat([x.relu() * angles.sin(), x.relu() * angles.cos()], -1)
+        places = numbers.clamp_max(self.horizon).to(wide_type(x))
+        angles = math.pi / 2 / self.horizon * places[:, None, :, None]
+        return torch.cat([x.relu() * turn.to(x.dtype) for turn in (angles.sin(), angles.cos())], -1)
 
 
 def _numbers(x: Tensor, keep: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ from subquad.nn import Cache
 from subquad.plugin import Site
 from subquad_plugins.efficient import Config
 from subquad_plugins.numerics.features import FeatureCore, causal_product, masked
-from subquad_plugins.numerics.tensors import take_rows
+from subquad_plugins.numerics.tensors import take_rows, wide
 
 
 class Efficient(FeatureCore):
@@ -48,13 +48,13 @@ class Efficient(FeatureCore):
     def run(
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
     ) -> tuple[Tensor, Cache]:
+        k = wide(k)
         first, total, sums = cache or (_first(k, keep), 0.0, None)
         most = math.log(torch.finfo(k.dtype).max) / 2
         keys = masked((k - first).clamp_max(most).exp(), keep)
         total = total + keys.cumsum(2)
-        out, sums = causal_product(
-            self.query_features(q) / total.masked_fill(total == 0, 1.0), keys, v, sums
-        )
+        queries = q.softmax(-1, dtype=total.dtype) / total.masked_fill(total == 0, 1.0)
+        out, sums = causal_product(queries.to(v.dtype), keys.to(v.dtype), v, sums)
         return out, (first, total[:, :, -1:], sums)
 
 

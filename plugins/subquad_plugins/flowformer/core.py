@@ -17,6 +17,7 @@ from subquad.nn import Cache
 from subquad.plugin import Site
 from subquad_plugins.flowformer import Config
 from subquad_plugins.numerics.features import RunningCore, causal_product, masked
+from subquad_plugins.numerics.tensors import wide_type
 
 _EPS = 1e-6
 
@@ -44,17 +45,13 @@ class Flowformer(RunningCore):
         ]
         incoming = 1 / _flow(sinks, sources.sum(2, True))
         outgoing = 1 / _flow(sources, sinks.sum(2, True))
-        sink = _flow(sinks, (sources * outgoing).sum(2, True))
-        source = masked(
-            _flow(sources, (sinks * incoming).sum(2, True)).clamp(-self.clamp, self.clamp).exp(),
-            key_keep,
-        )
+        flowing = _scaled(sinks, incoming)
+        sink = _flow(sinks, _scaled(sources, outgoing).sum(2, True))
+        source = _flow(sources, flowing.sum(2, True))
+        source = masked(source.clamp(-self.clamp, self.clamp).exp(), key_keep)
         share = source / source.sum(2, True).clamp_min(_EPS) * counts[1]
-        return (
-            (sinks * incoming)
-            @ (sources.mT @ (v * share))
-            * (sink * counts[0] / counts[1]).sigmoid()
-        )
+        mixed = flowing @ (sources.mT @ _scaled(v, share))
+        return _scaled(mixed, (sink * counts[0] / counts[1]).sigmoid())
 
     def run(
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
@@ -63,21 +60,30 @@ class Flowformer(RunningCore):
         after: list[Any] = []
 
         def so_far(x: Tensor) -> Tensor:
-            after.append(past[len(after)] + x.sum(2, True))
-            return past[len(after) - 1] + x.cumsum(2)
+            after.append(past[len(after)] + x.sum(2, True, dtype=wide_type(x)))
+            return past[len(after) - 1] + x.cumsum(2, dtype=wide_type(x))
 
         sinks = masked(q.sigmoid(), keep)
         sources = masked(k.sigmoid(), keep)
         count = so_far(masked(torch.ones_like(q[..., :1]), keep)).clamp_min(1.0)
         incoming = count / _flow(sinks, so_far(sources))
         outgoing = count / _flow(sources, so_far(sinks))
-        sink = _flow(sinks, so_far(sources * outgoing)) / count
-        source = _flow(sources, so_far(sinks * incoming)) / count
+        sink = _flow(sinks, so_far(_scaled(sources, outgoing))) / count
+        source = _flow(sources, so_far(_scaled(sinks, incoming))) / count
         source = masked(source.clamp(-self.clamp, self.clamp).exp(), keep)
         share = source / so_far(source).clamp_min(_EPS) * count
-        out, sums = causal_product(sinks * incoming / count, sources, v * share, past[6])
-        return out * sink.sigmoid(), (*after, sums)
+        out, sums = causal_product(
+            _scaled(sinks, incoming / count), sources, _scaled(v, share), past[6]
+        )
+        return _scaled(out, sink.sigmoid()), (*after, sums)
 
 
 def _flow(x: Tensor, sums: Tensor) -> Tensor:
-    return ((x + _EPS) * (sums + _EPS)).sum(-1, keepdim=True)
+    """(B, H, L, 1), of at least fp32."""
+    products = (x + _EPS) * (sums.to(x.dtype) + _EPS)
+    return products.sum(-1, True, dtype=wide_type(x))
+
+
+def _scaled(x: Tensor, share: Tensor) -> Tensor:
+    """In x's number format."""
+    return x * share.to(x.dtype)

@@ -22,7 +22,7 @@ from subquad.nn import Cache, ParameterRule
 from subquad.plugin import Site
 from subquad_plugins.gated_deltanet import Config
 from subquad_plugins.numerics.short_conv import ShortConv
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import operand, wide
 from subquad_plugins.retnet.layer import GatedHeads, Heads
 from subquad_plugins.s4d.layer import log_time_steps
 
@@ -40,7 +40,7 @@ class GatedDeltaNet(GatedHeads):
         super().__init__(config, site, key_dim)
         self.norm = nn.RMSNorm(config.expand * key_dim, eps=1e-6)
         self.sizes = tuple(x.out_features for x in (self.query, self.key, self.value))
-        self.conv = ShortConv(sum(self.sizes), config.conv_kernel, bias=False)
+        self.conv = ShortConv(sum(self.sizes), config.conv_kernel, bias=False, silu=True)
         self.beta = nn.Linear(site.dim, site.num_heads, bias=False)
         if config.decay:
             self.decay = nn.Linear(site.dim, site.num_heads)
@@ -64,7 +64,9 @@ class GatedDeltaNet(GatedHeads):
     def heads(self, x: Tensor, keep: Tensor | None, before: Cache) -> tuple[Heads, Cache]:
         joined = torch.cat([self.query(x), self.key(x), self.value(x)], -1)
         joined, past = self.conv(joined, keep, before)
-        q, k, v = (self.split(joint) for joint in F.silu(joined).split(self.sizes, -1))
+        # Copies, so that what all are parts of is not kept for the gradient.
+        parts = operand(joined).split(self.sizes, -1)
+        q, k, v = (self.split(part.contiguous()) for part in parts)
         q, k = (F.normalize(rows, dim=-1) for rows in (q, k))
         beta = torch.sigmoid(wide(self.beta(x))).mT
         return Heads(q / math.sqrt(q.shape[-1]), k, v, self._log_decay(x), beta), past

@@ -29,7 +29,7 @@ from subquad_plugins.hyena.implicit_filter import (
 )
 from subquad_plugins.numerics.long_conv import causal_conv
 from subquad_plugins.numerics.short_conv import ShortConv
-from subquad_plugins.numerics.tensors import swapped
+from subquad_plugins.numerics.tensors import swapped, wide
 
 
 class Hyena(TokenMixer):
@@ -81,7 +81,7 @@ class Hyena(TokenMixer):
             length = x.shape[1]
         else:
             length = self.filter.max_len
-        entering = linear_rows(self.enter, swapped(x)).mT
+        entering = wide(linear_rows(self.enter, swapped(x)).mT)
         projected, past = self.conv(entering, keep, None if cache is None else cache["past"])
         with torch.autocast(x.device.type, enabled=False):
             first, *gates, v = (part.mT for part in projected.mT.chunk(self.order + 1, 1))

@@ -7,6 +7,7 @@ code.
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.plugin import Site
@@ -28,7 +29,8 @@ class Linear(FeatureCore):
 
     def query_features(self, q: Tensor) -> Tensor:
         # Not elu(x) + 1, which has no digits left below x = -17 in fp32.
-        features = q.relu() + q.clamp_max(0.0).exp()
+        # `threshold` keeps q for its gradient, as `clamp_max` does; `relu` would keep its result.
+        features = F.threshold(q, 0.0, 0.0) + q.clamp_max(0.0).exp()
         if self.as_published:
             return features * q.shape[2] ** -0.25
         return features

@@ -115,9 +115,8 @@ class M2(TokenMixer):
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `Hyena`'s."""
         rows = swapped(x)
-        projected, past = self.conv(
-            linear_rows(self.enter, rows).mT, keep, None if cache is None else cache["past"]
-        )
+        entering = wide(linear_rows(self.enter, rows).mT)
+        projected, past = self.conv(entering, keep, None if cache is None else cache["past"])
         with torch.autocast(x.device.type, enabled=False):
             inner, outer, v = (part.mT for part in projected.mT.chunk(3, 1))
             entered = [real(inner * v, keep), real(wide(rows.mT), keep)]

@@ -5,7 +5,7 @@ itself.
     (y silu(z)) W_out
 
 A = -exp(a). With zoh, dt B is (exp(dt A) - 1) / A B. A token of padding has dt = 0 and leaves the
-state alone. All between the projections is in fp32 at least.
+state alone. Steps, exponents and states are in fp32 at least.
 
 Letters: B batch, L length, D model width, E channels, N state width, R rank.
 Reference: Gu and Dao 2023, Mamba, Eq. 2 to 4, Algorithm 2 and Section 3.4. Departure of the
@@ -47,7 +47,7 @@ class Mamba(TokenMixer):
         rank = config.dt_rank or -(-site.dim // 16)
         self.sizes = (rank, states, states)
         self.enter = nn.Linear(site.dim, 2 * channels, bias=False)
-        self.conv = ShortConv(channels, config.conv_kernel)
+        self.conv = ShortConv(channels, config.conv_kernel, silu=True)
         self.select = nn.Linear(channels, sum(self.sizes), bias=False)
         self.dt = nn.Linear(rank, channels)
         self.log_decay = nn.Parameter(
@@ -82,19 +82,21 @@ class Mamba(TokenMixer):
     def _run(self, x: Tensor, keep: Tensor | None, before: Cache) -> tuple[Tensor, Cache]:
         u, gate = self.enter(x).chunk(2, -1)
         u, past = self.conv(u, keep, before["past"])
-        y, state = self._scanned(F.silu(u), keep, before["state"])
-        return self.out((y * F.silu(gate)).to(x.dtype)), {"past": past, "state": state}
-
-    def _scanned(
-        self, u: Tensor, keep: Tensor | None, before: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """y of the convolved tokens (B, L, E), and the state (B, E, N) after them."""
+        rank, b, c = self.select(u).split(self.sizes, -1)
+        dt = F.linear(rank, self.dt.weight)
+        if keep is not None:
+            dt = dt.masked_fill(~keep[..., None], -torch.inf)
         with torch.autocast(u.device.type, enabled=False):
-            rank, b, c = F.linear(u, wide(self.select.weight)).split(self.sizes, -1)
-            dt = F.softplus(F.linear(rank, wide(self.dt.weight), wide(self.dt.bias)))
-            if keep is not None:
-                dt = dt.masked_fill(~keep[..., None], 0.0)
             y, state = selective_scan(
-                u, dt, -wide(self.log_decay).exp(), b, c, before, zoh=self.zoh
+                u,
+                dt,
+                -wide(self.log_decay).exp(),
+                wide(b),
+                wide(c),
+                before["state"],
+                zoh=self.zoh,
+                bias=wide(self.dt.bias),
+                skip=wide(self.skip),
+                gate=gate,
             )
-            return y + self.skip * u, state
+        return self.out(y), {"past": past, "state": state}

@@ -11,7 +11,8 @@ e^{g_t - g_j} (k_t . k_j) u_j), which is a triangular system,
     S_t = e^{g_t} S + sum_{j <= t} e^{g_t - g_j} k_j u_j^T.
 
 Its inverse is computed for all chunks together; only S passes from chunk to chunk. No exponent is
-above 0.
+above 0. q, k and v may be bf16: so are then the factors of products; exponents, the inverse and S
+are of the decay's format.
 
 Letters: B batch, H heads, L length, E width of keys, V of values, N chunks, T tokens of a chunk.
 Reference: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, Eq. 10 and Section 3.3; Yang et
@@ -72,7 +73,7 @@ def delta_rule(
         q: (B, H, L, E).
         k: (B, H, L, E), 0 at padding.
         v: (B, H, L, V).
-        log_decay: log a <= 0, (B, H, L), 0 at padding.
+        log_decay: log a <= 0, (B, H, L), of at least fp32, 0 at padding.
         beta: b, (B, H, L); None: nothing is replaced.
         before: S before the first token; zeros where None.
 
@@ -95,31 +96,34 @@ def _by_chunks(
     if beta is not None:
         beta = _chunked(beta[..., None], size)
         system = (beta * (k @ k.mT) * decay).tril(-1)
-        identity = torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system)
+        identity = torch.eye(size, dtype=system.dtype, device=q.device).expand_as(system)
         inverse = torch.linalg.solve_triangular(system, identity, upper=False, unitriangular=True)
-        v = inverse @ (beta * v)
-        known = inverse @ (beta * total.exp() * k)
+        v = (inverse * beta.mT).to(v.dtype) @ v
+        known = (inverse * (beta * total.exp()).mT).to(k.dtype) @ k
     last = total[:, -1:]
-    given = (v, known, (q @ k.mT) * decay, q * total.exp(), k * (last - total).exp(), last.exp())
+    factors = (decay, total.exp(), (last - total).exp())
+    within, entering, leaving = (factor.to(q.dtype) for factor in factors)
+    given = (v, known, (q @ k.mT) * within, q * entering, k * leaving, last.exp())
     chunks = zip(*(x.unflatten(0, (batch * heads, -1)).unbind(1) for x in given), strict=True)
     if before is None:
-        state = k.new_zeros(batch * heads, k.shape[-1], v.shape[-1])
+        state = total.new_zeros(batch * heads, k.shape[-1], v.shape[-1])
     else:
         state = before.flatten(0, 1)
     rows = []
     for value, old, scores, entering, leaving, faded in chunks:
+        earlier = state.to(q.dtype)
         if beta is None:
             new = value
         else:
-            new = value - old @ state
-        rows.append(scores @ new + entering @ state)
+            new = value - old @ earlier
+        rows.append(scores @ new + entering @ earlier)
         state = faded * state + leaving.mT @ new
     out = torch.cat(rows, 1)[:, :length]
     return out.unflatten(0, (batch, heads)), state.unflatten(0, (batch, heads))
 
 
 _RULE = Operation("delta_rule", reference=_by_chunks)
-fla.offered(_RULE)
+fla.offered(_RULE, fla.recurrence, fla.multiplies)
 
 
 def _chunked(x: Tensor, size: int) -> Tensor:

@@ -2,8 +2,8 @@
 v_j^T, z = sum_j f(k_j).
 
 Nothing of size L x L exists. Causal sums are taken by chunks: within a chunk by its own scores,
-before it by S and z. Sums are in fp32 at least. v carries a column of ones, so that S has z as its
-last column.
+before it by S and z. Factors of products stay in bf16 where they come so; sums over chunks are in
+fp32 at least. v carries a column of ones, so that S has z as its last column.
 
 Letters: B batch, H heads, L length, E head width, F features, N chunks.
 """
@@ -22,7 +22,7 @@ from subquad.nn import AttentionCore, Cache
 from subquad.nn.kernels import Operation
 from subquad.plugin import Site
 from subquad_plugins.numerics import fla
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import operand, wide
 
 _CHUNK = 64
 
@@ -40,7 +40,7 @@ def causal_product(
             are none.
 
     Returns:
-        (B, H, L, E), and the sum over all tokens, (B, H, F, E).
+        (B, H, L, E), and the sum over all tokens, (B, H, F, E), of at least fp32.
     """
     return _CAUSAL(queries, keys, v, before)
 
@@ -54,19 +54,19 @@ def _by_chunks(
         F.pad(tensor, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
         for tensor in (queries, keys, v)
     )
-    sums = keys.mT @ v
+    sums = wide(keys.mT @ v)
     if before is None:
         first = torch.zeros_like(sums[:, :, 0])
     else:
         first = before
     sums = torch.cat([first[:, :, None], sums], 2).cumsum(2)
     within = (queries @ keys.mT).tril() @ v
-    out = within + queries @ sums[:, :, :-1]
+    out = within + queries @ sums[:, :, :-1].to(v.dtype)
     return out.flatten(2, 3)[:, :, :length], sums[:, :, -1]
 
 
 _CAUSAL = Operation("causal_product", reference=_by_chunks)
-fla.offered(_CAUSAL)
+fla.offered(_CAUSAL, fla.recurrence, fla.multiplies)
 
 
 def masked(x: Tensor, keep: Tensor | None) -> Tensor:
@@ -77,8 +77,8 @@ def masked(x: Tensor, keep: Tensor | None) -> Tensor:
 
 
 def with_ones(v: Tensor) -> Tensor:
-    """(B, H, L, E) to (B, H, L, E + 1), of at least fp32."""
-    return F.pad(wide(v), (0, 1), value=1.0)
+    """(B, H, L, E) to (B, H, L, E + 1)."""
+    return F.pad(v, (0, 1), value=1.0)
 
 
 def quotient(sums: Tensor, normaliser: Callable[[Tensor], Tensor]) -> Tensor:
@@ -104,14 +104,14 @@ class RunningCore(AttentionCore):
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, query_keep: Tensor | None, key_keep: Tensor | None
     ) -> Tensor:
-        """Every query sees every key; of at least fp32, as `AttentionCore.forward`."""
+        """Every query sees every key; as `AttentionCore.forward`, of bf16 or more."""
 
     @abstractmethod
     def run(
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
     ) -> tuple[Tensor, Cache]:
-        """Causal: outputs, and the state after all tokens; `cache` is the state before them,
-        None for none.
+        """Causal: outputs, and the state after all tokens, of at least fp32; `cache` is the state
+        before them, None for none.
         """
 
     def forward(
@@ -125,7 +125,8 @@ class RunningCore(AttentionCore):
     ) -> Tensor:
         if not self.causal:
             with torch.autocast(q.device.type, enabled=False):
-                return self.mix(wide(q), wide(k), wide(v), query_keep, key_keep).to(q.dtype)
+                mixed = self.mix(operand(q), operand(k), operand(v), query_keep, key_keep)
+                return mixed.to(q.dtype)
         if q.shape[2] != k.shape[2]:
             name = type(self).__name__.lower()
             raise PluginError(
@@ -151,7 +152,7 @@ class RunningCore(AttentionCore):
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache
     ) -> tuple[Tensor, Cache]:
         with torch.autocast(q.device.type, enabled=False):
-            out, after = self.run(wide(q), wide(k), wide(v), keep, cache)
+            out, after = self.run(operand(q), operand(k), operand(v), keep, cache)
         return out.to(q.dtype), after
 
 
@@ -182,11 +183,12 @@ class FeatureCore(RunningCore):
     def memory(self, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> Cache:
         with torch.autocast(k.device.type, enabled=False):
             # This way round the gradient of the features comes as they lie in memory.
-            return (with_ones(v).mT @ masked(self.key_features(wide(k), keep), keep)).mT
+            features = masked(self.key_features(operand(k), keep), keep)
+            return (with_ones(operand(v)).mT @ features).mT
 
     def read(self, q: Tensor, memory: Cache, *, keep: Tensor | None = None) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
-            return quotient(self.query_features(wide(q)) @ memory, self.normaliser).to(q.dtype)
+            return quotient(self.query_features(operand(q)) @ memory, self.normaliser).to(q.dtype)
 
     def run(
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, cache: Cache

@@ -19,12 +19,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.tensors import wide
 
 Less = Literal["row", "all", "none"]
 
 
 def _reference(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -> Tensor:
-    """(exp(w . x - |x|^2 / 2 - most) + 1e-4) / sqrt(M), and zeros as of `filled`.
+    """(exp(w . x - |x|^2 / 2 - most) + 1e-4) / sqrt(M), and zeros as of `filled`, of x's number
+    format; exponents are in fp32 at least.
 
     Args:
         x: (B, H, L, E), scaled.
@@ -32,6 +34,8 @@ def _reference(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -
         less: most is the largest w . x of a token, of all real tokens ("row", "all"), or 0.
         keep: (B, 1, L, 1) bool, True = real token.
     """
+    dtype = x.dtype
+    x = wide(x)
     projected = x @ projection.mT
     size = x.square().sum(-1, keepdim=True) / 2
     if less == "row":
@@ -44,7 +48,7 @@ def _reference(x: Tensor, projection: Tensor, less: Less, keep: Tensor | None) -
         size = size + real.flatten(2).max(-1).values[..., None, None].nan_to_num(neginf=0.0)
     # Divided by the root of M within the exponent, which costs no pass over all features.
     shift, floor = _constants(len(projection))
-    return filled((projected - (size + shift)).exp() + floor)
+    return filled((projected - (size + shift)).exp() + floor).to(dtype)
 
 
 def filled(features: Tensor) -> Tensor:
@@ -76,8 +80,8 @@ class _Features(torch.autograd.Function):
         ctx.count = len(projection)
         weights = filled(projection.mT).mT
         shift, ctx.floor = _constants(ctx.count)
-        features = x @ weights.mT
-        size = x.square().sum(-1, keepdim=True) / 2 + shift
+        features = wide(x) @ weights.mT
+        size = wide(x).square().sum(-1, keepdim=True) / 2 + shift
         place = None
         if less != "none":
             most, place = features[..., : ctx.count].max(-1, keepdim=True)
@@ -90,6 +94,7 @@ class _Features(torch.autograd.Function):
             size = size + most
         features.sub_(size).exp_().add_(ctx.floor)
         features[..., ctx.count :] = 0.0
+        features = features.to(x.dtype)
         ctx.save_for_backward(x, weights, features, place)
         return features
 
@@ -98,15 +103,17 @@ class _Features(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weights, features, place = ctx.saved_tensors
         with torch.autocast(x.device.type, enabled=False):
-            to_projected = torch.mul(features, grads[0], out=torch.empty_like(features))
-            to_projected.add_(grads[0], alpha=-ctx.floor)
+            grad = wide(grads[0])
+            to_projected = torch.mul(features, grad, out=torch.empty_like(grad))
+            to_projected.add_(grad, alpha=-ctx.floor)
             to_projected[..., ctx.count :] = 0.0
             total = to_projected.sum(-1, keepdim=True)
             if place is not None and place.dim() == 4:
                 to_projected.scatter_add_(-1, place, -total)
             elif place is not None:
                 to_projected.view(*total.shape[:2], -1).scatter_add_(-1, place, -total.sum(2))
-            return (to_projected @ weights).addcmul_(x, total, value=-1), None, None, None
+            to_x = (to_projected @ weights).addcmul_(wide(x), total, value=-1)
+            return to_x.to(x.dtype), None, None, None
 
 
 def orthogonal_features(count: int, width: int, seed: int) -> Tensor:

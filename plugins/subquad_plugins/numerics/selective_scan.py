@@ -3,7 +3,7 @@ memory linear in L.
 
 Operation "mamba.scan": the reference makes all states, (B, L, E, N), at once; "pieces" takes them
 piece by piece, so that they stay in the caches, and makes them again in the backward pass from
-those at the start of each piece.
+those at the start of each piece; "triton" does so in registers.
 
 Letters: B batch, L length, E channels, N state width, T tokens of a piece.
 Reference: Gu and Dao 2023, Mamba, Eq. 2 and Section 3.3.2, whose kernel also makes the states
@@ -12,17 +12,27 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.launching import FORMATS, kernels_run
 from subquad_plugins.numerics.scan import scan
+from subquad_plugins.numerics.tensors import wide
 
 PIECE = 1 << 18
 """Numbers of the states of a piece: as many as caches hold."""
+
+TOKENS = 64
+"""Of a piece at least, on a GPU."""
+
+WIDEST = 32
+"""State width that the kernel's registers hold."""
 
 
 def selective_scan(
@@ -34,8 +44,11 @@ def selective_scan(
     before: Tensor | None = None,
     *,
     zoh: bool = False,
+    bias: Tensor | None = None,
+    skip: Tensor | None = None,
+    gate: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t.
+    """h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t; in fp32 at least.
 
     Args:
         u: (B, L, E).
@@ -45,13 +58,47 @@ def selective_scan(
         c: (B, L, N).
         before: h before the first token, (B, E, N); zeros where None.
         zoh: a zero-order hold for B, too.
+        bias: (E,), where dt are not the steps: these are softplus(dt + bias), and dt is -inf at
+            padding.
+        skip: D, (E,); D u is added to y.
+        gate: (B, L, E); y is multiplied by its silu at last.
 
     Returns:
-        y, (B, L, E), and h after the last token, (B, E, N).
+        y, (B, L, E), in u's number format, and h after the last token, (B, E, N).
     """
-    return _SCAN(u, dt, a, b, c, before, zoh)
+    return _SCAN(u, dt, a, b, c, before, zoh, bias, skip, gate)
 
 
+def _around(states: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """`selective_scan` by a function of u, steps, a, b, c, before and zoh."""
+
+    def whole(
+        u: Tensor,
+        dt: Tensor,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor,
+        before: Tensor | None,
+        zoh: bool,
+        bias: Tensor | None,
+        skip: Tensor | None,
+        gate: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        x = wide(u)
+        steps = wide(dt)
+        if bias is not None:
+            steps = F.softplus(steps + bias)
+        y, last = states(x, steps, a, b, c, before, zoh)
+        if skip is not None:
+            y = y + skip * x
+        if gate is not None:
+            y = y * F.silu(wide(gate))
+        return y.to(u.dtype), last
+
+    return whole
+
+
+@_around
 def _at_once(
     u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
 ) -> tuple[Tensor, Tensor]:
@@ -71,13 +118,50 @@ def _at_once(
 _SCAN = Operation("mamba.scan", reference=_at_once)
 
 
-def _small(
-    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
+def _fused(
+    u: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    before: Tensor | None,
+    zoh: bool,
+    bias: Tensor | None,
+    skip: Tensor | None,
+    gate: Tensor | None,
 ) -> bool:
-    return not zoh and u.shape[1] > 0 and not torch.compiler.is_compiling()
+    """Whether the kernel takes it."""
+    given = bias is not None and skip is not None and gate is not None and gate.stride(-1) == 1
+    return given and not zoh and a.shape[1] <= WIDEST and kernels_run(u, dt, a, b, c, before)
 
 
-@_SCAN.implementation("pieces", devices=("cpu",), when=_small)
+# First on CUDA by count: the reference writes all states, N times as many numbers as u has, several
+# times; this loads 3 times as many as u has, and stores as many.
+@_SCAN.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fused)
+def _triton(
+    u: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    before: Tensor | None,
+    zoh: bool,
+    *others: Tensor,
+) -> tuple[Tensor, Tensor]:
+    from subquad_plugins.numerics.selective_scan_kernel import Scan
+
+    if before is None:
+        before = a.new_zeros(len(u), *a.shape)
+    bias, skip, gate = others
+    return Scan.apply(u, dt, gate, b, c, a, bias, skip, before)  # pyright: ignore[reportReturnType]
+
+
+def _small(u: Tensor, dt: Tensor, *others: Any) -> bool:
+    return not others[4] and u.shape[1] > 0 and not torch.compiler.is_compiling()
+
+
+@_SCAN.implementation("pieces", when=_small)
+@_around
 def _pieces(
     u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
 ) -> tuple[Tensor, Tensor]:
@@ -99,7 +183,7 @@ class _Pieces(torch.autograd.Function):
     def forward(
         ctx: Any, u: Tensor, dt: Tensor, b: Tensor, c: Tensor, a: Tensor, start: Tensor
     ) -> tuple[Tensor, Tensor]:
-        ctx.size = max(1, PIECE // start.numel())
+        ctx.size = max(1 if u.device.type == "cpu" else TOKENS, PIECE // start.numel())
         y = torch.empty_like(u)
         starts = []
         state = start

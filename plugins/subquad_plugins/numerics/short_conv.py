@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
+from subquad_plugins.numerics import fla
 from subquad_plugins.numerics.tensors import channel_pieces, wide
 from subquad_plugins.sfpc.fir import fir
 from subquad_plugins.wavelet.atrous import last_tokens
@@ -29,10 +31,12 @@ class ShortConv(nn.Module):
         dim: D.
         taps: K >= 2.
         bias: whether there is one.
+        silu: whether silu(y) comes out.
     """
 
-    def __init__(self, dim: int, taps: int, *, bias: bool = True):
+    def __init__(self, dim: int, taps: int, *, bias: bool = True, silu: bool = False):
         super().__init__()
+        self.silu = silu
         self.weight = nn.Parameter(torch.empty(dim, taps).uniform_(-1, 1) * taps**-0.5)
         if bias:
             self.bias = nn.Parameter(torch.empty(dim).uniform_(-1, 1) * taps**-0.5)
@@ -51,8 +55,8 @@ class ShortConv(nn.Module):
                 where None.
 
         Returns:
-            (B, L, D), of at least fp32, and the last K - 1 real tokens of each sample where real
-            ones come first.
+            (B, L, D), in x's number format, and the last K - 1 real tokens of each sample where
+            real ones come first.
         """
         before = self.weight.shape[1] - 1
         if keep is not None:
@@ -63,31 +67,39 @@ class ShortConv(nn.Module):
             lengths = keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             if past is None:
-                return self._convolved(wide(x)), last_tokens(x, lengths, before)
+                return self._convolved(x), last_tokens(x, lengths, before)
             window = torch.cat([past, x.to(past.dtype)], 1)
-            return self._convolved(wide(window))[:, before:], last_tokens(
+            return self._convolved(window)[:, before:], last_tokens(
                 window, lengths + before, before
             )
 
     def _convolved(self, x: Tensor) -> Tensor:
-        return _SHORT(x, wide(self.weight), None if self.bias is None else wide(self.bias))
+        bias = None if self.bias is None else wide(self.bias)
+        return _SHORT(x, wide(self.weight), bias, self.silu)
 
 
-def _reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _reference(x: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
     y = fir(x, weight.flip(1), "shift")
-    if bias is None:
-        return y
-    return y + bias
+    if bias is not None:
+        y = y + bias.to(y.dtype)
+    if silu:
+        return F.silu(y)
+    return y
 
 
 _SHORT = Operation("short_conv", reference=_reference)
+fla.offered(_SHORT, fla.convolution, fla.convolves)
 
 
 @_SHORT.implementation(
-    "rows", when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling()
+    "rows",
+    dtypes=(torch.float32, torch.float64),
+    when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling(),
 )
-def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _rows(x: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
     y: Any = _Rows.apply(x.mT, weight, weight.new_zeros(weight.shape[0]) if bias is None else bias)
+    if silu:
+        return F.silu(y.mT)
     return y.mT
 
 

@@ -25,7 +25,19 @@ slope of the Laplace function nearest to those of relu(x)^2 at x = sqrt(2).
 
 def wide(x: Tensor) -> Tensor:
     """In fp32 at least: half precision is too narrow for sums, roots and FFTs."""
-    if x.dtype in (torch.float16, torch.bfloat16):
+    return x.to(wide_type(x))
+
+
+def wide_type(x: Tensor) -> torch.dtype:
+    """The number format of sums and exponents of x, fp32 at least."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def operand(x: Tensor) -> Tensor:
+    """As a factor of products, whose sums are in fp32: bf16 stays. fp16 is made fp32, as the range
+    of its results is too narrow for sums over tokens.
+    """
+    if x.dtype == torch.float16:
         return x.float()
     return x
 

@@ -87,7 +87,7 @@ class Performer(FeatureCore):
         x = masked(x, keep) * x.shape[-1] ** exponent
         projection = wide(self.projection)
         if self.config.features == "relu":
-            return filled((x @ projection.mT).relu() + 1e-3)
+            return filled((x @ projection.to(x.dtype).mT).relu() + 1e-3)
         return positive_features(
             x, projection, less, None if keep is None else keep[:, None, :, None]
         )

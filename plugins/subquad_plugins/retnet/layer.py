@@ -23,7 +23,7 @@ from subquad_plugins.retnet import GatedHeadsConfig
 
 
 class Heads(NamedTuple):
-    """What `delta_rule` is given, of at least fp32."""
+    """What `delta_rule` is given."""
 
     q: Tensor
     k: Tensor
@@ -41,7 +41,7 @@ class GatedHeads(TokenMixer):
         key_dim: width of a head's keys; None: a head's width.
     """
 
-    norm: nn.Module
+    norm: nn.RMSNorm
     """Of each head's outputs, (.., V)."""
 
     def __init__(self, config: GatedHeadsConfig, site: Site, key_dim: int | None = None):
@@ -84,8 +84,29 @@ class GatedHeads(TokenMixer):
             given = given._replace(k=masked(given.k, keep), log_decay=still)
         with torch.autocast(x.device.type, enabled=False):
             mixed, state = delta_rule(*given, before["state"])
-            mixed = self.norm(mixed.transpose(1, 2)).flatten(2)
-        return self.out((mixed * F.silu(self.gate(x))).to(x.dtype)), {
-            "heads": after,
-            "state": state,
-        }
+            weight = self.norm.weight
+            if weight is not None:
+                weight = weight.to(mixed.dtype)
+            mixed = F.rms_norm(mixed.transpose(1, 2), mixed.shape[-1:], weight, self.norm.eps)
+        gate = self.gate(x)
+        gated: Any = _Gated.apply(mixed.flatten(2).to(gate.dtype), gate)
+        return self.out(gated), {"heads": after, "state": state}
+
+
+class _Gated(torch.autograd.Function):
+    """x silu(gate); keeps x and the gate, where torch would keep silu(gate) too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor) -> Tensor:
+        ctx.save_for_backward(x, gate)
+        return x * F.silu(gate)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, gate = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for second derivatives, which `silu_backward` has not
+            share = gate.sigmoid()
+            slope = share * (1 + gate * (1 - share))
+            return grads[0] * gate * share, grads[0] * x * slope
+        to_gate = torch.ops.aten.silu_backward(grads[0] * x, gate)
+        return F.silu(gate).mul_(grads[0]), to_gate

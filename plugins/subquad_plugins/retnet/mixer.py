@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from subquad.nn import Cache, rotate
 from subquad.plugin import Site
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import operand, wide_type
 from subquad_plugins.retnet import Config
 from subquad_plugins.retnet.layer import GatedHeads, Heads
 
@@ -44,11 +44,12 @@ class RetNet(GatedHeads):
             counted = real.cumsum(1)
         else:
             counted = real.cumsum(1) + before[:, None]
-        q, k, v = (wide(self.split(project(x))) for project in (self.query, self.key, self.value))
-        q, k = (rotate(rows, counted - 1) for rows in (q, k))
-        rates = torch.log1p(
-            -(2.0 ** (-5 - torch.arange(self.num_heads, device=x.device, dtype=q.dtype)))
+        q, k, v = (
+            operand(self.split(project(x))) for project in (self.query, self.key, self.value)
         )
+        q, k = (rotate(rows, counted - 1) for rows in (q, k))
+        heads = torch.arange(self.num_heads, device=x.device, dtype=wide_type(q))
+        rates = torch.log1p(-(2.0 ** (-5 - heads)))
         return Heads(q, k / math.sqrt(k.shape[-1]), v, rates[:, None].expand(q.shape[:3])), counted[
             :, -1
         ]

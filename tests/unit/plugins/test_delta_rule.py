@@ -52,6 +52,19 @@ def test_a_rate_that_forgets_all_at_once_stays_finite():
     close(out, q * (q * q).sum(-1, keepdim=True), 1e-5)
 
 
+def test_factors_of_bf16_and_a_state_of_float32():
+    torch.manual_seed(0)
+    q, k = F.normalize(torch.randn(2, 1, 2, 130, 8), dim=-1).bfloat16()
+    v, log_decay = torch.randn(1, 2, 130, 6).bfloat16(), -torch.rand(1, 2, 130)
+    for beta in (None, torch.rand(1, 2, 130)):
+        out, state = delta_rule(q, k, v, log_decay, beta)
+        assert (out.dtype, state.dtype) == (torch.bfloat16, torch.float32)
+        given = (x.double() for x in (q, k, v, log_decay))
+        exact = naive_delta_rule(*given, None if beta is None else beta.double())
+        for mine, wanted in zip((out, state), exact, strict=True):
+            close(mine.double(), wanted, 0.02)
+
+
 def heads(x, count):
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 

@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensors import assert_alike
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore
@@ -20,6 +22,8 @@ from subquad_plugins.cosformer import Config as CosformerConfig
 from subquad_plugins.cosformer.core import Cosformer
 from subquad_plugins.efficient import Config as EfficientConfig
 from subquad_plugins.efficient.core import Efficient
+from subquad_plugins.flowformer import Config as FlowformerConfig
+from subquad_plugins.flowformer.core import Flowformer
 from subquad_plugins.linear import Config as LinearConfig
 from subquad_plugins.linear.core import Linear
 from subquad_plugins.numerics.features import causal_product
@@ -145,3 +149,42 @@ def test_cosformer_refuses_longer_sequences_than_it_was_built_for():
     q = torch.zeros(1, 2, 9, 4)
     with pytest.raises(PluginError, match="cosformer: got 9 positions, and it was built for 8"):
         Cosformer(CosformerConfig(), Site(dim=8, num_heads=2, max_len=8))(q, q, q)
+
+
+class Made(TorchDispatchMode):
+    """The largest float32 tensor that is made inside, in numbers."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32:
+                self.largest = max(self.largest, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        Linear(LinearConfig(), SITE),
+        Cosformer(CosformerConfig(), SITE),
+        Efficient(EfficientConfig(), SITE),
+        Flowformer(FlowformerConfig(), SITE),
+    ],
+)
+def test_no_factor_of_bf16_is_made_float32(core):
+    q, k, v = torch.randn(3, 2, 2, 100, 4, dtype=torch.bfloat16)
+    with Made() as made:
+        assert core(q, k, v).dtype == torch.bfloat16
+    assert made.largest < q.numel()
+
+
+def test_causal_sums_of_bf16_are_float32():
+    """Of 1,000 ones, where bf16 counts to 256."""
+    ones = torch.ones(1, 1, 1000, 1, dtype=torch.bfloat16)
+    out, state = causal_product(ones, ones, ones)
+    assert float(out[0, 0, -1]) == 1000
+    for _ in range(2):
+        _, state = causal_product(ones[:, :, :1], ones[:, :, :1], ones[:, :, :1], state)
+    assert float(state) == 1002

@@ -167,19 +167,15 @@ def test_the_selective_scan_is_its_recurrence(rule):
 def test_the_selective_scan_goes_on_from_piece_to_piece(monkeypatch):
     monkeypatch.setattr("subquad_plugins.numerics.selective_scan.PIECE", 4 * 2 * 3 * 5)
     torch.manual_seed(0)
-    u, b, c = (
-        torch.randn(2, 11, width, dtype=torch.float64, requires_grad=True) for width in (3, 5, 5)
-    )
-    dt = torch.rand(2, 11, 3, dtype=torch.float64, requires_grad=True)
-    a, before = (
-        -torch.rand(3, 5, dtype=torch.float64),
-        torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True),
-    )
-    inputs = u, dt, a.requires_grad_(), b, c, before
+    shapes = ((2, 11, 3), (2, 11, 3), (3, 5), (2, 11, 5), (2, 11, 5), (2, 3, 5), 3, 3, (2, 11, 3))
+    inputs = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    inputs[2] = -inputs[2].abs()
+    inputs = [tensor.requires_grad_() for tensor in inputs]
 
     def run(forced: str) -> list[torch.Tensor]:
+        *given, bias, skip, gate = inputs
         with using({"mamba.scan": forced}):
-            y, last = selective_scan(*inputs)
+            y, last = selective_scan(*given, bias=bias, skip=skip, gate=gate)
         return [y, last, *torch.autograd.grad(y.square().sum() + last.sin().sum(), inputs)]
 
     assert_close(run("pieces"), run("reference"), 1e-11)

@@ -208,3 +208,24 @@ def test_a_chirp_turns_its_tiles_between_reading_and_writing():
 def test_sizes_of_one_compile(call):
     """Which Triton takes as constants."""
     assert compiled(call, torch.float32, (1, 1, 2 if call is pairs else 1))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("states", [1, 8, 16, 32])
+def test_the_selective_scan_compiles_for_sm_90(dtype, states):
+    from hopper import SHARED, compiled_kernels
+
+    from subquad_plugins.numerics.selective_scan_kernel import Scan
+
+    tokens = [torch.zeros(2, 70, 256, dtype=dtype, requires_grad=True) for _ in range(3)]
+    rows = [torch.zeros(2, 70, states) for _ in range(2)]
+    shared = [torch.zeros(256, states), *torch.zeros(2, 256), torch.zeros(2, 256, states)]
+    with compiled_kernels() as asked:
+        y, last = Scan.apply(*tokens, *rows, *shared)
+        torch.autograd.grad((y, last), tokens, (y, last))
+    assert len(asked) == 2
+    for kernel in asked:
+        print(kernel)
+        assert kernel.spilled == 0
+        assert kernel.shared <= SHARED

@@ -107,6 +107,7 @@ def _largest_move(subject: CheckSubject) -> float:
         samples = 1 if is_far else 2
         mixer = subject.build_for(length)
         x = subject.tokens(samples, length)
+        x[:, ::2] = x[:, :1]  # equal tokens, between which no order may choose
         for mode in settled_modes(mixer, x):
             expected = outputs(mixer, x, dropout=False)
             orders = _orders(length)
@@ -294,6 +295,6 @@ def _causal_cases(
             yield mixer, x, back, cuts
         yield mixer, x, front, cuts
         if SHORT < length <= LONG:
-            yield subject.build_elsewhere(length, role="self", num_prefix_tokens=1), x, None, cuts
+            yield subject.build_elsewhere(length, role="self", num_prefix_tokens=3), x, None, cuts
         if length <= SHORT and not subject.facts.leak:
             yield subject.build_elsewhere(length, dtype=torch.float32), x.float(), front, cuts

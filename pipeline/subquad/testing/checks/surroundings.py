@@ -55,7 +55,11 @@ def _beside_others(subject: CheckSubject) -> Iterator[Comparison]:
     """Of lengths that nobody has met, each first called by another mixer that may share a table."""
     if subject.at_most(FAR) < FAR:
         return
-    others = [subject, replace(subject, dim=2 * subject.dim, num_heads=2 * subject.num_heads)]
+    others = [
+        subject,
+        replace(subject, seed=subject.seed + 1),
+        replace(subject, dim=2 * subject.dim, num_heads=2 * subject.num_heads),
+    ]
     if subject.facts.causal == "optional":
         others.append(replace(subject, causal=not subject.causal))
     others += [built_with(subject, values) or subject for values in other_values(subject)]
