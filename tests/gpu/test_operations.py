@@ -34,6 +34,7 @@ MIXERS = [
     "s5",
     "sfpc",
     "softmax",
+    "wavelet",
 ]
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
 FIRST = {
@@ -45,6 +46,7 @@ FIRST = {
     "nystrom": {"landmarks.attention": "triton"},
     "sfpc": {"sfpc.fir": "triton"},
     "softmax": {"softmax.attention": "packed"},
+    "wavelet": {"wavelet.mix": "triton"},
 }
 """What runs on CUDA where nothing is forced."""
 
@@ -64,13 +66,14 @@ def mixer(name, length, causal=False):
 
 
 def calls(name, length, dtype):
-    """What the mixer calls its operations with, on the CPU; not those of whole layers, which the
-    certificate has.
+    """What the mixer calls its operations with, on the CPU, with a mask and without; not those of
+    whole layers, which the certificate has.
     """
     built, x, keep = mixer(name, length)
     half = torch.autocast("cpu", dtype, enabled=dtype != torch.float32)
     with recording() as found, using("reference"), half:
-        built(x, keep=keep)
+        for mask in (keep, None):
+            built(x, keep=mask)
     return [
         call
         for call in found
@@ -214,8 +217,7 @@ def test_convolutions_of_float32_are_exact_where_it_is_promised(device):
 
 
 def test_the_wavelets_convolutions_are_exact_by_themselves(device):
-    (call,) = calls("wavelet", 65, torch.float32)
-    operation, args, kwargs = call
+    (operation, args, kwargs), _ = calls("wavelet", 65, torch.float32)
     with using("reference"):
         expected = results(operation, args, kwargs, widened)
     with using({"wavelet.mix": "conv1d"}):

@@ -2,13 +2,14 @@
 longer.
 
 Each channel has taps of its own, so there is no product of matrices to share: a thread holds
-neighbouring tokens of its channels and multiplies them with all taps of a block. Loads per call,
-with N = B L D numbers and taps in blocks of V = W / blocks, 32 at most: `correlate_continued` loads
-(32 + V - 1) / 32 N for each block, 1.5 N with 17 taps, and writes N. `sums_continued` loads as much
-of x and N of y for each block, 2.5 N with 17 taps, and writes (P, W, D) partial sums of 4 bytes.
-Counted in the interpreter, tests/unit/plugins/interpreted/traffic.py. Only neighbours load a token
-again, at the same time: where the caches answer them, memory moves 2 N for each. Sums are made in
-fp32, always in the same order.
+neighbouring tokens of its channels and multiplies them with a block of taps. Loads per call, with N
+= B L D numbers: `correlate_continued` meets W taps in b equal blocks of V, 12 at most, and loads
+(15 + b V) / 16 N of x and b V / 16 N taps, 2.1 N and 1.1 N with 17 taps; it writes N.
+`sums_continued` loads N of x and N of y for every 32 taps, and V - 1 tokens more of each run; it
+writes (P, W, D) partial sums of 4 bytes. Counted in the interpreter,
+tests/unit/plugins/interpreted/traffic.py. Only neighbours load a number again, at the same time:
+where the caches answer them, memory moves 2 N for each. Sums are made in fp32, always in the same
+order.
 
 Letters: B batch, L length, D width, W taps, P parts.
 """
