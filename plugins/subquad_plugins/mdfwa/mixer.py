@@ -35,7 +35,7 @@ from subquad_plugins.mdfwa import Config
 from subquad_plugins.mdfwa.fusion import fuse
 from subquad_plugins.numerics.dropout import Dropout
 from subquad_plugins.numerics.places import places_of, take_tokens, to_front
-from subquad_plugins.numerics.tensors import operand, wide
+from subquad_plugins.numerics.tensors import precast, wide
 from subquad_plugins.wavelet.mixer import WaveletBranch
 
 
@@ -108,7 +108,7 @@ class MDFWA(TokenMixer):
             memory = None
         else:
             memory = self.memory(context, keep=context_keep)
-        x = operand(x)
+        x = precast(x)
         with torch.autocast(x.device.type, enabled=False):
             if self.fourier is None:
                 spectral = None

@@ -42,7 +42,7 @@ def operand(x: Tensor) -> Tensor:
     return x
 
 
-def operand(x: Tensor) -> Tensor:
+def precast(x: Tensor) -> Tensor:
     """As products of matrices around will take it: under autocast in its format, cast once."""
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type):
         return x

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.numerics.places import places_of, take_tokens, to_front
-from subquad_plugins.numerics.tensors import operand, wide
+from subquad_plugins.numerics.tensors import precast, wide
 from subquad_plugins.wavelet import Config, WaveletConfig
 from subquad_plugins.wavelet.atrous import atrous_mix, atrous_step, remember, weighted_sum
 from subquad_plugins.wavelet.dwt import wavelet_mix
@@ -122,7 +122,7 @@ class Wavelet(TokenMixer):
         self.project = nn.Linear(site.dim, site.dim, bias=False)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        x = operand(x)
+        x = precast(x)
         with torch.autocast(x.device.type, enabled=False):
             mixed = self.bands(x, keep)
         return self.project(mixed)

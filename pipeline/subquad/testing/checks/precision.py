@@ -58,7 +58,7 @@ from subquad.testing.meter import (
 from subquad.testing.subject import CheckSubject
 
 LENGTH, LONG = 33, 512
-DECODED, DECODED_STEPS = 400, 200
+DECODED, DECODED_STEPS = LONG, 200
 """Tokens, the last ones by steps: bf16 counts to 256."""
 AT_END, END = "output at the end", 64
 """Of the last tokens, where a sum in bf16 no longer grows."""

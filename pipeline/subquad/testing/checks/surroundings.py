@@ -68,6 +68,7 @@ def _beside_others(subject: CheckSubject) -> Iterator[Comparison]:
     for length, other, expected in zip(lengths, others, alone, strict=False):
         with contextlib.suppress(Exception):  # a size that it does not take
             _output(other, length, torch.float32)
+            _output(other, length)
         yield "output after another mixer of this length", _output(subject, length), expected
 
 
