@@ -16,6 +16,7 @@ from subquad.plugin import Facts
 
 TABLES: dict[int, Tensor] = {}
 """By length alone."""
+MEMORY: dict[Any, Tensor] = {}
 
 
 class Changed(Pooled):
@@ -167,6 +168,69 @@ class SingleAlone(Pooled):
         return super().forward(x, keep=ones(x) if keep is None else keep)
 
 
+class Strided(Changed):
+    """Takes what it is given for contiguous where there is no mask."""
+
+    def forward(self, x, *, keep=None, carry=None):
+        _, length, dim = x.shape
+        seen = x.as_strided(x.shape, (length * dim, dim, 1)) if keep is None else x
+        return super().forward(x, keep=keep) + seen
+
+
+class FrozenBelow(Pooled):
+    """Its score is not trained where its tokens need no gradient."""
+
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        return super().weights(scores if self.below else scores.detach(), keep)
+
+    def forward(self, x, *, keep=None, carry=None):
+        self.below = x.requires_grad
+        return super().forward(x, keep=keep)
+
+
+class Reused(Changed):
+    """Without gradients its outputs lie in one memory."""
+
+    def change(self, out: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return out
+        return MEMORY.setdefault(out.shape, out).copy_(out)
+
+
+class Ranked(Changed):
+    """The first of equal tokens is marked."""
+
+    facts = Facts(permutation_equivariant=True)
+
+    def forward(self, x, *, keep=None, carry=None):
+        return super().forward(x, keep=keep) + x.argsort(1, stable=True).argsort(1)
+
+
+class CountsInHalf(Pooled):
+    """A running sum in the format of autocast."""
+
+    facts = Facts(causal="always")
+
+    def forward(self, x, *, keep=None, carry=None):
+        total, sums = 0, []
+        for token in self.value(x).unbind(1):
+            total = total + token
+            sums.append(total)
+        return torch.stack(sums, 1).to(x.dtype) / x.shape[1] + 0 * self.score(x)
+
+
+class SeededTable(Changed):
+    """A table for each length, of the numbers that the first mixer drew."""
+
+    def __init__(self, config: Any, site: Any):
+        super().__init__(config, site)
+        self.register_buffer("drawn", torch.randn(site.dim))
+
+    def change(self, out: Tensor) -> Tensor:
+        key = (out.shape[1], out.dtype)
+        return out + MEMORY.setdefault(key, self.drawn.clone())
+
+
 MISSED: dict[type, str] = {
     RoundsUntracked: "determinism",
     ExpBeforeMask: "padding-content",
@@ -178,6 +242,12 @@ MISSED: dict[type, str] = {
     HalfWeights: "parameters-used",
     HalfInside: "precision-fp32",
     SeesInWaves: "padding-content",
+    Strided: "strides",
+    FrozenBelow: "parameters-used",
+    Reused: "inputs-kept",
+    Ranked: "permutation",
+    CountsInHalf: "precision-bf16",
+    SeededTable: "process-kept",
 }
 """Wrong ones, and the check that says so."""
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import MixerOutput, TokenMixer, as_output
-from subquad.testing.meter import looked, word
+from subquad.testing.meter import CheckFailed, finite, looked, word
 
 Mask = Tensor | None
 """(B, L), true at real tokens; None where all are."""
@@ -237,6 +237,28 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     for i, loss in enumerate(result.losses.values(), 1):
         result_sum = result_sum + i * loss.sum()
     return result_sum
+
+
+def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
+    """A forward pass in evaluation, and one with its backward pass in training.
+
+    Raises:
+        CheckFailed: the output has another shape, or something is not finite.
+    """
+    for mode in modes(mixer):
+        training = mixer.training
+        tokens = x.clone().requires_grad_(training)
+        with torch.set_grad_enabled(training):
+            result = call(afresh(mixer), tokens, keep, autocast=autocast)
+        where = f"{what} in {mode}"
+        given = tuple(result.out.shape)
+        wanted = tuple(x.shape)
+        if given != wanted:
+            raise CheckFailed(f"{where}: output {given}, expected {wanted}")
+        finite(f"{where}: output and losses", result.out, *result.losses.values())
+        if training:
+            inputs = {"tokens": tokens, **trainable(mixer)}
+            finite(f"{what}: gradients", *gradients(total(result), inputs).values())
 
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:

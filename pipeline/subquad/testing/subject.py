@@ -30,12 +30,12 @@ from subquad.testing.calls import (
     cast,
     normal,
     padded,
+    passes,
     slope,
     trainable,
-    values_and_gradients,
     weighted,
 )
-from subquad.testing.meter import CheckFailed, finite, looked, looking
+from subquad.testing.meter import CheckFailed, looked, looking
 
 MAX_LEN = 64
 """Positions a mixer is built for where a check says nothing else."""
@@ -148,12 +148,7 @@ class CheckSubject:
         """What every other check builds on: a call in evaluation, and one in training with its
         gradients, all finite; whatever the mixer raises goes through.
         """
-        mixer = self.build(dtype=dtype)
-        x, keep = self.pair(_LOOKED_AT, dtype)
-        with torch.no_grad():
-            finite("output of its first call", call(mixer, x, keep).out)
-        values, grads = values_and_gradients(mixer.train(), x, keep)
-        finite("output and gradients of its first call", *values.values(), *grads.values())
+        passes("its first call", self.build(dtype=dtype), *self.pair(_LOOKED_AT, dtype))
 
     def obstacle(self, error: BaseException) -> str:
         """Why a check that raised this has nothing to judge: the first call fails, too, and in

@@ -125,7 +125,7 @@ def test_an_exception_of_the_mixer_is_a_failure_in_one_line():
     [
         (Broken, "its first call fails: RuntimeError: size mismatch in two lines ("),
         (BrokenInTraining, "its first call fails: RuntimeError: no backward pass ("),
-        (NaNs, "its first call fails: CheckFailed: output of its first call: NaN or infinity in 4"),
+        (NaNs, "its first call fails: CheckFailed: its first call in evaluation: output and "),
         (Unbuilt, "its first call fails: PluginError: "),
     ],
 )

@@ -20,6 +20,7 @@ from subquad.testing.calls import (
     modes,
     outputs,
     padded,
+    passes,
     trainable,
 )
 from subquad.testing.cases import compares, leak_of
@@ -36,7 +37,6 @@ from subquad.testing.checks.decoding import (
     reordered,
 )
 from subquad.testing.checks.gradients import accuracy_of, compare_gradients
-from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import ROUNDING, Comparison, Comparisons, Meter
 from subquad.testing.subject import MAX_LEN, CheckSubject
 

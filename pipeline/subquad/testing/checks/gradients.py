@@ -72,15 +72,9 @@ def accuracy_of(subject: CheckSubject) -> Accuracy:
 
 
 @shows("gradients equal finite differences")
-def _gradients(subject: CheckSubject) -> Finding:
+def gradients(subject: CheckSubject) -> Finding:
     """Outputs at real tokens and extra losses, by tokens and by weights, with padding; in both
     modes.
-    """
-    return measured_gradients(subject)
-
-
-def measured_gradients(subject: CheckSubject) -> Finding:
-    """As the check says.
 
     Raises:
         CheckFailed: a gradient is not that of finite differences.

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from subquad.errors import ConfigError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
-from subquad.testing.calls import call, modes, outputs, tensors_of
+from subquad.testing.calls import call, modes, outputs, passes, tensors_of
 from subquad.testing.cases import shows
-from subquad.testing.checks.shapes import LENGTH, passes
+from subquad.testing.checks.shapes import LENGTH
 from subquad.testing.meter import CheckFailed, Finding, NotApplicable, kind
 from subquad.testing.subject import MAX_LEN, CheckSubject
 

@@ -20,14 +20,14 @@ from subquad.testing.calls import (
     modes,
     outputs,
     padded,
+    passes,
     settled_modes,
     trainable,
     weighted,
 )
 from subquad.testing.cases import compares, leak_of, shows
+from subquad.testing.checks import gradients as differences
 from subquad.testing.checks import influence, padding
-from subquad.testing.checks.gradients import measured_gradients
-from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import (
     ROUNDING,
     CheckFailed,
@@ -215,7 +215,7 @@ def _carry(subject: CheckSubject) -> Finding:
         if not checks[0].excluded(stack):
             kept.append(name)
             found += [check.run(stack) for check in checks]
-    measured_gradients(stack)
+    differences.gradients.run(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
 

@@ -15,17 +15,15 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
-    Mask,
     Tensors,
     afresh,
     backward,
     call,
-    gradients,
     modes,
     outputs,
     padded,
+    passes,
     settled_modes,
-    total,
     trainable,
     weighted,
 )
@@ -40,28 +38,6 @@ matrix product reads a transposed operand with another kernel, whose sums have a
 
 LENGTH = 13
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
-
-
-def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
-    """A forward pass in evaluation, and one with its backward pass in training.
-
-    Raises:
-        CheckFailed: the output has another shape, or something is not finite.
-    """
-    for mode in modes(mixer):
-        training = mixer.training
-        tokens = x.clone().requires_grad_(training)
-        with torch.set_grad_enabled(training):
-            result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        where = f"{what} in {mode}"
-        given = tuple(result.out.shape)
-        wanted = tuple(x.shape)
-        if given != wanted:
-            raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        finite(f"{where}: output and losses", result.out, *result.losses.values())
-        if training:
-            inputs = {"tokens": tokens, **trainable(mixer)}
-            finite(f"{what}: gradients", *gradients(total(result), inputs).values())
 
 
 @shows("output has the input's shape and dtype, and is finite")

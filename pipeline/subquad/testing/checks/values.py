@@ -16,11 +16,10 @@ from subquad.effect import default_of, effect_of, same
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
 from subquad.registry.faults import cause
-from subquad.testing.calls import call, changed, decoded, outputs, settled_modes
+from subquad.testing.calls import call, changed, decoded, outputs, passes, settled_modes
 from subquad.testing.cases import compares
 from subquad.testing.checks.influence import before_cuts
 from subquad.testing.checks.padding import padding_masks
-from subquad.testing.checks.shapes import passes
 from subquad.testing.meter import (
     ROUNDING,
     CheckFailed,
