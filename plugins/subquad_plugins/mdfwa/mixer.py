@@ -159,6 +159,7 @@ class MDFWA(TokenMixer):
             lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
         else:
             lengths = keep.sum(1)
+        x = precast(x)
         spectral = banded = None
         cache: dict[str, Cache] = {}
         with torch.autocast(x.device.type, enabled=False):
@@ -172,6 +173,7 @@ class MDFWA(TokenMixer):
 
     def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
         """As `TokenMixer.step`; `memory` is that of another sequence, None for one sequence."""
+        x = precast(x)
         spectral = banded = None
         grown: dict[str, Cache] = {}
         with torch.autocast(x.device.type, enabled=False):

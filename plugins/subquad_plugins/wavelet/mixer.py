@@ -136,11 +136,13 @@ class Wavelet(TokenMixer):
             lengths = torch.full(x.shape[:1], x.shape[1], device=x.device)
         else:
             lengths = keep.sum(1)
+        x = precast(x)
         with torch.autocast(x.device.type, enabled=False):
             memory = self.bands.remember(wide(x), lengths)
         return self(x, keep=keep), memory
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        x = precast(x)
         with torch.autocast(x.device.type, enabled=False):
             mixed, cache = self.bands.step(wide(x), cache)
         return self.project(mixed.to(x.dtype)), cache
