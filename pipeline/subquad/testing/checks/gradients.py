@@ -72,7 +72,7 @@ def accuracy_of(subject: CheckSubject) -> Accuracy:
 
 
 @shows("gradients equal finite differences")
-def gradients(subject: CheckSubject) -> Finding:
+def gradients_(subject: CheckSubject) -> Finding:
     """Outputs at real tokens and extra losses, by tokens and by weights, with padding; in both
     modes.
 

@@ -215,7 +215,7 @@ def _carry(subject: CheckSubject) -> Finding:
         if not checks[0].excluded(stack):
             kept.append(name)
             found += [check.run(stack) for check in checks]
-    differences.gradients.run(stack)
+    differences.gradients_.run(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
 
