@@ -177,7 +177,7 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
         if _is_torchs(error) or "Batching rule not implemented" in str(error):
             raise NotApplicable(f"not tested: torch cannot here: {cause(error)}") from error
         raise
-    loud = _real_results(mixer, LOUD * x, keep, autocast=True)
+    loud = _real_results(mixer, LOUD * (x - LARGER), keep, autocast=True)
     dtype = results["output"].dtype
     if dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
