@@ -68,7 +68,7 @@ ROUNDINGS = 12
 """So many are tried before a drift counts, and the largest sensitivity holds: where a method
 chooses (a bucket, the largest k), one rounding may turn no choice.
 """
-OFFSET, LARGER = 0.5, 2.0
+OFFSET, LARGER = 0.5, 1.0
 """Mean of the tokens: sums over them then grow with the length, as they do on data; so much that
 one in bf16 stops.
 """
