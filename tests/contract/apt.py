@@ -161,8 +161,8 @@ class Normed(Window):
 class Checkpointed(Pooled):
     """Computes its forward pass again for the backward pass."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return checkpoint(super().forward, x, keep=keep, use_reentrant=False)
+    def mix(self, x, keep):
+        return checkpoint(super().mix, x, keep, use_reentrant=False)
 
 
 class Chunked(TokenMixer):

@@ -67,7 +67,10 @@ class Pooled(TokenMixer):
         self.score = nn.Linear(site.dim, 1)
 
     def forward(self, x, *, keep=None, carry=None):
-        keep = ones(x) if keep is None else keep
+        return self.mix(x, ones(x) if keep is None else keep)
+
+    def mix(self, x: Tensor, keep: Tensor) -> Tensor:
+        """(B, L, D), of tokens and a mask that is there."""
         weights = self.weights(self.score(x).squeeze(-1), keep)
         return self.value(x) + weights[:, None] @ self.value(x)
 
@@ -397,8 +400,8 @@ class Routed(Pooled):
         super().__init__(config, site)
         self.gate = nn.Linear(site.dim, 1)
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         if x.shape[1] <= 16:
             return out
         return torch.cat([out[:, :16], out[:, 16:] * torch.sigmoid(self.gate(x[:, 16:]))], 1)
@@ -413,9 +416,8 @@ class Reentrant(Pooled):
         super().__init__(config, site)
         self.none = nn.Parameter(torch.empty(0, site.dim))
 
-    def forward(self, x, *, keep=None, carry=None):
-        forward = super().forward
-        return checkpoint(lambda tokens: forward(tokens, keep=keep), x, use_reentrant=True)  # pyright: ignore
+    def mix(self, x, keep):
+        return checkpoint(super().mix, x, keep, use_reentrant=True)  # pyright: ignore
 
 
 class Turned(Pooled):

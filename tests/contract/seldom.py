@@ -137,10 +137,10 @@ class LazyStep(RunningMean):
 class RaisesTraced(Pooled):
     """Cannot be traced, and runs where it is not."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class NeverCompiled(Pooled):
@@ -187,8 +187,7 @@ class BreaksEachLine(Pooled):
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
         return super().weights(scores, keep)
 
-    def forward(self, x, *, keep=None, carry=None):
-        keep = ones(x) if keep is None else keep
+    def mix(self, x, keep):
         value = self.value(x)
         torch._dynamo.graph_break()
         scores = self.score(x)
@@ -207,10 +206,10 @@ class BreaksEachLine(Pooled):
 class RaisesTracedInTraining(Pooled):
     """Cannot be traced in training."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.training and torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class TorchGRU(TokenMixer):
@@ -238,19 +237,19 @@ class LazyLinear(Pooled):
 class LazyScale(Pooled):
     """A weight that the first call makes."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if not hasattr(self, "scale"):
             self.scale = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
-        return super().forward(x, keep=keep) * self.scale
+        return super().mix(x, keep) * self.scale
 
 
 class LazyLayer(Pooled):
     """A layer that the first call in training makes."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.training and "extra" not in dict(self.named_children()):
             self.extra = nn.Linear(x.shape[-1], x.shape[-1]).to(x)
-        out = super().forward(x, keep=keep)
+        out = super().mix(x, keep)
         return self.extra(out) if self.training else out
 
 
@@ -259,10 +258,10 @@ class LazyBuffer(Pooled):
 
     table: Tensor
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if "table" not in self._buffers:
             self.register_buffer("table", torch.ones(x.shape[-1], dtype=x.dtype))
-        return super().forward(x, keep=keep) * self.table
+        return super().mix(x, keep) * self.table
 
 
 class OnTheDefault(Pooled):
@@ -275,8 +274,8 @@ class OnTheDefault(Pooled):
 class OnTheCPUInTraining(Pooled):
     """Makes its positions on the CPU in training."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return out + 0 * torch.arange(x.shape[1], device="cpu")[:, None] if self.training else out
 
 

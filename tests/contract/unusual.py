@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from right import Mean, Pooled, ones
+from right import Mean, Pooled
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -27,8 +27,8 @@ class Changed(Pooled):
     def change(self, out: Tensor) -> Tensor:
         return out
 
-    def forward(self, x, *, keep=None, carry=None):
-        return self.change(super().forward(x, keep=keep))
+    def mix(self, x, keep):
+        return self.change(super().mix(x, keep))
 
 
 class RoundsUntracked(Changed):
@@ -45,9 +45,9 @@ class ExpBeforeMask(Pooled):
 class SquaresFromMean(Pooled):
     """Right: takes the mean away first."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         apart = x - x.mean(-1, keepdim=True)
-        return super().forward(apart / (self.spread(x) + 1e-3).sqrt(), keep=keep)
+        return super().mix(apart / (self.spread(x) + 1e-3).sqrt(), keep)
 
     def spread(self, x: Tensor) -> Tensor:
         return x.var(-1, keepdim=True, unbiased=False)
@@ -76,9 +76,9 @@ class IgnoresOne(Mean):
 class RootOfSquares(Pooled):
     """A norm whose gradient at a token of zeros is none."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         size = x.square().sum(-1, keepdim=True).sqrt()
-        return super().forward(x, keep=keep) + x / (1 + size)
+        return super().mix(x, keep) + x / (1 + size)
 
 
 class ListOfLengths(Changed):
@@ -99,13 +99,13 @@ class HalfWeights(Pooled):
         super().__init__(config, site)
         self.gate = nn.Parameter(torch.ones(site.dim, dtype=torch.bfloat16))
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) * self.gate.to(x)
+    def mix(self, x, keep):
+        return super().mix(x, keep) * self.gate.to(x)
 
 
 class HalfInside(Pooled):
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) + x @ self.value.weight.half().to(x)
+    def mix(self, x, keep):
+        return super().mix(x, keep) + x @ self.value.weight.half().to(x)
 
 
 class Waves(Pooled):
@@ -162,10 +162,10 @@ class Redropped(Pooled):
 
 
 class SingleAlone(Pooled):
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if x.dtype == torch.float64:
             raise TypeError("takes float32")
-        return super().forward(x, keep=ones(x) if keep is None else keep)
+        return super().mix(x, keep)
 
 
 class Strided(Changed):
@@ -183,9 +183,9 @@ class FrozenBelow(Pooled):
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
         return super().weights(scores if self.below else scores.detach(), keep)
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         self.below = x.requires_grad
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class Reused(Changed):
@@ -197,13 +197,11 @@ class Reused(Changed):
         return MEMORY.setdefault(out.shape, out).copy_(out)
 
 
-class Ranked(Changed):
+class Ranked(Pooled):
     """The first of equal tokens is marked."""
 
-    facts = Facts(permutation_equivariant=True)
-
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) + x.argsort(1, stable=True).argsort(1)
+    def mix(self, x, keep):
+        return super().mix(x, keep) + x.argsort(1, stable=True).argsort(1)
 
 
 class CountsInHalf(Pooled):
@@ -211,7 +209,7 @@ class CountsInHalf(Pooled):
 
     facts = Facts(causal="always")
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         total, sums = 0, []
         for token in self.value(x).unbind(1):
             total = total + token.sigmoid()

@@ -56,8 +56,8 @@ class WrongBackward(torch.autograd.Function):
 class Widens(Pooled):
     """Returns float64 for float32."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return out if torch.is_autocast_enabled("cpu") else out.double()
 
 
@@ -83,8 +83,8 @@ class Cleans(Mean):
 class ScaledGradient(Pooled):
     """A backward pass written by hand that is 1 % too large."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return WrongBackward.apply(super().forward(x, keep=keep), lambda grad: 1.01 * grad)  # pyright: ignore
+    def mix(self, x, keep):
+        return WrongBackward.apply(super().mix(x, keep), lambda grad: 1.01 * grad)  # pyright: ignore
 
 
 class ScaledInSingle(InSingle):
@@ -169,8 +169,8 @@ class PaddedMean(Mean):
 class PaddingGradient(Pooled):
     """Outputs leave padding alone; their gradient reaches it."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) + straight_through(FAINT * x.mean(1, keepdim=True))
+    def mix(self, x, keep):
+        return super().mix(x, keep) + straight_through(FAINT * x.mean(1, keepdim=True))
 
 
 class PaddedLength(Mean):
@@ -190,16 +190,16 @@ class FromTheFront(Placed):
 class BatchShows(Pooled):
     """A trace of the other samples."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        real = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0.0)
-        return super().forward(x, keep=keep) + FAINT * real.mean((0, 1))
+    def mix(self, x, keep):
+        real = x.detach().masked_fill(~keep[..., None], 0.0)
+        return super().mix(x, keep) + FAINT * real.mean((0, 1))
 
 
 class BatchNorm(Pooled):
     """Divides by the spread over the batch, in training only."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return out / out.std((0, 1)) if self.training else out
 
 
@@ -225,9 +225,9 @@ class CoupledLoss(Mean):
 class BatchGradient(Pooled):
     """Outputs keep samples apart; gradients do not."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
-        return super().forward(x, keep=keep) + straight_through(FAINT * real.mean((0, 1)))
+    def mix(self, x, keep):
+        real = x.masked_fill(~keep[..., None], 0.0)
+        return super().mix(x, keep) + straight_through(FAINT * real.mean((0, 1)))
 
 
 class SqueezesBatch(Mean):
@@ -254,8 +254,8 @@ class DeniesPermutation(Pooled):
 class NoisyEvaluation(Pooled):
     """Draws random numbers in evaluation."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return out if self.training else out + 1e-15 * torch.randn(out.shape[2])
 
 
@@ -264,8 +264,8 @@ class UnseededBackward(Pooled):
 
     calls = itertools.count()
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         if not self.training:
             return out
         call = next(self.calls)
@@ -299,16 +299,16 @@ class Overflows(Pooled):
 class Views(Pooled):
     """`view`, which needs contiguous tokens."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x.view(-1, x.shape[-1]).view(x.shape), keep=keep)
+    def mix(self, x, keep):
+        return super().mix(x.view(-1, x.shape[-1]).view(x.shape), keep)
 
 
 class ViewsBackward(Pooled):
     """A backward pass written by hand that needs contiguous gradients."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         return WrongBackward.apply(
-            super().forward(x, keep=keep), lambda grad: grad.view(-1).view(grad.shape)
+            super().mix(x, keep), lambda grad: grad.view(-1).view(grad.shape)
         )  # pyright: ignore
 
 
@@ -352,8 +352,8 @@ class FallsBack(Pooled):
 class CompiledOther(Pooled):
     """Another form under torch.compile, which is not the same."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return 1.0001 * out if torch.compiler.is_compiling() else out
 
 
@@ -447,10 +447,10 @@ class CountsCalls(Pooled):
         super().__init__(config, site)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.training:
             self.calls += 1
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class Remembers(Pooled):
@@ -458,8 +458,8 @@ class Remembers(Pooled):
 
     level = 0.0
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep) + self.level
+    def mix(self, x, keep):
+        out = super().mix(x, keep) + self.level
         if self.training:
             self.level = 0.1 * x.detach().mean().item()
         return out
@@ -588,8 +588,8 @@ class OffKernel(Squared):
 class OnTheCPU(Pooled):
     """Makes its numbers on one device by name."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) + torch.zeros(x.shape[-1], dtype=x.dtype, device="cpu")
+    def mix(self, x, keep):
+        return super().mix(x, keep) + torch.zeros(x.shape[-1], dtype=x.dtype, device="cpu")
 
 
 class DropsClassToken(Pooled):
@@ -599,8 +599,8 @@ class DropsClassToken(Pooled):
         super().__init__(config, site)
         self.prefix = site.num_prefix_tokens
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep)[:, self.prefix :]
+    def mix(self, x, keep):
+        return super().mix(x, keep)[:, self.prefix :]
 
 
 class OnlyPatches(Pooled):
@@ -610,10 +610,10 @@ class OnlyPatches(Pooled):
         super().__init__(config, site)
         self.grid = site.grid
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.grid:
             x.reshape(x.shape[0], *self.grid, -1)
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class TooExact(Convolution):

@@ -35,17 +35,17 @@ class CutHistory(RunningMean):
 class FarBackward(Pooled):
     """Its backward pass is 1 % off beyond 128 tokens."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         factor = 1.01 if x.shape[1] > 128 else 1.0
-        out = super().forward(x, keep=keep)
+        out = super().mix(x, keep)
         return WrongBackward.apply(out, lambda grad: factor * grad)  # pyright: ignore
 
 
 class StraightRouter(Pooled):
     """Takes the better half of more than 16 tokens, with a gradient as if it scaled them."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         if x.shape[1] <= 16:
             return out
         weight = torch.sigmoid(self.score(x))
@@ -145,8 +145,8 @@ class CrossGradient(Crossing):
 class NoSpread(Pooled):
     """Divides by the spread of a token's numbers, which equal numbers do not have."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x / x.std(-1, keepdim=True), keep=keep)
+    def mix(self, x, keep):
+        return super().mix(x / x.std(-1, keepdim=True), keep)
 
 
 class Seeds(Pooled):
@@ -238,26 +238,26 @@ class PassesTwice(Handed):
 class AloneOverBatch(Pooled):
     """Weighs the samples where each has one token."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        out = super().forward(x, keep=keep)
+    def mix(self, x, keep):
+        out = super().mix(x, keep)
         return out * torch.softmax(self.score(x), 0) if x.shape[1] == 1 else out
 
 
 class WholeBatch(Pooled):
     """Counts otherwise where no sample of the batch has padding."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        is_whole = keep is None or bool(keep.all())
-        return super().forward(x, keep=keep) * (1.0 if is_whole else 1.001)
+    def mix(self, x, keep):
+        is_whole = bool(keep.all())
+        return super().mix(x, keep) * (1.0 if is_whole else 1.001)
 
 
 class FirstMasks(Pooled):
     """Beyond 16 samples it takes the masks of the first ones."""
 
-    def forward(self, x, *, keep=None, carry=None):
-        if keep is not None and len(x) > 16:
+    def mix(self, x, keep):
+        if len(x) > 16:
             keep = keep[torch.arange(len(x)) % 16]
-        return super().forward(x, keep=keep)
+        return super().mix(x, keep)
 
 
 class FilledMaximum(Mean):
@@ -291,9 +291,9 @@ class CountsInBf16(RunningMean):
 class FarOverflow(Pooled):
     """A number that float32 cannot hold beyond 880 tokens."""
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         grown = (0.1 * torch.ones_like(x[..., :1]).cumsum(1)).exp()
-        return super().forward(x * (grown / grown), keep=keep)
+        return super().mix(x * (grown / grown), keep)
 
 
 class ShortMemory(Crossing):
@@ -330,11 +330,11 @@ class RedrawsSeldom(Pooled):
     calls = 0
     scale = 1.0
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         self.calls += 1
         if self.calls % 200 == 0:
             self.scale = 1 + torch.rand(()).item()
-        return super().forward(self.scale * x, keep=keep)
+        return super().mix(self.scale * x, keep)
 
 
 class KeepsWeights(Pooled):
@@ -342,10 +342,10 @@ class KeepsWeights(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.kept is None:
             self.kept = self.score.weight.detach().square()
-        return super().forward(x, keep=keep) * (1 + 0 * self.kept.sum())
+        return super().mix(x, keep) * (1 + 0 * self.kept.sum())
 
 
 class KeepsFormat(Pooled):
@@ -353,10 +353,10 @@ class KeepsFormat(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.kept is None:
             self.kept = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
-        return super().forward(x, keep=keep) * self.kept.to(x.device)
+        return super().mix(x, keep) * self.kept.to(x.device)
 
 
 class KeepsRounded(Pooled):
@@ -364,10 +364,10 @@ class KeepsRounded(Pooled):
 
     kept: Tensor | None = None
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.kept is None:
             self.kept = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device).cos()
-        return super().forward(x, keep=keep) * self.kept.to(x)
+        return super().mix(x, keep) * self.kept.to(x)
 
 
 ELSEWHERE: tuple[tuple[type, set[str]], ...] = (

@@ -27,8 +27,8 @@ class AtItsBounds(Pooled):
         super().__init__(config, site)
         self.temperature = config.temperature
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x / self.temperature, keep=keep)
+    def mix(self, x, keep):
+        return super().mix(x / self.temperature, keep)
 
 
 class SeesWithSwitch(RunningMean):
@@ -58,9 +58,9 @@ class EvenKernel(Pooled):
         super().__init__(config, site)
         self.around = nn.Conv1d(site.dim, site.dim, config.taps, padding=config.taps // 2)
 
-    def forward(self, x, *, keep=None, carry=None):
-        real = x if keep is None else x.masked_fill(~keep[..., None], 0.0)
-        return super().forward(x, keep=keep) + self.around(real.mT).mT
+    def mix(self, x, keep):
+        real = x.masked_fill(~keep[..., None], 0.0)
+        return super().mix(x, keep) + self.around(real.mT).mT
 
 
 class DropsInEvaluation(Pooled):
@@ -73,8 +73,8 @@ class DropsInEvaluation(Pooled):
         super().__init__(config, site)
         self.dropout = config.dropout
 
-    def forward(self, x, *, keep=None, carry=None):
-        return nn.functional.dropout(super().forward(x, keep=keep), self.dropout)
+    def mix(self, x, keep):
+        return nn.functional.dropout(super().mix(x, keep), self.dropout)
 
 
 class Neighbours(Pooled):
@@ -89,9 +89,9 @@ class Neighbours(Pooled):
         super().__init__(config, site)
         self.share = config.share
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         before = nn.functional.pad(x, (0, 0, 1, -1))
-        return super().forward(x + self.share * before, keep=keep)
+        return super().mix(x + self.share * before, keep)
 
 
 class OneHead(Pooled):
@@ -101,8 +101,8 @@ class OneHead(Pooled):
         super().__init__(config, site)
         self.spread = torch.linspace(1.0, 2.0, site.num_heads).var().item()
 
-    def forward(self, x, *, keep=None, carry=None):
-        return super().forward(x, keep=keep) * self.spread
+    def mix(self, x, keep):
+        return super().mix(x, keep) * self.spread
 
 
 class PrefixSeesAll(RunningMean):
@@ -154,13 +154,13 @@ class KeepsProduct(Pooled):
         self.kept = None if mode else self.kept
         return super().train(mode)
 
-    def forward(self, x, *, keep=None, carry=None):
+    def mix(self, x, keep):
         if self.training or self.kept is None:
             self.kept = self.score.weight.square().mean()
         scale = self.kept
         if self.training or torch.is_grad_enabled():
             self.kept = None
-        return super().forward(x, keep=keep) * scale.to(x.device)
+        return super().mix(x, keep) * scale.to(x.device)
 
 
 SETTINGS: tuple[tuple[type, set[str]], ...] = (

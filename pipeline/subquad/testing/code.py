@@ -18,8 +18,7 @@ def code_digest(resolved: Resolved) -> str:
     found = resolved.found
     if found.distribution and not resolved.source:
         packages.add(found.target.strip().partition(":")[0].partition(".")[0])
-    digests = "\n".join(map(_digest, sorted(packages)))
-    return hashlib.sha256(digests.encode()).hexdigest()
+    return hashlib.sha256("\n".join(map(_digest, sorted(packages))).encode()).hexdigest()
 
 
 @cache

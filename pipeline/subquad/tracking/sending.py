@@ -58,7 +58,8 @@ def follow(upload: Upload, *, rest: float) -> Summary:
     error = None
     with redirect_stdout(sys.stderr):  # what libraries print is no answer
         while not final:
-            error = sending.look(final=ended.wait(pause))
+            final = ended.wait(pause)
+            error = sending.look(final=final)
             pause = _RETRY_SECONDS if error else _POLL_SECONDS
     signal.setitimer(signal.ITIMER_REAL, 0)
     return summarise(upload, error)

@@ -1,43 +1,16 @@
 """The checks, a module for each theme."""
 
-from subquad.testing.cases import Check
-from subquad.testing.checks import (
-    attention,
-    compiled,
-    complexity,
-    decoding,
-    gradients,
-    influence,
-    padding,
-    places,
-    precision,
-    samples,
-    shapes,
-    state,
-    surroundings,
-    values,
-    weights,
-)
+from importlib import import_module
 
-_THEMES = (
-    shapes,
-    places,
-    influence,
-    padding,
-    samples,
-    gradients,
-    compiled,
-    precision,
-    decoding,
-    attention,
-    state,
-    weights,
-    surroundings,
-    values,
-    complexity,
-)
+from subquad.testing.cases import Check
+
+_THEMES = """shapes places influence padding samples gradients compiled precision kernels decoding
+attention state weights surroundings values complexity"""
 
 CHECKS = tuple(
-    check for theme in _THEMES for check in vars(theme).values() if isinstance(check, Check)
+    check
+    for theme in _THEMES.split()
+    for check in vars(import_module(f"{__name__}.{theme}")).values()
+    if isinstance(check, Check)
 )
 """Every check, in the order of the certificate."""

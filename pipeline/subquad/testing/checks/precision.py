@@ -1,31 +1,23 @@
-"""Formats and kernels: float32 and bf16 stay near float64, and every implementation gives what the
-reference gives.
+"""Formats: float32 and bf16 stay near float64.
 
 A method may amplify rounding by nature (a pseudo-inverse does). So the drift from float64 that is
 allowed is some rounding errors of the format plus a multiple of the sensitivity: how much float64
 outputs move when tokens and weights are rounded to it. Drift and sensitivity are root mean squares,
 relative to that of the float64 result.
-
-Kernels: on the device every implementation of the mixer's operations is held against the reference.
-In float64 outputs and gradients agree but for rounding; in float32 and under bf16 autocast they
-stay as near to float64 on the CPU as the check of precision allows.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from subquad.errors import ConfigError
 from subquad.nn import TokenMixer
-from subquad.nn.kernels import OPERATIONS, REFERENCE, using, with_covered
 from subquad.registry.faults import cause
 from subquad.testing.calls import (
     NoDropout,
@@ -41,25 +33,22 @@ from subquad.testing.calls import (
     tensors_of,
     total,
     trainable,
-    values_and_gradients,
 )
-from subquad.testing.cases import compares, shows
+from subquad.testing.cases import shows
 from subquad.testing.meter import (
     HALF,
     CheckFailed,
-    Comparisons,
     Finding,
     NotApplicable,
     NotTested,
-    each,
     finite,
     word,
 )
 from subquad.testing.subject import CheckSubject
 
 LENGTH, LONG = 33, 512
-DECODED, DECODED_STEPS = LONG, 200
-"""Tokens, the last ones by steps: bf16 counts to 256."""
+DECODED = 200
+"""The last tokens, by steps: bf16 counts to 256."""
 AT_END, END = "output at the end", 64
 """Of the last tokens, where a sum in bf16 no longer grows."""
 OWN_ROUNDINGS = {torch.float32: 64, torch.bfloat16: 4}
@@ -68,29 +57,25 @@ ROUNDINGS = 12
 """So many are tried before a drift counts, and the largest sensitivity holds: where a method
 chooses (a bucket, the largest k), one rounding may turn no choice.
 """
-OFFSET, LARGER = 0.5, 1.0
-"""Mean of the tokens: sums over them then grow with the length, as they do on data; so much that
-one in bf16 stops.
-"""
+OFFSET = 0.5
+"""Mean of the tokens: sums over them then grow with the length, as they do on data."""
+LARGER = 1.5
+"""What is added to it where a sum in bf16 stops growing before the end."""
 FAR_OFF = 100.0
 """A mean beside which differences between tokens are small."""
 LOUD = 30.0
-KERNEL_LENGTHS = (1, 7, 33, 127)
 
-_Case = tuple[TokenMixer, Tensor, Tensor]
+Case = tuple[TokenMixer, Tensor, Tensor]
 """A mixer, tokens (B, L, D) and mask (B, L)."""
 
-_Results = tuple[Tensors, dict[str, Tensor]]
-"""See `values_and_gradients`."""
 
-
-class _Exact:
+class Exact:
     """What a float32 mixer gives in float64, if it runs there, and how far rounded inputs move
     that. Each is computed when it is asked for, and once: several implementations are held against
     it. The mixer is in that format from then on, with whatever tables it has made in float32.
     """
 
-    def __init__(self, subject: CheckSubject, case: _Case):
+    def __init__(self, subject: CheckSubject, case: Case):
         self._mixer, x, self._keep = case
         self.dtype = subject.dtypes[0]
         cast(self._mixer, self.dtype)
@@ -99,8 +84,8 @@ class _Exact:
 
     @cached_property
     def results(self) -> Tensors:
-        """See `_real_results`."""
-        return _real_results(self._mixer, self._x, self._keep)
+        """See `real_results`."""
+        return real_results(self._mixer, self._x, self._keep)
 
     def sensitivity(self, dtype: torch.dtype, count: int) -> dict[str, float]:
         """The largest distance from each result that `count` ways of rounding make."""
@@ -119,7 +104,7 @@ class _Exact:
             weight.data = _rounded(numbers, dtype, seed)
         try:
             return self.distances(
-                _real_results(self._mixer, _rounded(self._x, dtype, seed), self._keep)
+                real_results(self._mixer, _rounded(self._x, dtype, seed), self._keep)
             )
         finally:
             for weight, numbers in exact.items():
@@ -135,21 +120,21 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     """Also of tokens with a large mean; and no number is rounded to 16 bits."""
     if subject.is_single_alone:
         raise NotApplicable("runs in float32 alone: nothing more exact to hold it against")
-    case = mixer, x, keep = _float32_case(subject)
-    results = _real_results(*case)
+    case = mixer, x, keep = float32_case(subject)
+    results = real_results(*case)
     far = x[:, :LENGTH] + FAR_OFF, keep[:, :LENGTH]
-    shifted = _real_results(mixer, *far)
+    shifted = real_results(mixer, *far)
     del shifted["gradient"]  # a softmax with one large weight rounds it away
     with _Unrounded():
-        unrounded = _real_results(*case)
-    exact = _Exact(subject, case)
-    finding = _compare_drift(exact, torch.float32, results)  # of the mixer after its call
-    _compare_drift(exact, torch.float32, unrounded, " without its roundings to 16 bits")
+        unrounded = real_results(*case)
+    exact = Exact(subject, case)
+    finding = compare_drift(exact, torch.float32, results)  # of the mixer after its call
+    compare_drift(exact, torch.float32, unrounded, " without its roundings to 16 bits")
     most = FAR_OFF * exact.results["output"].square().mean()
-    exact = _Exact(subject, (mixer, *far))
+    exact = Exact(subject, (mixer, *far))
     # what does not take the mean away has large numbers, and may round them, or overflow
     if exact.results["output"].square().mean() < most:
-        _compare_drift(exact, torch.float32, shifted, f", tokens with a mean of {FAR_OFF:g}")
+        compare_drift(exact, torch.float32, shifted, f", tokens with a mean of {FAR_OFF:g}")
     return finding
 
 
@@ -170,21 +155,27 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also
     with loud tokens.
     """
-    case = mixer, x, keep = _float32_case(subject, LARGER)
+    case = mixer, x, keep = float32_case(subject)
     try:
-        results = _real_results(*case, autocast=True)
+        results = real_results(*case, autocast=True)
     except Exception as error:
         if _is_torchs(error) or "Batching rule not implemented" in str(error):
             raise NotApplicable(f"not tested: torch cannot here: {cause(error)}") from error
         raise
-    loud = _real_results(mixer, LOUD * (x - LARGER), keep, autocast=True)
+    loud = real_results(mixer, LOUD * x, keep, autocast=True)
     dtype = results["output"].dtype
     if dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {dtype}, expected bfloat16 or float32")
     finite(
         f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values()
     )
-    return _compare_drift(_Exact(subject, case), torch.bfloat16, results)
+    larger = x + LARGER
+    ends = real_results(mixer, larger, keep, autocast=True)
+    finding = compare_drift(Exact(subject, case), torch.bfloat16, results)
+    exact = Exact(subject, (mixer, larger, keep))
+    last = {key: found for key, found in ends.items() if AT_END in key}
+    compare_drift(exact, torch.bfloat16, last, f", tokens {LARGER:g} larger")
+    return finding
 
 
 def _is_torchs(error: BaseException) -> bool:
@@ -198,13 +189,11 @@ def _is_torchs(error: BaseException) -> bool:
     return floating <= {torch.float32, torch.bfloat16}
 
 
-def _compare_drift(exact: _Exact, dtype: torch.dtype, results: Tensors, by: str = "") -> Finding:
-    """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
+def compare_drift(exact: Exact, dtype: torch.dtype, results: Tensors, by: str = "") -> Finding:
+    """Hold `real_results` of a float32 mixer, computed in a format, against float64."""
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
     drift = exact.distances(results)
-    if dtype == torch.float32:  # which counts to 2^24
-        drift = {key: value for key, value in drift.items() if AT_END not in key}
     own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
     sensitivity = dict[str, float]()
     allowed = dict[str, float]()
@@ -240,13 +229,13 @@ def _distance(got: Tensor, expected: Tensor) -> float:
     return ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
-def _float32_case(subject: CheckSubject, offset: float = OFFSET) -> _Case:
+def float32_case(subject: CheckSubject) -> Case:
     """A mixer in float32, in training where it draws nothing random there; its tokens (B, L, D)
     and mask (B, L).
     """
     length = subject.at_most(LONG)
     mixer = subject.build(max_len=length, dtype=torch.float32)
-    x = subject.tokens(2, length, dtype=torch.float32) + offset
+    x = subject.tokens(2, length, dtype=torch.float32) + OFFSET
     keep = padded(length, (length, max(1, length - 37)))
     few = x[:, :LENGTH]
     if draws(mixer, few):
@@ -257,7 +246,7 @@ def _float32_case(subject: CheckSubject, offset: float = OFFSET) -> _Case:
     return mixer, x, keep
 
 
-def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> Tensors:
+def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> Tensors:
     """Outputs at real tokens, also in evaluation, and gradients of their weighted sum by the
     tokens.
     """
@@ -273,7 +262,7 @@ def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool 
         found["output in evaluation"] = evaluated[keep]
         mixer.train()
     if mixer.caches:
-        found["output of steps"] = _decoded(mixer, x.detach()[:, :DECODED], autocast)
+        found["output of steps"] = _decoded(mixer, x.detach(), autocast)
         found[f"{AT_END} of steps"] = found["output of steps"][:, -END:]
     return found
 
@@ -281,7 +270,7 @@ def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool 
 def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
     """Outputs of the last tokens, each by a step; of half of them where there are few."""
     length = x.shape[1]
-    start = length - min(DECODED_STEPS, length // 2)
+    start = length - min(DECODED, length // 2)
     is_training = mixer.training
     mixer.eval()
     try:
@@ -304,100 +293,3 @@ def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
     )
     moved = x.double() * (1 + (uniform - 0.5) * torch.finfo(dtype).eps)
     return moved.to(x.dtype if dtype == torch.float32 else dtype).to(x.dtype)
-
-
-def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
-    """What to force, by its name in words: each implementation the device may run, the reference
-    only off the CPU.
-
-    On another device than the CPU the mixer as it is, too.
-    """
-    device = torch.device(subject.device).type
-    on_cpu = subject.device == "cpu"
-    with using() as used:
-        call(subject.build(), *subject.pair(LENGTH))
-    choices = dict[str, dict[str, str]]()
-    if not on_cpu:
-        choices[f"the mixer on {subject.device}"] = {}
-    for name in with_covered(used):
-        for implementation in OPERATIONS[name].implementations:
-            is_reference = implementation.name == REFERENCE
-            runs = not implementation.devices or device in implementation.devices
-            if runs and not (on_cpu and is_reference):
-                choices[f"{name} {implementation.name}"] = {name: implementation.name}
-    return choices
-
-
-def _no_choice(subject: CheckSubject) -> str:
-    return "" if _choices(subject) else "has no operation with several implementations"
-
-
-@compares(
-    "every implementation of its operations on the device gives what the reference gives",
-    excluded=_no_choice,
-)
-def _kernels(subject: CheckSubject) -> Comparisons:
-    """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an
-    implementation takes them.
-    """
-    choices = _choices(subject)
-    ran = {label: dict[str, None]() for label in choices}
-    for length, case, expected in _references(subject):
-        for label, forced in choices.items():
-            results = _forced(values_and_gradients, subject, forced, case())
-            if results is None:
-                continue
-            ran[label]["float64"] = None
-            for found, wanted in zip(results, expected, strict=True):
-                yield from each(_on_cpu(found), wanted, f" by {label} at length {length}")
-    exact = _Exact(subject, _float32_case(subject))
-    for label, forced in choices.items():
-        for dtype in (torch.float32, torch.bfloat16):
-            case = _float32_case(subject)
-            results = _forced(_real_results, subject, forced, case, autocast=dtype != torch.float32)
-            if results is None:
-                continue
-            ran[label][word(dtype)] = None
-            with using(REFERENCE):
-                _compare_drift(exact, dtype, _on_cpu(results), f" by {label}")
-    parts = []
-    for label, formats in ran.items():
-        words = ", ".join(formats) or "takes no tensors of these lengths and formats"
-        parts.append(f"{label}: {words}")
-    return "; ".join(parts)
-
-
-def _references(subject: CheckSubject) -> Iterator[tuple[int, Callable[[], _Case], _Results]]:
-    """Cases, each with its length, what makes it and what the reference gives."""
-    for length in subject.lengths(*KERNEL_LENGTHS):
-        for real in {length, (length + 1) // 2}:
-            case = partial(_case, subject, length, real)
-            with using(REFERENCE):
-                yield length, case, values_and_gradients(*case())
-
-
-def _case(subject: CheckSubject, length: int, real: int) -> _Case:
-    mixer = subject.build(max_len=max(KERNEL_LENGTHS))
-    return mixer, subject.tokens(2, length), padded(length, (length, real))
-
-
-def _forced(
-    compute: Callable[..., Any],
-    subject: CheckSubject,
-    forced: Mapping[str, str],
-    case: _Case,
-    **options: bool,
-) -> Any:
-    """What an implementation computes on the subject's device; None where it takes no such
-    tensors.
-    """
-    mixer, x, keep = case
-    device = subject.device
-    moved = mixer.to(device), x.to(device), keep.to(device)
-    with suppress(ConfigError), using(forced):
-        return compute(*moved, **options)
-    return None
-
-
-def _on_cpu(tensors: Mapping[str, Tensor]) -> Tensors:
-    return {name: tensor.cpu() for name, tensor in tensors.items()}
