@@ -137,10 +137,10 @@ class LazyStep(RunningMean):
 class RaisesTraced(Pooled):
     """Cannot be traced, and runs where it is not."""
 
-    def mix(self, x, keep):
+    def forward(self, x, *, keep=None, carry=None):
         if torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
-        return super().mix(x, keep)
+        return super().forward(x, keep=keep)
 
 
 class NeverCompiled(Pooled):
@@ -187,7 +187,8 @@ class BreaksEachLine(Pooled):
     def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
         return super().weights(scores, keep)
 
-    def mix(self, x, keep):
+    def forward(self, x, *, keep=None, carry=None):
+        keep = ones(x) if keep is None else keep
         value = self.value(x)
         torch._dynamo.graph_break()
         scores = self.score(x)
@@ -206,10 +207,10 @@ class BreaksEachLine(Pooled):
 class RaisesTracedInTraining(Pooled):
     """Cannot be traced in training."""
 
-    def mix(self, x, keep):
+    def forward(self, x, *, keep=None, carry=None):
         if self.training and torch.compiler.is_compiling():
             raise RuntimeError("not while tracing")
-        return super().mix(x, keep)
+        return super().forward(x, keep=keep)
 
 
 class TorchGRU(TokenMixer):

@@ -134,7 +134,7 @@ ALSO = {
     "AloneOverBatch": {"batch-gradients", "batch-outputs", "padding-amount"},
     "WholeBatch": {"padding-amount"},
     "UnseededBackward": {"gradients", "padding-content", "strides"},
-    "Remembers": {*DRIFTS, "permutation", "precision-fp32", "state-round-trip"},
+    "Remembers": {*DRIFTS, "permutation", "precision-bf16", "precision-fp32", "state-round-trip"},
 }
 """Other checks that the same fault must fail, or leave untested: in training a batch norm reads
 padding, for one.
