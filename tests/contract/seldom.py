@@ -184,9 +184,6 @@ class BreaksInALoop(RunningMean):
 class BreaksEachLine(Pooled):
     """Takes the graph apart after each operation."""
 
-    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
-        return super().weights(scores, keep)
-
     def forward(self, x, *, keep=None, carry=None):
         keep = ones(x) if keep is None else keep
         value = self.value(x)

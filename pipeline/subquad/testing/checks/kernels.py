@@ -36,12 +36,10 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     On another device than the CPU the mixer as it is, too.
     """
     device = torch.device(subject.device).type
-    on_cpu = subject.device == "cpu"
+    on_cpu = device == "cpu"
     with using() as used:
         call(subject.build(), *subject.pair(LENGTHS[2]))
-    choices = dict[str, dict[str, str]]()
-    if not on_cpu:
-        choices[f"the mixer on {subject.device}"] = {}
+    choices: dict[str, dict[str, str]] = {} if on_cpu else {f"the mixer on {subject.device}": {}}
     for name in with_covered(used):
         for implementation in OPERATIONS[name].implementations:
             is_reference = implementation.name == REFERENCE
