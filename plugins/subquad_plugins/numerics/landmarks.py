@@ -34,8 +34,8 @@ Function = Literal["softmax", "laplace"]
 WIDEST_HEAD = 128
 """Head width that the kernels' tiles still fit for."""
 
-MOST_LANDMARKS = 64
-"""That U, its inverse and their gradients fit the registers for; more go the other way."""
+MOST_LANDMARKS = 128
+"""That a row of U and its gradient fit the registers for; more go the other way."""
 
 MOST_NUMBERS = 4096
 """Of all landmarks of a head in float32, twice as many in half precision: they stay in the chip."""

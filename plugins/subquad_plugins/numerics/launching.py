@@ -38,9 +38,9 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def launch(kernel: Any, grid: tuple[int, ...], first: Tensor, *args: Any, **constants: Any) -> None:
-    """Start a kernel on the device of its first tensor, with multiplications and additions
-    fused.
+def launch(kernel: Any, grid: tuple[int, ...], first: Any, *args: Any, **constants: Any) -> None:
+    """Start a kernel on the device of its first argument, a tensor or a tuple that begins with one,
+    with multiplications and additions fused.
     """
-    with torch.cuda.device_of(first):
+    with torch.cuda.device_of(first[0] if isinstance(first, tuple) else first):
         kernel[grid](first, *args, **constants, enable_fp_fusion=True)

@@ -76,15 +76,18 @@ def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrenc
 @pytest.mark.parametrize(
     ("dtype", "count", "width"),
     [
+        (torch.bfloat16, 32, 64),
         (torch.bfloat16, 64, 64),
+        (torch.bfloat16, 128, 64),
         (torch.bfloat16, 64, 128),
         (torch.float32, 64, 64),
+        (torch.float32, 128, 32),
         (torch.float32, 32, 128),
     ],
 )
 def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
-    """As `cur` calls it at 4,096 tokens of 64 or 128 numbers a head. What goes back through the
-    inverse keeps a few numbers outside of the registers.
+    """As `cur` calls it at 4,096 tokens. Heads of 64 bf16 numbers spill nothing; wider ones and
+    float32 a few, on the way back through the inverse.
     """
     from hopper import SHARED, compiled_kernels
 
@@ -101,11 +104,8 @@ def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
         print(kernel)
         assert kernel.shared <= SHARED, kernel
         assert sum(kernel.products.values()) > 0, kernel
-        if dtype == torch.bfloat16 and width == 64:
-            assert kernel.spilled <= {"middle_kernel": 128, "middle_back_kernel": 1024}.get(
-                kernel.name, 0
-            ), kernel
-            assert kernel.products["wgmma"] > 0, kernel
+        is_bar = dtype == torch.bfloat16 and width == 64
+        assert kernel.spilled <= (0 if is_bar else 512), kernel
 
 
 def tokens(dtype, *shape):

@@ -50,23 +50,47 @@ def assert_counted(counted: tuple[int, int], expected: tuple[float, float], unit
         assert want <= have <= 1.07 * want, (found, expected)
 
 
-@pytest.mark.parametrize("few", [16, 64])
+def flash_cur(traffic: Traffic, few: int, width: int, iterations: int) -> list[tuple[int, int]]:
+    """Loads and stores of a call and of its gradients, in one part, as where samples and heads fill
+    the GPU.
+    """
+    between = 128 * 64 // width
+    q, k, v = (drawn(1, 1, between * few, width) for _ in range(3))
+    hat = torch.arange(few)[None, None] * between
+    traffic.taken()
+    given = Given(hat, hat, partial(pseudo_inverse, iterations=iterations))
+    out, _ = landmarks._ATTENTION(q, k, v, given)
+    counted = [traffic.taken()]
+    out.sum().backward()
+    return [*counted, traffic.taken()]
+
+
+@pytest.mark.parametrize(("few", "width"), [(16, 64), (64, 64), (128, 32)])
 def test_flash_cur_reads_and_writes_each_token_once_a_pass(
-    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int, width: int
 ) -> None:
-    """However many landmarks there are, whose own numbers hardly count. In one part, as where
-    samples and heads fill the GPU.
+    """However many landmarks there are, whose own numbers hardly count."""
+    monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
+    forward, backward = flash_cur(traffic, few, width, iterations=0)
+    assert_counted(forward, (3, 1), 128 * few * 64)
+    assert_counted(backward, (4, 3), 128 * few * 64)
+
+
+def test_flash_cur_meets_so_many_matrices_in_a_step_of_its_inverse(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic
+) -> None:
+    """Operands of 4 and 11 products, what is added to them, and what they give; three bf16 parts
+    each.
     """
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
-    length = 128 * few
-    q, k, v = (drawn(1, 1, length, 64) for _ in range(3))
-    hat = torch.arange(few)[None, None] * (length // few)
-    traffic.taken()
-    given = Given(hat, hat, partial(pseudo_inverse, iterations=1))
-    out, _ = landmarks._ATTENTION(q, k, v, given)
-    assert_counted(traffic.taken(), (3, 1), length * 64)
-    out.sum().backward()
-    assert_counted(traffic.taken(), (4, 3), length * 64)
+    one, two = (flash_cur(traffic, 32, 64, iterations) for iterations in (1, 2))
+    steps = [
+        tuple(more - less for more, less in zip(*pair, strict=True))
+        for pair in zip(two, one, strict=True)
+    ]
+    matrix = int(1.5 * 32**2)
+    assert_counted(steps[0], (2 * 4 + 3, 4), matrix)
+    assert_counted(steps[1], (2 * 11 + 9, 11), matrix)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,0 +1,607 @@
+"""Programs of Flash-CUR for Triton, which `landmark_kernel` starts: one for each head, and those
+that meet tokens for each part of them, too.
+
+A matrix of size m x m lies in memory as two or three bf16 ones whose sum it is, (M, M) with zeros
+behind the landmarks: registers hold no more than one product and parts of its operands. Products
+are rows of a table, so that one piece of code serves them all.
+"""
+
+# To pyright a reduction may return a constant, a constant argument is no constant, and has no
+# names, and a range of Triton is none.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportPossiblyUnboundVariable=false
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+class Rows(NamedTuple):
+    """Rows of numbers of each head, ([parts], B, H, rows, width): the tensor, H and strides."""
+
+    x: Tensor
+    heads: int
+    part: int
+    sample: int
+    head: int
+    row: int
+
+
+class Few(NamedTuple):
+    """Landmarks of each head.
+
+    Attributes:
+        rows: where they lie.
+        chosen: which rows they are, (B, H, size); None where they have a tensor of their own.
+        keep: which count, (B, H, size), or None.
+        size: how many there are.
+    """
+
+    rows: Rows
+    chosen: Tensor | None
+    keep: Tensor | None
+    size: int
+
+
+class Sizes(NamedTuple):
+    """Of a head: width of queries and keys and of values, landmarks of Q and of K, each beside the
+    power of two that holds it; and how numbers are multiplied.
+
+    Attributes:
+        M: the larger one of P and R.
+        SPLITS: bf16 numbers for one of an M x M matrix.
+        PRECISION: of products with tokens in float32.
+    """
+
+    WIDTH: int
+    FILLED: int
+    V_WIDTH: int
+    V_FILLED: int
+    P: int
+    R: int
+    M: int
+    SPLITS: int
+    PRECISION: str
+
+
+class Inverse(NamedTuple):
+    """How U is inverted; see `pinv.pseudo_inverse`.
+
+    Attributes:
+        iterations: steps.
+        by_rows: whether the start is divided by the largest row sum, too.
+        through_start: whether gradients pass through the start's scale.
+    """
+
+    iterations: int
+    by_rows: bool
+    through_start: bool
+
+
+class Product(NamedTuple):
+    """target = factor (x y + weight plus + share more), of matrices by name; x and y may be turned:
+    "A'" is the transpose of "A".
+    """
+
+    target: str
+    x: str
+    y: str
+    factor: float = 1.0
+    plus: str = ""
+    weight: float = 0.0
+    more: str = ""
+    share: float = 0.0
+
+
+FORWARD = (
+    Product("A", "U", "Z"),
+    Product("B", "A", "A", 1, "A", -7),
+    Product("C", "A", "B", -1 / 4, "A", 15),
+    Product("next Z", "Z", "C", 1, "Z", 13 / 4),
+)
+"""A step of the inverse: no identity is added, so that zeros stay."""
+
+BACK = (
+    *FORWARD[:3],
+    Product("to C", "Z'", "to Z", -1 / 4),
+    Product("to Z", "to Z", "C'", 1, "to Z", 13 / 4),
+    Product("to B", "A'", "to C"),
+    Product("to A", "to C", "B'", 1, "to C", 15, "to B", -7),
+    Product("to A", "A'", "to B", 1, "to A", 1),
+    Product("to A", "to B", "A'", 1, "to A", 1),
+    Product("to turned U", "Z", "to A'", 1, "to turned U", 1),
+    Product("to Z", "U'", "to A", 1, "to Z", 1),
+)
+"""Back through a step. "to C" is the gradient of A B + 15 A."""
+
+PASSING = "A", "B", "C", "to Z", "to turned U", "to C", "to B", "to A"
+"""Matrices that are not kept, in the order of memory; forward has the first three."""
+
+
+@triton.jit
+def _place(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+    """Where rows of this program's head lie, and which of their numbers exist."""
+    head = tl.program_id(0).to(tl.int64)
+    start = (head // rows.heads) * rows.sample + (head % rows.heads) * rows.head
+    start += tl.cast(part, tl.int64) * rows.part
+    column = tl.arange(0, FILLED)
+    place = rows.x + start + row[:, None].to(tl.int64) * rows.row + column[None, :]
+    inside = there[:, None]
+    if WIDTH != FILLED:
+        inside = inside & (column[None, :] < WIDTH)
+    return place, inside
+
+
+@triton.jit
+def _read(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+    """Rows of this program's head, zeros where there are none."""
+    place, inside = _place(rows, part, row, there, WIDTH, FILLED)
+    return tl.load(place, mask=inside, other=0.0)
+
+
+@triton.jit
+def _write(rows, part, row, there, numbers, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+    place, inside = _place(rows, part, row, there, WIDTH, FILLED)
+    tl.store(place, numbers.to(rows.x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _summed(rows, parts, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+    """Rows of this program's head, summed over all parts."""
+    total = _read(rows, 0, row, there, WIDTH, FILLED)
+    for part in range(1, parts):
+        total += _read(rows, part, row, there, WIDTH, FILLED)
+    return total
+
+
+@triton.jit
+def _line(x, part, count, number):
+    """Where a number for each landmark of this program's head lies, of ([parts], B, H, count)."""
+    head = tl.cast(part, tl.int64) * tl.num_programs(0) + tl.program_id(0)
+    return x + head * count + number
+
+
+@triton.jit
+def _landmarks(few, number, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+    """Landmarks of this program's head, zeros behind the last one."""
+    there = number < few.size
+    row = number
+    if few.chosen is not None:
+        row = tl.load(_line(few.chosen, 0, few.size, number), mask=there, other=0)
+    return _read(few.rows, 0, row, there, WIDTH, FILLED)
+
+
+@triton.jit
+def _counted(few, number):
+    """Which landmarks of this program's head count."""
+    there = number < few.size
+    if few.keep is not None:
+        there = there & (tl.load(_line(few.keep, 0, few.size, number), mask=there, other=0) != 0)
+    return there
+
+
+@triton.jit
+def _tokens(tile, length, TOKENS: tl.constexpr):
+    """The tokens of a tile, and which of them exist."""
+    token = tile * TOKENS + tl.arange(0, TOKENS)
+    return token, token < length
+
+
+@triton.jit
+def _seen(keep, heads, token, there, length):
+    """Which keys of a tile count."""
+    if keep is not None:
+        sample = tl.program_id(0).to(tl.int64) // heads
+        there = tl.load(keep + sample * length + token, mask=there, other=0) != 0
+    return there
+
+
+@triton.jit
+def _weights(scores, counts):
+    """exp2 of the scores but for the largest of each row, and its sum; zeros where none counts."""
+    scores = tl.where(counts[None, :], scores, float("-inf"))
+    top = tl.max(scores, 1)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    weights = tl.exp2(scores - top[:, None])
+    return weights, tl.sum(weights, 1)
+
+
+@triton.jit
+def _exact(x, y):
+    """x y of fp32 matrices."""
+    return tl.dot(x, y, input_precision="tf32x3")
+
+
+@triton.jit
+def _square(row, column, TURNED: tl.constexpr, M: tl.constexpr):
+    """Places in an (M, M) matrix, or in its transpose."""
+    if TURNED:
+        return column[None, :] * M + row[:, None]
+    else:
+        return row[:, None] * M + column[None, :]
+
+
+@triton.jit
+def _split(x, SPLITS: tl.constexpr):
+    """The bf16 parts of an fp32 matrix, the largest first."""
+    high = x.to(tl.bfloat16)
+    x -= high.to(tl.float32)
+    low = x.to(tl.bfloat16)
+    if SPLITS == 2:
+        return high, low
+    else:
+        return high, low, (x - low.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def _parts(x, place, M: tl.constexpr, SPLITS: tl.constexpr):
+    """The bf16 parts of a matrix in memory, the largest first."""
+    high = tl.load(x + place)
+    low = tl.load(x + place + M * M)
+    if SPLITS == 2:
+        return high, low
+    else:
+        return high, low, tl.load(x + place + 2 * M * M)
+
+
+@triton.jit
+def _whole(x, row, TURNED: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Rows of a matrix in memory, in fp32."""
+    parts = _parts(x, _square(row, tl.arange(0, M), TURNED, M), M, SPLITS)
+    total = parts[0].to(tl.float32) + parts[1].to(tl.float32)
+    if SPLITS == 3:
+        total += parts[2].to(tl.float32)
+    return total
+
+
+@triton.jit
+def _keep(x, row, matrix, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Write rows of an fp32 matrix, which all threads may read then."""
+    place = _square(row, tl.arange(0, M), False, M)
+    parts = _split(matrix, SPLITS)
+    tl.debug_barrier()
+    for split in tl.static_range(SPLITS):
+        tl.store(x + place + split * M * M, parts[split])
+    tl.debug_barrier()
+
+
+@triton.jit
+def _product(x, y, total, SPLITS: tl.constexpr):
+    """total + x y of matrices in parts, without the smallest products."""
+    total = tl.dot(x[0], y[1], total)
+    total = tl.dot(x[1], y[0], total)
+    if SPLITS == 3:
+        total = tl.dot(x[1], y[1], total)
+        total = tl.dot(x[2], y[0], total)
+        total = tl.dot(x[0], y[2], total)
+    return tl.dot(x[0], y[0], total)
+
+
+@triton.jit
+def _times(x, TURNED: tl.constexpr, y, M: tl.constexpr, SPLITS: tl.constexpr):
+    """x y of a matrix in memory and an fp32 one."""
+    number = tl.arange(0, M)
+    left = _parts(x, _square(number, number, TURNED, M), M, SPLITS)
+    total = tl.zeros(y.shape, tl.float32)
+    return _product(left, _split(y, SPLITS), total, SPLITS)
+
+
+@triton.jit
+def _operand(x, row, column, turned, M: tl.constexpr, SPLITS: tl.constexpr):
+    """The parts of some rows and columns of a matrix in memory, or of its transpose."""
+    if turned != 0:
+        parts = _parts(x, _square(row, column, True, M), M, SPLITS)
+    else:
+        parts = _parts(x, _square(row, column, False, M), M, SPLITS)
+    return parts
+
+
+@triton.jit
+def _matrix(number, steps, work, kept, size):
+    """Where a matrix lies: one that is kept, or one behind them, which is not."""
+    place = tl.cast(number, tl.int64)
+    if place < kept:
+        start = steps + place * size
+    else:
+        start = work + (place - kept) * size
+    return start
+
+
+@triton.jit
+def _run(table, ops, steps, work, kept, size, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Products of this program's matrices, one for each row of `Product`s in the table.
+
+    One loop for all of them: so the chip needs few registers for where operands lie.
+    """
+    BLOCK: tl.constexpr = M if M < 32 else 32
+    number = tl.arange(0, M)
+    for op in range(ops):
+        row = table + op * 10
+        x = _matrix(tl.load(row + 1), steps, work, kept, size)
+        y = _matrix(tl.load(row + 3), steps, work, kept, size)
+        x_turned = tl.load(row + 2)
+        y_turned = tl.load(row + 4)
+        total = tl.zeros((M, M), tl.float32)
+        for term in range(6, 10, 2):
+            weight = tl.load(row + term + 1)
+            if weight != 0:
+                more = _matrix(tl.load(row + term), steps, work, kept, size)
+                total += weight * _whole(more, number, False, M, SPLITS)
+        for start in tl.range(0, M, BLOCK, num_stages=1):
+            inner = start + tl.arange(0, BLOCK)
+            left = _operand(x, number, inner, x_turned, M, SPLITS)
+            right = _operand(y, inner, number, y_turned, M, SPLITS)
+            total = _product(left, right, total, SPLITS)
+        target = _matrix(tl.load(row), steps, work, kept, size)
+        _keep(target, number, tl.load(row + 5) * total, M, SPLITS)
+
+
+@triton.jit
+def _middle(few_q, few_k, scale, SIZES: tl.constexpr):
+    """U (M, M), zeros in rows and columns of landmarks that are not there."""
+    number = tl.arange(0, SIZES.M)
+    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
+    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
+    scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
+    weights, total = _weights(scores * (scale * LOG2E), _counted(few_k, number))
+    return tl.where(_counted(few_q, number)[:, None], weights / total[:, None], 0.0)
+
+
+@triton.jit
+def _norms(u, BY_ROWS: tl.constexpr):
+    """Sums of U's columns, the largest, and the largest of a row; 1 of a matrix of zeros."""
+    sums = tl.sum(u, 0)
+    top = tl.max(sums, 0)
+    top = tl.where(top == 0, 1.0, top)
+    rows = 1.0
+    if BY_ROWS:
+        rows = tl.max(tl.sum(u, 1), 0)
+        rows = tl.where(rows == 0, 1.0, rows)
+    return sums, top, rows
+
+
+@triton.jit
+def rows_kernel(
+    sums, few_q, k, v, keep, logs, length, tiles, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr
+):
+    """R V of one part of the keys, and the logs of the weights' sums, to base 2."""
+    P: tl.constexpr = SIZES.P
+    number = tl.arange(0, P)
+    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
+    top = tl.full((P,), float("-inf"), tl.float32)
+    total = tl.zeros((P,), tl.float32)
+    mixed = tl.zeros((P, SIZES.V_FILLED), tl.float32)
+    part = tl.program_id(1)
+    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
+        token, there = _tokens(tile, length, TOKENS)
+        keys = _read(k, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
+        values = _read(v, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
+        counts = _seen(keep, k.heads, token, there, length)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
+        scores = tl.where(counts[None, :], scores * (scale * LOG2E), float("-inf"))
+        new = tl.maximum(top, tl.max(scores, 1))
+        # as long as no key counts, -inf must not be subtracted from -inf
+        base = tl.where(new == float("-inf"), 0.0, new) if keep is not None else new
+        weights = tl.exp2(scores - base[:, None])
+        shrunk = tl.exp2(top - base)
+        total = total * shrunk + tl.sum(weights, 1)
+        mixed = mixed * shrunk[:, None]
+        mixed = tl.dot(weights.to(values.dtype), values, mixed, input_precision=SIZES.PRECISION)
+        top = new
+    some = total > 0
+    total = tl.where(some, total, 1.0)
+    there = number < few_q.size
+    _write(sums, part, number, there, mixed / total[:, None], SIZES.V_WIDTH, SIZES.V_FILLED)
+    log = tl.where(some, top + tl.log2(total), float("-inf"))
+    tl.store(_line(logs, part, few_q.size, number), log, mask=there)
+
+
+@triton.jit
+def middle_kernel(
+    sums, logs, few_q, few_k, mixed, total, rows, steps, work, w, table, parts, ops, kept, scale,
+    INVERSE: tl.constexpr, SIZES: tl.constexpr,
+):  # fmt: skip
+    """R V of all parts, U, its inverse and W of one head; Z behind each step is kept."""
+    M: tl.constexpr = SIZES.M
+    SPLITS: tl.constexpr = SIZES.SPLITS
+    number = tl.arange(0, M)
+    there = number < few_q.size
+    summed = tl.zeros((M, SIZES.V_FILLED), tl.float32)
+    top = tl.full((M,), float("-inf"), tl.float32)
+    weight = tl.zeros((M,), tl.float32)
+    for part in range(parts):
+        log = tl.load(_line(logs, part, few_q.size, number), mask=there, other=float("-inf"))
+        new = tl.maximum(top, log)
+        base = tl.where(new == float("-inf"), 0.0, new)
+        shrunk = tl.exp2(top - base)
+        share = tl.exp2(log - base)
+        found = _read(sums, part, number, there, SIZES.V_WIDTH, SIZES.V_FILLED)
+        summed = summed * shrunk[:, None] + found * share[:, None]
+        weight = weight * shrunk + share
+        top = new
+    some = weight > 0
+    weight = tl.where(some, weight, 1.0)
+    summed = summed / weight[:, None]
+    _write(mixed, 0, number, there, summed, SIZES.V_WIDTH, SIZES.V_FILLED)
+    _write(rows, 0, number, there, summed, SIZES.V_WIDTH, SIZES.V_FILLED)
+    # a query that sees no key at all has weights exp2(-inf - inf) = 0
+    log = tl.where(some, top + tl.log2(weight), float("inf"))
+    tl.store(_line(total, 0, few_q.size, number), log, mask=there)
+    steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
+    work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
+    size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
+    u = _middle(few_q, few_k, scale, SIZES)
+    _, column, row = _norms(u, INVERSE.by_rows)
+    _keep(steps, number, u, M, SPLITS)
+    _keep(steps + size, number, tl.trans(u) / column / row, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, M, SPLITS)
+    summed = _read(mixed, 0, number, there, SIZES.V_WIDTH, SIZES.V_FILLED)
+    result = _times(steps + (kept - 1) * size, False, summed, M, SPLITS)
+    _write(w, 0, number, number < few_k.size, result, SIZES.V_WIDTH, SIZES.V_FILLED)
+
+
+@triton.jit
+def columns_kernel(
+    q, few_k, w, out, length, tiles, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr
+):
+    """C W of one part of the queries."""
+    number = tl.arange(0, SIZES.R)
+    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
+    counts = _counted(few_k, number)
+    values = _read(w, 0, number, number < few_k.size, SIZES.V_WIDTH, SIZES.V_FILLED)
+    part = tl.program_id(1)
+    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
+        token, there = _tokens(tile, length, TOKENS)
+        queries = _read(q, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
+        weights, total = _weights(scores * (scale * LOG2E), counts)
+        mixed = tl.dot(weights.to(values.dtype), values, input_precision=SIZES.PRECISION)
+        _write(out, 0, token, there, mixed / total[:, None], SIZES.V_WIDTH, SIZES.V_FILLED)
+
+
+@triton.jit
+def columns_back_kernel(
+    q, few_k, w, grad, to_q, to_k, to_w, length, tiles, scale, SIZES: tl.constexpr,
+    TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one part of the queries, and those of the landmarks of K and of W by it."""
+    R: tl.constexpr = SIZES.R
+    number = tl.arange(0, R)
+    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
+    counts = _counted(few_k, number)
+    exists = number < few_k.size
+    values = _read(w, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
+    by_keys = tl.zeros((R, SIZES.FILLED), tl.float32)
+    by_values = tl.zeros((R, SIZES.V_FILLED), tl.float32)
+    part = tl.program_id(1)
+    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
+        token, there = _tokens(tile, length, TOKENS)
+        queries = _read(q, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
+        gradient = _read(grad, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
+        weights, total = _weights(scores * (scale * LOG2E), counts)
+        weights = weights / total[:, None]
+        through = tl.dot(gradient, tl.trans(values), input_precision=SIZES.PRECISION)
+        slopes = weights * (through - tl.sum(weights * through, 1)[:, None])
+        slopes = (slopes * scale).to(queries.dtype)
+        turned = tl.trans(weights.to(gradient.dtype))
+        by_values = tl.dot(turned, gradient, by_values, input_precision=SIZES.PRECISION)
+        by_keys = tl.dot(tl.trans(slopes), queries, by_keys, input_precision=SIZES.PRECISION)
+        back = tl.dot(slopes, keys, input_precision=SIZES.PRECISION)
+        _write(to_q, 0, token, there, back, SIZES.WIDTH, SIZES.FILLED)
+    _write(to_k, part, number, exists, by_keys, SIZES.WIDTH, SIZES.FILLED)
+    _write(to_w, part, number, exists, by_values, SIZES.V_WIDTH, SIZES.V_FILLED)
+
+
+@triton.jit
+def middle_back_kernel(
+    to_w, few_q, few_k, mixed, rows, steps, work, to_mixed, inner, to_q, to_k, table, parts, ops,
+    kept, scale, INVERSE: tl.constexpr, SIZES: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of W to those of R V and, through the inverse and U, of the landmarks."""
+    M: tl.constexpr = SIZES.M
+    SPLITS: tl.constexpr = SIZES.SPLITS
+    number = tl.arange(0, M)
+    q_there = number < few_q.size
+    k_there = number < few_k.size
+    steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
+    work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
+    size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
+    gradient = _summed(to_w, parts, number, k_there, SIZES.V_WIDTH, SIZES.V_FILLED)
+    summed = _read(mixed, 0, number, q_there, SIZES.V_WIDTH, SIZES.V_FILLED)
+    through = _times(steps + (kept - 1) * size, True, gradient, M, SPLITS)
+    if rows is not None:
+        through += _read(rows, 0, number, q_there, SIZES.V_WIDTH, SIZES.V_FILLED).to(tl.float32)
+    _write(to_mixed, 0, number, q_there, through, SIZES.V_WIDTH, SIZES.V_FILLED)
+    tl.store(_line(inner, 0, few_q.size, number), tl.sum(through * summed, 1), mask=q_there)
+    none = tl.zeros((M, M), tl.float32)
+    by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
+    to_z = work + 3 * size
+    to_u = work + 4 * size
+    _keep(to_z, number, by_z, M, SPLITS)
+    _keep(to_u, number, none, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, M, SPLITS)
+    u = _whole(steps, number, False, M, SPLITS)
+    sums, column, row = _norms(u, INVERSE.by_rows)
+    share = tl.sum(tl.sum(_whole(to_z, number, True, M, SPLITS) * u, 1), 0)
+    share = share / column / row / column
+    # rows of a softmax have one sum, so that only the largest column's has a gradient
+    highest = (sums == column).to(tl.float32)
+    by_column = share * highest / tl.maximum(tl.sum(highest, 0), 1.0)
+    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
+    by_keys = tl.zeros((M, SIZES.FILLED), tl.float32)
+    ROWS: tl.constexpr = M if M < 64 else 64
+    for start in range(0, M, ROWS):
+        some = start + tl.arange(0, ROWS)
+        weights = _whole(steps, some, False, M, SPLITS)
+        by_u = _whole(to_z, some, True, M, SPLITS) / column / row
+        by_u += _whole(to_u, some, True, M, SPLITS)
+        if INVERSE.through_start:
+            by_u -= by_column[None, :]
+        slopes = weights * (by_u - tl.sum(weights * by_u, 1)[:, None]) * scale
+        back = tl.zeros((ROWS, SIZES.FILLED), tl.float32)
+        back = _product(_split(slopes, SPLITS), _split(keys, SPLITS), back, SPLITS)
+        _write(to_q, 0, some, some < few_q.size, back, SIZES.WIDTH, SIZES.FILLED)
+        queries = _landmarks(few_q, some, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
+        turned = _split(tl.trans(slopes), SPLITS)
+        by_keys = _product(turned, _split(queries, SPLITS), by_keys, SPLITS)
+    _write(to_k, 0, number, k_there, by_keys, SIZES.WIDTH, SIZES.FILLED)
+
+
+@triton.jit
+def rows_back_kernel(
+    k, v, keep, few_q, grad, total, inner, to_q, to_k, to_v, length, tiles, scale,
+    SIZES: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one part of the keys and values, and that of the landmarks of Q by it."""
+    P: tl.constexpr = SIZES.P
+    number = tl.arange(0, P)
+    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
+    exists = number < few_q.size
+    gradient = _read(grad, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
+    log = tl.load(_line(total, 0, few_q.size, number), mask=exists, other=float("inf"))
+    through_sum = tl.load(_line(inner, 0, few_q.size, number), mask=exists, other=0.0)
+    by_queries = tl.zeros((P, SIZES.FILLED), tl.float32)
+    part = tl.program_id(1)
+    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
+        token, there = _tokens(tile, length, TOKENS)
+        keys = _read(k, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
+        values = _read(v, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
+        counts = _seen(keep, k.heads, token, there, length)
+        scores = tl.dot(keys, tl.trans(queries), input_precision=SIZES.PRECISION)
+        scores = tl.where(counts[:, None], scores * (scale * LOG2E), float("-inf"))
+        weights = tl.exp2(scores - log[None, :])
+        through = tl.dot(values, tl.trans(gradient), input_precision=SIZES.PRECISION)
+        slopes = (weights * (through - through_sum[None, :]) * scale).to(queries.dtype)
+        back = tl.dot(weights.to(gradient.dtype), gradient, input_precision=SIZES.PRECISION)
+        _write(to_v, 0, token, there, back, SIZES.V_WIDTH, SIZES.V_FILLED)
+        back = tl.dot(slopes, queries, input_precision=SIZES.PRECISION)
+        _write(to_k, 0, token, there, back, SIZES.WIDTH, SIZES.FILLED)
+        by_queries = tl.dot(tl.trans(slopes), keys, by_queries, input_precision=SIZES.PRECISION)
+    _write(to_q, part, number, exists, by_queries, SIZES.WIDTH, SIZES.FILLED)
+
+
+@triton.jit
+def picked_kernel(
+    target, few, sums, by_u, parts, COUNT: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr
+):
+    """The gradient of one head's landmarks, added to the rows they were picked from."""
+    number = tl.arange(0, COUNT)
+    there = number < few.size
+    total = _summed(sums, parts, number, there, WIDTH, FILLED)
+    total += _read(by_u, 0, number, there, WIDTH, FILLED)
+    row = number
+    if few.chosen is not None:
+        row = tl.load(_line(few.chosen, 0, few.size, number), mask=there, other=-1)
+        # a row that was picked several times: each of its picks writes the sum
+        same = (row[:, None] == row[None, :]).to(tl.float32)
+        total = _exact(same, total) + _read(target, 0, row, there, WIDTH, FILLED).to(tl.float32)
+        tl.debug_barrier()
+    _write(target, 0, row, there, total, WIDTH, FILLED)
