@@ -140,6 +140,11 @@ def _place(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
 
 
 @triton.jit
+def _zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    return tl.zeros((ROWS, COLUMNS), tl.float32)
+
+
+@triton.jit
 def _read(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
     """Rows of this program's head, zeros where there are none."""
     place, inside = _place(rows, part, row, there, WIDTH, FILLED)
@@ -328,7 +333,7 @@ def _run(table, ops, steps, work, kept, size, M: tl.constexpr, SPLITS: tl.conste
         y = _matrix(tl.load(row + 3), steps, work, kept, size)
         x_turned = tl.load(row + 2)
         y_turned = tl.load(row + 4)
-        total = tl.zeros((M, M), tl.float32)
+        total = _zeros(M, M)
         for term in range(6, 10, 2):
             weight = tl.load(row + term + 1)
             if weight != 0:
@@ -377,7 +382,7 @@ def rows_kernel(
     queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
     top = tl.full((P,), float("-inf"), tl.float32)
     total = tl.zeros((P,), tl.float32)
-    mixed = tl.zeros((P, SIZES.V_FILLED), tl.float32)
+    mixed = _zeros(P, SIZES.V_FILLED)
     part = tl.program_id(1)
     for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
         token, there = _tokens(tile, length, TOKENS)
@@ -413,7 +418,7 @@ def middle_kernel(
     SPLITS: tl.constexpr = SIZES.SPLITS
     number = tl.arange(0, M)
     there = number < few_q.size
-    summed = tl.zeros((M, SIZES.V_FILLED), tl.float32)
+    summed = _zeros(M, SIZES.V_FILLED)
     top = tl.full((M,), float("-inf"), tl.float32)
     weight = tl.zeros((M,), tl.float32)
     for part in range(parts):
@@ -478,8 +483,8 @@ def columns_back_kernel(
     counts = _counted(few_k, number)
     exists = number < few_k.size
     values = _read(w, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
-    by_keys = tl.zeros((R, SIZES.FILLED), tl.float32)
-    by_values = tl.zeros((R, SIZES.V_FILLED), tl.float32)
+    by_keys = _zeros(R, SIZES.FILLED)
+    by_values = _zeros(R, SIZES.V_FILLED)
     part = tl.program_id(1)
     for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
         token, there = _tokens(tile, length, TOKENS)
@@ -521,7 +526,7 @@ def middle_back_kernel(
         through += _read(rows, 0, number, q_there, SIZES.V_WIDTH, SIZES.V_FILLED).to(tl.float32)
     _write(to_mixed, 0, number, q_there, through, SIZES.V_WIDTH, SIZES.V_FILLED)
     tl.store(_line(inner, 0, few_q.size, number), tl.sum(through * summed, 1), mask=q_there)
-    none = tl.zeros((M, M), tl.float32)
+    none = _zeros(M, M)
     by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
     to_z = work + 3 * size
     to_u = work + 4 * size
@@ -536,7 +541,7 @@ def middle_back_kernel(
     highest = (sums == column).to(tl.float32)
     by_column = share * highest / tl.maximum(tl.sum(highest, 0), 1.0)
     keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
-    by_keys = tl.zeros((M, SIZES.FILLED), tl.float32)
+    by_keys = _zeros(M, SIZES.FILLED)
     ROWS: tl.constexpr = M if M < 64 else 64
     for start in range(0, M, ROWS):
         some = start + tl.arange(0, ROWS)
@@ -546,7 +551,7 @@ def middle_back_kernel(
         if INVERSE.through_start:
             by_u -= by_column[None, :]
         slopes = weights * (by_u - tl.sum(weights * by_u, 1)[:, None]) * scale
-        back = tl.zeros((ROWS, SIZES.FILLED), tl.float32)
+        back = _zeros(ROWS, SIZES.FILLED)
         back = _product(_split(slopes, SPLITS), _split(keys, SPLITS), back, SPLITS)
         _write(to_q, 0, some, some < few_q.size, back, SIZES.WIDTH, SIZES.FILLED)
         queries = _landmarks(few_q, some, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
@@ -568,7 +573,7 @@ def rows_back_kernel(
     gradient = _read(grad, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
     log = tl.load(_line(total, 0, few_q.size, number), mask=exists, other=float("inf"))
     through_sum = tl.load(_line(inner, 0, few_q.size, number), mask=exists, other=0.0)
-    by_queries = tl.zeros((P, SIZES.FILLED), tl.float32)
+    by_queries = _zeros(P, SIZES.FILLED)
     part = tl.program_id(1)
     for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
         token, there = _tokens(tile, length, TOKENS)
