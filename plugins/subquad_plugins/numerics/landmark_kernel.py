@@ -110,7 +110,8 @@ class Landmarks(torch.autograd.Function):
         steps = call.squares(inverse.iterations + 2)
         call.middle(
             middle_kernel, inverse, FORWARD, _rows(sums), logs, call.queries, call.keys,
-            _rows(mixed), total, _rows(rows), steps, call.squares(3), _rows(w), parts=parts,
+            _rows(mixed), total, _rows(rows), steps, call.squares(PASSING.index("to Z")), _rows(w),
+            parts=parts,
         )  # fmt: skip
         out = q.new_empty(batch, length, heads, width).transpose(1, 2)
         _, run = call.over(length, "columns")
@@ -130,7 +131,7 @@ class Landmarks(torch.autograd.Function):
         grad, of_rows = grads
         if grad is None:
             grad = v.new_zeros(()).expand(*q.shape[:3], v.shape[3])
-        to_q, to_k, to_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        to_q = torch.empty_like(q)
         parts, run = call.over(q.shape[2], "columns_back")
         to_k_hat = w.new_empty(parts, *w.shape[:3], k.shape[3], dtype=torch.float32)
         to_w = w.new_empty(parts, *w.shape, dtype=torch.float32)
@@ -148,6 +149,7 @@ class Landmarks(torch.autograd.Function):
             call.squares(len(PASSING)), _rows(to_mixed), inner, _rows(by_u_q), _rows(by_u_k),
             parts=parts,
         )  # fmt: skip
+        to_k, to_v = torch.empty_like(k), torch.empty_like(v)  # where the work of U was
         parts, run = call.over(k.shape[2], "rows_back")
         to_q_hat = by_u_q.new_empty(parts, *by_u_q.shape)
         run(

@@ -122,7 +122,10 @@ BACK = (
 """Back through a step. "to C" is the gradient of A B + 15 A."""
 
 PASSING = "A", "B", "C", "to Z", "to turned U", "to C", "to B", "to A"
-"""Matrices that are not kept, in the order of memory; forward has the first three."""
+"""Matrices that are not kept, in the order of memory; forward has those before "to Z"."""
+
+TO_Z = tl.constexpr(PASSING.index("to Z"))
+TO_U = tl.constexpr(PASSING.index("to turned U"))
 
 
 @triton.jit
@@ -216,12 +219,6 @@ def _weights(scores, counts):
     top = tl.where(top == float("-inf"), 0.0, top)
     weights = tl.exp2(scores - top[:, None])
     return weights, tl.sum(weights, 1)
-
-
-@triton.jit
-def _exact(x, y):
-    """x y of fp32 matrices."""
-    return tl.dot(x, y, input_precision="tf32x3")
 
 
 @triton.jit
@@ -528,8 +525,8 @@ def middle_back_kernel(
     tl.store(_line(inner, 0, few_q.size, number), tl.sum(through * summed, 1), mask=q_there)
     none = _zeros(M, M)
     by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
-    to_z = work + 3 * size
-    to_u = work + 4 * size
+    to_z = work + TO_Z * size
+    to_u = work + TO_U * size
     _keep(to_z, number, by_z, M, SPLITS)
     _keep(to_u, number, none, M, SPLITS)
     _run(table, ops, steps, work, kept, size, M, SPLITS)
@@ -607,6 +604,7 @@ def picked_kernel(
         row = tl.load(_line(few.chosen, 0, few.size, number), mask=there, other=-1)
         # a row that was picked several times: each of its picks writes the sum
         same = (row[:, None] == row[None, :]).to(tl.float32)
-        total = _exact(same, total) + _read(target, 0, row, there, WIDTH, FILLED).to(tl.float32)
+        total = tl.dot(same, total, input_precision="tf32x3")
+        total += _read(target, 0, row, there, WIDTH, FILLED).to(tl.float32)
         tl.debug_barrier()
     _write(target, 0, row, there, total, WIDTH, FILLED)
