@@ -36,15 +36,14 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     On another device than the CPU the mixer as it is, too.
     """
     device = torch.device(subject.device).type
-    on_cpu = device == "cpu"
+    on_cpu = subject.device == "cpu"
     with using() as used:
         call(subject.build(), *subject.pair(LENGTHS[2]))
     choices: dict[str, dict[str, str]] = {} if on_cpu else {f"the mixer on {subject.device}": {}}
     for name in with_covered(used):
         for implementation in OPERATIONS[name].implementations:
-            is_reference = implementation.name == REFERENCE
             runs = not implementation.devices or device in implementation.devices
-            if runs and not (on_cpu and is_reference):
+            if runs and not (on_cpu and implementation.name == REFERENCE):
                 choices[f"{name} {implementation.name}"] = {name: implementation.name}
     return choices
 
