@@ -230,13 +230,10 @@ def _given_study(
     from subquad.drivers.given import given_data
     from subquad.experiment import load_study
     from subquad.stores import root_of
-    from subquad.trust import take_words, training
 
-    take_words(overrides)
     folder, storage = root_of(root)
     given = given_data(target, overrides, data)
-    with training():
-        study = load_study(target, executor.placed((*given.overrides, *storage)))
+    study = load_study(target, executor.placed((*given.overrides, *storage)))
     return study, given, folder.resolve()
 
 
@@ -273,7 +270,6 @@ def datasets(
     from subquad.experiment.components import resolve_unrun
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
-    from subquad.trust import take_words
 
     name = str(target)
     offered = recipes()
@@ -282,7 +278,6 @@ def datasets(
         if name not in offered and not Path(name).exists():
             hint = did_you_mean(name, [*offered, *known])
             raise UserError(f"{name!r}: no such recipe, file or data set{hint}")
-        take_words(overrides)
         given = given_data(name, overrides, data)
         study = load_study(name, given.overrides, resolve=resolve_unrun)
         check_paths(study)

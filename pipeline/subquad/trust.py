@@ -1,70 +1,66 @@
-"""What the user of this machine gave: the words of the command line, and what earlier commands
-remember of them.
+"""What the user of this machine gave: words of this command line, folders that are trusted, and
+what earlier commands noted.
 
-Nothing that a folder, a data file or an experiment says gets in here by itself. What is remembered
-lies in the user's configuration folder, which nobody else may enter.
+Nothing that a folder, a data file or an experiment says gets in here by itself. What is noted lies
+in the user's configuration folder, which nobody else may enter.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 from platformdirs import user_config_path
 
 from subquad.addresses import mask
 from subquad.disk import replacing
-from subquad.errors import ConfigError, PluginError, UserError
+from subquad.errors import PluginError, RunError, UserError, escaped
+from subquad.runs import CELLS, IDENTITY, SOURCES, TRIAL, TRIALS
+from subquad.suggest import to_paste
 
-_FILE = re.compile(r"[^\s,:=\[\]{}'\"]+\.py(?=:[A-Za-z_])")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s,}\]'\"]*")
-_words: list[str] = []
+_OF_RUNS = (IDENTITY, TRIAL, f"{CELLS}/*/{IDENTITY}", f"{TRIALS}/*/*/{TRIAL}")
+"""What the folder of a run, a trial, a study or a search holds, and no other."""
+_UNKNOWN = "-"
+_FROM_HERE, _BIRTH = -100, 0x800
+"""AT_FDCWD and STATX_BTIME."""
+_given: list[str] = []
 _here: dict[str, set[str]] = {}
-"""What this process remembers, also where nothing can be written."""
-_trusted: set[str] = set()
-"""The sha256 of files that this command line trusts."""
-_training: list[bool] = []
-"""Not empty while an experiment is read that the user trains."""
+"""What this process notes, also where nothing can be written."""
 
 
-def take_words(words: Sequence[str]) -> None:
-    """Note the words of a command line, or what a caller of the Python interface gave."""
-    _words[:] = words
-    _trusted.clear()
+def give(value: Any) -> None:
+    """Note a setting, an option or an argument of the user: each text in it is given."""
+    if isinstance(value, str):
+        _given.append(value)
+    elif isinstance(value, Mapping):
+        give([*value.values()])
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            give(inner)
 
 
 def given_addresses() -> list[str]:
-    """Addresses that stand on the command line, and those that did on earlier ones."""
-    here = [address for word in _words for address in _ADDRESS.findall(word)]
-    return [*here, *_remembered("addresses")]
+    """Addresses that this command line gives, and those that earlier ones gave."""
+    return [*(text for text in _given if "://" in text), *_noted("addresses")]
 
 
 def remember_address(address: str) -> None:
     """Let an address count as given from now on."""
-    _remember("addresses", address)
+    _note("addresses", address)
 
 
-@contextmanager
-def training() -> Iterator[None]:
-    """The user trains the experiment that is read in the block: the plugin files that it names
-    run now and later.
-    """
-    _training.append(True)
-    try:
-        yield
-    finally:
-        _training.pop()
-
-
-def note_storage(storage: str) -> None:
-    """Let the storage of an experiment count as given from now on, where the user trains it."""
-    if _training:
-        _remember("storage", storage)
+def note_storage(storage: str | None) -> None:
+    """Let storage that the user trains with count as given from now on."""
+    if storage is not None:
+        _note("storage", storage)
 
 
 def refuse_strange_storage(storage: str | None) -> None:
@@ -77,15 +73,14 @@ def refuse_strange_storage(storage: str | None) -> None:
         UserError: no experiment with it was trained here, and it does not stand on this command
             line.
     """
-    if storage is None or storage in _remembered("storage"):
+    if storage is None or storage in _noted("storage"):
         return
-    for word in _words:
-        given = word.partition("=")[2] or word
-        place = given if "://" in given else os.path.abspath(given)
+    for text in _given:
+        place = text if "://" in text else os.path.abspath(text)
         if place.rstrip("/") == storage.rstrip("/") or place.startswith(
             f"{storage.rstrip('/')}/runs/"
         ):
-            _remember("storage", storage)
+            _note("storage", storage)
             return
     raise UserError(
         f"resources.storage: {mask(storage)}: files would be written there, and you have neither "
@@ -93,26 +88,150 @@ def refuse_strange_storage(storage: str | None) -> None:
     )
 
 
-def trust_file(sha256: str) -> None:
-    """Let a file with this content run, and from now on where this command meets it.
+def trust_folder(folder: Path, *, always: bool = True) -> None:
+    """Let code below a folder run that experiments there name; code of a run's folder that lies
+    there runs only where that is the folder given.
+
+    Args:
+        always: also in later processes.
 
     Raises:
-        ConfigError: it is no sha256.
+        RunError: there is no such folder, or everybody may write there.
     """
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise ConfigError(f"--trust {sha256}: give the sha256 of a file, 64 hex digits")
-    _trusted.add(sha256)
+    folder = folder.resolve()
+    if not folder.is_dir():
+        raise RunError(f"{folder}: no such folder")
+    if folder.stat().st_mode & 0o002:
+        raise RunError(f"{folder}: everybody may write there, so it cannot be trusted")
+    _note("folders", _entry(folder), always=always)
+
+
+def trusted_folders() -> list[Path]:
+    """The folders that the user trusts."""
+    return sorted({Path(entry.partition(" ")[2]) for entry in _noted("folders")})
+
+
+def forget_folder(folder: Path) -> None:
+    """Trust a folder no more, by the path under which it is trusted.
+
+    Raises:
+        RunError: it is none that is trusted.
+    """
+    place = folder.resolve()
+    if place not in trusted_folders():
+        raise RunError(f"{place}: not trusted; {to_paste('trust', '--list')} shows what is")
+    content = _content()
+    content["folders"] = [
+        entry for entry in content.get("folders", []) if entry.partition(" ")[2] != str(place)
+    ]
+    _here.pop("folders", None)
+    _write(content)
+
+
+def note_source(folder: Path, sha256: str) -> None:
+    """Let code with this content go on running for a run, study, search or exported model that the
+    user's own command wrote, also where its folder is moved.
+    """
+    _note("sources", f"{sha256} {_entry(folder.resolve())}")
 
 
 def is_named(path: Path) -> bool:
-    """Whether a plugin's file stands on this command line.
-
-    A word that is itself the path of something is none: a shell writes those for `*`, and a folder
-    may hold any name.
-    """
-    words = [word for word in _words if not os.path.lexists(word)]
-    named = [Path(os.path.expanduser(name)) for word in words for name in _FILE.findall(word)]
+    """Whether a plugin's file stands on this command line."""
+    files = [text.partition(".py:")[0] for text in _given if ".py:" in text]
+    named = [Path(os.path.expanduser(f"{file}.py")) for file in files]
     return _located(path) in map(_located, named)
+
+
+def refuse_strange_file(
+    label: str, path: Path, sha256: str, *, base: Path, owner: Path | None
+) -> None:
+    """Refuse to run a plugin's file that the user neither named nor trusts; on a terminal, ask.
+
+    Args:
+        label: names it in messages.
+        path: of the file, absolute.
+        sha256: of its content.
+        base: folder of the experiment that names it.
+        owner: folder of the run, study, search or exported model that names it; None: an
+            experiment does.
+
+    Raises:
+        RunError: the file has changed since the run was started.
+        PluginError: the user does not trust the folder.
+    """
+    place = _located(path)
+    if is_named(path) or f"{sha256} {place}" in _here.get("passed", ()):
+        return
+    copies = [copy.name for copy in owner.rglob(f"{SOURCES}/*")] if owner else []
+    if copies and not any(name.startswith(sha256[:12]) for name in copies):
+        raise RunError(
+            f"{owner}: changed since the run was started: {path}; put that back to resume, or "
+            "start a new run"
+        )
+    folders = list(_deciding(place, owner))
+    if not any(_may_run(folder, sha256) for folder in folders):
+        above = base.resolve()
+        folder = above if above in folders else folders[0]
+        if not _says_yes(f"{owner or folder} wants to run {path}. Trust {folder}?"):
+            raise PluginError(
+                f"{label}: {path} would run, and you do not trust {folder}: read it, then "
+                f"{to_paste('trust', folder)}"
+            )
+        trust_folder(folder)
+    _here.setdefault("passed", set()).add(f"{sha256} {place}")
+
+
+def _says_yes(question: str) -> bool:
+    """Ask on a terminal; no where there is none."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        return False
+    return click.confirm(escaped(question, limit=sys.maxsize), err=True)
+
+
+def _deciding(place: Path, owner: Path | None) -> Iterator[Path]:
+    """Folders of which one must be trusted for a file to run, from the innermost.
+
+    What lies in a run's folder, and what such a folder names, is decided by run folders alone: a
+    trusted folder may hold somebody else's.
+    """
+    inside = False
+    for folder in (owner, *owner.parents) if owner else place.parents:
+        of_run = folder == owner or any(any(folder.glob(mark)) for mark in _OF_RUNS)
+        if of_run or not inside:
+            yield folder
+        inside = inside or of_run or folder.name == "runs"
+
+
+def _may_run(folder: Path, sha256: str) -> bool:
+    """Whether the user trusts a folder, or wrote this code for what lies there."""
+    entries = _noted("folders")
+    for entry in _noted("sources"):
+        written, _, place = entry.partition(" ")
+        if written == sha256:
+            entries.append(place)
+    known, _, path = _entry(folder).partition(" ")
+    for entry in entries:
+        identity, _, place = entry.partition(" ")
+        same = place == path if _UNKNOWN in (known, identity) else known == identity
+        if same:
+            return True
+    return False
+
+
+def _entry(folder: Path) -> str:
+    """What a folder is noted by: its path, before that its file number and time of birth, which a
+    move keeps and a copy does not; `-` where the system does not tell.
+    """
+    buffer = ctypes.create_string_buffer(256)
+    identity = _UNKNOWN
+    with suppress(AttributeError):  # a system without statx
+        failed = ctypes.CDLL(None).statx(_FROM_HERE, os.fsencode(folder), 0, _BIRTH, buffer)
+        (known,) = struct.unpack_from("=I", buffer, 0)
+        if not failed and known & _BIRTH:
+            (number,) = struct.unpack_from("=Q", buffer, 32)
+            seconds, nanoseconds = struct.unpack_from("=qI", buffer, 80)
+            identity = f"{number}-{seconds}.{nanoseconds}"
+    return f"{identity} {folder}"
 
 
 def _located(path: Path) -> Path:
@@ -120,38 +239,12 @@ def _located(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
-    """Refuse to run a plugin's file that only an experiment or a folder names.
-
-    What runs is remembered with its folder: a file may import what lies beside it, and in a
-    stranger's folder that is something else.
-
-    Args:
-        label: names it in messages.
-        path: of the file, absolute.
-        sha256: of its content.
-
-    Raises:
-        PluginError: the user neither named it on this command line, nor trained with this content
-            there, nor said --trust.
-    """
-    file = f"{sha256} {_located(path).parent}"
-    if is_named(path) or _training or sha256 in _trusted:
-        _remember("files", file)
-    elif file not in _remembered("files"):
-        raise PluginError(
-            f"{label}: {path} would run, and you have neither named it nor trained "
-            "with it here as it is now: read it, "
-            f"then add --trust {sha256}"
-        )
-
-
 def _place() -> Path:
     return user_config_path("subquad") / "trusted.json"
 
 
 def _content() -> dict[str, list[str]]:
-    """What is remembered; nothing where the file is missing, broken, or not this user's alone."""
+    """What is noted; nothing where the file is missing, broken, or not this user's alone."""
     try:
         about = _place().stat()
         if about.st_uid != os.getuid() or about.st_mode & 0o022:
@@ -165,19 +258,22 @@ def _content() -> dict[str, list[str]]:
     }
 
 
-def _remembered(kind: str) -> list[str]:
+def _noted(kind: str) -> list[str]:
     return [*_content().get(kind, []), *_here.get(kind, ())]
 
 
-def _remember(kind: str, value: str) -> None:
+def _note(kind: str, value: str, *, always: bool = True) -> None:
     """Add a value; without a configuration folder that can be written it is forgotten with this
     process.
     """
     _here.setdefault(kind, set()).add(value)
     content = _content()
-    if value in content.get(kind, []):
-        return
-    content[kind] = [*content.get(kind, []), value]
+    if always and value not in content.get(kind, []):
+        content[kind] = [*content.get(kind, []), value]
+        _write(content)
+
+
+def _write(content: dict[str, list[str]]) -> None:
     with suppress(OSError):
         _place().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(_place()) as stream:

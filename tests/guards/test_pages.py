@@ -34,7 +34,6 @@ from subquad.registry import find_plugins, recipes, resolve
 from subquad.reports.published import _read as read_published
 from subquad.space import find_space
 from subquad.space.files import parse_space
-from subquad.trust import take_words
 from subquad_tools.bench.protocol import Protocol
 from subquad_tools.bench.rows import choose_mixer
 
@@ -212,7 +211,6 @@ def _resolve(leaf: str, given: dict[str, Any], place: Path) -> None:
     if target := given.get("target"):
         words = given.get("overrides", ())
         overrides = [text for text in words if not is_of_search(text)]
-        take_words([target, *overrides])
         study = load_study(_target(target, place), overrides)
         if space := given.get("space"):
             files = [name for name in space.split("+") if name.startswith("./")]

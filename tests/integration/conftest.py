@@ -15,7 +15,6 @@ from small_run import SMALL
 
 from subquad.drivers.folder import start
 from subquad.experiment import Run, load_study
-from subquad.trust import training
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,8 +37,7 @@ def ticket(small: Path, tmp_path: Path) -> Callable[..., Run]:
     """A new run of the small experiment with overrides."""
 
     def make(*overrides: str) -> Run:
-        with training():
-            study = load_study(str(small), overrides)
+        study = load_study(str(small), overrides)
         (found,) = start(study, tmp_path).runs
         return found
 

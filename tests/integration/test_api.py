@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from small_run import only_run
 import subquad
 from subquad.cli.main import main
 from subquad.cli.new import package_files
-from subquad.errors import ConfigError, RunError, UserError
+from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run, load_study
 from subquad.runs import read_result
 
@@ -111,8 +110,7 @@ def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
         "waves-256",
     )
     assert run.sources.keys() == {("dataset",), ("task",)}
-    with pytest.raises(UserError, match=r"dataset '.*waves\.py:Waves': .* does not exist"):
-        subquad.load(on_waves["folder"])
+    subquad.load(on_waves["folder"])  # by the copies that it keeps
 
 
 def test_a_mixers_bug_ends_its_run_and_no_other(small, tmp_path):
@@ -136,11 +134,7 @@ def test_a_changed_source_file_is_not_resumed(small, tmp_path):
     run = only_run(tmp_path)
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -2"))
     done = cli(["resume", str(run), "--local"], tmp_path, check=2)
-    # it does not run, so no more is known of it
-    assert "nor trained with it here as it is now" in done.stderr
-    sha256 = hashlib.sha256((tmp_path / "own.py").read_bytes()).hexdigest()
-    done = cli(["resume", str(run), "--local", "--trust", sha256], tmp_path, check=2)
-    assert "changed since the run was started: the source file of a plugin" in done.stderr
+    assert f"changed since the run was started: {tmp_path / 'own.py'}" in done.stderr
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
     cli(["resume", str(run), "--local"], tmp_path)
     assert read_result(run)["attempts"] == 2

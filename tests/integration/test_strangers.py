@@ -185,6 +185,7 @@ def renewed(world: World) -> None:
     """Nothing that was trusted or imported before is."""
     world.renew()
     trust._here.clear()
+    trust._given.clear()
     for name in [name for name in sys.modules if name.startswith("subquad_source_")]:
         del sys.modules[name]
 

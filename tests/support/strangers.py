@@ -193,6 +193,7 @@ def data(path: Path, *, label: str = "x", name: str = "b") -> Path:
 def trained(world: World, call: Callable[..., Any]) -> None:
     """Let a stranger train a run and a search with a plugin file, and a run without, elsewhere."""
     world.canary()
+    call("trust", str(world.given))
     root = world.base / "theirs"
     more = ("--local", "--root", str(root))
     for name, mixer in {"plain": "identity", "run": "./x.py:Canary"}.items():

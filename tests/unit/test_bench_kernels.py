@@ -13,7 +13,7 @@ from subquad.cli.main import main
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Config, Facts
-from subquad.trust import take_words
+from subquad.trust import give
 from subquad_tools.bench import clock, kernels, mixers
 from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer
 
@@ -21,7 +21,7 @@ from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer
 @pytest.fixture(autouse=True)
 def _given():
     """The user named this file."""
-    take_words([f"{__file__}:Any"])
+    give(f"{__file__}:Any")
 
 
 TINY = SpeedSettings(lengths=(8,), dim=8, heads=2, tokens=16, rounds=1)

@@ -17,7 +17,7 @@ from subquad.nn import TokenMixer
 from subquad.nn.kernels import using
 from subquad.plugin import Config, Facts
 from subquad.registry import blocked, find_plugins
-from subquad.trust import take_words
+from subquad.trust import give
 from subquad_tools.bench import calibrate, clock, mixers, timed
 from subquad_tools.bench.calibrate import calibrate as measured_anew
 from subquad_tools.bench.clock import one_thread, roofline, seconds
@@ -50,7 +50,7 @@ def of(found, *names):
 @pytest.fixture(autouse=True)
 def _given():
     """The user named this file."""
-    take_words([f"{__file__}:Any"])
+    give(f"{__file__}:Any")
 
 
 TINY = SpeedSettings(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)

@@ -108,7 +108,7 @@ CONTRACTS = {
     "integrity": {"disk", "errors", "manifest", "runs", "storage", "strict_json"},
     "effect": set(),
     "metric": set(),
-    "trust": {"addresses", "disk", "errors"},
+    "trust": {"addresses", "disk", "errors", "runs", "suggest"},
     "config": {"effect"},
     "plugin": {"config", "effect", "metric"},
     "plan": {"errors"},

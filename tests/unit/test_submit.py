@@ -23,7 +23,7 @@ from subquad.cli.main import main
 from subquad.errors import PluginError
 from subquad.experiment import load_study
 from subquad.ray.upload import JOB, add_packages, check_packages, pack
-from subquad.trust import training
+from subquad.trust import trust_folder
 
 TOKEN = "t0ken" * 8
 
@@ -123,10 +123,10 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     Path("mine.py").unlink()
     sys.path.insert(0, str(cluster.folder))
     try:
-        with training():
-            found = load_study(
-                str(cluster.folder / JOB / "experiment.yaml"), cwd=tmp_path / "elsewhere"
-            )
+        trust_folder(cluster.folder, always=False)
+        found = load_study(
+            str(cluster.folder / JOB / "experiment.yaml"), cwd=tmp_path / "elsewhere"
+        )
     finally:
         del sys.path[0]
     assert [run.label for run in found.runs] == ["sent-mean-recall-seed0", "mine-recall-seed0"]

@@ -1,17 +1,18 @@
-"""A plugin's file runs where the user named it, trained with it or trusts it, and never because
-a folder names it.
+"""A plugin's file runs where the user named it or trusts its folder, and never because a folder or
+an experiment names it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import shutil
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from small_run import SMALL
 from wheels import MEAN
@@ -22,15 +23,22 @@ from subquad.cli.main import main
 from subquad.errors import PluginError
 
 CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"
+MIXER = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}"
+ASKED = "you do not trust"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_given(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(trust, "_words", [])
-    monkeypatch.setattr(trust, "_here", {})
+    _somebody(tmp_path, monkeypatch, "config")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
+
+
+def _somebody(tmp_path, monkeypatch, name: str) -> None:
+    """Be a user of whom nothing is known."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / name))
+    monkeypatch.setattr(trust, "_given", [])
+    monkeypatch.setattr(trust, "_here", {})
 
 
 @pytest.fixture
@@ -40,30 +48,30 @@ def theirs(tmp_path) -> Callable[[], bool]:
     """
     canary = tmp_path / "canary"
     Path("x.py").write_text(CANARY.format(str(canary)) + MEAN)
-    Path("theirs.yaml").write_text(
-        SMALL.replace(
-            "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean"
-        )
-    )
+    Path("theirs.yaml").write_text(SMALL.replace(MIXER, "mixer: ./x.py:Mean"))
 
     def ran() -> bool:
         found = canary.exists()
         canary.unlink(missing_ok=True)
-        _forget_modules()
+        _begin_anew()
         return found
 
     return ran
 
 
-def _forget_modules(*others: str) -> None:
+def _begin_anew(*others: str) -> None:
+    """Be a new process, as far as code is concerned."""
+    trust._here.pop("passed", None)
     for name in [
         name for name in sys.modules if name.startswith("subquad_source_") or name in others
     ]:
         del sys.modules[name]
 
 
-LOOKS = [
+NAMES = [
+    ["train", "theirs.yaml", "--local"],
     ["train", "theirs.yaml", "--dry-run"],
+    ["tune", "theirs.yaml", "--space", "optimizer", "--local"],
     ["tune", "theirs.yaml", "--space", "optimizer", "--dry-run", "--local"],
     ["bench", "step", "theirs.yaml"],
     ["diagnose", "theirs.yaml"],
@@ -71,16 +79,16 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("words", LOOKS)
-def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, words, capsys):
+@pytest.mark.parametrize("words", NAMES)
+def test_a_file_that_only_an_experiment_names_does_not_run(theirs, words, capsys):
     Path("rows.yaml").write_text("mixers: ['./x.py:Mean']\nlengths: [8]\n")
     assert main(words) == 2
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
-    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
-    assert f"--trust {sha256}" in errors
+    assert f"subquad trust {Path().resolve()}" in errors
     assert str(Path("x.py").resolve()) in errors
     assert not theirs()
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -94,10 +102,11 @@ def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, wo
         (["data", "show", "dataset.yaml"], 2),
     ],
 )
-def test_what_only_looks_runs_no_file_although_it_is_trusted(theirs, words, code, capsys):
-    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
-    assert main(["train", "theirs.yaml", "--dry-run", "--trust", sha256]) == 0
+def test_what_only_looks_runs_no_file_although_its_folder_is_trusted(theirs, words, code, capsys):
+    assert main(["trust", "."]) == 0
+    assert main(["train", "theirs.yaml", "--dry-run"]) == 0
     assert theirs()
+    capsys.readouterr()
     Path("task.yaml").write_text(
         SMALL.replace("task: classification", "task: {name: ./x.py:T, params: {a: 1}}")
     )
@@ -107,61 +116,102 @@ def test_what_only_looks_runs_no_file_although_it_is_trusted(theirs, words, code
     assert capsys.readouterr().err.count("\n") == (code == 2)
 
 
-def test_a_shell_that_writes_names_for_a_star_names_no_file(theirs):
-    """A folder may hold a file that is called as one writes a plugin's."""
-    Path("x.py:Mean").touch()
-    words = [path.name for path in sorted(Path().iterdir())]
-    assert "x.py:Mean" in words
-    assert main(["diagnose", *words]) == 2
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x.py:Mean", ["diagnose", "x.py:Mean"]),
+        ("x.py:Mean", ["check", "x.py:Mean"]),
+        ("mixer=x.py:Mean", ["train", "mixer=x.py:Mean", "theirs.yaml", "--dry-run"]),
+        ("--local", ["resume", "--local", "runs"]),
+        ("--root=theirs", ["resume", "--root=theirs", "runs"]),
+    ],
+)
+def test_names_that_a_shell_writes_for_a_star_are_no_words_of_the_user(theirs, name, words, capsys):
+    Path(name).mkdir()
+    assert main(words) == 2
+    assert capsys.readouterr().err.endswith(
+        f"{name}: a file or folder here has this name; for that write ./{name}\n"
+    )
     assert not theirs()
 
 
-def test_one_word_lets_it_run_wherever_that_stands(theirs, capsys):
-    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
-    assert main(["train", "theirs.yaml", "--dry-run", "--trust", sha256]) == 0
-    assert theirs()
-    assert main(["train", "theirs.yaml", "--dry-run"]) == 0
-    assert theirs()
-    Path("x.py").write_text(f"{Path('x.py').read_text()}\n")
+def test_a_trusted_folder_lets_files_run_until_it_is_trusted_no_more(theirs, capsys):
+    assert main(["trust", "."]) == 0
+    for _ in range(2):
+        assert main(["train", "theirs.yaml", "--dry-run"]) == 0
+        assert theirs()
+        Path("x.py").write_text(f"{Path('x.py').read_text()}\n")
+    place = trust._place()
+    assert json.loads(place.read_text()) == {"folders": [trust._entry(Path().resolve())]}
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    capsys.readouterr()
+    assert main(["trust", "--list"]) == 0
+    assert capsys.readouterr().out == f"{Path().resolve()}\n"
+    assert main(["trust", "--remove", "."]) == 0
     assert main(["train", "theirs.yaml", "--dry-run"]) == 2
     assert not theirs()
-    for wrong in (["--trust", "abc"], ["--trust"], [f"--trust={sha256[:12]}"]):
-        assert main([*wrong, "list"]) == 2
-    assert "64 hex digits" in capsys.readouterr().err
-    place = trust._place()
-    assert json.loads(place.read_text()) == {"files": [f"{sha256} {Path().resolve()}"]}
-    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    for wrong in ([], ["--list", "."], ["--remove", "."], ["none"]):
+        assert main(["trust", *wrong]) == 2
 
 
-def test_the_same_file_beside_other_files_is_another_one(tmp_path, monkeypatch, capsys):
-    """A file may import what lies beside it, so what is remembered of it holds in its own
-    folder.
-    """
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    own, canary = tmp_path / "work", tmp_path / "canary"
+def test_a_folder_that_everybody_may_write_is_not_trusted(theirs, capsys):
+    Path("open").mkdir()
+    Path("open").chmod(0o777)
+    assert main(["trust", "open"]) == 2
+    assert "everybody may write there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_on_a_terminal_one_is_asked_once(theirs, monkeypatch, answer):
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text) or answer)
+    for _ in range(2):
+        assert main(["train", "theirs.yaml", "--dry-run"]) == (0 if answer else 2)
+        assert theirs() == answer
+    here = Path().resolve()
+    assert asked[0] == f"{here} wants to run {here / 'x.py'}. Trust {here}?"
+    assert len(asked) == (1 if answer else 2)
+
+
+def _with_neighbour(own: Path) -> None:
+    """An experiment whose mixer's file imports another one beside it."""
     beside = (
         "import pathlib, sys; sys.path.insert(0, str(pathlib.Path(__file__).parent)); "
         "import beside_it\n"
     )
     (own / "x.py").write_text(beside + MEAN)
     (own / "beside_it.py").write_text("")
-    text = SMALL.replace(
-        "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean"
-    )
-    (own / "own.yaml").write_text(text)
-    assert main(["train", "own.yaml", "mixer=./x.py:Mean", "--dry-run"]) == 0
-    _forget_modules("beside_it")
+    (own / "own.yaml").write_text(SMALL.replace(MIXER, "mixer: ./x.py:Mean"))
+
+
+def test_a_copy_of_a_trusted_folder_is_another_one_and_a_moved_folder_the_same(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    own, canary = tmp_path / "work", tmp_path / "canary"
+    _with_neighbour(own)
+    assert main(["trust", "."]) == 0
     assert main(["train", "own.yaml", "--dry-run"]) == 0
     theirs = Path(shutil.copytree(own, tmp_path / "theirs"))
     (theirs / "beside_it.py").write_text(CANARY.format(str(canary)))
-    _forget_modules("beside_it")
     linked = Path(shutil.copytree(theirs, tmp_path / "linked"))
     (linked / "x.py").unlink()
     (linked / "x.py").symlink_to(own / "x.py")
     for target in (str(theirs / "own.yaml"), "../theirs/own.yaml", "../linked/own.yaml"):
+        _begin_anew("beside_it")
         assert main(["train", target, "--dry-run"]) == 2
-        assert "--trust" in capsys.readouterr().err
-    assert main(["train", "../linked/own.yaml", "--dry-run", "backbone.name=./x.py:Mean"]) == 2
+        assert ASKED in capsys.readouterr().err
+    assert not canary.exists()
+    os.rename(own, tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    _begin_anew("beside_it")
+    assert main(["train", "own.yaml", "--dry-run"]) == 0
+    shutil.move(theirs, own)
+    monkeypatch.chdir(own)
+    _begin_anew("beside_it")
+    assert main(["train", "own.yaml", "--dry-run"]) == 2
     assert not canary.exists()
 
 
@@ -184,57 +234,99 @@ def test_another_file_of_the_same_name_does_not(theirs, tmp_path):
     for name in ("x.py", "theirs.yaml"):
         shutil.copy(name, f"deep/{name}")
     Path("x.py").write_text(MEAN)
-    assert (
-        main(
-            [
-                "train",
-                "deep/theirs.yaml",
-                "train.lr=0.5",
-                "mixer.params={}",
-                "dataset.params.path=x.py:Mean",
-                "--dry-run",
-            ]
-        )
-        == 2
-    )
+    words = ["train.lr=0.5", "mixer.params={}", "dataset.params.path=x.py:Mean", "--dry-run"]
+    assert main(["train", "deep/theirs.yaml", *words]) == 2
     assert not theirs()
 
 
-@pytest.mark.ci
-def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(
-    theirs, tmp_path, monkeypatch, capsys
-):
-    """Train, resume, predict, verify, eval, export and report; then as somebody else, who has
-    the same folder.
-    """
-    assert main(["train", "theirs.yaml", "--local", "--root", "."]) == 0
+@pytest.fixture
+def trained(theirs, capsys) -> Path:
+    """A run of an experiment in a trusted folder."""
+    assert main(["trust", "."]) == 0
+    assert main(["train", "theirs.yaml", "--local", "train.steps=2", "train.epochs=null"]) == 0
+    assert theirs()
+    capsys.readouterr()
     (run,) = Path("runs").glob("*/*")
-    looks = [
-        ["verify", str(run)],
+    return run.resolve()
+
+
+def _uses(run: Path, model: str = "model") -> list[list[str]]:
+    """Commands that need the code of a run."""
+    return [
         ["eval", str(run), "x.py"],
         ["predict", str(run), "x.py"],
         ["resume", str(run), "--local"],
-        ["report", str(run)],
+        ["export", str(run), model],
+        ["diagnose", str(run)],
+        ["swap", str(run), "softmax", "--out", f"{model}-swap"],
     ]
-    looks += [["export", str(run), "model"], ["diagnose", str(run)], ["swap", str(run), "softmax"]]
-    capsys.readouterr()
-    for words in looks:
-        _forget_modules()
+
+
+@pytest.mark.ci
+def test_ones_own_work_needs_no_word_and_somebody_elses_one(
+    theirs, trained, tmp_path, monkeypatch, capsys
+):
+    for words in [["verify", str(trained)], ["report", str(trained)], *_uses(trained)]:
+        _begin_anew()
         main(words)
-        assert "--trust" not in capsys.readouterr().err, words
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
-    monkeypatch.setattr(trust, "_here", {})
+        assert ASKED not in capsys.readouterr().err, words
+    _somebody(tmp_path, monkeypatch, "somebody")
     theirs()
-    for words in looks:
-        _forget_modules()
+    for words in [["verify", str(trained)], ["report", str(trained)], *_uses(trained, "again")]:
+        _begin_anew()
         main(words)
         output = "".join(capsys.readouterr())
         assert not theirs(), words
-        assert words[0] in ("report", "verify") or "--trust" in output, words
-    for folder in (str(run), "model"):
-        with pytest.raises(PluginError, match="--trust"):
+        assert words[0] in ("report", "verify") or ASKED in output, words
+    for folder in (str(trained), "model"):
+        with pytest.raises(PluginError, match=ASKED):
             subquad.load(folder)
         assert not theirs()
+
+
+@pytest.mark.ci
+def test_a_moved_run_keeps_its_code_and_a_copied_one_is_somebody_elses(
+    theirs, trained, tmp_path, monkeypatch, capsys
+):
+    """Also in a trusted folder: what is fetched or copied there may be anybody's."""
+    copy = Path(shutil.copytree(trained, "copied"))
+    for words in _uses(copy):
+        assert main(words) == 2
+        assert ASKED in capsys.readouterr().err, words
+        assert not theirs()
+    os.rename(tmp_path / "work", tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    run = tmp_path / "moved" / trained.relative_to(tmp_path / "work")
+    for words in (["resume", str(run), "--local"], ["export", str(run), "model"]):
+        assert main(words) == 0, capsys.readouterr().err
+        theirs()
+
+
+@pytest.mark.ci
+def test_code_in_a_runs_folder_is_not_that_of_the_folder_around_it(theirs, trained, capsys):
+    """Whoever names it: an experiment of the run's folder, or one beside it."""
+    evil = Path(shutil.copytree(trained, "runs/mine/fetched"))
+    shutil.copy("x.py", evil / "x2.py")
+    Path("beside.yaml").write_text(SMALL.replace(MIXER, f"mixer: ./{evil}/x2.py:Mean"))
+    (evil / "inside.yaml").write_text(SMALL.replace(MIXER, "mixer: ./x2.py:Mean"))
+    for target in ("beside.yaml", str(evil / "inside.yaml")):
+        assert main(["train", target, "--dry-run"]) == 2
+        assert f"subquad trust {evil.resolve()}" in capsys.readouterr().err
+        assert not theirs()
+    assert main(["trust", str(evil)]) == 0
+    assert main(["train", "beside.yaml", "--dry-run"]) == 0
+    assert theirs()
+
+
+@pytest.mark.ci
+def test_a_changed_file_is_told_and_not_asked_for(theirs, trained, capsys):
+    (trained / "result.json").unlink()
+    Path("x.py").write_text(f"{Path('x.py').read_text()}\n")
+    assert main(["resume", str(trained), "--local"]) == 2
+    errors = capsys.readouterr().err
+    assert "changed since the run was started" in errors
+    assert ASKED not in errors
+    assert not theirs()
 
 
 def test_a_caller_of_python_names_its_own_file(theirs):

@@ -70,7 +70,6 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     from subquad.experiment import load_study
     from subquad.search.search import plan_search
     from subquad.search.settings import Settings
-    from subquad.trust import training
 
     if base is resume_command:
         return None
@@ -79,8 +78,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     if searching:
         settings = {name: value for name, value in _chosen(given).items() if name != "jobs"}
         own, options = search_options(own, settings)
-    with training():
-        study = load_study(given["target"], own)
+    study = load_study(given["target"], own)
     refuse_secrets(study)
     if searching:
         plan_search(study, Settings(**options))
@@ -176,6 +174,8 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
         words: the command.
     """
     from subquad.cli.main import main
+    from subquad.experiment.strict_yaml import parse_yaml, read_text
+    from subquad.trust import give, trust_folder
 
     sent, begun = Path.cwd(), time.time() - 1
     check_packages(sent)
@@ -183,11 +183,14 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
     os.chdir(root)
     with suppress(FileNotFoundError):
         shutil.copytree(sent / JOB, Path("jobs", job))
-    # Its addresses were checked where it was sent from.
-    sent_text = Path("jobs", job, "experiment.yaml")
-    also = [sent_text.read_text(encoding="utf-8")] if sent_text.exists() else []
+    # what it names was checked where it was sent from
+    experiment = Path("jobs", job, "experiment.yaml")
+    if experiment.exists():
+        name = str(experiment)
+        give(parse_yaml(read_text(experiment, name), name).data)
+        trust_folder(experiment.parent, always=False)
     try:
-        return main([*words], also=also)
+        return main([*words])
     finally:
         mine = {"pid": os.getpid(), "host": os.uname().nodename}
         owners = Path("runs").glob(f"*/*/{OWNER}")

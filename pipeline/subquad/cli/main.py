@@ -8,7 +8,6 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -30,6 +29,7 @@ _VERBS = {
     "predict": ("trained", "Write a run's answers to a file of inputs."),
     "eval": ("trained", "Score a run on another labelled file."),
     "export": ("trained", "Write a run's model as a folder of its own, or as a program."),
+    "trust": ("trust", "Let the code of a folder run that experiments there name."),
     "runs": ("overview", "List runs, studies and searches: state, age, best score, size."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "cluster": ("cluster", "Make files that start a cluster for an experiment."),
@@ -110,15 +110,8 @@ def _of_plugins() -> dict[str, Found]:
 )
 @click.version_option(package_name="subquad", message="%(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error. May stand anywhere.")
-@click.option(
-    "--trust",
-    multiple=True,
-    metavar="SHA256",
-    help="Let a plugin's file with this content run, which an experiment or a folder "
-    "names. May stand anywhere.",
-)
 @click.pass_context
-def cli(ctx: click.Context, debug: bool, trust: tuple[str, ...]) -> None:
+def cli(ctx: click.Context, debug: bool) -> None:
     """Train, check and compare sub-quadratic token mixers.
 
     \b
@@ -132,29 +125,24 @@ def cli(ctx: click.Context, debug: bool, trust: tuple[str, ...]) -> None:
         print_text(f"{ctx.get_help()}\n")
 
 
-def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 2 user error, 1 failure, 128 + signal
     when stopped.
 
     Args:
         argv: the words; those of this process where None.
-        also: further texts that the user gave, see `subquad.trust`.
     """
-    given = sys.argv[1:] if argv is None else argv
-    debug = "--debug" in given
-    arguments, trusted = _parted([word for word in given if word != "--debug"])
+    words = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in words
     from subquad.errors import SubquadError
     from subquad.processes import keep_strange_code_out
-    from subquad.trust import take_words, trust_file
 
-    take_words([*given, *also])
     keep_strange_code_out()
     if "_SUBQUAD_COMPLETE" in os.environ:
         importlib.import_module("subquad.cli.completion")
     try:
-        for sha256 in trusted:
-            trust_file(sha256)
-        outcome = _called(arguments, debug)
+        _refuse_strange(words)
+        outcome = _called([word for word in words if word != "--debug"], debug)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
         return _failed(error.format_message(), 2)
@@ -201,19 +189,16 @@ def _failed(message: str, code: int) -> int:
     return code
 
 
-def _parted(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words without `--trust SHA256`, wherever that stands, and what it names."""
-    arguments: list[str] = []
-    trusted: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if word == "--trust":
-            trusted.append(next(rest, ""))
-        elif word.startswith("--trust="):
-            trusted.append(word.removeprefix("--trust="))
-        else:
-            arguments.append(word)
-    return arguments, trusted
+def _refuse_strange(words: list[str]) -> None:
+    """Refuse an option, a setting or a plugin that is the name of something here: a shell writes
+    those for `*`, and a folder may hold any name.
+    """
+    from subquad.errors import UserError
+
+    for word in words:
+        means = word.startswith("-") or "=" in word or ".py:" in word
+        if means and os.sep not in word and os.path.lexists(word):
+            raise UserError(f"{word}: a file or folder here has this name; for that write ./{word}")
 
 
 def _called(arguments: list[str], debug: bool) -> object:

@@ -8,7 +8,6 @@ import json
 import signal
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,6 @@ from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
 from subquad.suggest import to_paste
 from subquad.terminal import console_of
-from subquad.trust import training
 
 MAX_REASON = 160
 NOISY = 0.1
@@ -88,8 +86,7 @@ def start_search(
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     settings = Settings(**options)
-    with nullcontext() if dry_run else training():
-        search = plan_search(load_study(target, overrides), settings)
+    search = plan_search(load_study(target, overrides), settings)
     prepared = prepare(search, executor, measure=dry_run)
     if dry_run:
         found = estimate(prepared)

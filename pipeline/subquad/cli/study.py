@@ -41,6 +41,7 @@ from subquad.suggest import to_paste
 from subquad.terminal import console_of, print_line, print_text
 from subquad.tracking.publisher import check_tracking
 from subquad.tracking.state import Summary as Tracked
+from subquad.trust import give
 
 Columns = Mapping[str, tuple[str, str, str]]
 """Of a table, by title: the key of its values, how they are printed, and what is printed where one
@@ -78,6 +79,7 @@ def found(run: str, root: Path = Path()) -> Path:
     """The folder of a run, study or search, fetched where its address in storage is given, which
     is told.
     """
+    give([run, str(root)] if root != Path() else run)
     return local_folder(run, root, lambda text: print_line(text, err=True))
 
 

@@ -235,13 +235,12 @@ def _report_outcome(
     return code
 
 
-def _add_command(base: click.Command, help: str, *sent: str, runs: str = "nothing") -> None:
+def _add_command(base: click.Command, help: str, *sent: str) -> None:
     """A command of `subquad` that a job can do, with its options but those of this machine."""
     read = [*sent, "--plugin", "answers of --address"]
     sends = ", ".join([*sent, "--plugin and the token"])
     reach = Reach(
         reads=", ".join(read),
-        runs=runs,
         writes="runs/ in --into",
         sends=f"{sends}, to --address",
     )
@@ -259,7 +258,6 @@ _add_command(
     subquad submit train quickstart --detach
     """,
     "TARGET",
-    runs="plugin files that TARGET names",
 )
 _add_command(
     tune_command,
@@ -271,7 +269,6 @@ _add_command(
     "TARGET",
     "--space",
     "--points",
-    runs="plugin files that TARGET names",
 )
 _add_command(
     resume_command,

@@ -49,7 +49,6 @@ JOBS = click.option(
 )
 @Reach(
     reads="TARGET, its data and weights",
-    runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, prepared data",
     sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
 )
@@ -74,7 +73,6 @@ def train_command(
     """
     from subquad.experiment import load_study
     from subquad.stores import root_of
-    from subquad.trust import training
 
     folder, storage = root_of(root)
     if dry_run:
@@ -87,8 +85,7 @@ def train_command(
     from subquad.drivers.size import sized_there
 
     executor = executor_of(local, address, jobs)
-    with training():
-        study = load_study(target, executor.placed((*overrides, *storage)))
+    study = load_study(target, executor.placed((*overrides, *storage)))
     executor.preflight(study)
     study = sized_there(study, executor)
     return run_study(start(study, writable(folder)), executor, as_json=as_json)

@@ -67,7 +67,6 @@ from subquad.reach import Reach
 @click.option("--debug", is_flag=True, hidden=True)
 @Reach(
     reads="TARGET, its data and weights, --space, --points",
-    runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, prepared data",
     sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
 )

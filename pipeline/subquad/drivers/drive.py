@@ -13,7 +13,6 @@ from subquad.experiment import Study
 from subquad.storage import RunFolder
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.state import Summary
-from subquad.trust import refuse_strange_storage
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,8 @@ def drive(
             tracked too.
 
     Raises:
-        UserError: only the folder names its storage, or its tracking.
+        UserError: only the folder names its tracking.
     """
-    for storage in {run.experiment.resources.storage for run in study.runs}:
-        refuse_strange_storage(storage)
     with listening() as signum, exclusive(study.folder):
         first = study.runs[0].experiment
         publisher = open_publisher(first.tracking, study.folder, name=study.name)

@@ -14,7 +14,6 @@ from subquad.engine.loop import PruneReason, no_reason
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.tracking.publisher import check_tracking
-from subquad.trust import refuse_strange_storage
 
 GOES_ON = "`subquad resume` goes on from the newest checkpoint"
 Made = TypeVar("Made")
@@ -65,7 +64,7 @@ class Executor(ABC):
         comes first.
 
         Raises:
-            UserError: only a file names the storage; Ray or MLflow is asked for and not installed,
+            UserError: Ray or MLflow is asked for and not installed,
                 or the cluster cannot be reached.
             ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
             DataError, PluginError: see `check_parts`.
@@ -76,7 +75,6 @@ class Executor(ABC):
             with naming(run, study):
                 self.check_fit(experiment.resources)
                 check_tracking(experiment.tracking, Path.cwd())
-                refuse_strange_storage(experiment.resources.storage)
         self.look(study)
 
     @abstractmethod

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.disk import make_folder, rename, temporary_beside
+from subquad.drivers.folder import found_in, note_written
 from subquad.drivers.trained import Trained
 from subquad.engine.checkpoint import read_tensors
 from subquad.engine.parts import build_model
@@ -68,7 +69,8 @@ def load_exported(folder: Path) -> Backbone:
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     weights = read_tensors(folder / _WEIGHTS, config.files)
-    model = build_model(checked_run(parse(config.experiment)), config.spec, config.num_outputs)
+    run = checked_run(parse(config.experiment), resolve=found_in(folder))
+    model = build_model(run, config.spec, config.num_outputs)
     load_model(model, weights)
     return model.eval()
 
@@ -103,6 +105,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
         put({part / _WEIGHTS: weights})
         files = manifest_of({path.name: path for path in sorted(part.iterdir())})
         write_json(part / EXPORTED, {**config, "files": files})
+    note_written([trained.parts.run], folder)
 
 
 @contextmanager

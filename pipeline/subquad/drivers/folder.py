@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
@@ -16,6 +17,7 @@ from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.registry import Kind, Resolved
 from subquad.runs import (
     ATTEMPTS,
     CELLS,
@@ -41,6 +43,7 @@ from subquad.runs import (
 from subquad.storage import content_of, listing, put, remove_tree
 from subquad.stores import address_fault, place_at
 from subquad.suggest import to_paste
+from subquad.trust import note_source, note_storage, refuse_strange_storage
 
 
 def start(study: Study, root: Path) -> Study:
@@ -62,10 +65,31 @@ def begin(study: Study, folder: Path) -> Study:
     """Write a run or study down in a folder of its own."""
     if not study.single:
         write_text(folder / STUDY, study.text)
+    note_written(study.runs, folder)
     placed = study.placed(folder)
     for run in placed.runs:
         write_down(run)
     return placed
+
+
+def note_written(runs: Iterable[Run], folder: Path) -> None:
+    """Let the code of runs, which this user trains, go on running for the folder of them all, and
+    files go to their storage.
+    """
+    for run in runs:
+        for source in run.sources.values():
+            note_source(folder, source.sha256)
+        note_storage(run.experiment.resources.storage)
+
+
+def refuse_storage(study: Study) -> None:
+    """Refuse to go on with what names storage that the user never gave.
+
+    Raises:
+        UserError: which, and what to add.
+    """
+    for storage in {run.experiment.resources.storage for run in study.runs}:
+        refuse_strange_storage(storage)
 
 
 def write_down(run: Run) -> None:
@@ -106,7 +130,8 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
-    study = load_study(str(file)).placed(folder)
+    study = load_study(str(file), resolve=found_in(folder)).placed(folder)
+    refuse_storage(study)
     known = [run.folder for run in study.runs]
     for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
         cell = path.parent
@@ -157,15 +182,34 @@ def changes(run: Run) -> list[str]:
     return run.differences(written or {})
 
 
+def found_in(folder: Path, resolve: Resolve | None = None) -> Resolve:
+    """Finds plugins that the folder of a run, study or search names; a file that is not where it
+    was is read from the copy that a run there keeps.
+
+    Args:
+        resolve: finds the others; None: what the user may run of this folder.
+    """
+    inner = resolve or partial(resolve_given, owner=folder.resolve())
+
+    def found(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+        file, _, attribute = name.rpartition(":")
+        if file.endswith(".py") and not (base or Path.cwd()).joinpath(file).exists():
+            for copy in sorted(folder.rglob(f"{SOURCES}/*-{Path(file).name}")):
+                return inner(kind, f"{copy.resolve()}:{attribute}")
+        return inner(kind, name, base=base)
+
+    return found
+
+
 def reopen_one(
-    folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve = resolve_given
+    folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve | None = None
 ) -> Run:
     """One run, also where it is a cell of a study.
 
     Args:
         folder: the run's.
         overrides: KEY=VALUE, of what may be another than when it was trained.
-        resolve: finds plugins, see `load_study`.
+        resolve: finds plugins, see `found_in`.
 
     Raises:
         RunError: the folder is no run.
@@ -180,7 +224,8 @@ def reopen_one(
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    return load_study(path, overrides, resolve=resolve).placed(folder).runs[0]
+    study = load_study(path, overrides, resolve=found_in(folder, resolve))
+    return study.placed(folder).runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from subquad.data import Split, TestKey
 from subquad.drivers.costs import StudyCosts
-from subquad.drivers.folder import changes, reopen_one
+from subquad.drivers.folder import changes, found_in, reopen_one
 from subquad.engine.inputs import changed_weights, changes_of, inputs_of, kept_inputs
 from subquad.engine.parts import build_task
 from subquad.errors import PluginError, RunError, UserError
@@ -26,7 +25,6 @@ from subquad.experiment.run import completed
 from subquad.integrity import Looked, look, look_at_search
 from subquad.limits import check_safetensors
 from subquad.plugin import TaskPlugin
-from subquad.registry import Kind, Resolved
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -35,7 +33,6 @@ from subquad.runs import (
     PREDICTIONS,
     RESULT,
     SEARCH,
-    SOURCES,
     STUDY,
     TRIALS,
     WINNERS,
@@ -111,7 +108,7 @@ def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     file = str(folder / STUDY)
     requested = dict[Path, Run]()
     try:
-        for run in load_study(file, resolve=partial(_kept, folder)).placed(folder).runs:
+        for run in load_study(file, resolve=found_in(folder, resolve_unrun)).placed(folder).runs:
             requested[run.folder] = run
     except UserError as error:
         yield Verified(file, (str(error),))
@@ -122,21 +119,6 @@ def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
         else:
             yield _verified(place, looked[place], costs, requested.get(place))
-
-
-def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
-    """As `resolve_unrun`; a file that is not where it was is read from the copy that a run below
-    `folder` keeps.
-    """
-    try:
-        return resolve_unrun(kind, name, base=base)
-    except PluginError:
-        file, _, attribute = name.rpartition(":")
-        for copy in folder.rglob(f"{SOURCES}/*"):
-            _, _, copied = copy.name.partition("-")
-            if copied == Path(file).name:
-                return resolve_unrun(kind, f"{copy.resolve()}:{attribute}")
-        raise
 
 
 def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None = None) -> Verified:
@@ -164,7 +146,7 @@ def _run_of(folder: Path, requested: Run | None) -> Run:
     """The run of a folder; as its study asks for it, where there is one."""
     if requested and not requested.sources:
         return requested
-    written = reopen_one(folder, resolve=partial(_kept, folder))
+    written = reopen_one(folder, resolve=resolve_unrun)
     if requested:
         return completed(requested, written)
     return written
@@ -188,7 +170,7 @@ def _of_another(run: Run) -> list[str]:
     path = search / best
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
-    for winner in load_study(str(path), resolve=partial(_kept, search)).runs:
+    for winner in load_study(str(path), resolve=found_in(search, resolve_unrun)).runs:
         has_seed = winner.experiment.train.seed == seed
         if has_seed and winner.digest == run.digest:
             return []

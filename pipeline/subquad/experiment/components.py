@@ -38,19 +38,28 @@ Resolve = Callable[..., Resolved]
 """`resolve_given`, or something with its signature."""
 
 
-def resolve_given(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+def resolve_given(
+    kind: Kind, name: str, *, base: Path | None = None, owner: Path | None = None
+) -> Resolved:
     """Load the plugin that an experiment names, see `subquad.registry.resolve`.
 
-    A file of code runs only where the user gave it: an experiment may be somebody else's.
+    A file of code runs only where the user named it or trusts the folder, see
+    `subquad.trust.refuse_strange_file`: an experiment may be somebody else's.
+
+    Args:
+        owner: folder of the run, study, search or exported model that the experiment is kept in.
 
     Raises:
-        PluginError: it cannot be used, or only the experiment names the file.
+        PluginError: it cannot be used, or the user does not trust it.
+        RunError: the file has changed since the run was started.
     """
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    path = (base or Path.cwd()) / source.path
-    refuse_strange_file(str(source.found), path, source.sha256)
+    base = base or Path.cwd()
+    refuse_strange_file(
+        str(source.found), base / source.path, source.sha256, base=base, owner=owner
+    )
     return load_source(source)
 
 

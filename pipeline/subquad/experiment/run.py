@@ -43,7 +43,6 @@ from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.runs import path_at, read_result
 from subquad.storage import RunFolder
-from subquad.trust import note_storage
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""
@@ -257,9 +256,6 @@ def checked_run(
     base = base or Path.cwd()
     data = absolute_paths(experiment.model_dump(mode="json"), (), marks, base)
     experiment = Experiment.model_validate_json(json.dumps(data))
-    storage = experiment.resources.storage
-    if storage is not None:
-        note_storage(storage)
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
         place = (*path, "name")

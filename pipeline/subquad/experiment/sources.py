@@ -24,6 +24,7 @@ from subquad.experiment.settings import (
 )
 from subquad.experiment.strict_yaml import parse_value, parse_yaml, read_text
 from subquad.suggest import did_you_mean, nearest
+from subquad.trust import give
 
 if TYPE_CHECKING:
     from subquad.registry import Recipe
@@ -138,6 +139,7 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
         if setting.path in settings:
             raise ConfigError(f"{setting.origin}: {flat_key(setting.path)}: given twice")
         settings[setting.path] = setting
+        give(setting.value)
     return list(settings.values())
 
 

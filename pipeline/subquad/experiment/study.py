@@ -133,7 +133,7 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
     return list(names), "dataset" in axes
 
 
-def load_text(text: str) -> Study:
+def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
     """What `load_study` reads from a file with this text.
 
     Raises:
@@ -141,7 +141,7 @@ def load_text(text: str) -> Study:
         PluginError: a plugin cannot be used.
     """
     stored: Any = SimpleNamespace(full_name="text", text=lambda: text)
-    return load_study("text", recipes=lambda: {"text": stored})
+    return load_study("text", resolve=resolve, recipes=lambda: {"text": stored})
 
 
 def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:

@@ -216,8 +216,8 @@ def _place_of(label: str, entry: zipfile.ZipInfo, folder: Path) -> PurePosixPath
     except ValueError as error:
         raise RunError(f"{label}: {error}") from None
     place = PurePosixPath(name)
-    is_hidden = any(part.startswith(".") for part in place.parts)
-    if len(place.parts) < 4 or place.parts[0] != "runs" or is_hidden:
+    is_odd = any(part.startswith((".", "-")) for part in place.parts)  # hidden, or an option
+    if len(place.parts) < 4 or place.parts[0] != "runs" or is_odd:
         raise RunError(f"{label}: {name!r} is no visible file below runs/NAME/STAMP")
     is_known = entry.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
     if entry.is_dir() or entry.external_attr >> 16 & 0o170000 not in (0, 0o100000) or not is_known:

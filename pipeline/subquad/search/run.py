@@ -22,7 +22,7 @@ from subquad.search.folder import Trials, place_of
 from subquad.search.plots import Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import prune_reason
-from subquad.search.search import Search, same_sources
+from subquad.search.search import Search
 from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
 from subquad.search.trial import Trial, Values, winner_of
@@ -96,7 +96,6 @@ def _run(
 ) -> Ended:
     search = prepared.search
     trials = search.trials(folder)
-    same_sources(search, folder)
 
     def ended(run: Path) -> None:
         _forget_weights(run)

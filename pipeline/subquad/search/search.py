@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from subquad.disk import rename
-from subquad.drivers.folder import exclusive
+from subquad.drivers.folder import exclusive, found_in, note_written, refuse_storage
 from subquad.drivers.size import WIDTH_KEY
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Study, load_text
 from subquad.experiment.axes import SEED
 from subquad.experiment.canonical import to_yaml
+from subquad.experiment.components import Resolve
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
     FINAL,
     SEARCH,
-    TRIALS,
     enter,
     new_folder,
     read_bytes,
@@ -234,11 +234,15 @@ def write_search(search: Search, root: Path) -> Path:
         root / "runs", f"{search.study.name}-search", hashlib.sha256(text.encode()).hexdigest()
     )
     write_text(folder / SEARCH, text)
+    note_written([candidate.run for candidate in candidates], folder)
     return folder
 
 
-def read_search(folder: Path) -> Search:
+def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
     """The search of a folder, exactly as it was started, with the newest budget that it was given.
+
+    Args:
+        resolve: finds plugins, see `found_in`.
 
     Raises:
         RunError: the folder holds no search, one of another version, or one that was edited.
@@ -255,7 +259,8 @@ def read_search(folder: Path) -> Search:
             f"{path}: written by another version of subquad, this one reads format {FORMAT}"
         )
     try:
-        study, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
+        study = load_text(to_yaml(data["experiment"]), found_in(folder, resolve))
+        settings = Settings(**data["settings"])
         candidates = [
             _read_candidate(candidate, data, settings.space)
             for candidate in candidates_of(study, settings.cost)
@@ -302,24 +307,6 @@ def _refuse_edited(path: Path) -> None:
         raise RunError(f"{path}: changed since the search was started; {PUT_BACK}")
 
 
-def same_sources(search: Search, folder: Path) -> None:
-    """Refuse to go on where the file of a mixer is not what the trials were trained with.
-
-    Raises:
-        RunError: the first trial that has another one.
-    """
-    for candidate in search.candidates:
-        sources = list(candidate.run.sources.values())
-        if not sources:
-            continue
-        hashes = tuple(source.sha256[:12] for source in sources)
-        for kept in sorted((folder / TRIALS / candidate.label).glob("**/source/[0-9a-f]*")):
-            if not kept.name.startswith(hashes):
-                raise RunError(
-                    f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}"
-                )
-
-
 def reopened(folder: Path, search: Search, budget: str | None) -> Search:
     """The search before it goes on: with a larger budget, which its folder remembers, where one is
     given.
@@ -331,7 +318,9 @@ def reopened(folder: Path, search: Search, budget: str | None) -> Search:
     Raises:
         ConfigError: the budget is none.
         RunError: it is of another kind, or smaller; another process has the search.
+        UserError: it names storage that the user never gave.
     """
+    refuse_storage(search.study)
     if budget is None:
         return search
     with exclusive(folder):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from subquad.experiment.components import resolve_unrun
 from subquad.manifest import by_name, manifest_of
 from subquad.markup import as_csv
 from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
@@ -126,7 +127,7 @@ def read_summary(folder: Path) -> Values:
         RunError: the folder holds no search, or one of another version.
         ConfigError: it does not load.
     """
-    search = read_search(folder)
+    search = read_search(folder, resolve_unrun)
     return summary_of(search, search.trials(folder), over_of(folder))
 
 

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_
 
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
-from subquad.experiment.components import resolve_given
+from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_value
 from subquad.plugin import Config, Facts, MixerPlugin
-from subquad.registry import Resolved, blocked, find_plugins
+from subquad.registry import Resolved, blocked, find_plugins, resolve
 from subquad.suggest import did_you_mean
 from subquad_tools.bench.memory import is_out_of_memory
 
@@ -169,7 +169,7 @@ class LeftOut:
             self.lines.append(f"{name} at length {length}: out of memory")
 
 
-def choose_mixer(text: str) -> MixerChoice:
+def choose_mixer(text: str, find: Resolve = resolve_given) -> MixerChoice:
     """A mixer from `NAME` or `NAME:key=value,key=value`, either with ` by reference` behind it;
     values follow YAML's rules for plain text.
 
@@ -181,7 +181,7 @@ def choose_mixer(text: str) -> MixerChoice:
     match = _CHOICE.fullmatch(text)
     if match is None:
         raise ConfigError("a row needs a mixer: write NAME or NAME:key=value,key=value")
-    resolved = resolve_given("mixer", match["name"])
+    resolved = find("mixer", match["name"])
     try:
         config = parameters(resolved, _params(match["params"]))
     except ConfigError as error:
@@ -197,7 +197,7 @@ def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], LeftOut]:
         PluginError, ConfigError: there is no such mixer, or a parameter is wrong or given twice.
     """
     if texts:
-        return [choose_mixer(text) for text in dict.fromkeys(texts)], LeftOut(strict=True)
+        return [choose_mixer(text, resolve) for text in dict.fromkeys(texts)], LeftOut(strict=True)
     installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
     names = Counter(found.name for found in installed)
     chosen = []

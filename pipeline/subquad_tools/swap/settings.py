@@ -58,7 +58,8 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
     plain = original.experiment.model_dump(mode="json")
     for params in combinations(target, given, before):
         kept, lost = carried(before, target, params)
-        run = checked_run(parse({**plain, "mixer": {"name": mixer, "params": {**kept, **params}}}))
+        plain["mixer"] = {"name": mixer, "params": {**kept, **params}}
+        run = checked_run(parse(plain), resolve=resolve)
         config = run.mixer_config
         told = {key: value for key, value in kept.items() if not config.is_default(key)}
         yield Swap(run, params, told, lost, _staying(original))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from subquad.experiment import checked_run, differences, digest, dump, load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.trust import training
+from subquad.trust import trust_folder
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LEAF = (
@@ -160,8 +160,8 @@ def test_a_mixers_file_counts_by_its_content_not_its_place(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mix.py").write_text(MIXER + lines)
         (tmp_path / folder / "exp.yaml").write_text(WITH_FILE)
-        with training():
-            checked = load_study("exp.yaml", cwd=tmp_path / folder).runs[0]
+        trust_folder(tmp_path, always=False)
+        checked = load_study("exp.yaml", cwd=tmp_path / folder).runs[0]
         assert checked.experiment.mixer.name == f"{tmp_path / folder}/mix.py:Mean"
         assert checked.mixer.source is not None
         made.append(checked.digest)

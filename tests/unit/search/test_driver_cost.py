@@ -29,7 +29,6 @@ from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource
 from subquad.search.summary import summary_of
-from subquad.trust import training
 
 MEASURED = 40
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, mixer.params.order: {int: [2, 6]}}"
@@ -91,8 +90,7 @@ def test_cpu_time_of_a_trial(tmp_path, monkeypatch, sampler, pruner, count):
     monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(SMALL)
     Path("space.yaml").write_text(SPACE)
-    with training():
-        study = load_study("small.yaml")
+    study = load_study("small.yaml")
     budget = f"{count + MEASURED + 2}-trials"
     settings = Settings("./space.yaml", sampler=sampler, pruner=pruner, budget=budget)
     prepared = prepare(plan_search(study, settings), LocalExecutor())

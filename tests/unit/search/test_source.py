@@ -17,7 +17,7 @@ from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource
 from subquad.space import Point
-from subquad.trust import training
+from subquad.trust import trust_folder
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 
@@ -30,8 +30,8 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     def make(space: str, *overrides: str, **settings) -> Prepared:
         (tmp_path / "small.yaml").write_text(SMALL)
         (tmp_path / "space.yaml").write_text(space)
-        with training():
-            plan = load_study("small.yaml", overrides)
+        trust_folder(tmp_path, always=False)
+        plan = load_study("small.yaml", overrides)
         return prepare(plan_search(plan, Settings("./space.yaml", **settings)), LocalExecutor())
 
     return make

@@ -16,7 +16,7 @@ from subquad.search.prepare import estimate, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Budget, Settings
 from subquad.search.trial import Goal, Trial
-from subquad.trust import training
+from subquad.trust import trust_folder
 
 UNCOUNTED = """
 import torch
@@ -55,8 +55,8 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "uncounted.py").write_text(UNCOUNTED)
 
     def plan(*overrides: str, **settings):
-        with training():
-            study = load_study("./small.yaml", (*SHORT, *overrides))
+        trust_folder(tmp_path, always=False)
+        study = load_study("./small.yaml", (*SHORT, *overrides))
         return plan_search(study, Settings("./space.yaml", **settings))
 
     return plan

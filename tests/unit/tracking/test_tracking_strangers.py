@@ -62,7 +62,7 @@ def own(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(trust, "_words", [])
+    monkeypatch.setattr(trust, "_given", [])
     monkeypatch.setattr(trust, "_here", {})
     return tmp_path / "config" / "subquad" / "trusted.json"
 
