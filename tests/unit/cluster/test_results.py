@@ -120,7 +120,7 @@ def test_a_true_run_is_equal_and_others_are_left_alone(into, tmp_path):
         ".git/config",
         ".git/hooks/pre-commit",
         f"{TOP}/.git/config",
-        f"runs/--trust={10 * 'a'}/20260101-101500-ab12cd34/result.json",
+        "runs/--local/20260101-101500-ab12cd34/result.json",
         "runs/.git/hooks/pre-commit",
         f"{TOP}/{FETCHED}",
         "my_plugin.py",

@@ -138,6 +138,7 @@ def test_what_the_command_line_or_the_environment_gives_is_used_and_remembered(
     assert main(["train", target, "--dry-run"]) == 0
     own.unlink()
     monkeypatch.setattr(trust, "_here", {})
+    monkeypatch.setattr(trust, "_given", [])
     refused(["train", target, "--dry-run"], capsys)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{stranger.url}/")
     assert main(["train", target, "--dry-run"]) == 0
