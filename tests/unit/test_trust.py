@@ -20,7 +20,7 @@ from wheels import MEAN
 import subquad
 from subquad import trust
 from subquad.cli.main import main
-from subquad.errors import PluginError
+from subquad.errors import PluginError, UserError
 
 CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"
 MIXER = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}"
@@ -327,6 +327,16 @@ def test_a_changed_file_is_told_and_not_asked_for(theirs, trained, capsys):
     assert "changed since the run was started" in errors
     assert ASKED not in errors
     assert not theirs()
+
+
+@pytest.mark.parametrize("call", [subquad.train, subquad.datasets])
+def test_python_runs_no_file_that_only_an_experiment_names(theirs, call):
+    Path("data.yaml").write_text(SMALL.replace("name: recall", "name: ./x.py:D"))
+    data = {"x": [[0.0, 1.0], [1.0, 0.0]], "y": [0, 1]}
+    for target in ("theirs.yaml", "data.yaml"):
+        with pytest.raises(UserError):
+            call(target, data=data)
+        assert not theirs()
 
 
 def test_a_caller_of_python_names_its_own_file(theirs):

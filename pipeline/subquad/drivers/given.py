@@ -11,6 +11,7 @@ from typing import Any
 
 from subquad.errors import ConfigError, DataError
 from subquad.experiment import named_datasets
+from subquad.experiment.components import resolve_given
 from subquad.plugin import DatasetPlugin
 from subquad.registry import Resolved, find_plugins, import_target, resolve
 from subquad.storage import data_root
@@ -70,7 +71,7 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
 
 def _reader(names: Sequence[str]) -> tuple[Resolved, bool]:
     """The data set that reads the files, and whether the experiment has another one."""
-    own = [resolve("dataset", name) for name in names]
+    own = [resolve_given("dataset", name) for name in names]
     if len(own) == 1 and _plugin(own[0]).from_python:
         return own[0], False
     inputs = {_plugin(dataset).inputs for dataset in own}
