@@ -27,11 +27,10 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-import click
-
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Signum, listen_again
-from subquad.errors import TrainingFailed, UserError, by_class, escaped
+from subquad.errors import TrainingFailed, UserError, by_class
+from subquad.terminal import print_line
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 SETTINGS = {
@@ -206,7 +205,7 @@ class OwnCluster:
         error: BaseException | None = None
         for seconds in _START_SECONDS:
             if error is not None:
-                click.echo(escaped(f"{error}; it is tried again, for up to {seconds} s"), err=True)
+                print_line(f"{error}; it is tried again, for up to {seconds} s", err=True)
             self._folder, port = self._around.enter_context(_environment())
             self._side = SideThread()
             outcome = self._side.do(partial(_start_ray, port, seconds), signum)

@@ -14,18 +14,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import click
-
 from subquad.drivers.executor import GOES_ON, Made
 from subquad.drivers.preflight import Room
 from subquad.drivers.signals import Signum, listen_again
-from subquad.errors import TrainingFailed, UserError, escaped, in_one_line
+from subquad.errors import TrainingFailed, UserError, in_one_line
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import SETTINGS, OwnCluster, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
 from subquad.ray.files import PROTOCOL
 from subquad.ray.machines import ROOM_SECONDS, lacking, look_there, room_now, room_there
+from subquad.terminal import print_line
 
 _CONNECT_SECONDS = 5.0
 _LOST_SECONDS = 180.0
@@ -85,7 +84,7 @@ def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
             f"machine {name} was lost; training goes on from the newest checkpoint "
             "where there is room"
         )
-        click.echo(escaped(message), err=True)
+        print_line(message, err=True)
 
 
 @contextmanager

@@ -11,16 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import click
-
 import subquad.errors
 from subquad.drivers.preflight import Room, check_parts, check_paths
 from subquad.drivers.signals import Signum
 from subquad.engine.attempts import installed_version
-from subquad.errors import ConfigError, UserError, escaped
+from subquad.errors import ConfigError, UserError
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.ray.train import worker_bundle
+from subquad.terminal import print_line
 
 _PROBE_SECONDS = 60.0
 ROOM_SECONDS = 5.0
@@ -42,9 +41,7 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
         if time.monotonic() >= until or signum():
             break
         if not requested:
-            click.echo(
-                escaped(f"{reason}; waits for room, for {resources.wait_s:g} s at most"), err=True
-            )
+            print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
             request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
@@ -180,16 +177,10 @@ def _compare(found: Mapping[str, Any]) -> None:
     if others:
         raise UserError(f"machine {name}: other versions than the driver's: {', '.join(others)}")
     if found["free"] < _LEAST_FREE:
-        click.echo(
-            escaped(
-                f"machine {name}: only {found['free'] / 1e6:,.0f} MB are free for temporary files"
-            ),
-            err=True,
-        )
+        free = f"{found['free'] / 1e6:,.0f} MB"
+        print_line(f"machine {name}: only {free} are free for temporary files", err=True)
     if abs(skew := found["time"] - time.time()) > _MOST_SKEW:
-        click.echo(
-            escaped(f"machine {name}: its clock is {skew:+,.0f} s off the driver's"), err=True
-        )
+        print_line(f"machine {name}: its clock is {skew:+,.0f} s off the driver's", err=True)
 
 
 def _looked_at(study: Study) -> dict[str, str]:

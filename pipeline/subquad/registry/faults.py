@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from subquad.errors import Interrupted, PluginError, escaped, in_one_line
+from subquad.errors import Interrupted, PluginError, in_one_line
 
 _ELSEWHERE = re.compile(
     r"^<frozen importlib|/subquad/(registry|testing)/[\w/]+\.py$|/(importlib|torch|numpy|pydantic)/"
@@ -23,11 +23,11 @@ def cause(error: BaseException) -> str:
     """One line that says what a plugin raised, and where in its own code."""
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
-        return escaped(f"it called sys.exit({code}){_place(error)}")
+        return f"it called sys.exit({code}){_place(error)}"
     parts = [type(error).__name__]
     with contextlib.suppress(Exception):  # its __str__ may raise too
         parts += filter(None, [in_one_line(error)])
-    return escaped(f"{': '.join(parts)}{_place(error)}")
+    return f"{': '.join(parts)}{_place(error)}"
 
 
 def _place(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, distribution, distributions
 from os.path import getmtime
 from typing import Literal, TypeVar, cast
 
-from subquad.errors import PluginError, escaped
+from subquad.errors import PluginError
 from subquad.suggest import did_you_mean, to_paste
 
 Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published", "command"]
@@ -48,7 +48,7 @@ def kind_of(word: str, also: Sequence[str] = ()) -> Kind:
             return cast(Kind, singular)
     hint = did_you_mean(word, known)
     kinds = ", ".join(known)
-    raise PluginError(escaped(f"no kind {word!r}{hint}; kinds: {kinds}"))
+    raise PluginError(f"no kind {word!r}{hint}; kinds: {kinds}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Found:
     target: str
 
     def __str__(self) -> str:
-        return escaped(f"{self.kind} {self.name!r} ({self.owner})")
+        return f"{self.kind} {self.name!r} ({self.owner})"
 
     @property
     def owner(self) -> str:
         """Distribution and version."""
-        return escaped(f"{self.distribution} {self.version}")
+        return f"{self.distribution} {self.version}"
 
     @property
     def is_built_in(self) -> bool:
@@ -167,7 +167,7 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
                 found[owner] = set(_entries(distribution(owner), owner))
         except Exception as error:  # one distribution's must not hide the others
             detail = f"({type(error).__name__}: {error})"
-            faults.append(escaped(f"{_place_of(candidate)}: {what} cannot be read {detail}"))
+            faults.append(f"{_place_of(candidate)}: {what} cannot be read {detail}")
     kinds = list(GROUPS)
     ranked = sorted(
         set[Found]().union(*found.values()),
@@ -207,7 +207,7 @@ def blocked(distribution: str) -> str | None:
         return f"{_DISABLED}={switch}"
     allowed = os.environ.get(_ALLOWED, "")
     if allowed.strip() and name not in _allowed():
-        return escaped(f"not in {_ALLOWED}={allowed}")
+        return f"not in {_ALLOWED}={allowed}"
     return None
 
 
@@ -226,7 +226,7 @@ def environment_warnings() -> list[str]:
     offering = {found.distribution for found in find_plugins()}
     for name in _allowed():
         if name not in offering:
-            warnings.append(escaped(f"{_ALLOWED} names {name!r}, which offers no plugin"))
+            warnings.append(f"{_ALLOWED} names {name!r}, which offers no plugin")
     return warnings
 
 
@@ -287,9 +287,7 @@ def _ambiguous(rows: Sequence[Found]) -> str:
             f"{first} is declared more than once, as {targets}: its distribution must be repaired"
         )
     offered = " and ".join(sorted({row.owner for row in rows}))
-    return escaped(
-        f"{first.kind} {first.name!r} is offered by {offered}: write {' or '.join(choices)}"
-    )
+    return f"{first.kind} {first.name!r} is offered by {offered}: write {' or '.join(choices)}"
 
 
 def _hint(kind: Kind, name: str, rows: Sequence[Found]) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Literal, cast
 
 from packaging.requirements import Requirement
 
-from subquad.errors import SubquadError, escaped
+from subquad.errors import SubquadError
 from subquad.processes import forking_context, settle
 from subquad.registry.faults import flush_output
 from subquad.registry.found import FILE_KINDS, Found, Kind, blocked, clash, find_plugins
@@ -92,7 +92,7 @@ def _report(found: Found, timeout: float) -> PluginHealth:
     if found.kind in FILE_KINDS:
         if package_folder(found.target):
             return PluginHealth(found, "ok")
-        return PluginHealth(found, "broken", f"no package {escaped(found.target)}")
+        return PluginHealth(found, "broken", f"no package {found.target}")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         printed = Path(scratch, "stdout")
         reason, warnings = _probe_apart(found, timeout, printed, Path(scratch, "stderr"))
@@ -148,7 +148,7 @@ def _last_line(file: Path) -> str:
         return ""
     lines = file.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
     if lines:
-        return escaped(lines[-1], limit=200)
+        return lines[-1][:200]
     return ""
 
 
@@ -183,7 +183,7 @@ def _state() -> dict[str, Any]:
         "the working directory": os.getcwd(),
     }
     for name, value in os.environ.items():
-        state[f"the environment variable {escaped(name)}"] = value
+        state[f"the environment variable {name}"] = value
     return state
 
 

@@ -3,7 +3,9 @@
 import os
 import sys
 
+from subquad.errors import PluginError
 from subquad.registry import GROUPS, Found, find_plugins
+from subquad.registry.faults import cause
 from subquad.registry.found import canonical, metadata_faults
 
 
@@ -99,4 +101,6 @@ def test_an_installation_in_a_running_process_is_noticed(add_dataset, site):
 
 def test_control_characters_do_not_reach_messages():
     found = Found("mixer", "\x1b[31mred", "evil\n", "1\u202e0", "m:A")
-    assert str(found) == "mixer '\\x1b[31mred' (evil\\n 1\\u202e0)"
+    message = str(PluginError(f"{found}: {cause(RuntimeError('\x1b[2J'))}"))
+    named = "mixer '\\x1b[31mred' (evil\\n 1\\u202e0)"
+    assert message == f"{named}: RuntimeError: \\x1b[2J"

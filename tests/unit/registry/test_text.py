@@ -38,7 +38,6 @@ class Mute(Exception):
         (SystemExit(), "it called sys.exit()"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (Mute(), "Mute"),
-        (RuntimeError("\x1b[2Jgone"), "RuntimeError: \\x1b[2Jgone"),
     ],
 )
 def test_a_cause_is_one_line(error, line):
