@@ -101,6 +101,7 @@ def test_an_installation_in_a_running_process_is_noticed(add_dataset, site):
 
 def test_control_characters_do_not_reach_messages():
     found = Found("mixer", "\x1b[31mred", "evil\n", "1\u202e0", "m:A")
-    message = str(PluginError(f"{found}: {cause(RuntimeError('\x1b[2J'))}"))
+    why = cause(RuntimeError("\x1b[2J"))
+    message = str(PluginError(f"{found}: {why}"))
     named = "mixer '\\x1b[31mred' (evil\\n 1\\u202e0)"
     assert message == f"{named}: RuntimeError: \\x1b[2J"
