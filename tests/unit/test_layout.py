@@ -684,6 +684,32 @@ def test_light_things_load_nothing_heavy(code):
     assert heavy_after(code) == []
 
 
+MISTAKES = [
+    ["train", "nosuch"],
+    ["train", "quickstart", "train.lrr=1"],
+    ["train", "quickstart", "train.lr=fast"],
+    ["train", "quickstart", "mixer.params.ordr=3"],
+    ["train", "quickstart", "matrix.mixer=[agff]", "--dry-run"],
+    ["resume", "nosuch"],
+    ["tune", "nosuch", "--space", "auto"],
+    ["tune", "quickstart", "--space", "nosuch"],
+    ["tune", "quickstart", "--space", "auto", "sampler.sed=1"],
+    ["submit", "train", "nosuch"],
+    ["bench", "step", "nosuch"],
+    ["check", "nosuch"],
+    ["check", "agf", "ordr=3"],
+]
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_told_before_anything_heavy_is_imported(words):
+    code = (
+        "import contextlib, io\nfrom subquad.cli.main import main\n"
+        f"with contextlib.redirect_stderr(io.StringIO()): assert main({words!r}) == 2"
+    )
+    assert heavy_after(code, ("torch", "ray", "mlflow")) == []
+
+
 @pytest.mark.ci
 def test_training_imports_nothing_of_search(tmp_path):
     overrides = ["train.epochs=null", "train.steps=1", "train.eval_every_epochs=null"]

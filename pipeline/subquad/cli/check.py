@@ -264,9 +264,13 @@ def _requested_mixers(words: Sequence[str], everything: bool) -> _Mixers:
     """Mixers with the parameters written behind them.
 
     Raises:
-        ConfigError: a parameter comes before any mixer, twice, or with --all; or nothing is asked.
+        ConfigError: a parameter comes before any mixer, twice, or with --all, or is wrong; or
+            nothing is asked.
+        PluginError: a mixer is unknown.
     """
+    from subquad.experiment import parameters
     from subquad.experiment.sources import parse_overrides
+    from subquad.registry import resolve
 
     if everything:
         if words:
@@ -292,6 +296,9 @@ def _requested_mixers(words: Sequence[str], everything: bool) -> _Mixers:
             "which mixer? write a name, ./file.py:Class, or --all (`subquad list "
             "mixer` shows names)"
         )
+    for name, params in requested:
+        if ".py:" not in name:  # which is told before torch is imported
+            parameters(resolve("mixer", name), params)
     return requested
 
 

@@ -68,7 +68,6 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
         UserError: it cannot be done as it is, or holds a secret.
     """
     from subquad.experiment import load_study
-    from subquad.search.search import plan_search
     from subquad.search.settings import Settings
 
     if base is resume_command:
@@ -81,6 +80,8 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     study = load_study(given["target"], own)
     refuse_secrets(study)
     if searching:
+        from subquad.search.search import plan_search
+
         plan_search(study, Settings(**options))
     text = study.text
     sources = {source.path: source for run in study.runs for source in run.sources.values()}

@@ -107,6 +107,6 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
 def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
     if not any("://" in run for run in runs):
         return tuple(enter(Path(run)) for run in runs)  # without importing what fetches them
-    from subquad.cli.study import found
+    from subquad.cli.folders import found
 
     return tuple(map(found, runs))

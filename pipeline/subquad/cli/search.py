@@ -10,28 +10,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
+from subquad.cli.folders import short, writable
 from subquad.cli.study import (
     Columns,
     full_disks_named,
     make_report,
     report_apart,
     say,
-    short,
     show_table,
     summary,
     tell,
     tracking_line,
-    writable,
 )
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
-from subquad.experiment import Study, load_study
+from subquad.experiment import Study
 from subquad.experiment.settings import shorten
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
@@ -73,9 +71,8 @@ ESTIMATE: Columns = {
 
 
 def start_search(
-    target: str,
-    overrides: Sequence[str],
-    options: dict[str, Any],
+    study: Study,
+    settings: Settings,
     executor: Executor,
     root: Path,
     *,
@@ -83,10 +80,7 @@ def start_search(
     as_json: bool,
 ) -> int:
     """Do a new search, or say what it would do. Returns the exit code."""
-    if "space" not in options:
-        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
-    settings = Settings(**options)
-    search = plan_search(load_study(target, overrides), settings)
+    search = plan_search(study, settings)
     prepared = prepare(search, executor, measure=dry_run)
     if dry_run:
         found = estimate(prepared)

@@ -15,17 +15,16 @@ from typing import Any
 import click
 from rich.console import Console
 
-from subquad.disk import delete, make_folder, opened, temporary_beside
+from subquad.cli.folders import short
 from subquad.drivers.costs import StudyCosts
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
-from subquad.drivers.folder import local_folder
 from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
 from subquad.drivers.size import equal_size
 from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
-from subquad.errors import DiskError, Interrupted, RunError, by_class
+from subquad.errors import DiskError, Interrupted, by_class
 from subquad.experiment import Run, Study
 from subquad.reports import (
     ReportDocument,
@@ -38,10 +37,9 @@ from subquad.reports import (
 )
 from subquad.storage import RunFolder
 from subquad.suggest import to_paste
-from subquad.terminal import console_of, print_line, print_text
+from subquad.terminal import console_of, print_text
 from subquad.tracking.publisher import check_tracking
 from subquad.tracking.state import Summary as Tracked
-from subquad.trust import give
 
 Columns = Mapping[str, tuple[str, str, str]]
 """Of a table, by title: the key of its values, how they are printed, and what is printed where one
@@ -56,31 +54,6 @@ COSTS: Columns = {
     "FLOPs/step": ("flops_per_step", ".3g", "?"),
     "FLOPs in all": ("flops", ".3g", "?"),
 }
-
-
-def writable(root: Path) -> Path:
-    """An absolute folder that files can be made in.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    root = root.resolve()
-    try:
-        make_folder(root / "runs", exist_ok=True)
-        probe = temporary_beside(root / "runs" / "probe")
-        with opened(probe, "xb"):
-            delete(probe)
-    except OSError as error:
-        raise RunError(f"--root {root}: {error.strerror}: runs cannot be written there") from error
-    return root
-
-
-def found(run: str, root: Path = Path()) -> Path:
-    """The folder of a run, study or search, fetched where its address in storage is given, which
-    is told.
-    """
-    give([run, str(root)] if root != Path() else run)
-    return local_folder(run, root, lambda text: print_line(text, err=True))
 
 
 def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
@@ -194,14 +167,6 @@ def tracking_line(tracking: Tracked) -> str:
     if tracking.pending:
         left = f", {tracking.pending} records are left"
     return f"{tracking.uri}: {tracking.error}{left}; later: subquad sync"
-
-
-def short(path: Path) -> str:
-    """A path as the user would type it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def show_costs(study: Study, *, as_json: bool) -> None:

@@ -75,17 +75,21 @@ def train_command(
     from subquad.stores import root_of
 
     folder, storage = root_of(root)
+    # names and settings are looked at before torch is imported
+    study = load_study(target, (*overrides, *storage))
     if dry_run:
         from subquad.cli.study import show_costs
 
-        show_costs(load_study(target, (*overrides, *storage)), as_json=as_json)
+        show_costs(study, as_json=as_json)
         return 0
-    from subquad.cli.study import run_study, writable
+    from subquad.cli.folders import writable
+    from subquad.cli.study import run_study
     from subquad.drivers.folder import start
     from subquad.drivers.size import sized_there
 
     executor = executor_of(local, address, jobs)
-    study = load_study(target, executor.placed((*overrides, *storage)))
+    if executor.settings:
+        study = load_study(target, executor.placed((*overrides, *storage)))
     executor.preflight(study)
     study = sized_there(study, executor)
     return run_study(start(study, writable(folder)), executor, as_json=as_json)
@@ -134,15 +138,18 @@ def resume_command(
     subquad resume runs/quickstart-search/20260101-101500-ab12cd34 --budget 40-trials
     subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
-    from subquad.cli.study import found, run_study
+    from subquad.cli.folders import found
     from subquad.drivers.folder import reopen
 
-    executor = executor_of(local, address, jobs)
     folder = found(run, Path(root))
     if (folder / SEARCH).exists():
         from subquad.cli.search import resume_search
 
+        executor = executor_of(local, address, jobs)
         return resume_search(folder, budget, executor, as_json=as_json)
     if budget is not None:
         raise click.UsageError(f"--budget: {run} is no search, which alone has one")
-    return run_study(reopen(folder), executor, as_json=as_json)
+    study = reopen(folder)
+    from subquad.cli.study import run_study
+
+    return run_study(study, executor_of(local, address, jobs), as_json=as_json)

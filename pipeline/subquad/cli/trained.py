@@ -138,7 +138,7 @@ def export_command(run: str, folder: Path, form: str, which: str) -> None:
     \b
     subquad export runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0 agf-model
     """
-    from subquad.cli.study import found
+    from subquad.cli.folders import found
     from subquad.drivers.export import export
     from subquad.drivers.trained import Trained
 
@@ -152,7 +152,7 @@ def _opened(
     """On a GPU where there is one. What a reader of the answers must know goes to stderr."""
     import torch
 
-    from subquad.cli.study import found
+    from subquad.cli.folders import found
     from subquad.drivers.trained import Trained
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

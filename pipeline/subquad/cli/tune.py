@@ -104,23 +104,26 @@ def tune_command(
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
     subquad tune controls --space optimizer --pruner asha --budget 1e15flops trial.match=flops
     """
-    from subquad.cli.search import start_search
+    from subquad.experiment import load_study
+    from subquad.search.settings import Settings
+    from subquad.space import find_space
     from subquad.stores import root_of
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     overrides, options = search_options(overrides, chosen)
-    executor = executor_of(local, address, jobs)
+    if "space" not in options:
+        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     folder, storage = root_of(root)
-    overrides = executor.placed((*overrides, *storage))
-    return start_search(
-        target,
-        overrides,
-        options,
-        executor,
-        folder,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    # names and settings are looked at before torch is imported
+    study = load_study(target, (*overrides, *storage))
+    search_settings = Settings(**options)
+    find_space(search_settings.space, study.runs[0])
+    from subquad.cli.search import start_search
+
+    executor = executor_of(local, address, jobs)
+    if executor.settings:
+        study = load_study(target, executor.placed((*overrides, *storage)))
+    return start_search(study, search_settings, executor, folder, dry_run=dry_run, as_json=as_json)
 
 
 def is_of_search(override: str) -> bool:

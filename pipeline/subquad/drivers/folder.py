@@ -12,7 +12,6 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from subquad.disk import rename, temporary_beside
-from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
@@ -102,8 +101,7 @@ def write_down(run: Run) -> None:
         write_text(run.folder / SOURCES / f"{mark}-{name}", source.text)
     experiment = run.experiment
     write_text(run.folder / EXPERIMENT, dump(experiment))
-    identity = names_of(run)
-    identity["digest"] = run.digest
+    identity = {**run.names, "digest": run.digest}
     identity["experiment"] = experiment.model_dump(mode="json")
     write_json(run.folder / IDENTITY, identity)
 

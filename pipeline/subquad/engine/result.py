@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,13 +38,6 @@ _EXAMPLE = 2000
 """Characters of an example that are kept."""
 
 _LARGEST = float(np.finfo(np.float64).max)
-_LABELS = {
-    "honest": "checkpoint chosen on a validation part of TRAIN; test opened {times}",
-    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened {times}",
-    "paper": "best test accuracy over epochs (the published convention; the checkpoint is "
-    "chosen on the test split)",
-    "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
-}
 
 
 @dataclass(frozen=True)
@@ -181,7 +174,7 @@ def _conclude(
         notes.append(f"the test split was opened {openings} times for this run, see {OPENINGS}")
     return {
         "openings": openings,
-        "protocol_label": _label_of(run, openings),
+        "protocol_label": run.protocol_label(openings),
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": reference,
         "examples": examples,
@@ -281,32 +274,4 @@ def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    return {"format": _FORMAT, **names_of(run), "experiment": run.digest, "launch": run.launch}
-
-
-def _label_of(run: Run, openings: int = 1) -> str:
-    """The protocol in words, with how often it has opened the test split."""
-    times = "once" if openings < 2 else f"{openings} times"
-    return _LABELS["trial" if run.is_trial else run.experiment.protocol].format(times=times)
-
-
-def names_of(run: Run) -> dict[str, Any]:
-    """What a run is called, from its beginning on."""
-    experiment = run.experiment
-    return {
-        "name": experiment.name,
-        "label": run.label,
-        "axes": run.axes,
-        "mixer": run.mixer.found.name,
-        "dataset": run.dataset_label,
-        "task": run.task.found.name,
-        "backbone": run.backbone.found.name,
-        "protocol": experiment.protocol,
-        "protocol_label": _label_of(run),
-        "seed": experiment.train.seed,
-        "coupled": run.coupled,
-        "metric": run.goal.metric,
-        "tested": list(run.goal.tested),
-        "metrics": {name: asdict(metric) for name, metric in run.goal.reports.items()},
-        "workers": experiment.resources.workers,
-    }
+    return {"format": _FORMAT, **run.names, "experiment": run.digest, "launch": run.launch}

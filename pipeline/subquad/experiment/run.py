@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,14 @@ from subquad.storage import RunFolder
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""
+
+_LABELS = {
+    "honest": "checkpoint chosen on a validation part of TRAIN; test opened {times}",
+    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened {times}",
+    "paper": "best test accuracy over epochs (the published convention; the checkpoint is "
+    "chosen on the test split)",
+    "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,33 @@ class Run:
         otherwise.
         """
         return differences(recorded, self.experiment, self.places, coupled=self.coupled)
+
+    def protocol_label(self, openings: int = 1) -> str:
+        """The protocol in words, with how often it has opened the test split."""
+        times = "once" if openings < 2 else f"{openings} times"
+        return _LABELS["trial" if self.is_trial else self.experiment.protocol].format(times=times)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What it is called, from its beginning on."""
+        experiment = self.experiment
+        return {
+            "name": experiment.name,
+            "label": self.label,
+            "axes": self.axes,
+            "mixer": self.mixer.found.name,
+            "dataset": self.dataset_label,
+            "task": self.task.found.name,
+            "backbone": self.backbone.found.name,
+            "protocol": experiment.protocol,
+            "protocol_label": self.protocol_label(),
+            "seed": experiment.train.seed,
+            "coupled": self.coupled,
+            "metric": self.goal.metric,
+            "tested": list(self.goal.tested),
+            "metrics": {name: asdict(metric) for name, metric in self.goal.reports.items()},
+            "workers": experiment.resources.workers,
+        }
 
     @cached_property
     def coupled(self) -> bool:

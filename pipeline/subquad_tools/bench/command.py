@@ -42,9 +42,11 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     subquad bench step lra-agf-small 'matrix.dataset=[listops]' train.precision=bf16
     """
     from subquad.experiment import load_study
+
+    study = load_study(target, overrides)
     from subquad_tools.bench.step import measure_steps
 
-    found = measure_steps(load_study(target, overrides).runs, rounds, device)
+    found = measure_steps(study.runs, rounds, device)
     if as_json:
         click.echo(json.dumps({"what": "step", **found}, allow_nan=False))
         return 0
