@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from subquad.errors import DataError, escaped
-from subquad.reach import Reach
 
 if TYPE_CHECKING:
     from subquad.data import Dataset
@@ -63,7 +62,6 @@ def data_command() -> None:
     help="Of the order of the samples.",
 )
 @_JOBS
-@Reach(reads="SOURCE, --labels, --classes", writes="FOLDER")
 def shard(
     source: Path,
     folder: Path,
@@ -111,7 +109,6 @@ def shard(
 @data_command.command()
 @click.argument("shards", nargs=-1, required=True)
 @_JOBS
-@Reach(reads="SHARDS", writes="an index beside each of SHARDS")
 def index(shards: tuple[str, ...], jobs: int) -> None:
     """Write the indices of shards that are there.
 
@@ -134,7 +131,6 @@ def index(shards: tuple[str, ...], jobs: int) -> None:
 @data_command.command("list")
 @click.option("--check", is_flag=True, help="Compare the sums of all files, which reads them.")
 @_JSON
-@Reach(reads="prepared data")
 def list_prepared(check: bool, as_json: bool) -> None:
     """Show which data lie prepared in subquad's data folder.
 
@@ -164,7 +160,6 @@ def list_prepared(check: bool, as_json: bool) -> None:
 
 @data_command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET... [KEY=VALUE]...")
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
 def prepare(targets: tuple[str, ...]) -> None:
     """Prepare the data of experiments without training.
 
@@ -199,11 +194,6 @@ def prepare(targets: tuple[str, ...]) -> None:
     help="Folder of the pictures. Default: here.",
 )
 @_JSON
-@Reach(
-    reads="TARGET, its data",
-    writes="pictures in --out, prepared data",
-    sends="requests for data",
-)
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
     """Describe data sets, say how their files were read, and draw some training samples as a model
     sees them.

@@ -21,10 +21,10 @@ import click
 import pytest
 from damage import Said, call
 from leaves import COMMANDS
+from reach import Reach, reaches
 from strangers import ESCAPES, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
 from subquad import trust
-from subquad.reach import Reach
 
 RAYS_OWN = "ignore:ssl=None is deprecated:DeprecationWarning"
 pytestmark = pytest.mark.filterwarnings(RAYS_OWN)
@@ -235,7 +235,7 @@ def wrong(
     Args:
         said: its words, and what it answered.
         before: the world's state.
-        reach: what it declares.
+        reach: what docs/security.md says of it.
         trains: a stranger's experiment, so that its plugin files run.
     """
     yield from said.faults()
@@ -250,9 +250,9 @@ def wrong(
         yield f"asks {requests[:100]!r}"
     if any(secret in requests for secret in SECRETS.values()):
         yield f"gives a secret away: {requests[:300]!r}"
-    after = world.state(given=reach.writes == "nothing")
+    after = world.state(given=reach.writes == "–")
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-    own = [world.given] if reach.writes != "nothing" else []
+    own = [world.given] if reach.writes != "–" else []
     own += [world.storage] if "storage" in reach.sends and "--dry-run" not in said.words else []
     changed = [name for name in changed if not name.startswith(tuple(map(str, own)))]
     if changed:
@@ -276,8 +276,7 @@ def usage_of(param: click.Parameter, command: click.Command) -> str:
 def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: str, every: int):
     command = COMMANDS[name]
     (param,) = (param for param in command.params if param.name == tried)
-    reach, kinds = Reach.of(command.callback), of(KINDS, name, tried)
-    assert reach is not None, f"`subquad {name}` needs a declaration, see subquad.reach"
+    reach, kinds = reaches()[name], of(KINDS, name, tried)
     assert kinds is not None, f"KINDS does not say what `subquad {name}` takes as {tried}"
     if name in WITHOUT:
         pytest.skip(WITHOUT[name])

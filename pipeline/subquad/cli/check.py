@@ -16,7 +16,6 @@ from subquad.cli.certificates import CertificateDocument, print_end, show_certif
 from subquad.cli.completion import mixers
 from subquad.errors import ConfigError, Interrupted, UserError
 from subquad.processes import FOR_CHECKS
-from subquad.reach import Reach
 from subquad.suggest import did_you_mean
 from subquad.terminal import print_text
 
@@ -129,7 +128,6 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
     help="With --all --json: take mixers from what an earlier one has printed.",
 )
 @click.pass_obj
-@Reach(reads="a file in MIXER, --resume", runs="a file in MIXER", writes="--markdown")
 def check_command(
     debug: bool,
     words: tuple[str, ...],

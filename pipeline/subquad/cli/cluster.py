@@ -19,7 +19,6 @@ from subquad.cli.job import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
 from subquad.experiment.components import resolve_unrun
-from subquad.reach import Reach
 from subquad.runs import write_output
 from subquad.terminal import print_text
 
@@ -102,7 +101,6 @@ def _render() -> None:
 @click.option(
     "--cluster", is_flag=True, help="The cluster alone, which stays, for `subquad submit`."
 )
-@Reach(reads="EXPERIMENT", writes="--output")
 def _kuberay(**given: Any) -> None:
     """Write a RayJob, or a RayCluster, with a NetworkPolicy for `kubectl apply`.
 
@@ -142,7 +140,6 @@ def _kuberay(**given: Any) -> None:
     type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"),
     help="Slurm's.",
 )
-@Reach(reads="EXPERIMENT", writes="--output")
 def _slurm(**given: Any) -> None:
     """Write a script for `sbatch`.
 

@@ -17,7 +17,6 @@ from jinja2 import Environment, StrictUndefined
 from subquad.cli.completion import kinds
 from subquad.errors import PluginError
 from subquad.plugin import API_VERSION
-from subquad.reach import Reach
 from subquad.registry import GROUPS, Kind, find_plugins, stdout_to_stderr
 from subquad.registry.found import kind_of
 from subquad.registry.shipped import yaml_files
@@ -57,7 +56,6 @@ class {cls}({base}):
     metavar="./FILE.py:CLASS",
     help="A mixer's package of this torch module, with the claims that hold for it.",
 )
-@Reach(reads="a file in --from", runs="a file in --from", writes="a new folder in --into")
 def new_command(kind: str, name: str, into: Path, origin: str | None) -> None:
     """Write a package with a new plugin: code, tests, experiment, README, pyproject.toml and CI
     file.

@@ -18,7 +18,6 @@ import click
 from subquad.disk import hold
 from subquad.errors import RunError
 from subquad.metric import Metric, metric_of
-from subquad.reach import Reach
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -69,7 +68,6 @@ class Overview:
 @click.command("runs")
 @click.argument("folder", type=LocalPath(path_type=Path, file_okay=False), default=".")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@Reach(reads="FOLDER")
 def runs_command(folder: Path, as_json: bool) -> None:
     """List the runs, studies and searches below FOLDER, the newest last.
 

@@ -13,7 +13,6 @@ import click
 
 from subquad.cli.completion import kinds, plugins
 from subquad.errors import PluginError, escaped
-from subquad.reach import Reach
 from subquad.registry import (
     Found,
     Kind,
@@ -45,7 +44,6 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 @click.command("list")
 @click.argument("kind", required=False, shell_complete=kinds)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@Reach(reads="installed packages")
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
@@ -121,7 +119,6 @@ def _footnote(row: dict[str, Any]) -> str:
 @click.argument("kind", metavar="[KIND]", shell_complete=plugins)
 @click.argument("name", required=False, metavar="NAME", shell_complete=plugins)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@Reach(reads="installed packages, a file in NAME", runs="a file in NAME")
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
@@ -318,7 +315,6 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
     "--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@Reach(reads="installed packages", runs="every installed plugin")
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 

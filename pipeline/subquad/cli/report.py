@@ -9,7 +9,6 @@ import click
 
 from subquad.cli.completion import run_folders
 from subquad.errors import RunError
-from subquad.reach import Reach
 from subquad.runs import enter
 from subquad.terminal import LocalPath
 
@@ -33,7 +32,6 @@ from subquad.terminal import LocalPath
     help="Label of the mixer that others are compared with. Default: the one the study names.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@Reach(reads="RUNS", writes="report.* in --out or in the run's folder")
 def report_command(
     runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool
 ) -> None:
@@ -72,7 +70,6 @@ def report_command(
 @click.command("verify")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=run_folders)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-@Reach(reads="RUN, its data", sends="requests for data")
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 

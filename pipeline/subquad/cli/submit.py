@@ -22,7 +22,6 @@ from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, RunError, UserError, escaped
 from subquad.ray.upload import JOB, check_packages, pack
-from subquad.reach import Reach
 from subquad.stores import root_of
 from subquad.suggest import to_paste
 from subquad.terminal import LocalPath, print_json, print_line, print_table, print_text
@@ -235,18 +234,11 @@ def _report_outcome(
     return code
 
 
-def _add_command(base: click.Command, help: str, *sent: str) -> None:
+def _add_command(base: click.Command, help: str) -> None:
     """A command of `subquad` that a job can do, with its options but those of this machine."""
-    read = [*sent, "--plugin", "answers of --address"]
-    sends = ", ".join([*sent, "--plugin and the token"])
-    reach = Reach(
-        reads=", ".join(read),
-        writes="runs/ in --into",
-        sends=f"{sends}, to --address",
-    )
     params = [param for param in base.params if param.name not in _HERE_ONLY]
     params += _SUBMITTING
-    call = reach(partial(_submitted, base))
+    call = partial(_submitted, base)
     submit_command.add_command(click.Command(base.name, params=params, callback=call, help=help))
 
 
@@ -257,7 +249,6 @@ _add_command(
     \b
     subquad submit train quickstart --detach
     """,
-    "TARGET",
 )
 _add_command(
     tune_command,
@@ -266,9 +257,6 @@ _add_command(
     \b
     subquad submit tune quickstart --space auto+optimizer --budget 40-trials
     """,
-    "TARGET",
-    "--space",
-    "--points",
 )
 _add_command(
     resume_command,
@@ -283,7 +271,6 @@ _add_command(
 @submit_command.command(
     "status", params=[click.Argument(["job"], required=False), *_ADDRESS, _JSON]
 )
-@Reach(reads="answers of --address", sends="the token, to --address")
 def _status_command(job: str | None, address: str | None, insecure: bool, as_json: bool) -> None:
     """Show the jobs of a cluster, or JOB alone.
 
@@ -309,7 +296,6 @@ _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the j
 
 
 @submit_command.command("logs", params=[_JOB_ARGUMENT, _FOLLOW, *_ADDRESS])
-@Reach(reads="answers of --address", sends="the token, to --address")
 def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -> int:
     """Print what JOB has said. With -f the exit code is the job's.
 
@@ -324,7 +310,6 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
 
 
 @submit_command.command("stop", params=[_JOB_ARGUMENT, *_ADDRESS])
-@Reach(reads="answers of --address", sends="the token, to --address")
 def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     """Let JOB save its state, and end it.
 
@@ -347,7 +332,6 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
 
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
-@Reach(reads="answers of --address", writes="runs/ in --into", sends="the token, to --address")
 def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) -> None:
     """Copy the results of JOB to this machine, without its checkpoints. `report` and `sync` work on
     them.
@@ -363,12 +347,6 @@ def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) ->
 @click.argument("job")
 @click.argument("root")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-@Reach(
-    reads="what `subquad submit` sent",
-    runs="the command in WORDS, with the plugins that were sent",
-    writes="runs/ in ROOT, and what the command in WORDS does",
-    sends="what the command in WORDS does",
-)
 def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     """What a job itself calls on the head node, in the folder that was sent (`subquad submit`
     calls it).

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from subquad.errors import RunError, SubquadError, UserError
-from subquad.reach import Reach
 from subquad.runs import enter
 from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
@@ -42,7 +41,6 @@ from subquad.tracking.state import Summary
     help="Send what is new while FOLDER grows, until standard input ends. A driver starts this.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
-@Reach(reads="FOLDER", writes="mlflow.json in FOLDER", sends="FOLDER, to an address that you gave")
 def sync_command(
     folders: tuple[Path, ...], uri: str | None, timeout: float, follows: bool, as_json: bool
 ) -> int:
@@ -89,7 +87,6 @@ def _line(folder: Path, summary: Summary) -> str:
     "--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. Default: a free one."
 )
 @click.option("--no-browser", is_flag=True, help="Print the address and open no browser.")
-@Reach(reads="--root", writes="--root", sends="pages, to who has the secret of this start")
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 

@@ -8,7 +8,6 @@ import click
 
 from subquad.api import executor_of
 from subquad.cli.completion import run_folders, settings, targets
-from subquad.reach import Reach
 from subquad.runs import SEARCH
 from subquad.terminal import LocalPath
 
@@ -46,11 +45,6 @@ JOBS = click.option(
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
-)
-@Reach(
-    reads="TARGET, its data and weights",
-    writes="a new folder in --root, prepared data",
-    sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
 )
 def train_command(
     target: str,
@@ -113,11 +107,6 @@ def train_command(
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
-)
-@Reach(
-    reads="RUN, its data",
-    writes="RUN, the copy in --root of a RUN in storage, prepared data",
-    sends="metrics to addresses that you gave; files to storage that you gave; requests for data",
 )
 def resume_command(
     run: str,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.completion import run_folders
-from subquad.reach import Reach
 from subquad.terminal import LocalPath, print_json, print_line
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ _which = click.option("--which", type=_WHICH, default="best", show_default=True,
 @click.option(
     "--batch-size", type=click.IntRange(min=1), help="Samples at once. Default: as in evaluations."
 )
-@Reach(reads="RUN, FILE", writes="--out")
 def predict_command(
     run: str,
     file: Path,
@@ -83,7 +81,6 @@ def _line(row: Any) -> str:
 @_settings
 @_which
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@Reach(reads="RUN, FILE")
 def eval_command(
     run: str, file: Path, settings: tuple[str, ...], which: str, as_json: bool
 ) -> None:
@@ -127,7 +124,6 @@ def eval_command(
     help="Weights alone, or also a program for other runtimes.",
 )
 @_which
-@Reach(reads="RUN", writes="a new FOLDER")
 def export_command(run: str, folder: Path, form: str, which: str) -> None:
     """Write RUN's model into a new FOLDER, which needs neither the run nor its data.
 

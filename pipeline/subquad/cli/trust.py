@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from subquad.reach import Reach
 from subquad.terminal import LocalPath, print_line
 from subquad.trust import forget_folder, trust_folder, trusted_folders
 
@@ -15,7 +14,6 @@ from subquad.trust import forget_folder, trust_folder, trusted_folders
 @click.argument("folders", metavar="[FOLDER]...", nargs=-1, type=LocalPath(path_type=Path))
 @click.option("--list", "listed", is_flag=True, help="Print the folders that you trust.")
 @click.option("--remove", is_flag=True, help="Trust FOLDER no more.")
-@Reach(reads="trusted.json in your configuration folder", writes="the same")
 def trust_command(folders: tuple[Path, ...], listed: bool, remove: bool) -> int:
     """Let files of code below FOLDER run, `./file.py:NAME`, that experiments there name.
 

@@ -10,7 +10,6 @@ import click
 from subquad.api import executor_of
 from subquad.cli.completion import settings, spaces, targets
 from subquad.cli.train import ADDRESS, JOBS
-from subquad.reach import Reach
 
 
 @click.command("tune")
@@ -65,11 +64,6 @@ from subquad.reach import Reach
     "--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else."
 )
 @click.option("--debug", is_flag=True, hidden=True)
-@Reach(
-    reads="TARGET, its data and weights, --space, --points",
-    writes="a new folder in --root, prepared data",
-    sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
-)
 def tune_command(
     target: str,
     overrides: tuple[str, ...],

@@ -6,7 +6,6 @@ import json
 
 import click
 
-from subquad.reach import Reach
 from subquad.terminal import print_line, print_table
 from subquad_tools.bench.kernels_command import kernels_command
 from subquad_tools.bench.mixers_command import formatted, mixers_command
@@ -29,7 +28,6 @@ def bench_command() -> None:
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
 def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_json: bool) -> int:
     """Measure what whole training steps cost: forward, backward, optimiser.
 

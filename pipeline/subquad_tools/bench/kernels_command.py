@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from subquad.reach import Reach
 from subquad_tools.bench.mixers_command import (
     ROOFS,
     formatted,
@@ -31,7 +30,6 @@ _COLUMNS = (
 
 @click.command("kernels")
 @speed_options("2048")
-@Reach(reads="a file in NAME", runs="a file in NAME")
 def kernels_command(
     rows: tuple[str, ...], as_json: bool, as_markdown: bool, **settings: Any
 ) -> int:

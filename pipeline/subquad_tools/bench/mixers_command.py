@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from subquad.reach import Reach
 from subquad.terminal import LocalPath, print_line, print_table, print_text
 
 if TYPE_CHECKING:
@@ -84,7 +83,6 @@ def speed_options(lengths: str) -> Callable[[Callable[..., int]], Callable[..., 
     help="Write bench.json, .csv, .md and .png to a folder.",
 )
 @click.pass_context
-@Reach(reads="a file in NAME, --protocol", runs="a file in NAME", writes="--out")
 def mixers_command(
     ctx: click.Context,
     rows: tuple[str, ...],

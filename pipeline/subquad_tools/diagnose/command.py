@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from subquad.reach import Reach
 from subquad.terminal import LocalPath, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
     help="Folder of the files. Default: that of a single run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@Reach(
-    reads="TARGET, its data",
-    writes="diagnosis.json and pictures in --out or in TARGET, prepared data",
-    sends="metrics to an address that you gave; requests for data",
-)
 def diagnose_command(
     targets: tuple[str, ...], samples: int, tokens: int, out: Path | None, as_json: bool
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from subquad.reach import Reach
 from subquad.terminal import LocalPath, print_json, print_line
 
 _FILE = "swap.json"
@@ -51,12 +50,6 @@ _FILE = "swap.json"
     "--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: swap-MIXER."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
-@Reach(
-    reads="MODEL, its data, --weights, a file in MIXER",
-    runs="a file in MIXER",
-    writes="--out, the record of openings beside MODEL, prepared data",
-    sends="requests for data",
-)
 def swap_command(
     model: str,
     mixer: str,
