@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import http.client
 import os
 import secrets
 import signal
@@ -154,9 +155,10 @@ def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server answers; False where it ended, or took too long."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            socket.create_connection((_HOST, port), 2).close()
-            return True
+        server = http.client.HTTPConnection(_HOST, port, timeout=2)  # which asks no proxy
+        with contextlib.suppress(OSError), contextlib.closing(server):
+            server.request("GET", "/health")
+            return server.getresponse().status == 200
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
     return False
