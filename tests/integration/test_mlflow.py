@@ -4,17 +4,13 @@ there.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +29,7 @@ from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.publisher import open_publisher, sync
 from subquad.tracking.sending import Sending
-from subquad.tracking.server import serving
+from subquad.tracking.server import USER, serving
 from subquad.tracking.state import Summary, Upload, summarise
 
 
@@ -553,8 +549,9 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
 def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
     root: Path, run: Folder, tmp_path: Path, monkeypatch
 ):
-    with serving(root) as (address, secret, _):
-        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", secret)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", USER)
+    with serving(root) as (address, password, _):
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
         plan = Upload(uri=address, experiment="demo", folder=run.path)
         delivery = Sending(plan)
         run.train(range(1, 6))
@@ -564,8 +561,8 @@ def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
     assert address in str(delivery.look(final=False))
     assert summarise(plan, "down").pending == 5
     run.result()
-    with serving(root, int(address.rsplit(":", 1)[1])) as (_, secret, _):
-        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", secret)
+    with serving(root, int(address.rsplit(":", 1)[1])) as (_, password, _):
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         assert delivery.look(final=True) is None
         summary = summarise(plan, None)
@@ -585,85 +582,3 @@ def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(
         target = store.download_artifacts(run_id, "metrics.jsonl", str(tmp_path / "download"))
         assert Path(target).read_bytes() == (run.path / METRICS).read_bytes()
         assert sync(run.path).delivered
-
-
-def test_ui_serves_its_own_user_and_stops_without_leftovers(root: Path, run: Folder, monkeypatch):
-    run.train(range(1, 3))
-    deliver(upload_for(root, run.path))
-    command = [sys.executable, "-m", "subquad.cli.main", "ui", "--root", str(root), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
-        try:
-            assert ui.stdout is not None
-            shown = ui.stdout.readline().split()[0]
-            place, _, page = shown.partition("#/")
-            address, _, secret = place.partition("/?token=")
-            family = psutil.Process(ui.pid).children(recursive=True)
-            listening = {
-                connection.laddr.ip
-                for each in family
-                for connection in each.net_connections()
-                if connection.status == psutil.CONN_LISTEN
-            }
-            words = [word for each in family for word in each.cmdline()]
-            refused = {path: answer(f"{address}{path}") for path in CLOSED}
-            wrong = answer(f"{address}/?token={secret[:-1]}x")
-            api = f"{address}/api/2.0/mlflow/experiments/create"
-            body = json.dumps({"name": "theirs", "artifact_location": "file:///etc"}).encode()
-            planted = answer(api, data=body, headers={"Content-Type": "application/json"})
-            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            with browser.open(place) as first, browser.open(f"{address}/version") as second:
-                front, version = first.read(), second.read()
-                assert secret not in first.url
-            monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", secret)
-            store = client(address)
-            found, newest = all_runs(store), store.get_experiment_by_name("demo").experiment_id
-            names = {experiment.name for experiment in store.search_experiments()}
-        finally:
-            ui.send_signal(signal.SIGINT)
-        _, errors = ui.communicate(timeout=60)
-    assert page == f"experiments/{newest}?workflowType=machine_learning", (
-        "MLflow would open on traces of LLMs"
-    )
-    assert (ui.returncode, errors) == (0, "")
-    assert listening == {"127.0.0.1"}
-    assert [word for word in words if secret in word] == []
-    assert set(refused.values()) == {403}
-    assert (wrong, planted) == (403, 403)
-    assert "theirs" not in names
-    assert b"<html" in front.lower()
-    assert re.fullmatch(rb"\d+\.\d+\.\d+", version)
-    assert [run.info.run_name for run in found] == [run.path.name]
-    assert psutil.wait_procs(family, timeout=30)[1] == []
-
-
-CLOSED = [
-    "/",
-    "/api/2.0/mlflow/experiments/search?max_results=1",
-    "/ajax-api/2.0/mlflow/experiments/search?max_results=1",
-    "/get-artifact?path=x&run_uuid=y",
-    "/api/2.0/mlflow-artifacts/artifacts?path=.",
-    "/graphql",
-    "/version",
-    "/static-files/index.html",
-    "/v1/traces",
-    "/docs",
-]
-
-
-def answer(url: str, **more: Any) -> int:
-    """The status with which a server answers."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, **more)) as got:
-            return got.status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
-def test_ui_on_a_port_in_use_says_so(root: Path, capsys: pytest.CaptureFixture[str]):
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        assert main(["ui", "--root", str(root), "--no-browser", "--port", str(port)]) == 2
-    message = f"subquad: --port {port}: Address already in use; leave --port out for a free one\n"
-    assert capsys.readouterr().err == message

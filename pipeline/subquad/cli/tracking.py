@@ -16,7 +16,7 @@ from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync, upload_of
 from subquad.tracking.sending import follow
-from subquad.tracking.server import leading_page, newest_page, serving
+from subquad.tracking.server import USER, leading_page, newest_page, serving
 from subquad.tracking.state import Summary
 
 
@@ -90,9 +90,9 @@ def _line(folder: Path, summary: Summary) -> str:
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 
-    A server runs on this machine until you press Ctrl-C. Its address holds a secret, without which
-    it shows nothing to other users of the machine. It opens at the newest experiment. For another
-    one, first switch MLflow from "GenAI" to "Model training"; the browser remembers it.
+    A server runs on this machine until you press Ctrl-C. It prints a password, without which it
+    shows nothing, also to other users of the machine. It opens at the newest experiment. For
+    another one, first switch MLflow from "GenAI" to "Model training"; the browser remembers it.
 
     \b
     subquad ui
@@ -107,9 +107,9 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with serving(root, port) as (address, secret, server):
-            page = newest_page(address, secret)
-            click.echo(f"{page}  (Ctrl-C stops it)")
+        with serving(root, port) as (address, password, server):
+            page = newest_page(root, address, password)
+            click.echo(f"{page}  (user {USER}, password {password}; Ctrl-C stops it)")
             with leading_page(page) as leading:
                 if not no_browser:
                     webbrowser.open(leading)

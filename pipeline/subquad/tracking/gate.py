@@ -1,62 +1,50 @@
-"""MLflow's server behind a secret of its own start, so that other users of the machine reach
-nothing.
+"""What `subquad ui` adds to MLflow's own server: its login counts for its own pages alone, and
+artefacts are those below the root.
 
-MLflow finds this app by its entry point, `mlflow server --app-name subquad`. A browser brings the
-secret once, in the address, and then has it in a cookie.
+MLflow imports this module before it answers the first request that needs a login, because
+`authorization_function` of its settings names it.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, Response
+from flask import make_response, redirect, request
+from mlflow.exceptions import MlflowException
+from mlflow.server.auth import authenticate_request_basic_auth
+from mlflow.store.artifact.artifact_repository_registry import get_registered_artifact_repositories
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from werkzeug.datastructures import Authorization
 
-from subquad.tracking.server import COOKIE, OPEN, SECRET, TOKEN
-from subquad.tracking.values import Values
-
-
-def create_app() -> Any:
-    """MLflow's application behind the secret, as MLflow asks for it: an ASGI application."""
-    from mlflow.server.fastapi_app import app
-
-    # servers ask for a function
-    async def application(scope: Values, receive: Any, send: Any) -> None:
-        await gated(app, scope, receive, send)
-
-    return application
+from subquad.tracking.server import LOGIN, ROOT
 
 
-async def gated(app: Any, scope: Values, receive: Any, send: Any) -> None:
-    """Hand on to an application what has the secret, and refuse everything else."""
-    if scope["type"] == "lifespan" or scope.get("path") == OPEN:
-        await app(scope, receive, send)
-        return
-    asked = HTTPConnection(scope)
-    cookie = asked.cookies.get(COOKIE, "")
-    # as MLflow's clients send MLFLOW_TRACKING_TOKEN
-    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
-    if _is_secret(cookie) or _is_secret(bearer):
-        await app(scope, receive, send)
-        return
-    if scope["type"] != "http":
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    query = asked.query_params
-    response: Response = PlainTextResponse("open the address that `subquad ui` printed", 403)
-    if _is_secret(query.get(TOKEN, "")):
-        others = [(name, value) for name, value in query.multi_items() if name != TOKEN]
-        place = scope["path"]
-        if others:
-            place += f"?{urlencode(others)}"
-        headers = {"location": place, "referrer-policy": "no-referrer"}
-        response = Response(status_code=303, headers=headers)
-        response.set_cookie(COOKIE, os.environ[SECRET], httponly=True, samesite="strict")
-    await response(scope, receive, send)
+def authorize() -> Any:
+    """MLflow's login by password, for what is no request of another page.
+
+    MLflow answers the pages of every port of this machine, and a browser adds the password to what
+    they ask for. An address that holds the password, which MLflow's pages cannot ask from, leads on
+    to one that does not; browsers keep what follows its #.
+    """
+    own = request.host_url.removesuffix("/")
+    if request.headers.get("Origin", own) != own:
+        return make_response("a page of another address asks", 403)
+    user = authenticate_request_basic_auth()
+    if request.path == LOGIN and isinstance(user, Authorization):
+        return redirect(f"{own}/")
+    return user
 
 
-def _is_secret(given: str) -> bool:
-    return hmac.compare_digest(given.encode(), os.environ[SECRET].encode())
+def _below_root(place: str, **more: str | None) -> LocalArtifactRepository:
+    """The artefacts of a place below the root; a database may name any place."""
+    artefacts = LocalArtifactRepository(place, **more)
+    if not Path(artefacts.artifact_dir).resolve().is_relative_to(os.environ[ROOT]):
+        raise MlflowException.invalid_parameter_value("its artefacts are not below the root")
+    return artefacts
+
+
+_kinds: dict[str, Any] = get_registered_artifact_repositories()
+_kinds.clear()
+_kinds.update(dict.fromkeys(("", "file"), _below_root))

@@ -6,77 +6,97 @@ from __future__ import annotations
 
 import contextlib
 import html
-import json
+import http.client
 import os
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from subquad.errors import SubquadError, UserError
+from subquad.errors import UserError
 from subquad.runs import write_text
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
-SECRET = "SUBQUAD_UI_SECRET"
-"""The variable in which the server gets its secret; only processes of the same user can read it."""
-TOKEN, COOKIE = "token", "subquad-ui"
-"""Where a browser brings the secret first, and where it keeps it."""
-OPEN = "/health"
-"""What answers everybody: that the server runs."""
+ROOT = "SUBQUAD_UI_ROOT"
+"""The variable that tells the server below which folder artefacts are served."""
+USER = "admin"
+"""The one user of a server; MLflow's clients take it as MLFLOW_TRACKING_USERNAME."""
+LOGIN = "/login"
+"""Where a browser brings the password first."""
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 90.0, 10.0
 _SETTINGS = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs its eight extra processes
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",
+    "MLFLOW_ENABLE_AI_GATEWAY": "false",  # a stranger's database may name models and addresses
+    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "none",
 }
 """Defaults: a value the user has set stays."""
+_LOGIN = """[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = sqlite:///users.db
+authorization_function = subquad.tracking.gate:authorize
+auth_cache_ttl_seconds = 3600
+"""
+"""MLflow's settings of its login. Checks of a password are made to be slow, so it remembers one."""
 
 
 @contextlib.contextmanager
 def serving(
     root: Path, port: int | None = None
 ) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
-    """Serve the database in `root` during the block; yields address, secret and process once the
+    """Serve the database in `root` during the block; yields address, password and process once the
     server answers.
 
-    Without the secret nothing is shown or changed: every user of this machine reaches its loopback
-    interface.
+    Without the password nothing is shown or changed: every user of this machine reaches its
+    loopback interface.
 
     Args:
         root: folder with mlruns.db.
         port: None: a free one.
 
     Raises:
-        UserError: the port is in use.
-        SubquadError: the server ended, or did not answer within 90 s.
+        UserError: the port is in use, the server ended, or it did not answer within 90 s.
     """
     port = _free_port(port)
-    address, root = f"http://{_HOST}:{port}", root.resolve()
-    secret = secrets.token_urlsafe(32)
-    with tempfile.TemporaryFile() as output:
+    password = secrets.token_hex(12)
+    with (
+        tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder,  # only this user may enter it
+        tempfile.TemporaryFile() as output,
+    ):
+        login = Path(folder, "login.ini")
+        write_text(login, _LOGIN)
+        own = {
+            ROOT: str(root.resolve()),
+            "MLFLOW_AUTH_CONFIG_PATH": str(login),
+            "MLFLOW_AUTH_ADMIN_USERNAME": USER,
+            "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(),
+        }
         process = subprocess.Popen(
-            _command(root, port),
-            cwd="/",  # uvicorn imports from where it stands
+            _command(root.resolve(), port),
+            cwd=folder,  # uvicorn imports from where it stands, and users.db is there
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**_SETTINGS, **os.environ, SECRET: secret},
+            env={**_SETTINGS, **os.environ, **own},
             start_new_session=True,
         )
         try:
-            if not _answers(process, address):
+            if not _answers(process, port):
                 output.seek(0)
                 text = output.read().decode(errors="replace").strip() or "it said nothing"
                 last = text.splitlines()[-1].strip()
-                raise SubquadError(f"the MLflow server did not start: {last}")
-            yield address, secret, process
+                raise UserError(f"the MLflow server did not start: {last}")
+            yield f"http://{_HOST}:{port}", password, process
         finally:
             _stop(process)
 
@@ -84,27 +104,25 @@ def serving(
 def _command(root: Path, port: int) -> list[str]:
     command = [sys.executable, "-P", "-m", "mlflow", "server"]
     command += ["--host", _HOST, "--port", str(port), "--workers", "1"]
-    command += ["--app-name", "subquad"]
+    command += ["--app-name", "basic-auth", "--x-frame-options", "DENY"]
+    command += ["--allowed-hosts", f"{_HOST}:{port}"]
     command += ["--backend-store-uri", sqlite_uri(root / DATABASE)]
     command += ["--artifacts-destination", (root / ARTIFACTS).as_uri()]
     return command
 
 
-def newest_page(address: str, secret: str) -> str:
-    """Where a server shows the runs of its newest experiment; without these words it would show
-    traces of LLMs.
+def newest_page(root: Path, address: str, password: str) -> str:
+    """Where a browser logs in and sees the runs of the newest experiment in `root`; without these
+    words MLflow would show traces of LLMs.
     """
-    query = "max_results=1&order_by=creation_time%20DESC"
-    bearer = {"Authorization": f"Bearer {secret}"}
-    request = urllib.request.Request(
-        f"{address}/api/2.0/mlflow/experiments/search?{query}", headers=bearer
+    query = (
+        "SELECT coalesce(max(experiment_id), 0) FROM experiments WHERE lifecycle_stage = 'active'"
     )
-    with urllib.request.urlopen(request) as answer:
-        (newest,) = json.load(answer)["experiments"]
-    return (
-        f"{address}/?{TOKEN}={secret}#/experiments/{newest['experiment_id']}?workflowTy"
-        "pe=machine_learning"
-    )
+    database = f"{(root.resolve() / DATABASE).as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(database, uri=True)) as connection:
+        [(newest,)] = connection.execute(query)
+    place = address.replace("//", f"//{USER}:{password}@")
+    return f"{place}{LOGIN}#/experiments/{newest}?workflowType=machine_learning"
 
 
 @contextlib.contextmanager
@@ -133,15 +151,14 @@ def _free_port(port: int | None) -> int:
         return probe.getsockname()[1]
 
 
-def _answers(process: subprocess.Popen[bytes], address: str) -> bool:
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server answers; False where it ended, or took too long."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"{address}{OPEN}", timeout=2) as answer,
-        ):
-            return answer.status == 200
+        server = http.client.HTTPConnection(_HOST, port, timeout=2)  # which asks no proxy
+        with contextlib.suppress(OSError), contextlib.closing(server):
+            server.request("GET", "/health")
+            return server.getresponse().status == 200
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
     return False
