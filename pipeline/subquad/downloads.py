@@ -1,17 +1,94 @@
-"""Files over http: where a server may lead to, and how much it may send. Imports aiohttp where
-it is needed.
+"""All that comes over http: where a server may lead to, how much it may send, and for how long.
+Imports aiohttp where it is needed.
+
+aiohttp reads no `.netrc` here: whatever listens at an address would get the login of its host.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
-from typing import Any
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from fsspec.callbacks import Callback
 
 from subquad.errors import DataError
-from subquad.limits import DOWNLOAD, UNSTATED, allow
+from subquad.limits import ANSWER, DOWNLOAD, UNSTATED, allow
+
+
+def ask(
+    method: str,
+    url: str,
+    into: BinaryIO,
+    *,
+    seconds: float,
+    allowed: int = ANSWER,
+    headers: dict[str, str] | None = None,
+    **sent: Any,
+) -> int:
+    """Write what a server answers as it comes. It is asked not to pack it, and nothing is unpacked.
+
+    Args:
+        into: gets the bytes.
+        seconds: in which all of it must have come.
+        allowed: bytes that it may have.
+        sent: `data` or `json`.
+
+    Returns:
+        the status. No redirect is followed.
+
+    Raises:
+        DataError: there are more bytes.
+        TimeoutError: it took longer.
+        aiohttp.ClientError: there is no connection, or no http.
+    """
+    import aiohttp
+
+    async def answer() -> int:
+        size = 0
+        async with (
+            aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=seconds), auto_decompress=False
+            ) as session,
+            session.request(
+                method,
+                url,
+                headers={**(headers or {}), "Accept-Encoding": ""},
+                proxy=proxy_of(url),
+                allow_redirects=False,
+                **sent,
+            ) as found,
+        ):
+            async for piece in found.content.iter_any():
+                size += len(piece)
+                allow(url, "bytes of the answer, or more", size, allowed)
+                into.write(piece)
+            return found.status
+
+    return asyncio.run(answer())
+
+
+def proxy_of(url: str) -> str | None:
+    """The environment's proxy for an address; none for this machine, as a proxy would look on its
+    own.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return None
+    known = getproxies()
+    return known.get(parts.scheme) or known.get("all")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is that of this machine for itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Counted(Callback):

@@ -53,6 +53,9 @@ DOWNLOAD = 8 << 30
 UNSTATED = 1 << 30
 """Bytes of such a file where its server does not say beforehand how many there are."""
 
+ANSWER = 32 << 20
+"""Bytes of an answer that is no file: what a cluster knows of its jobs, or a job has said."""
+
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Versions of the .npy format that are read."""
 _OPENED = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
