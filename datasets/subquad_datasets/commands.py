@@ -164,7 +164,7 @@ def list_prepared(check: bool, as_json: bool) -> None:
 
 @data_command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET... [KEY=VALUE]...")
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data", asks=True)
 def prepare(targets: tuple[str, ...]) -> None:
     """Prepare the data of experiments without training.
 
@@ -202,7 +202,7 @@ def prepare(targets: tuple[str, ...]) -> None:
 @Reach(
     reads="TARGET, its data",
     writes="pictures in --out, prepared data",
-    sends="requests for data",
+    sends="requests for data that you named or trained with",
 )
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
     """Describe data sets, say how their files were read, and draw some training samples as a model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -9,9 +10,11 @@ from urllib.parse import urlsplit
 
 from upath import UPath
 
-from subquad.addresses import has_secret
+from subquad.addresses import has_secret, mask
 from subquad.downloads import client
 from subquad.errors import ConfigError, UserError
+from subquad.reach import Reach
+from subquad.trust import refuse_strange_storage
 
 STORES = ("s3", "gs")
 ADDRESSES = (*STORES, "http", "https", "file")
@@ -73,16 +76,31 @@ def place_at(address: str) -> Path:
     """A path of this machine, or what has its methods in an object store.
 
     Raises:
-        UserError: it is not supported, or a package that reaches it is not installed.
+        UserError: it is not supported, a package that reaches it is not installed, or a command
+            that only looks would ask what a folder or an experiment alone names.
     """
     if fault := address_fault(address, ADDRESSES):
         raise ConfigError(fault)
     scheme, _, rest = address.rpartition("://")
     if scheme in ("", "file"):
         return Path(rest)
+    if not Reach.now().asks:
+        _refuse_strange(address)
     module, package = _NEEDED[scheme]
     if find_spec(module) is None:
         raise UserError(
             f"{scheme}:// needs {module}, which is not installed: pip install {package}"
         )
     return cast("Path", UPath(address, use_listings_cache=False, **_OPTIONS.get(scheme, {})))
+
+
+def _refuse_strange(address: str) -> None:
+    place = address
+    while "://" in place:
+        with suppress(UserError):
+            return refuse_strange_storage(place)
+        place = place.rpartition("/")[0]
+    raise UserError(
+        f"{mask(address)}: is not asked, as only a file names it: you have neither written it on "
+        "this command line nor trained with it here"
+    )

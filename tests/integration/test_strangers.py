@@ -21,10 +21,13 @@ import click
 import pytest
 from damage import Said, call
 from leaves import COMMANDS
-from strangers import ESCAPES, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
+from strangers import ESCAPES, FOLDERS, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
 from subquad import trust
+from subquad.experiment import load_study
+from subquad.experiment.components import resolve_unrun
 from subquad.reach import Reach
+from subquad.trust import training
 
 RAYS_OWN = "ignore:ssl=None is deprecated:DeprecationWarning"
 pytestmark = pytest.mark.filterwarnings(RAYS_OWN)
@@ -245,7 +248,7 @@ def wrong(
     if world.mark.exists() and not trains:
         yield "runs a file"
     requests = "\n".join(world.sink.asked)
-    if requests and "requests for data" not in reach.sends:
+    if requests and not reach.asks:
         yield f"asks {requests[:100]!r}"
     if any(secret in requests for secret in SECRETS.values()):
         yield f"gives a secret away: {requests[:300]!r}"
@@ -293,6 +296,32 @@ def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: s
         if trains and thing == "mixer in a file" and not world.mark.exists():
             faults.append(f"{thing}: does not run, so that what does not run it shows nothing")
     assert not faults, "\n".join(faults)
+
+
+LOOKS = {
+    "verify": "runs",
+    "report": "runs",
+    "runs": "folder",
+    "eval": "run",
+    "predict": "run",
+    "export": "run",
+    "sync": "folders",
+    "diagnose": "targets",
+}
+
+
+@pytest.mark.parametrize("thing", ["storage", "data", "weights"])
+def test_what_looks_asks_no_place_that_a_folder_alone_names(world: World, thing: str):
+    for name, tried in LOOKS.items():
+        renewed(world)
+        outcome = call(*words_of(world, name, tried, FOLDERS[thing](world)))
+        assert not world.sink.asked, (name, outcome)
+    renewed(world)
+    with training():
+        folder = FOLDERS[thing](world)
+        load_study(f"{folder}/experiment.yaml", resolve=resolve_unrun)
+    call("verify", folder)
+    assert world.sink.asked, "shows nothing: what the user trained with is not asked either"
 
 
 def test_what_a_command_must_not_do_is_found(world: World):

@@ -103,7 +103,7 @@ CONTRACTS = {
     "runs": {"disk", "errors", "manifest", "shapes", "strict_json", "suggest"},
     "records": {"disk", "errors", "runs", "strict_json"},
     "downloads": {"errors", "limits"},
-    "stores": {"addresses", "downloads", "errors"},
+    "stores": {"addresses", "downloads", "errors", "reach", "trust"},
     "storage": {"disk", "downloads", "errors", "limits", "manifest", "runs", "stores"},
     "integrity": {"disk", "errors", "manifest", "runs", "storage", "strict_json"},
     "effect": set(),

@@ -13,7 +13,7 @@ from leaves import COMMANDS
 from subquad.reach import Reach
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
-COLUMNS = [field.name for field in fields(Reach)]
+COLUMNS = [field.name for field in fields(Reach) if field.name != "asks"]
 
 
 def reach_of(name: str) -> Reach:

@@ -513,11 +513,12 @@ def test_no_answer_of_a_head_node_is_taken_without_end(call, flooding, tmp_path,
     from subquad.errors import UserError
     from subquad.ray import jobs
 
-    (tmp_path / "job.zip").write_bytes(b"PK")
+    (tmp_path / "job.zip").write_bytes(bytes(2**21))
     asked = jobs.Jobs(flooding.url)
-    with pytest.raises(UserError, match="bytes of the answer, or more: .* at most 33,554,432 are"):
+    with pytest.raises(UserError, match=r"bytes of the answer, or more: .* at most 33,554,432 are"):
         CALLS[call](asked, tmp_path)
     monkeypatch.setattr(jobs, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "_SLOWEST", 1e9)
     flooding.flood = DRIP
     with pytest.raises(UserError, match="no answer any more"):
         CALLS[call](asked, tmp_path)

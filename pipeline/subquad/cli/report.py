@@ -72,7 +72,7 @@ def report_command(
 @click.command("verify")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=run_folders)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-@Reach(reads="RUN, its data", sends="requests for data")
+@Reach(reads="RUN, its data", sends="requests for data that you named or trained with")
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 

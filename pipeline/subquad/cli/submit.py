@@ -371,6 +371,7 @@ def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) ->
     runs="the command in WORDS, with the plugins that were sent",
     writes="runs/ in ROOT, and what the command in WORDS does",
     sends="what the command in WORDS does",
+    asks=True,
 )
 def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     """What a job itself calls on the head node, in the folder that was sent (`subquad submit`

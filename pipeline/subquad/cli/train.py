@@ -52,6 +52,7 @@ JOBS = click.option(
     runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, prepared data",
     sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
+    asks=True,
 )
 def train_command(
     target: str,
@@ -117,6 +118,7 @@ def train_command(
     reads="RUN, its data",
     writes="RUN, the copy in --root of a RUN in storage, prepared data",
     sends="metrics to addresses that you gave; files to storage that you gave; requests for data",
+    asks=True,
 )
 def resume_command(
     run: str,

@@ -70,6 +70,7 @@ from subquad.reach import Reach
     runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, prepared data",
     sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
+    asks=True,
 )
 def tune_command(
     target: str,

@@ -257,9 +257,6 @@ def checked_run(
     base = base or Path.cwd()
     data = absolute_paths(experiment.model_dump(mode="json"), (), marks, base)
     experiment = Experiment.model_validate_json(json.dumps(data))
-    storage = experiment.resources.storage
-    if storage is not None:
-        note_storage(storage)
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
         place = (*path, "name")
@@ -281,7 +278,12 @@ def checked_run(
             chosen[kind] = plugin
             chosen[f"{kind}_config"] = config
     experiment = with_params(experiment, params)
-    return Run(experiment=experiment, label=experiment.name, **chosen)
+    run = Run(experiment=experiment, label=experiment.name, **chosen)
+    storage = experiment.resources.storage
+    for place in filter(None, (storage, *run.places.values())):
+        if place == storage or "://" in place:
+            note_storage(place)
+    return run
 
 
 def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:

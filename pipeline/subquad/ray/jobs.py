@@ -102,7 +102,7 @@ class Jobs:
         """
         content = archive.read_bytes()
         package = f"_ray_pkg_{secrets.token_hex(16)}.zip"
-        self._ask("PUT", f"packages/gcs/{package}", size=len(content), data=content)
+        self._ask("PUT", f"packages/gcs/{package}", size=len(content), data=BytesIO(content))
         self._ask(
             "POST",
             "jobs/",

@@ -29,7 +29,7 @@ def bench_command() -> None:
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data", asks=True)
 def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_json: bool) -> int:
     """Measure what whole training steps cost: forward, backward, optimiser.
 

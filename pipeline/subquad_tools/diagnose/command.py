@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @Reach(
     reads="TARGET, its data",
     writes="diagnosis.json and pictures in --out or in TARGET, prepared data",
-    sends="metrics to an address that you gave; requests for data",
+    sends="metrics to an address that you gave; requests for data that you named or trained with",
 )
 def diagnose_command(
     targets: tuple[str, ...], samples: int, tokens: int, out: Path | None, as_json: bool

@@ -55,7 +55,7 @@ _FILE = "swap.json"
     reads="MODEL, its data, --weights, a file in MIXER",
     runs="a file in MIXER",
     writes="--out, the record of openings beside MODEL, prepared data",
-    sends="requests for data",
+    sends="requests for data that you named or trained with",
 )
 def swap_command(
     model: str,
