@@ -1,9 +1,9 @@
 """Files of this machine, without following a link: a run's folder may be somebody else's.
 
 A command opens such a folder once (`held`), which refuses each link in it. From then on what lies
-below is reached from the open folder, part by part, and no part may be a link, also one that was
-put there since. Elsewhere the user's own links count, but nothing is written through one. Whoever
-writes or deletes below a run's folder does it here.
+below is reached through its own folder, held open, and no part of a path may be a link, also one
+that was put there since. Elsewhere the user's own links count, but nothing is written through one.
+Whoever writes or deletes below a run's folder does it here.
 """
 
 from __future__ import annotations
@@ -109,51 +109,36 @@ def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
     Raises:
         RunError: below an open folder a part of its path is a link.
     """
-    path = os.path.abspath(folder)
-    descriptor = _walked(_root_of(path), path, make=make)
+    descriptor = _walked(os.path.abspath(folder), make=make)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _walked(root: str | None, path: str, *, make: bool = False) -> int:
-    """The descriptor of a folder, reached part by part from an open one, where it lies in one."""
-    place = root or path
+def _walked(path: str, *, make: bool = False) -> int:
+    """The descriptor of a folder; below an open one no part of its path is a link."""
+    root = _root_of(path)
+    _refuse_led(path, root)
     if make:
         with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
-            os.makedirs(place, exist_ok=True)
-    descriptor = os.open(place, _WALK)
-    for part in filter(None, path[len(place) :].split(os.sep)):
-        place = os.path.join(place, part)
-        try:
-            inner = _step(descriptor, part, place, make=make)
-        finally:
-            os.close(descriptor)
-        descriptor = inner
+            os.makedirs(path, exist_ok=True)
+    descriptor = os.open(path, _WALK)
+    try:
+        _refuse_led(path, root)  # a link that was there when it was opened led elsewhere
+        if root is not None and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            raise _refused(Path(path), True)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
-def _step(above: int, name: str, place: str, *, make: bool) -> int:
-    """The descriptor of a folder in the one above it; `place` is its path, for the message."""
-    while True:
-        try:
-            return os.open(name, _WALK | os.O_NOFOLLOW, dir_fd=above)
-        except FileNotFoundError:
-            if not make:
-                raise
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=above)
-        except OSError:
-            if _is_link(name, above):
-                raise _refused(Path(place), True) from None
-            raise
-
-
-def _is_link(name: str, above: int) -> bool:
-    with suppress(FileNotFoundError):
-        return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
-    return False
+def _refuse_led(path: str, root: str | None) -> None:
+    """Refuse a path below an open folder that leads elsewhere now."""
+    if root is not None and os.path.realpath(path) != path:
+        parts = (Path(path), *Path(path).parents)
+        raise _refused(next(filter(Path.is_symlink, reversed(parts))), True)
 
 
 def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
@@ -174,23 +159,22 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
         raise ValueError("files are replaced whole: use `replacing`")
     if mode[0] == "a":
         _part_from_other_names(path)
-    place = os.path.abspath(path)
-    root = _root_of(place)
-    careful = os.O_NONBLOCK if root is None and mode[0] == "r" else _CAREFUL
-    above = _walked(root, os.path.dirname(place))
-
-    def open_it(_name: str, flags: int) -> int:
+    follows = mode[0] == "r" and _root_of(os.path.abspath(path)) is None
+    careful = os.O_NONBLOCK if follows else _CAREFUL
+    with _at(path.parent) as above:
         try:
-            return _regular(path, os.open(path.name, flags | careful, 0o666, dir_fd=above))
+            return open(
+                path,
+                mode,
+                opener=lambda _, flags: _regular(
+                    path, os.open(path.name, flags | careful, 0o666, dir_fd=above)
+                ),
+                **more,
+            )
         except OSError as error:
-            if error.errno == errno.ELOOP and _is_link(path.name, above):
+            if error.errno == errno.ELOOP:
                 raise _refused(path, True) from None
             raise
-
-    try:
-        return open(path, mode, opener=open_it, **more)
-    finally:
-        os.close(above)
 
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK

@@ -25,8 +25,8 @@ def ask(
     into: BinaryIO,
     *,
     seconds: float,
+    headers: dict[str, str],
     allowed: int = ANSWER,
-    headers: dict[str, str] | None = None,
     **sent: Any,
 ) -> int:
     """Write what a server answers as it comes. It is asked not to pack it, and nothing is unpacked.
@@ -56,7 +56,7 @@ def ask(
             session.request(
                 method,
                 url,
-                headers={**(headers or {}), "Accept-Encoding": ""},
+                headers={**headers, "Accept-Encoding": ""},
                 proxy=proxy_of(url),
                 allow_redirects=False,
                 **sent,
@@ -124,29 +124,22 @@ async def client(**options: Any) -> Any:
     as they are resolved, when a connection is made.
     """
     import aiohttp
-    from aiohttp.abc import AbstractResolver
     from yarl import URL
 
     given = set[str]()
 
-    class Resolver(AbstractResolver):
+    class Resolver(aiohttp.ThreadedResolver):
         """The system's, which gives only public addresses of hosts that the user did not name."""
-
-        def __init__(self) -> None:
-            self._resolver = aiohttp.ThreadedResolver()
 
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
         ) -> list[Any]:
-            places = await self._resolver.resolve(host, port, family)
+            places = await super().resolve(host, port, family)
             if host not in given:
                 hidden = [place["host"] for place in places if not _is_public(place["host"])]
                 if hidden:
                     raise DataError(f"{host}: is {hidden[0]}, to which no other server may lead")
             return places
-
-        async def close(self) -> None:
-            await self._resolver.close()
 
     async def start(_: Any, __: Any, request: Any) -> None:
         given.add(request.url.host)

@@ -56,6 +56,6 @@ class Reach:
         return getattr(function, "reach", None)
 
     @staticmethod
-    def now() -> Reach:
-        """That of the command which this process is in; outside of any the widest."""
-        return _at_work[-1] if _at_work else Reach("", asks=True)
+    def looks() -> bool:
+        """Whether this process is in a command that only looks."""
+        return bool(_at_work) and not _at_work[-1].asks

@@ -84,7 +84,7 @@ def place_at(address: str) -> Path:
     scheme, _, rest = address.rpartition("://")
     if scheme in ("", "file"):
         return Path(rest)
-    if not Reach.now().asks:
+    if Reach.looks():
         _refuse_strange(address)
     module, package = _NEEDED[scheme]
     if find_spec(module) is None:

@@ -105,7 +105,7 @@ CONTRACTS = {
     "downloads": {"errors", "limits"},
     "stores": {"addresses", "downloads", "errors", "reach", "trust"},
     "storage": {"disk", "downloads", "errors", "limits", "manifest", "runs", "stores"},
-    "integrity": {"disk", "errors", "manifest", "runs", "storage", "strict_json"},
+    "integrity": {"disk", "errors", "manifest", "runs", "shapes", "storage", "strict_json"},
     "effect": set(),
     "metric": set(),
     "trust": {"addresses", "disk", "errors"},
