@@ -69,9 +69,8 @@ def without_value(setting: str) -> str:
     text as it is.
     """
     name, equals, value = setting.partition("=")
-    if value == "VALUE":  # as help and hints write it
-        return setting
-    if equals and "." in name and is_secret(name[-_LONGEST_NAME:]):
+    # VALUE stands in help and hints
+    if equals and value != "VALUE" and "." in name and is_secret(name[-_LONGEST_NAME:]):
         return f"{name}={HIDDEN}"
     return setting
 
@@ -130,11 +129,10 @@ def _apart(word: str) -> list[str]:
     A password may have a `://` itself, so an address of a server goes on to the last `@`.
     """
     parts = word.split("://")
-    with_at = [i for i, part in enumerate(parts) if i and "@" in part]
-    for i in range(1, max(with_at, default=0)):
+    last = word.rpartition("@")[0].count("://")
+    for i in range(1, last):
         if _scheme_at_the_end(parts[i - 1]) not in _LOCAL:
-            end = with_at[-1] + 1
-            return [*parts[:i], "://".join(parts[i:end]), *parts[end:]]
+            return [*parts[:i], "://".join(parts[i : last + 1]), *parts[last + 1 :]]
     return parts
 
 

@@ -58,7 +58,7 @@ def hold(folder: Path) -> bool:
     if not isinstance(folder, Path):
         return False
     real = str(folder.resolve())
-    is_new = _root_of(real) is None
+    is_new = not _is_held(real)
     if is_new:
         _held.add(real)
     return is_new
@@ -91,12 +91,9 @@ def _refused(path: Path, is_link: bool) -> RunError:
     return RunError(f"{path}: {kind}, which is refused among the files of runs: remove it")
 
 
-def _root_of(path: str) -> str | None:
-    """The open folder that a path lies in."""
-    roots = (
-        root for root in tuple(_held) if path == root or path.startswith(os.path.join(root, ""))
-    )
-    return min(roots, default=None)
+def _is_held(path: str) -> bool:
+    """Whether a path lies in an open folder."""
+    return any(path == root or path.startswith(os.path.join(root, "")) for root in tuple(_held))
 
 
 @contextmanager
@@ -109,36 +106,28 @@ def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
     Raises:
         RunError: below an open folder a part of its path is a link.
     """
-    descriptor = _walked(os.path.abspath(folder), make=make)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _walked(path: str, *, make: bool = False) -> int:
-    """The descriptor of a folder; below an open one no part of its path is a link."""
-    root = _root_of(path)
-    _refuse_led(path, root)
+    path = os.path.abspath(folder)
+    _refuse_led(path)
     if make:
         with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
             os.makedirs(path, exist_ok=True)
     descriptor = os.open(path, _WALK)
     try:
-        _refuse_led(path, root)  # a link that was there when it was opened led elsewhere
-        if root is not None and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            raise _refused(Path(path), True)
-    except BaseException:
+        _refuse_led(path, descriptor)
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise
-    return descriptor
 
 
-def _refuse_led(path: str, root: str | None) -> None:
-    """Refuse a path below an open folder that leads elsewhere now."""
-    if root is not None and os.path.realpath(path) != path:
+def _refuse_led(path: str, descriptor: int | None = None) -> None:
+    """Refuse a path below an open folder that leads elsewhere, or did when it was opened."""
+    if not _is_held(path):
+        return
+    if os.path.realpath(path) != path:
         parts = (Path(path), *Path(path).parents)
-        raise _refused(next(filter(Path.is_symlink, reversed(parts))), True)
+        raise _refused(next(filter(Path.is_symlink, reversed(parts)), Path(path)), True)
+    if descriptor is not None and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        raise _refused(Path(path), True)
 
 
 def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
@@ -159,7 +148,7 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
         raise ValueError("files are replaced whole: use `replacing`")
     if mode[0] == "a":
         _part_from_other_names(path)
-    follows = mode[0] == "r" and _root_of(os.path.abspath(path)) is None
+    follows = mode[0] == "r" and not _is_held(os.path.abspath(path))
     careful = os.O_NONBLOCK if follows else _CAREFUL
     with _at(path.parent) as above:
         try:
@@ -231,11 +220,9 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
     Raises:
         FileExistsError: it is there, and need not be.
     """
-    if exist_ok:
-        with _at(path, make=True):
-            return
-    with _at(path.parent, make=True) as above:
-        os.mkdir(path.name, dir_fd=above)
+    with _at(path if exist_ok else path.parent, make=True) as folder:
+        if not exist_ok:
+            os.mkdir(path.name, dir_fd=folder)
 
 
 def rename(path: Path, target: Path) -> None:
@@ -269,8 +256,7 @@ def building(folder: Path) -> Iterator[Path]:
         OSError: it cannot be made.
     """
     part = folder.with_name(f"{folder.name}.part")
-    if part.is_symlink() or part.exists():
-        shutil.rmtree(part)
+    shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o755)
     try:
         yield part

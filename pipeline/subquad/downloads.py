@@ -32,7 +32,7 @@ def ask(
     """Write what a server answers as it comes. It is asked not to pack it, and nothing is unpacked.
 
     Args:
-        into: gets the bytes.
+        into: gets the bytes; empty until then.
         seconds: in which all of it must have come.
         allowed: bytes that it may have.
         sent: `data` or `json`.
@@ -48,7 +48,6 @@ def ask(
     import aiohttp
 
     async def answer() -> int:
-        size = 0
         async with (
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=seconds), auto_decompress=False
@@ -63,9 +62,8 @@ def ask(
             ) as found,
         ):
             async for piece in found.content.iter_any():
-                size += len(piece)
-                allow(url, "bytes of the answer, or more", size, allowed)
                 into.write(piece)
+                allow(url, "bytes of the answer, or more", into.tell(), allowed)
             return found.status
 
     return asyncio.run(answer())
@@ -106,14 +104,14 @@ class Counted(Callback):
         super().__init__()
         allow(address, "bytes to download", size or 0, DOWNLOAD)
         self._address = address
-        self._stated = size is not None
         self._allowed = UNSTATED if size is None else size
+        unsaid = ", as the server does not state how many there are" if size is None else ""
+        self._what = f"bytes sent{unsaid}, or more"
 
     def relative_update(self, inc: int = 1) -> None:
         """Called after each piece."""
         super().relative_update(inc)
-        reason = "" if self._stated else ", as the server does not state how many there are"
-        allow(self._address, f"bytes sent{reason}, or more", self.value, self._allowed)
+        allow(self._address, self._what, self.value, self._allowed)
 
 
 async def client(**options: Any) -> Any:

@@ -280,9 +280,6 @@ def _pickle_step(
         while (top := stack.pop()) is not None:
             taken.append(top)
         wanted = wanted[: wanted.index("mark")]
-    elif step.name == "POP":
-        stack.pop()
-        return None
     fixed = [stack.pop() for _ in wanted]
     if not step.stack_after:
         return None

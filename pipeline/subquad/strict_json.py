@@ -48,7 +48,7 @@ def parse_json(text: str | bytes) -> Any:
         text,
         parse_int=_whole,
         parse_float=_finite,
-        parse_constant=_refuse_constant,
+        parse_constant=_finite,
         object_pairs_hook=_once,
     )
 
@@ -73,10 +73,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{escaped(text, 30)} is not a finite number")
     return value
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a finite number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -119,23 +119,21 @@ class Jobs:
 
     def info(self, job: str) -> JobDetails:
         """What the cluster knows of a job."""
-        text = self._ask("GET", _path(job), job)
         with self._answering():
-            return JobDetails(**parse_json(text))
+            return JobDetails(**parse_json(self._ask("GET", f"jobs/{_quoted(job)}", job)))
 
     def all(self) -> list[JobDetails]:
         """The jobs that subquad handed in, the newest last."""
-        text = self._ask("GET", "jobs/")
         with self._answering():
-            known = [JobDetails(**job) for job in parse_json(text)]
-        found = [job for job in known if "subquad" in (job.metadata or {})]
-        return sorted(found, key=lambda job: job.start_time or 0)
+            known = [JobDetails(**job) for job in parse_json(self._ask("GET", "jobs/"))]
+        own = (job for job in known if "subquad" in (job.metadata or {}))
+        return sorted(own, key=lambda job: job.start_time or 0)
 
     def logs(self, job: str) -> str:
         """All that a job has said."""
-        text = self._ask("GET", f"{_path(job)}/logs", job)
         with self._answering():
-            return str(parse_json(text)["logs"])
+            said = parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))
+            return str(said["logs"])
 
     def follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
         """Show what a job says until it ends; what is known of it then.
@@ -143,7 +141,7 @@ class Jobs:
         Where the connection breaks the cluster is asked whether it answers, and it is begun again.
         """
         self.info(job)
-        url = f"{self.address}/api/{_path(job)}/logs/tail"
+        url = f"{self.address}/api/jobs/{_quoted(job)}/logs/tail"
         shown = 0
 
         async def tail() -> None:
@@ -176,7 +174,7 @@ class Jobs:
         before = self.info(job)
         if before.status.is_terminal():
             return before, False
-        self._ask("POST", f"{_path(job)}/stop", job)
+        self._ask("POST", f"jobs/{_quoted(job)}/stop", job)
         until = time.monotonic() + _STOP_SECONDS + 30
         while not (info := self.info(job)).status.is_terminal():
             if time.monotonic() > until:
@@ -195,8 +193,8 @@ class Jobs:
         Raises:
             RunError: there is nothing, or it cannot be written.
         """
-        node = quote(self.info(job).driver_node_id or "", safe="", errors="backslashreplace")
-        name = quote(results_name(job), safe="", errors="backslashreplace")
+        node = _quoted(self.info(job).driver_node_id or "")
+        name = _quoted(results_name(job))
         url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
 
         def bring(archive: BinaryIO) -> None:
@@ -217,8 +215,8 @@ class Jobs:
         return unpack(job, bring, into, goes_on=goes_on)
 
 
-def _path(job: str) -> str:
-    return f"jobs/{quote(job, safe='', errors='backslashreplace')}"
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="backslashreplace")
 
 
 def _credentials(address: str, insecure: bool) -> dict[str, str]:
