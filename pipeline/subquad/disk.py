@@ -144,8 +144,7 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     """
     if not isinstance(path, Path):
         return path.open(mode, **more)
-    if "w" in mode:
-        raise ValueError("files are replaced whole: use `replacing`")
+    assert "w" not in mode, "files are replaced whole: use `replacing`"
     if mode[0] == "a":
         _part_from_other_names(path)
     follows = mode[0] == "r" and not _is_held(os.path.abspath(path))

@@ -283,7 +283,6 @@ def manifest_at(folder: Path) -> dict[str, Any]:
         or files.keys() != set(FILES)
     ):
         raise CheckpointError(
-            f"{path}: damaged: it speaks of step {step}, of the best step {best} and of the files "
-            f"{', '.join(files)}"
+            f"{path}: damaged: it speaks of step {step}, the best step {best}, and {list(files)}"
         )
     return manifest
