@@ -21,7 +21,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from object_store import Asked, Bucket
 
-from subquad import disk
+from subquad import disk, trust
 from subquad.processes import FOR_CHECKS
 
 if TYPE_CHECKING:
@@ -90,6 +90,12 @@ def pytest_unconfigure() -> None:
 def no_folder_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of one command: it does not know what earlier tests have opened."""
     monkeypatch.setattr(disk, "_held", set())
+
+
+@pytest.fixture(autouse=True)
+def any_address_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests call in this process may ask any address; tests of strangers begin without."""
+    monkeypatch.setattr(trust, "_given", ["s3://", "gs://", "http://", "https://"])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,8 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName
+from subquad.limits import allow_memory
 from subquad.plugin import Config, param
 from subquad_datasets.guesses import majority
+
+_TOKEN_BYTES = 48
+"""That drawing takes at a time: five arrays of int64 and one of bool."""
 
 TRAIN_STREAM = 0
 TEST_STREAM = 1
@@ -82,11 +86,19 @@ class Generated(Dataset):
     @cached_property
     def _both(self) -> ArrayBatch:
         counts = self.counts
-        return self.sequences(TRAIN_STREAM, counts.train_size + counts.validation_size)
+        return self._drawn(TRAIN_STREAM, counts.train_size + counts.validation_size)
 
     @cached_property
     def _test(self) -> ArrayBatch:
-        return self.sequences(TEST_STREAM, self.counts.test_size)
+        return self._drawn(TEST_STREAM, self.counts.test_size)
+
+    def _drawn(self, stream: int, count: int) -> ArrayBatch:
+        length = self.describe().lengths["length"]
+        allow_memory(
+            f"{type(self).__name__}: {count:,} sequences of {length:,} tokens",
+            _TOKEN_BYTES * count * length,
+        )
+        return self.sequences(stream, count)
 
     def prepared_test(self) -> ArraySplit:
         return self.load("test")

@@ -8,37 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_SECRET_WORDS = frozenset(
-    {
-        "auth",
-        "authorization",
-        "bearer",
-        "credential",
-        "credentials",
-        "jwt",
-        "key",
-        "pass",
-        "passcode",
-        "passphrase",
-        "passwd",
-        "password",
-        "pin",
-        "pw",
-        "pwd",
-        "secret",
-        "secrets",
-        "sig",
-        "signature",
-        "token",
-    }
+_SECRET = re.compile(
+    r"(?:odbc_connect|sas|accesskey|apikey|authtoken|secretkey)$|"
+    r"(?:^|[^a-z0-9])(?:auth|authorization|bearer|credentials?|jwt|key|pass|passcode|passphrase|"
+    r"passwd|password|pin|pw|pwd|secrets?|sig|signature|token)[_.\- ]*$"
 )
-"""Last words of the names of secrets. `tokens` is none: that is a number of tokens."""
-_SECRET_NAMES = ("odbc_connect", "sas", "accesskey", "apikey", "authtoken", "secretkey")
+"""How the names of secrets end. `tokens` is none: that is a number of tokens."""
 _NO_USERS = ("http", "https", "s3", "gs")
 """Kinds of addresses in which a path may have an `@`, and a user name alone is a secret: a token
 often stands there.
@@ -62,9 +43,7 @@ def is_secret(name: str) -> bool:
     not.
     """
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
-    if words.endswith(_SECRET_NAMES):
-        return True
-    return re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1] in _SECRET_WORDS
+    return _SECRET.search(words) is not None
 
 
 def mask(text: str) -> str:
@@ -90,9 +69,8 @@ def without_value(setting: str) -> str:
     text as it is.
     """
     name, equals, value = setting.partition("=")
-    if value == "VALUE":  # as help and hints write it
-        return setting
-    if equals and "." in name and is_secret(name[-_LONGEST_NAME:]):
+    # VALUE stands in help and hints
+    if equals and value != "VALUE" and "." in name and is_secret(name[-_LONGEST_NAME:]):
         return f"{name}={HIDDEN}"
     return setting
 
@@ -117,15 +95,10 @@ def has_secret(address: str) -> bool:
     user name.
     """
     before, marker, rest = address.partition("://")
-    if not marker:
-        return False
     scheme = _scheme_at_the_end(before)
     user = _user_of(scheme, rest)
-    if ":" in user:
-        return True
-    if user and scheme in _NO_USERS:
-        return True
-    return _without_values(address) != address
+    is_user = ":" in user or (user and scheme in _NO_USERS)
+    return bool(marker and (is_user or _without_values(address) != address))
 
 
 def _without_values(word: str) -> str:
@@ -142,16 +115,11 @@ def _without_values(word: str) -> str:
 
 def _without_users(word: str) -> str:
     """A word with `***` for the user and password of each address in it."""
-    before, *pieces = _apart(word)
-    shown = [before]
-    for piece in pieces:
+    parts = _apart(word)
+    shown = parts[:1]
+    for before, piece in pairwise(parts):
         user = _user_of(_scheme_at_the_end(before), piece)
-        if user:
-            place = piece[len(user) :].removeprefix("@")
-            shown.append(f"{HIDDEN}@{place}")
-        else:
-            shown.append(piece)
-        before = piece
+        shown.append(HIDDEN + piece[len(user) :] if user else piece)
     return "://".join(shown)
 
 
@@ -161,11 +129,10 @@ def _apart(word: str) -> list[str]:
     A password may have a `://` itself, so an address of a server goes on to the last `@`.
     """
     parts = word.split("://")
-    with_at = [i for i, part in enumerate(parts) if i and "@" in part]
-    for i in range(1, max(with_at, default=0)):
+    last = word.rpartition("@")[0].count("://")
+    for i in range(1, last):
         if _scheme_at_the_end(parts[i - 1]) not in _LOCAL:
-            end = with_at[-1] + 1
-            return [*parts[:i], "://".join(parts[i:end]), *parts[end:]]
+            return [*parts[:i], "://".join(parts[i : last + 1]), *parts[last + 1 :]]
     return parts
 
 

@@ -1,9 +1,9 @@
 """Files of this machine, without following a link: a run's folder may be somebody else's.
 
 A command opens such a folder once (`held`), which refuses each link in it. From then on what lies
-below is reached from the open folder, part by part, and no part may be a link, also one that was
-put there since. Elsewhere the user's own links count, but nothing is written through one. Whoever
-writes or deletes below a run's folder does it here.
+below is reached through its own folder, held open, and no part of a path may be a link, also one
+that was put there since. Elsewhere the user's own links count, but nothing is written through one.
+Whoever writes or deletes below a run's folder does it here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def hold(folder: Path) -> bool:
     if not isinstance(folder, Path):
         return False
     real = str(folder.resolve())
-    is_new = _root_of(real) is None
+    is_new = not _is_held(real)
     if is_new:
         _held.add(real)
     return is_new
@@ -91,12 +91,9 @@ def _refused(path: Path, is_link: bool) -> RunError:
     return RunError(f"{path}: {kind}, which is refused among the files of runs: remove it")
 
 
-def _root_of(path: str) -> str | None:
-    """The open folder that a path lies in."""
-    roots = (
-        root for root in tuple(_held) if path == root or path.startswith(os.path.join(root, ""))
-    )
-    return min(roots, default=None)
+def _is_held(path: str) -> bool:
+    """Whether a path lies in an open folder."""
+    return any(path == root or path.startswith(os.path.join(root, "")) for root in tuple(_held))
 
 
 @contextmanager
@@ -110,50 +107,27 @@ def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
         RunError: below an open folder a part of its path is a link.
     """
     path = os.path.abspath(folder)
-    descriptor = _walked(_root_of(path), path, make=make)
+    _refuse_led(path)
+    if make:
+        with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
+            os.makedirs(path, exist_ok=True)
+    descriptor = os.open(path, _WALK)
     try:
+        _refuse_led(path, descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _walked(root: str | None, path: str, *, make: bool = False) -> int:
-    """The descriptor of a folder, reached part by part from an open one, where it lies in one."""
-    place = root or path
-    if make:
-        with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
-            os.makedirs(place, exist_ok=True)
-    descriptor = os.open(place, _WALK)
-    for part in filter(None, path[len(place) :].split(os.sep)):
-        place = os.path.join(place, part)
-        try:
-            inner = _step(descriptor, part, place, make=make)
-        finally:
-            os.close(descriptor)
-        descriptor = inner
-    return descriptor
-
-
-def _step(above: int, name: str, place: str, *, make: bool) -> int:
-    """The descriptor of a folder in the one above it; `place` is its path, for the message."""
-    while True:
-        try:
-            return os.open(name, _WALK | os.O_NOFOLLOW, dir_fd=above)
-        except FileNotFoundError:
-            if not make:
-                raise
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=above)
-        except OSError:
-            if _is_link(name, above):
-                raise _refused(Path(place), True) from None
-            raise
-
-
-def _is_link(name: str, above: int) -> bool:
-    with suppress(FileNotFoundError):
-        return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
-    return False
+def _refuse_led(path: str, descriptor: int | None = None) -> None:
+    """Refuse a path below an open folder that leads elsewhere, or did when it was opened."""
+    if not _is_held(path):
+        return
+    if os.path.realpath(path) != path:
+        parts = (Path(path), *Path(path).parents)
+        raise _refused(next(filter(Path.is_symlink, reversed(parts)), Path(path)), True)
+    if descriptor is not None and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        raise _refused(Path(path), True)
 
 
 def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
@@ -170,27 +144,25 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     """
     if not isinstance(path, Path):
         return path.open(mode, **more)
-    if "w" in mode:
-        raise ValueError("files are replaced whole: use `replacing`")
+    assert "w" not in mode, "files are replaced whole: use `replacing`"
     if mode[0] == "a":
         _part_from_other_names(path)
-    place = os.path.abspath(path)
-    root = _root_of(place)
-    careful = os.O_NONBLOCK if root is None and mode[0] == "r" else _CAREFUL
-    above = _walked(root, os.path.dirname(place))
-
-    def open_it(_name: str, flags: int) -> int:
+    follows = mode[0] == "r" and not _is_held(os.path.abspath(path))
+    careful = os.O_NONBLOCK if follows else _CAREFUL
+    with _at(path.parent) as above:
         try:
-            return _regular(path, os.open(path.name, flags | careful, 0o666, dir_fd=above))
+            return open(
+                path,
+                mode,
+                opener=lambda _, flags: _regular(
+                    path, os.open(path.name, flags | careful, 0o666, dir_fd=above)
+                ),
+                **more,
+            )
         except OSError as error:
-            if error.errno == errno.ELOOP and _is_link(path.name, above):
+            if error.errno == errno.ELOOP:
                 raise _refused(path, True) from None
             raise
-
-    try:
-        return open(path, mode, opener=open_it, **more)
-    finally:
-        os.close(above)
 
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
@@ -247,11 +219,9 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
     Raises:
         FileExistsError: it is there, and need not be.
     """
-    if exist_ok:
-        with _at(path, make=True):
-            return
-    with _at(path.parent, make=True) as above:
-        os.mkdir(path.name, dir_fd=above)
+    with _at(path if exist_ok else path.parent, make=True) as folder:
+        if not exist_ok:
+            os.mkdir(path.name, dir_fd=folder)
 
 
 def rename(path: Path, target: Path) -> None:
@@ -285,8 +255,7 @@ def building(folder: Path) -> Iterator[Path]:
         OSError: it cannot be made.
     """
     part = folder.with_name(f"{folder.name}.part")
-    if part.is_symlink() or part.exists():
-        shutil.rmtree(part)
+    shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o755)
     try:
         yield part

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
 from subquad.manifest import change, sum_at, sum_of
@@ -26,8 +28,9 @@ from subquad.runs import (
     read_json,
     read_object,
 )
+from subquad.shapes import CheckpointFile
 from subquad.storage import RunFolder, content_of, is_remote, listing
-from subquad.strict_json import lines_of
+from subquad.strict_json import lines_of, shaped
 
 MANIFEST, FORMAT = "manifest.json", 1
 """Of a checkpoint: the file that is written last, and the version of all its files."""
@@ -35,6 +38,7 @@ MODEL, OPTIMIZER, GENERATORS = "model.safetensors", "optimizer.safetensors", "rn
 STATE = "state.json"
 FILES = (MODEL, OPTIMIZER, GENERATORS, STATE)
 """The other files of a checkpoint."""
+_SHAPE = TypeAdapter(CheckpointFile)
 _FOLDER = re.compile(r"step-(\d{8,})")
 
 
@@ -67,7 +71,7 @@ def look(run: Path, *, far: bool = False) -> Looked:
     above = f"{CHECKPOINTS}/"
     bound = {}
     manifests = {}
-    for name, entry in _recorded(result).items():
+    for name, entry in ((result or {}).get("files") or {}).items():
         if name.startswith(above):
             manifests[name.removeprefix(above)] = entry
         else:
@@ -87,14 +91,6 @@ def look(run: Path, *, far: bool = False) -> Looked:
     return Looked(result, (*faults, *damaged), tuple(absent), whole)
 
 
-def _recorded(result: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The manifest of a result; empty where it has none."""
-    files = (result or {}).get("files")
-    if isinstance(files, dict):
-        return files
-    return {}
-
-
 def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """What result.json says, and what is wrong with it."""
     path = run / RESULT
@@ -104,47 +100,39 @@ def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
         result = read_object(path)
     except (OSError, ValueError) as error:
         return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
-    if not isinstance(result.get("files"), dict):
+    if "files" not in result:
         return result, [f"{RESULT} does not say which files it stands on: it was written by hand"]
     return result, []
 
 
 def _unreadable(run: Path) -> Iterator[str]:
-    """Of a run without a result: files that do not fit the check that each of them has."""
+    """Of a run without a result: files that do not fit the check that each of them has, as a JSON
+    file has, and each whole line of one of JSON lines.
+    """
     for name, path in bound_files(run).items():
+        number = 0
         try:
-            _read_all(path)
+            if path.suffix == ".json":
+                read_object(path)
+            elif path.suffix == ".jsonl":
+                with opened(path) as stream:
+                    for line in lines_of(stream):
+                        number += 1
+                        if line.endswith(b"\n"):  # another one was being written
+                            parse_object(line)
         except (OSError, ValueError) as error:
-            yield f"{name} has changed: {error}"
-
-
-def _read_all(path: Path) -> None:
-    """Read a JSON file, or all whole lines of one of JSON lines; what has no check is left."""
-    if path.suffix == ".json":
-        read_object(path)
-    if path.suffix != ".jsonl":
-        return
-    with opened(path) as stream:
-        for number, line in enumerate(lines_of(stream), 1):
-            if not line.endswith(b"\n"):  # it was being written
-                continue
-            try:
-                parse_object(line)
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
+            where = f"line {number}: " if number else ""
+            yield f"{name} has changed: {where}{error}"
 
 
 def _changed(run: Path, recorded: Mapping[str, Any]) -> Iterator[str]:
     """Files of a folder that are not what its manifest says."""
     for name, entry in recorded.items():
-        if _leads_out(PurePosixPath(name)):
+        path = PurePosixPath(name)
+        if ".." in path.parts or path.is_absolute():
             yield f"{name} is no file of the folder, and yet its manifest names it"
         else:
             yield from _file_faults(name, entry, run / name)
-
-
-def _leads_out(path: PurePosixPath) -> bool:
-    return ".." in path.parts or path.is_absolute()
 
 
 def _file_faults(name: str, entry: Any, path: Path) -> Iterator[str]:
@@ -173,12 +161,9 @@ def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
         if identity.get("digest", digest) != digest:
             yield f"{RESULT} is of another experiment"
     test = result.get("test") or {}
-    if test.get("checkpoint") != "best":
-        return
-    best = result.get("best") or {}
     tested = test.get("step")
-    selected = best.get("step")
-    if tested != selected:
+    selected = (result.get("best") or {}).get("step")
+    if test.get("checkpoint") == "best" and tested != selected:
         yield f"{RESULT}: step {tested} was tested, the best one is {selected}"
 
 
@@ -276,7 +261,7 @@ def manifest_at(folder: Path) -> dict[str, Any]:
         manifest = parse_object(content_of(path))
     except (OSError, ValueError) as error:
         why = "is not here"
-        if _has_files(folder):
+        if any(name.startswith(f"{folder.name}/") for name in listing(folder.parent)):
             why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
         raise CheckpointError(f"{folder}: {why}") from error
     if manifest.get("format") != FORMAT:
@@ -285,20 +270,19 @@ def manifest_at(folder: Path) -> dict[str, Any]:
             f"reads format {FORMAT}: "
             "use the subquad version in the run's environment.json"
         )
-    step = manifest.get("step")
-    if not isinstance(step, int) or folder != checkpoint_folder(folder.parent, step):
-        raise CheckpointError(f"{path}: damaged: it speaks of step {step!r}")
-    best = manifest.get("best")
-    if not isinstance(best, int | None) or not 0 <= (best or 0) <= step:
-        raise CheckpointError(f"{path}: damaged: it speaks of the best step {best!r}")
-    if "experiment" not in manifest:
-        raise CheckpointError(f"{path}: damaged: it does not say of which experiment it is")
-    files = manifest.get("files")
-    if not isinstance(files, dict) or files.keys() != set(FILES):
-        raise CheckpointError(f"{path}: damaged: it must speak of the files {', '.join(FILES)}")
+    try:
+        shaped(manifest, _SHAPE)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged: {error}") from error
+    step = manifest["step"]
+    best = manifest.get("best") or 0
+    files = manifest["files"]
+    if (
+        folder != checkpoint_folder(folder.parent, step)
+        or best > step
+        or files.keys() != set(FILES)
+    ):
+        raise CheckpointError(
+            f"{path}: damaged: it speaks of step {step}, the best step {best}, and {list(files)}"
+        )
     return manifest
-
-
-def _has_files(folder: Path) -> bool:
-    names = listing(folder.parent)
-    return any(name.startswith(f"{folder.name}/") for name in names)

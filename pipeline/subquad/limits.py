@@ -14,12 +14,14 @@ import lzma
 import math
 import os
 import pickletools
+import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
 from numpy.lib import format as npy
 
 from subquad.errors import DataError
@@ -53,6 +55,9 @@ DOWNLOAD = 8 << 30
 UNSTATED = 1 << 30
 """Bytes of such a file where its server does not say beforehand how many there are."""
 
+ANSWER = 32 << 20
+"""Bytes of an answer that is no file: what a cluster knows of its jobs, or a job has said."""
+
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Versions of the .npy format that are read."""
 _OPENED = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
@@ -60,7 +65,7 @@ PACKED = tuple(_OPENED)
 """Endings of compressed files that are read."""
 
 
-def allow(where: object, what: str, amount: int, allowed: int) -> None:
+def allow(where: object, what: str, amount: int, allowed: int, are: str = "read") -> None:
     """Refuse what is more than is allowed.
 
     Raises:
@@ -68,7 +73,29 @@ def allow(where: object, what: str, amount: int, allowed: int) -> None:
     """
     if amount <= allowed:
         return
-    raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are read")
+    raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are {are}")
+
+
+def allow_memory(where: object, size: int) -> None:
+    """Refuse to make, from sizes that somebody gave, what does not fit into memory.
+
+    Args:
+        where: what is made, of which sizes.
+        size: bytes that it takes at a time.
+
+    Raises:
+        DataError: it does not fit.
+    """
+    allow(where, "bytes of memory", size, psutil.virtual_memory().available, "free")
+
+
+def allow_disk(where: object, size: int, folder: Path) -> None:
+    """The same for a folder's disk.
+
+    Raises:
+        DataError: it does not fit.
+    """
+    allow(where, "bytes of the disk", size, shutil.disk_usage(folder).free, "free")
 
 
 def read_whole(path: Path, allowed: int = MEMBER) -> bytes:
@@ -253,9 +280,6 @@ def _pickle_step(
         while (top := stack.pop()) is not None:
             taken.append(top)
         wanted = wanted[: wanted.index("mark")]
-    elif step.name == "POP":
-        stack.pop()
-        return None
     fixed = [stack.pop() for _ in wanted]
     if not step.stack_after:
         return None

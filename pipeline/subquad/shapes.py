@@ -107,6 +107,16 @@ class ResultFile(_Named, total=False):
     attempts: _Count | None
     skipped_steps: _Count | None
     notes: list[str]
+    files: dict[str, Any]
+
+
+class CheckpointFile(TypedDict):
+    """manifest.json of a checkpoint."""
+
+    step: _Count
+    best: NotRequired[_Count | None]
+    experiment: Any
+    files: dict[str, Any]
 
 
 class _Git(TypedDict, total=False):

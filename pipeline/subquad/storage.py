@@ -12,7 +12,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ from subquad.disk import close as close
 from subquad.disk import replacing
 from subquad.downloads import Counted
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
-from subquad.limits import allow
+from subquad.limits import allow_disk
 from subquad.manifest import by_name, manifest_of
 from subquad.runs import (
     CHECKPOINTS,
@@ -370,7 +369,7 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     Raises:
         DataError: it is too large for this machine, or larger than was stated.
     """
-    allow(source, "bytes to download", size or 0, shutil.disk_usage(target.parent).free)
+    allow_disk(source, size or 0, target.parent)
     more = {}
     if source.protocol not in STORES:
         more["callback"] = Counted(str(source), size)

@@ -12,6 +12,7 @@ from upath import UPath
 from subquad.addresses import has_secret
 from subquad.downloads import client
 from subquad.errors import ConfigError, UserError
+from subquad.trust import refuse_strange_place
 
 STORES = ("s3", "gs")
 ADDRESSES = (*STORES, "http", "https", "file")
@@ -73,13 +74,15 @@ def place_at(address: str) -> Path:
     """A path of this machine, or what has its methods in an object store.
 
     Raises:
-        UserError: it is not supported, or a package that reaches it is not installed.
+        UserError: it is not supported, a package that reaches it is not installed, or only a
+            folder names it.
     """
     if fault := address_fault(address, ADDRESSES):
         raise ConfigError(fault)
     scheme, _, rest = address.rpartition("://")
     if scheme in ("", "file"):
         return Path(rest)
+    refuse_strange_place(address)
     module, package = _NEEDED[scheme]
     if find_spec(module) is None:
         raise UserError(

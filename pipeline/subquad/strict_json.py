@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import accumulate
 from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -39,22 +42,24 @@ def parse_json(text: str | bytes) -> Any:
     opened = text.count("[") + text.count("{")
     if opened + text.count(",") > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} values")
-    try:
-        data = json.loads(
-            text,
-            parse_int=_whole,
-            parse_float=_finite,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_once,
-        )
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    if opened > MAX_DEPTH:
-        _refuse_depth(data)
-    return data
+    if opened > MAX_DEPTH and _depth_of(text) > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return json.loads(
+        text,
+        parse_int=_whole,
+        parse_float=_finite,
+        parse_constant=_finite,
+        object_pairs_hook=_once,
+    )
 
 
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+def _depth_of(text: str) -> int:
+    """How deep lists and objects lie in one another, up to where a text is no JSON any more."""
+    signs = (sign for sign in _STRING_OR_BRACKET.findall(text) if sign[0] != '"')
+    return max(accumulate(1 if sign in "[{" else -1 for sign in signs), default=0)
+
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[][{}]', re.DOTALL)
 
 
 def _whole(text: str) -> int:
@@ -70,10 +75,6 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a finite number")
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = {}
     for key, value in pairs:
@@ -83,28 +84,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _refuse_depth(data: Any) -> None:
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [inner for value in level for inner in _inside(value)]
-    if any(isinstance(value, (dict, list)) for value in level):
-        raise ValueError(_TOO_DEEP)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list):
-        return value
-    return ()
-
-
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file of JSON lines; of one that is longer than `MAX_LINE` pieces, which are
     no JSON.
     """
-    while line := stream.readline(MAX_LINE):
-        yield line
+    return iter(partial(stream.readline, MAX_LINE), b"")
 
 
 def shaped(data: Mapping[str, Any], shape: TypeAdapter[Any]) -> None:

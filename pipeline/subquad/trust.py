@@ -57,10 +57,11 @@ def remember_address(address: str) -> None:
     _note("addresses", address)
 
 
-def note_storage(storage: str | None) -> None:
-    """Let storage that the user trains with count as given from now on."""
-    if storage is not None:
-        _note("storage", storage)
+def note_place(place: str) -> None:
+    """Let storage, or an address of data or weights, that the user trains with count as given from
+    now on.
+    """
+    _note("places", place)
 
 
 def refuse_strange_storage(storage: str | None) -> None:
@@ -73,19 +74,41 @@ def refuse_strange_storage(storage: str | None) -> None:
         UserError: no experiment with it was trained here, and it does not stand on this command
             line.
     """
-    if storage is None or storage in _noted("storage"):
+    if storage is None or storage in _noted("places"):
         return
-    for text in _given:
-        place = text if "://" in text else os.path.abspath(text)
-        if place.rstrip("/") == storage.rstrip("/") or place.startswith(
-            f"{storage.rstrip('/')}/runs/"
-        ):
-            _note("storage", storage)
-            return
+    if any(_names(text, storage) for text in _given):
+        note_place(storage)
+        return
     raise UserError(
         f"resources.storage: {mask(storage)}: files would be written there, and you have neither "
         f"named it nor trained with it here: if you trust it, add --root {mask(storage)}"
     )
+
+
+def refuse_strange_place(address: str) -> None:
+    """Refuse to ask what only a folder names.
+
+    Raises:
+        UserError: nothing above it was given on this command line or trained with here.
+    """
+    given = [*_given, *_noted("places")]
+    if not any(_names(text, address) or _is_below(address, text) for text in given):
+        raise UserError(
+            f"{mask(address)}: is not asked, as only a file names it: you have neither written it "
+            "on this command line nor trained with it here"
+        )
+
+
+def _names(text: str, place: str) -> bool:
+    """Whether a text that was given is a place, or a run that is kept there."""
+    given = text if "://" in text else os.path.abspath(text)
+    return os.sep in text and (
+        given.rstrip("/") == place.rstrip("/") or _is_below(given, f"{place.rstrip('/')}/runs")
+    )
+
+
+def _is_below(place: str, above: str) -> bool:
+    return f"{place}/".startswith(f"{above.rstrip('/')}/")
 
 
 def trust_folder(folder: Path, *, always: bool = True) -> None:

@@ -22,9 +22,11 @@ import pytest
 from damage import Said, call
 from leaves import COMMANDS
 from reach import Reach, reaches
-from strangers import ESCAPES, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
+from strangers import ESCAPES, FOLDERS, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
 from subquad import trust
+from subquad.experiment import load_study
+from subquad.experiment.components import resolve_unrun
 
 RAYS_OWN = "ignore:ssl=None is deprecated:DeprecationWarning"
 pytestmark = pytest.mark.filterwarnings(RAYS_OWN)
@@ -293,6 +295,31 @@ def test_what_strangers_make_is_only_looked_at(world: World, name: str, tried: s
         if trains and thing == "mixer in a file" and not world.mark.exists():
             faults.append(f"{thing}: does not run, so that what does not run it shows nothing")
     assert not faults, "\n".join(faults)
+
+
+LOOKS = {
+    "verify": "runs",
+    "report": "runs",
+    "runs": "folder",
+    "eval": "run",
+    "predict": "run",
+    "export": "run",
+    "sync": "folders",
+    "diagnose": "targets",
+}
+
+
+@pytest.mark.parametrize("thing", ["storage", "data", "weights"])
+def test_what_looks_asks_no_place_that_a_folder_alone_names(world: World, thing: str):
+    for name, tried in LOOKS.items():
+        renewed(world)
+        outcome = call(*words_of(world, name, tried, FOLDERS[thing](world)))
+        assert not world.sink.asked, (name, outcome)
+    renewed(world)
+    folder = FOLDERS[thing](world)
+    load_study(f"{folder}/experiment.yaml", resolve=resolve_unrun)  # as the user's own TARGET
+    call("verify", folder)
+    assert world.sink.asked, "shows nothing: what the user trained with is not asked either"
 
 
 def test_what_a_command_must_not_do_is_found(world: World):

@@ -424,7 +424,56 @@ def _everywhere(pattern: str, content: bytes) -> Callable[[World, Path], None]:
     return changed
 
 
+def _naming(section: str, address: str, *keys: str) -> Callable[[World, Path], None]:
+    """A run whose experiment names a place outside, and all of whose sums fit."""
+
+    def changed(world: World, folder: Path) -> None:
+        import yaml
+
+        from subquad.experiment import load_study
+        from subquad.experiment.components import resolve_unrun
+        from subquad.manifest import sum_at
+
+        def named(experiment: dict[str, Any]) -> None:
+            *above, last = keys
+            place = experiment[section] = experiment[section] or {}
+            for key in above:
+                place = place[key]
+            place[last] = address.format(sink=world.sink.address)
+
+        data(world.given / "data.csv")
+        path = folder / "experiment.yaml"
+        written = yaml.safe_load(path.read_text(encoding="utf-8"))
+        named(written)
+        path.write_text(yaml.safe_dump(written), encoding="utf-8")
+        study = load_study(str(path), resolve=resolve_unrun, given=False)
+        digest = study.runs[0].digest
+
+        def identity(found: dict[str, Any]) -> None:
+            found["digest"] = digest
+            named(found["experiment"])
+
+        def inputs(found: dict[str, Any]) -> None:
+            found["init"] = {"settings": {}, "content": {"weights": digest}}
+
+        def result(found: dict[str, Any]) -> None:
+            found["experiment"] = digest
+            for name in found["files"]:
+                if (folder / name).exists():
+                    found["files"][name] = sum_at(folder / name)
+
+        _changed(folder / "identity.json", identity)
+        if section == "init":
+            _changed(folder / "inputs.json", inputs)
+        _changed(folder / "result.json", result)
+
+    return changed
+
+
 FOLDERS: dict[str, Hostile] = {
+    "storage": folder_with(_naming("resources", "s3://theirs/x", "storage"), "plain"),
+    "data": folder_with(_naming("dataset", "{sink}/x.csv", "params", "path"), "plain"),
+    "weights": folder_with(_naming("init", "{sink}/x.safetensors", "from"), "plain"),
     "plugin file": folder_with(lambda world, place: None),
     "plugin file, search": folder_with(lambda world, place: None, "search"),
     "address": folder_with(_address),

@@ -66,7 +66,7 @@ def test_downloads_have_a_limit_and_lead_nowhere_else(server, tmp_path, monkeypa
     monkeypatch.setattr(downloads, "UNSTATED", 1 << 20)
     for name, message in {
         "endless": "bytes sent, as the server does not state how many there are, or more",
-        "vast": "bytes to download: 1,125,899,906,842,624",
+        "vast": "bytes of the disk: 1,125,899,906,842,624",
         "away": "leads to http://localhost:",
         "file": "leads to file:///etc/passwd, which is not followed",
     }.items():

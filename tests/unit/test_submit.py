@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import itertools
 import json
 import os
 import shutil
@@ -10,7 +12,9 @@ import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -419,7 +423,7 @@ def test_an_address_is_used_only_where_that_is_safe(dashboard, tmp_path, monkeyp
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert jobs._credentials(dashboard.url, insecure=False) == headers
-    monkeypatch.setattr(jobs, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(jobs, "is_loopback", lambda host: False)
     before = len(dashboard.asked)
     assert "the token would go over the network in clear" in problem(dashboard.url)
     assert dashboard.asked[before:] == [None]
@@ -447,6 +451,153 @@ def test_a_dead_or_silent_address_costs_seconds(monkeypatch):
         silent.listen()
         with pytest.raises(UserError, match=r"no answer within 0\.2 s"):
             jobs._credentials(url, insecure=False)
+
+
+ENDLESS = itertools.repeat(b"[" * 2**16)
+DRIP = itertools.repeat(b" ")
+
+
+class Flood(http.server.BaseHTTPRequestHandler):
+    """Answers `/api/version` as Ray does, and all else with what the server has as `flood`."""
+
+    def do_GET(self):
+        with contextlib.suppress(OSError):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            known = self.path.endswith("/version") and self.server.flood_of != "/version"
+            if known and not self.headers.get("Authorization"):
+                self.send_error(401)
+                return
+            self.send_response(200)
+            for name, value in self.server.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            for piece in [b'{"ray_version": "2"}'] if known else self.server.flood:
+                self.wfile.write(piece)
+                if self.server.over.wait(0.01 if len(piece) == 1 else 0):
+                    return
+
+    do_POST = do_PUT = do_GET
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture
+def flooding(monkeypatch) -> Iterator[http.server.ThreadingHTTPServer]:
+    """A head node that says what it likes, and a user who has its token."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Flood) as server:
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        server.flood_of, server.flood, server.headers = "", ENDLESS, {}
+        server.over = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.over.set()
+        server.shutdown()
+
+
+CALLS = {
+    "info": lambda jobs, into: jobs.info("a"),
+    "all": lambda jobs, into: jobs.all(),
+    "logs": lambda jobs, into: jobs.logs("a"),
+    "follow": lambda jobs, into: jobs.follow("a", print),
+    "stop": lambda jobs, into: jobs.stop("a"),
+    "fetch": lambda jobs, into: jobs.fetch("a", into),
+    "submit": lambda jobs, into: jobs.submit(into / "job.zip", [], "a", {}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_answer_of_a_head_node_is_taken_without_end(call, flooding, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    (tmp_path / "job.zip").write_bytes(bytes(2**21))
+    asked = jobs.Jobs(flooding.url)
+    with pytest.raises(UserError, match=r"bytes of the answer, or more: .* at most 33,554,432 are"):
+        CALLS[call](asked, tmp_path)
+    monkeypatch.setattr(jobs, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "_SLOWEST", 1e9)
+    flooding.flood = DRIP
+    with pytest.raises(UserError, match="no answer any more"):
+        CALLS[call](asked, tmp_path)
+
+
+@pytest.mark.parametrize("call", ["info", "all", "logs", "stop", "fetch"])
+@pytest.mark.parametrize(
+    "said", [b'{"logs": NaN}', b"[" * 10_000, b"3", b"[3]", b"\xff"], ids=range(5)
+)
+def test_what_is_no_answer_of_rays_is_told(call, said, flooding, tmp_path):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    flooding.flood = [said]
+    with pytest.raises(UserError, match="answers with what is no answer of Ray's"):
+        CALLS[call](jobs.Jobs(flooding.url), tmp_path)
+
+
+def test_results_of_a_job_are_not_taken_without_end(flooding, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import RunError
+    from subquad.ray import jobs
+
+    asked = jobs.Jobs(flooding.url)
+    monkeypatch.setattr(asked, "info", lambda job: SimpleNamespace(driver_node_id="a"))
+    monkeypatch.setattr(jobs, "MOST_PACKED", 2**20)
+    with pytest.raises(RunError, match="at most 1,048,576 are read"):
+        asked.fetch("a", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_answer_of_a_stranger_is_neither_unpacked_nor_waited_for(flooding, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    flooding.flood_of = "/version"
+    with pytest.raises(UserError, match="at most 33,554,432 are read"):
+        jobs.Jobs(flooding.url)
+    packed = zlib.compressobj(9, wbits=31)
+    flooding.headers = {"Content-Encoding": "gzip"}
+    flooding.flood = [packed.compress(bytes(2**20)) for _ in range(500)] + [packed.flush()]
+    tracemalloc.start()
+    with pytest.raises(UserError, match="is no Ray dashboard"):
+        jobs.Jobs(flooding.url)
+    assert tracemalloc.get_traced_memory()[1] < 2**26
+    tracemalloc.stop()
+    monkeypatch.setattr(jobs, "_PROBE_SECONDS", 0.3)
+    flooding.flood = DRIP
+    with pytest.raises(UserError, match=r"no answer within 0\.3 s"):
+        jobs.Jobs(flooding.url)
+
+
+def test_a_netrc_is_not_read_and_does_not_replace_the_token(dashboard, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.ray import jobs
+
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login me password CANARY\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    jobs.Jobs(dashboard.url)
+    assert dashboard.asked == [None, f"Bearer {TOKEN}"]
+
+
+def test_a_proxy_of_the_environment_is_asked_but_for_this_machine(dashboard, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.ray import jobs
+
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    monkeypatch.setenv("http_proxy", dashboard.url)
+    monkeypatch.setenv("no_proxy", "")
+    jobs.Jobs("http://cluster.invalid:8265", insecure=True)
+    assert dashboard.asked == [None, f"Bearer {TOKEN}"]
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    jobs.Jobs(dashboard.url)
 
 
 def test_without_an_address_there_is_no_job(monkeypatch, capsys):

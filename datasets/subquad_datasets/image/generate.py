@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from subquad.limits import allow_disk, allow_memory
 from subquad_datasets.image.split import PIXELS, write_labels
 from subquad_datasets.invented import Stream, balanced, below, source
 
 VERSION = 1
 """Of what is drawn: raise it where the same seed would give other images."""
 
+_PIXEL_BYTES = 48
+"""That drawing a pixel takes at a time."""
 BLOCK = 500
 """Images drawn at once, a multiple of ten; another number is another data set."""
 
@@ -78,6 +81,8 @@ class GeneratedImages:
     def pack(self, folder: Path, split: Stream) -> dict[str, Any]:
         """Write a split's images; a build of `prepare_once` with the facts of `Source.pack`."""
         size = self.sizes[split]
+        allow_disk(f"{size:,} images of side {self.side:,}", size * self.side**2, folder)
+        allow_memory(f"{BLOCK} images of side {self.side:,}", _PIXEL_BYTES * BLOCK * self.side**2)
         pixels = open_memmap(folder / PIXELS, mode="w+", dtype=np.uint8, shape=(size, self.side**2))
         labels = np.zeros(size, dtype=np.int64)
         for first in range(0, size, BLOCK):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from subquad.data import Dataset, DataSpec, Split, SplitName
+from subquad.limits import allow_disk, allow_memory
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
 from subquad_datasets.listops.guesses import guesses
@@ -42,6 +43,8 @@ TRAIN_STREAM = 0
 TEST_STREAM = 1
 _ANY_LENGTH = 1
 _OFFICIAL_MAX_LEN = 2000
+_TOKEN_BYTES = 16
+"""That drawing a block takes at a time; most of its sequences are shorter."""
 _WORTH_A_PROCESS = 2000
 
 
@@ -169,7 +172,13 @@ class ListOps(Dataset):
             ("trainval", TRAIN_STREAM): config.train_size + config.validation_size,
             ("test", TEST_STREAM): config.test_size,
         }
+        allow_memory(
+            f"{TRIES:,} sequences of up to {config.max_length:,} tokens",
+            _TOKEN_BYTES * TRIES * config.max_length,
+        )
         for (name, stream), count in wanted.items():
+            length = config.min_length
+            allow_disk(f"{count:,} sequences of {length:,} tokens", count * length, part)
             with PackedWriter(part, name) as writer:
                 for block in different(shape, stream, count, self._processes(count), digests):
                     writer.extend(block.tokens, block.lengths, block.labels)

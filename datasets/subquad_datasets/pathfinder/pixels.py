@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
+from subquad.limits import allow_disk
 from subquad_datasets.prepared import prepared_content
 
 PixelRule = Literal["shifted", "official"]
@@ -47,6 +48,7 @@ def write_pixels(
     Raises:
         ValueError: blocks that hold another number of images, or images of another size.
     """
+    allow_disk(f"{name}: {count:,} images of {length:,} pixels", count * length, folder)
     labels: list[np.ndarray] = [np.zeros(0, np.uint8)]
     with (folder / f"{name}.pixels.npy").open("wb") as stream:
         header = {"descr": "|u1", "fortran_order": False, "shape": (count, length)}

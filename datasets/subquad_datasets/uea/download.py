@@ -97,7 +97,12 @@ def _fill(problem: str, part: Path, command: Sequence[str], stall_s: float) -> N
 
 def _run(command: Sequence[str], part: Path, stall_s: float) -> str:
     """Run the command while it makes progress; "" or the last line of what it complained of."""
-    quiet = {**os.environ, "TMPDIR": str(part), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    quiet = {
+        **os.environ,
+        "TMPDIR": str(part),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "NETRC": os.devnull,  # no login goes to the server
+    }
     silent = subprocess.DEVNULL
     with subprocess.Popen(
         command, env=quiet, stdin=silent, stdout=silent, stderr=subprocess.PIPE, text=True

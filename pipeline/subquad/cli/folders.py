@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from subquad.disk import delete, make_folder, opened, temporary_beside
@@ -32,7 +33,9 @@ def found(run: str, root: Path = Path()) -> Path:
     """The folder of a run, study or search, fetched where its address in storage is given, which
     is told.
     """
-    give([run, str(root)] if root != Path() else run)
+    if root != Path():
+        give(str(root.absolute()))
+    give(os.path.abspath(run) if "://" not in run else run)
     return local_folder(run, root, lambda text: print_line(text, err=True))
 
 

@@ -18,6 +18,7 @@ import click
 
 from subquad.cli.train import resume_command
 from subquad.cli.tune import is_of_search, search_options, tune_command
+from subquad.drivers.folder import note_written
 from subquad.errors import ConfigError, RunError
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
@@ -79,6 +80,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
         own, options = search_options(own, settings)
     study = load_study(given["target"], own)
     refuse_secrets(study)
+    note_written(study.runs, folder)
     if searching:
         from subquad.search.search import plan_search
 

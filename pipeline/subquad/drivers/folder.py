@@ -42,7 +42,7 @@ from subquad.runs import (
 from subquad.storage import content_of, listing, put, remove_tree
 from subquad.stores import address_fault, place_at
 from subquad.suggest import to_paste
-from subquad.trust import note_source, note_storage, refuse_strange_storage
+from subquad.trust import give, note_place, note_source, refuse_strange_storage
 
 
 def start(study: Study, root: Path) -> Study:
@@ -73,12 +73,13 @@ def begin(study: Study, folder: Path) -> Study:
 
 def note_written(runs: Iterable[Run], folder: Path) -> None:
     """Let the code of runs, which this user trains, go on running for the folder of them all, and
-    files go to their storage.
+    what they name outside be asked and written.
     """
     for run in runs:
         for source in run.sources.values():
             note_source(folder, source.sha256)
-        note_storage(run.experiment.resources.storage)
+        for place in run.outside:
+            note_place(place)
 
 
 def refuse_storage(study: Study) -> None:
@@ -128,7 +129,7 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
-    study = load_study(str(file), resolve=found_in(folder)).placed(folder)
+    study = load_study(str(file), resolve=found_in(folder), given=False).placed(folder)
     refuse_storage(study)
     known = [run.folder for run in study.runs]
     for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
@@ -222,7 +223,7 @@ def reopen_one(
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    study = load_study(path, overrides, resolve=found_in(folder, resolve))
+    study = load_study(path, overrides, resolve=found_in(folder, resolve), given=False)
     return study.placed(folder).runs[0]
 
 
@@ -262,6 +263,7 @@ def local_folder(
     fault = address_fault(given)
     if fault:
         raise RunError(f"{given}: {fault}")
+    give(given)
     source = place_at(given)
     names = [name for name in listing(source) if f"/{CHECKPOINTS}/" not in f"/{name}"]
     above, _, below = given.rstrip("/").rpartition("/runs/")

@@ -43,6 +43,7 @@ from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.runs import path_at, read_result
 from subquad.storage import RunFolder
+from subquad.trust import give
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""
@@ -194,6 +195,12 @@ class Run:
         return places
 
     @property
+    def outside(self) -> list[str]:
+        """Its storage, and addresses of data and weights."""
+        places = [self.experiment.resources.storage, *self.places.values()]
+        return [place for place in places if place and (place is places[0] or "://" in place)]
+
+    @property
     def sources(self) -> dict[KeyPath, SourceFile]:
         """The text of each plugin that is given as a file, by place."""
         plugins = {path: plugin for path, (plugin, _) in self.parts.items()}
@@ -264,6 +271,7 @@ class Run:
         place = plain["place"]
         if place is not None:
             changes["place"] = path_at(place)
+        give(run.outside)
         return replace(run, **changes)
 
 

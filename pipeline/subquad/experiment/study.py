@@ -21,6 +21,7 @@ from subquad.experiment.sources import Recipes, parse_overrides, read_layers, st
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
+from subquad.trust import give
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def load_study(
     cwd: Path | None = None,
     resolve: Resolve = resolve_given,
     recipes: Recipes = registry.recipes,
+    given: bool = True,
 ) -> Study:
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
@@ -96,6 +98,7 @@ def load_study(
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
         resolve: finds plugins.
         recipes: finds recipes.
+        given: the user gave this experiment; what it names outside may be asked.
 
     Raises:
         ConfigError: the file, an override or a combination of settings cannot be used.
@@ -107,9 +110,13 @@ def load_study(
     remembered = cache(resolve)  # each plugin of a study is asked for once
     file = read_study(_named(layers, target), settings, remembered)
     if file.axes:
-        return _study(file, source, cwd, remembered)
-    run = run_of(file.experiment_of({}), cwd, remembered)
-    return Study(run.label, True, (run,), dump(run.experiment), source, file)
+        study = _study(file, source, cwd, remembered)
+    else:
+        run = run_of(file.experiment_of({}), cwd, remembered)
+        study = Study(run.label, True, (run,), dump(run.experiment), source, file)
+    if given:
+        give([run.outside for run in study.runs])
+    return study
 
 
 def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bool]:
@@ -141,7 +148,7 @@ def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
         PluginError: a plugin cannot be used.
     """
     stored: Any = SimpleNamespace(full_name="text", text=lambda: text)
-    return load_study("text", resolve=resolve, recipes=lambda: {"text": stored})
+    return load_study("text", resolve=resolve, recipes=lambda: {"text": stored}, given=False)
 
 
 def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:

@@ -25,7 +25,7 @@ from subquad.ray.files import Question, driver_here
 from subquad.ray.lanes import fit_lanes
 from subquad.runs import STOP
 
-_NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
+_NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
 
 

@@ -7,43 +7,36 @@ environment is sent.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import logging
 import os
+import secrets
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-import requests
-from ray.job_submission import JobDetails, JobSubmissionClient
+from ray.job_submission import JobDetails
 
-from subquad.errors import RunError, UserError
-from subquad.ray.results import results_name, unpack
+from subquad.downloads import ask, client, is_loopback, proxy_of
+from subquad.errors import DataError, RunError, UserError
+from subquad.ray.results import MOST_PACKED, results_name, unpack
+from subquad.strict_json import parse_json
 
 _PROBE_SECONDS, _ANSWER_SECONDS, _QUIET_SECONDS = 4, 60, 15
+_SLOWEST = 1e5
+"""Bytes a second that a way to a cluster takes at least."""
 _LISTENS = "0A"
 """Linux's number for the state of a socket that listens."""
-_AT_ONCE = 2**20
-"""Bytes of an answer that are in memory at a time."""
 _STOP_SECONDS = 150
 """That a job may take to save before it is killed; the executor's own limit is below."""
 
 
-class _Client(JobSubmissionClient):
-    """Ray's client, which never waits for ever, and goes nowhere else than to its cluster."""
-
-    def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
-        limits = {"timeout": _ANSWER_SECONDS, "allow_redirects": False}
-        return super()._do_request(method, endpoint, **limits, **options)
-
-
 class Jobs:
-    """The jobs of a cluster.
+    """The jobs of a cluster, by the http of Ray's dashboard.
 
     Args:
         address: of its dashboard, as in http://127.0.0.1:8265.
@@ -55,35 +48,46 @@ class Jobs:
 
     def __init__(self, address: str, *, insecure: bool = False):
         self.address = address.rstrip("/")
-        if _is_loopback(host := urlsplit(self.address).hostname or ""):
-            # a proxy would look on its own machine
-            os.environ["NO_PROXY"] = os.environ["no_proxy"] = host
         self._headers = _credentials(self.address, insecure)
-        os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # which Ray prefers to what it is given
-        for name in ("dashboard_sdk", "job.sdk"):
-            logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
-        with self._answering():
-            self._client = _Client(self.address, headers=self._headers)
 
     @contextmanager
-    def _answering(self, job: str = "") -> Iterator[None]:
+    def _answering(self) -> Iterator[None]:
         """What goes wrong on the way, in one line."""
         try:
             yield
-        except requests.RequestException as error:
+        except DataError as error:
+            raise RunError(str(error)) from error
+        except (aiohttp.ClientError, OSError) as error:
             raise UserError(
                 f"{self.address}: no answer any more ({type(error).__name__})"
             ) from error
-        except (TypeError, ValueError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise UserError(f"{self.address}: answers with what is no answer of Ray's") from error
-        except (RuntimeError, ConnectionError) as error:
-            message = str(error)
-            if job and ("status code 404" in message or "does not exist" in message):
-                raise UserError(
-                    f"no job {job} on {self.address}; `subquad submit status` lists them"
-                ) from error
-            last = (message.strip().splitlines() or [""])[-1]
-            raise UserError(f"{self.address}: refused: {last}") from error
+
+    def _ask(self, method: str, path: str, job: str = "", size: int = 0, **sent: Any) -> str:
+        """What the cluster answers.
+
+        Args:
+            job: that is asked for.
+            size: bytes that are sent.
+        """
+        answer = BytesIO()
+        with self._answering():
+            status = ask(
+                method,
+                f"{self.address}/api/{path}",
+                answer,
+                seconds=_ANSWER_SECONDS + size / _SLOWEST,
+                headers=self._headers,
+                **sent,
+            )
+        text = answer.getvalue().decode(errors="replace")
+        if job and (status == 404 or "does not exist" in text):
+            raise UserError(f"no job {job} on {self.address}; `subquad submit status` lists them")
+        if status != 200:
+            last = (text.strip().splitlines() or [f"status {status}"])[-1]
+            raise UserError(f"{self.address}: refused: {last}")
+        return text
 
     def submit(
         self, archive: Path, words: Sequence[str], job: str, metadata: dict[str, str]
@@ -96,65 +100,70 @@ class Jobs:
             job: its name, which no other job has.
             metadata: kept with the job.
         """
-        command = shlex.join(["exec", "python", "-m", "subquad.cli.main", *words])
-        environment = {
-            "working_dir": str(archive),
-            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},
-        }
-        with self._answering():
-            self._client.submit_job(
-                entrypoint=command, submission_id=job, runtime_env=environment, metadata=metadata
-            )
+        content = archive.read_bytes()
+        package = f"_ray_pkg_{secrets.token_hex(16)}.zip"
+        self._ask("PUT", f"packages/gcs/{package}", size=len(content), data=BytesIO(content))
+        self._ask(
+            "POST",
+            "jobs/",
+            json={
+                "entrypoint": shlex.join(["exec", "python", "-m", "subquad.cli.main", *words]),
+                "submission_id": job,
+                "runtime_env": {
+                    "working_dir": f"gcs://{package}",
+                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},
+                },
+                "metadata": metadata,
+            },
+        )
 
     def info(self, job: str) -> JobDetails:
         """What the cluster knows of a job."""
-        with self._answering(job):
-            return self._client.get_job_info(job)
+        with self._answering():
+            return JobDetails(**parse_json(self._ask("GET", f"jobs/{_quoted(job)}", job)))
 
     def all(self) -> list[JobDetails]:
         """The jobs that subquad handed in, the newest last."""
         with self._answering():
-            found = [job for job in self._client.list_jobs() if "subquad" in (job.metadata or {})]
-        return sorted(found, key=lambda job: job.start_time or 0)
+            known = [JobDetails(**job) for job in parse_json(self._ask("GET", "jobs/"))]
+        own = (job for job in known if "subquad" in (job.metadata or {}))
+        return sorted(own, key=lambda job: job.start_time or 0)
 
     def logs(self, job: str) -> str:
         """All that a job has said."""
-        with self._answering(job):
-            return self._client.get_job_logs(job)
+        with self._answering():
+            said = parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))
+            return str(said["logs"])
 
     def follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
-        """Show what a job says until it ends; what is known of it then."""
-        self.info(job)
-        return asyncio.run(self._follow(job, show))
+        """Show what a job says until it ends; what is known of it then.
 
-    async def _follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
+        Where the connection breaks the cluster is asked whether it answers, and it is begun again.
+        """
+        self.info(job)
+        url = f"{self.address}/api/jobs/{_quoted(job)}/logs/tail"
         shown = 0
-        while True:
+
+        async def tail() -> None:
+            nonlocal shown
             place = 0
-            try:
-                async for text in self._lines(job):
+            async with (
+                await client(headers=self._headers) as session,
+                session.ws_connect(url, heartbeat=_QUIET_SECONDS, proxy=proxy_of(url)) as said,
+            ):
+                async for message in said:
+                    text = str(message.data)
                     show(text[max(0, shown - place) :])
                     place += len(text)
                     shown = max(shown, place)
-            except (RuntimeError, aiohttp.ClientError):
-                # the connection broke: asked below whether the cluster answers, and begun again
-                pass
+
+        while True:
+            with suppress(aiohttp.ClientError, OSError):
+                asyncio.run(tail())
             info = self.info(job)
             if info.status.is_terminal():
                 return info
-            await asyncio.sleep(0.5)
-
-    async def _lines(self, job: str) -> AsyncIterator[str]:
-        """What a job says; while it says nothing, the cluster is asked whether it still answers."""
-        tail = aiter(self._client.tail_job_logs(job))
-        while True:
-            following = asyncio.ensure_future(anext(tail, None))
-            while not (await asyncio.wait({following}, timeout=_QUIET_SECONDS))[0]:
-                self.info(job)
-            text = await following
-            if text is None:
-                return
-            yield text
+            time.sleep(0.5)
 
     def stop(self, job: str) -> tuple[JobDetails, bool]:
         """Ask a job to save and to end, and wait until it has.
@@ -165,8 +174,7 @@ class Jobs:
         before = self.info(job)
         if before.status.is_terminal():
             return before, False
-        with self._answering(job):
-            self._client.stop_job(job)
+        self._ask("POST", f"jobs/{_quoted(job)}/stop", job)
         until = time.monotonic() + _STOP_SECONDS + 30
         while not (info := self.info(job)).status.is_terminal():
             if time.monotonic() > until:
@@ -185,16 +193,30 @@ class Jobs:
         Raises:
             RunError: there is nothing, or it cannot be written.
         """
-        node = quote(self.info(job).driver_node_id or "", safe="", errors="backslashreplace")
-        name = quote(results_name(job), safe="", errors="backslashreplace")
+        node = _quoted(self.info(job).driver_node_id or "")
+        name = _quoted(results_name(job))
         url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
-        options = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
-        with self._answering(job), requests.get(url, headers=self._headers, **options) as found:
-            if found.status_code != 200:
+
+        def bring(archive: BinaryIO) -> None:
+            with self._answering():
+                status = ask(
+                    "GET",
+                    url,
+                    archive,
+                    seconds=_ANSWER_SECONDS + MOST_PACKED / _SLOWEST,
+                    allowed=MOST_PACKED,
+                    headers=self._headers,
+                )
+            if status != 200:
                 raise RunError(
                     f"job {job}: nothing to fetch: it has written no results, or still runs"
                 )
-            return unpack(job, found.iter_content(_AT_ONCE), into, goes_on=goes_on)
+
+        return unpack(job, bring, into, goes_on=goes_on)
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="backslashreplace")
 
 
 def _credentials(address: str, insecure: bool) -> dict[str, str]:
@@ -215,7 +237,7 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
             "Start the cluster with "
             "RAY_AUTH_MODE=token, or write --insecure"
         )
-    if _is_loopback(parts.hostname) and not insecure:
+    if is_loopback(parts.hostname) and not insecure:
         _refuse_strange_listener(address, parts.port or (443 if parts.scheme == "https" else 80))
     token = _token()
     if token is None:
@@ -223,7 +245,7 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
             f"{address} asks for a token: set RAY_AUTH_TOKEN or "
             "RAY_AUTH_TOKEN_PATH, as on the cluster"
         )
-    if parts.scheme == "http" and not _is_loopback(parts.hostname) and not insecure:
+    if parts.scheme == "http" and not is_loopback(parts.hostname) and not insecure:
         raise UserError(
             f"{address}: the token would go over the network in clear; go through "
             "a tunnel (ssh -L), use https, or "
@@ -270,25 +292,26 @@ def _listeners(port: int) -> set[int]:
 
 def _status(address: str, headers: dict[str, str]) -> int:
     """How a dashboard answers: 200, 401 or 403."""
+    answer = BytesIO()
     try:
-        answer = requests.get(
-            f"{address}/api/version", headers=headers, timeout=_PROBE_SECONDS, allow_redirects=False
+        status = ask(
+            "GET", f"{address}/api/version", answer, seconds=_PROBE_SECONDS, headers=headers
         )
-        known = answer.status_code in (401, 403) or "ray_version" in answer.json()
-    except requests.ConnectionError as error:
+        known = status in (401, 403) or "ray_version" in parse_json(answer.getvalue())
+    except TimeoutError as error:
+        raise UserError(f"{address}: no answer within {_PROBE_SECONDS} s") from error
+    except aiohttp.ClientConnectionError as error:
         why = (
             "its certificate is not trusted"
-            if isinstance(error, requests.exceptions.SSLError)
+            if isinstance(error, aiohttp.ClientSSLError)
             else "no connection"
         )
         raise UserError(f"{address}: {why}; is the cluster up, and the tunnel to it?") from error
-    except requests.Timeout as error:
-        raise UserError(f"{address}: no answer within {_PROBE_SECONDS} s") from error
-    except (ValueError, TypeError, requests.RequestException) as error:
+    except (ValueError, TypeError, aiohttp.ClientError) as error:
         raise UserError(f"{address} is no Ray dashboard") from error
     if not known:
         raise UserError(f"{address} is no Ray dashboard")
-    return answer.status_code
+    return status
 
 
 def _token() -> str | None:
@@ -303,10 +326,3 @@ def _token() -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the token cannot be read: {error}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -14,7 +14,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -74,7 +74,9 @@ def _is_sent(path: Path, folder: Path) -> bool:
     return path.is_file() and not path.is_symlink() and not is_hidden and CHECKPOINTS not in parts
 
 
-def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") -> list[Path]:
+def unpack(
+    job: str, bring: Callable[[BinaryIO], object], into: Path, *, goes_on: str = ""
+) -> list[Path]:
     """Write a job's results below `into`.
 
     They are unpacked in a fresh folder first, which is then renamed into place. A folder that is
@@ -82,7 +84,7 @@ def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") 
 
     Args:
         job: its name.
-        chunks: the archive, in pieces.
+        bring: writes the archive, of at most `MOST_PACKED` bytes.
         into: the folder that gets `runs/`.
         goes_on: the folder, as in `runs/NAME/STAMP`, that the user asked the job to go on with: it
             may have come from an earlier job.
@@ -102,7 +104,7 @@ def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") 
         raise RunError(f"{label} cannot be written to {into}: {error.strerror}") from error
     try:
         with tempfile.TemporaryFile(dir=scratch) as archive:
-            _store(label, chunks, archive)
+            bring(archive)
             return _unpacked(label, job, archive, scratch, into, goes_on)
     except (
         OSError,
@@ -115,20 +117,6 @@ def unpack(job: str, chunks: Iterable[bytes], into: Path, *, goes_on: str = "") 
         raise RunError(f"{label} cannot be written to {into}: {error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _store(label: str, chunks: Iterable[bytes], archive: BinaryIO) -> None:
-    """Keep an archive on the disk.
-
-    Raises:
-        RunError: it is too large.
-    """
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > MOST_PACKED:
-            raise RunError(f"{label} have more than {MOST_PACKED:,} bytes, packed")
-        archive.write(chunk)
 
 
 def _unpacked(

@@ -89,7 +89,7 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    begun = load_study(str(folder / FINAL / STUDY))
+    begun = load_study(str(folder / FINAL / STUDY), given=False)
     before = {run.label: run.digest for run in begun.runs}
     now: dict[str, str] = {}
     if winners:

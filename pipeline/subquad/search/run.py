@@ -98,7 +98,7 @@ def _run(
     trials = search.trials(folder)
 
     def ended(run: Path) -> None:
-        _forget_weights(run)
+        _forget_weights(run, search)
         _summarize(search, trials, source)
         keep()
         candidate, number = place_of(run)
@@ -161,15 +161,16 @@ def _tidy(search: Search, trials: Trials) -> None:
     for candidate in search.candidates:
         for trial in [trial for trial in trials.of(candidate.label) if trial.ended]:
             for run in trials.runs(trial):
-                _forget_weights(run)
+                _forget_weights(run, search)
 
 
-def _forget_weights(run: Path) -> None:
+def _forget_weights(run: Path, search: Search) -> None:
     """The winner is trained anew, so hundreds of trials need not keep their weights.
 
     The driver alone removes them: it would take files that go while it reads them for damage.
     """
-    remove_tree(RunFolder.of(run).checkpoints)
+    storage = search.candidates[0].run.experiment.resources.storage
+    remove_tree(RunFolder(run, storage).checkpoints)
 
 
 def _summarize(search: Search, trials: Trials, source: TrialSource) -> Values:

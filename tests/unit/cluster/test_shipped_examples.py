@@ -24,7 +24,7 @@ OPEN = re.compile(
     |RAY_AUTH_MODE["']?\s*[=:,]\s*["']?(?!token)\w
     |mode:\s*["']?disabled
     |--disable-security-middleware
-    |--allowed-hosts""",
+    |--allowed-hosts(?!",\ f"\{_HOST\}:\{port\}")""",
     re.VERBOSE,
 )
 
