@@ -10,6 +10,9 @@ import hashlib
 import json
 import math
 import os
+import re
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +21,11 @@ from typing import Any
 
 from filelock import FileLock
 
-from subquad.disk import make_folder, rename, temporary_beside
+from subquad.addresses import mask
+from subquad.disk import make_folder, opened, rename, replacing, temporary_beside
+from subquad.errors import RunError
 from subquad.tracking.address import sqlite_path, sqlite_uri
+from subquad.tracking.database import check_database
 from subquad.tracking.values import Point, Values, nonfinite_tags
 
 _SETTINGS = {
@@ -39,11 +45,16 @@ for _name, _value in _SETTINGS.items():
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.store.artifact.artifact_repository_registry import (  # noqa: E402
+    get_artifact_repository,
+)
 
 _KEY = "subquad.key"
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
+_AS_TEXT = (".yaml", ".json", ".md", ".csv", ".html")
+"""Files that are sent as text, so that no address in them carries a password."""
 _Pairs = Mapping[str, str]
 _NONE: _Pairs = {}
 
@@ -57,9 +68,11 @@ class StoredRun:
         params, tags: what it has.
     """
 
-    def __init__(self, client: MlflowClient, run: Run):
+    def __init__(self, client: MlflowClient, run: Run, artifacts: Path | None):
         self.client = client
         self.id = run.info.run_id
+        self._place = str(run.info.artifact_uri)
+        self._artifacts = artifacts
         self.status = run.info.status
         self.params = dict(run.data.params)
         self.tags = dict(run.data.tags)
@@ -110,6 +123,38 @@ class StoredRun:
         self.client.log_inputs(self.id, [DatasetInput(dataset, [context])])
         self._knows_data = True
 
+    def send_file(self, path: Path, name: str) -> None:
+        """Send a file as an artefact. Where it goes is not a database's to say, nor another user's
+        of a server: below this store's own folder, or to the server itself. MLflow takes no path
+        for a run's id.
+
+        Raises:
+            RunError: the server names another place; or a part of the path is a link.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch, path.name)  # MLflow would follow a link in its place
+            with opened(path) as source, opened(copy, "xb") as target:
+                if path.suffix in _AS_TEXT:
+                    target.write(mask(source.read().decode()).encode())
+                else:
+                    shutil.copyfileobj(source, target)
+            if self._artifacts is None:
+                self._to_server(copy, name)
+                return
+            own = self._artifacts / self.id / "artifacts" / name
+            with opened(copy) as source, replacing(own) as target:
+                shutil.copyfileobj(source, target)
+
+    def _to_server(self, path: Path, name: str) -> None:
+        if not re.match(r"(mlflow-artifacts|dbfs):/(?!/)", self._place):
+            raise RunError(
+                f"no artefacts are sent: the server wants them at {mask(self._place)}, "
+                "and they go to the server itself alone"
+            )
+        above, _, _ = name.rpartition("/")
+        repository = get_artifact_repository(self._place, tracking_uri=self.client.tracking_uri)
+        repository.log_artifact(str(path), above or None)
+
     def reopen(self) -> None:
         """Mark it as running."""
         self.client.update_run(self.id, status="RUNNING")
@@ -124,9 +169,10 @@ class StoredRun:
 class Store:
     """One experiment of one MLflow store. Made by `connect`."""
 
-    def __init__(self, client: MlflowClient, experiment_id: str):
+    def __init__(self, client: MlflowClient, experiment_id: str, artifacts: Path | None):
         self._client = client
         self.experiment_id = experiment_id
+        self._artifacts = artifacts
 
     def run(self, run_id: str | None, key: str) -> StoredRun | None:
         """A run by its id, else by the key it was made with; None where there is none or its
@@ -136,7 +182,7 @@ class Store:
             return found
         query = f"tags.`{_KEY}` = '{key}'"
         for made in self._client.search_runs([self.experiment_id], query, max_results=1):
-            return StoredRun(self._client, made)
+            return StoredRun(self._client, made, self._artifacts)
         return None
 
     def _by_id(self, run_id: str) -> StoredRun | None:
@@ -149,7 +195,7 @@ class Store:
         is_elsewhere = found.info.experiment_id != self.experiment_id
         if is_elsewhere or found.info.lifecycle_stage != "active":
             return None
-        return StoredRun(self._client, found)
+        return StoredRun(self._client, found, self._artifacts)
 
     def create(self, label: str, key: str, started: float) -> StoredRun:
         """Make a run; `started` is in seconds since 1970."""
@@ -159,7 +205,7 @@ class Store:
             "mlflow.source.type": "LOCAL",
         }
         made = self._client.create_run(self.experiment_id, int(started * 1000), tags, label)
-        return StoredRun(self._client, made)
+        return StoredRun(self._client, made, self._artifacts)
 
 
 def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
@@ -168,10 +214,11 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
     Args:
         uri: the store, absolute.
         experiment: the experiment's name.
-        artifacts: folder for the artefacts of a new experiment; None: the server decides.
+        artifacts: folder for the artefacts; None: they go to the server.
 
     Raises:
-        MlflowException: the store refuses.
+        MlflowException: the store refuses, or is of another MLflow.
+        RunError: see `check_database`.
     """
     database = sqlite_path(uri)
     if database is None:
@@ -179,8 +226,10 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
     make_folder(database.parent, exist_ok=True)
     # MLflow destroys a new sqlite file that several processes open at once.
     with FileLock(f"{database}.lock", timeout=_LOCK_SECONDS):
-        if not database.exists():
+        if not os.path.lexists(database):
             _create_database(database)
+        check_database(database)
+        _check_version(uri)
         return _open(uri, experiment, artifacts)
 
 
@@ -202,6 +251,18 @@ def _create_database(database: Path) -> None:
     rename(draft, database)
 
 
+def _check_version(uri: str) -> None:
+    """MLflow would change the tables of an older version by itself."""
+    from mlflow.store.db.utils import _verify_schema, create_sqlalchemy_engine
+
+    with _quiet():
+        engine = create_sqlalchemy_engine(uri)
+        try:
+            _verify_schema(engine)
+        finally:
+            engine.dispose()
+
+
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
@@ -216,7 +277,7 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
         raise MlflowException(
             f"experiment {experiment!r} was deleted: restore it, or name another one"
         )
-    return Store(client, found.experiment_id)
+    return Store(client, found.experiment_id, artifacts)
 
 
 @contextmanager

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -23,8 +21,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from subquad.addresses import mask
-from subquad.disk import hold, opened
-from subquad.runs import read_bytes
+from subquad.disk import hold
 from subquad.tracking.address import artifact_folder, check_server
 from subquad.tracking.folders import begun, folders_below, parent_of
 from subquad.tracking.mirror import Ending, mirror
@@ -40,8 +37,6 @@ _BATCH_RECORDS = 500
 _POLL_SECONDS = 2.0
 _RETRY_SECONDS = 15.0
 """Until a store that did not answer is asked again."""
-_AS_TEXT = (".yaml", ".json", ".md", ".csv", ".html")
-"""Files that are sent as text, so that no address in them carries a password."""
 
 
 def follow(upload: Upload, *, rest: float) -> Summary:
@@ -252,19 +247,8 @@ class _Sender:
         for name in files:
             path = self._folder / name
             if path.exists():
-                self._send_file(path, name)
+                self.run.send_file(path, name)
         self._keep(closed=end.digest)
-
-    def _send_file(self, path: Path, name: str) -> None:
-        if path.suffix in _AS_TEXT:
-            self.run.client.log_text(self.run.id, mask(read_bytes(path).decode()), name)
-            return
-        above, _, _ = name.rpartition("/")
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch, path.name)  # MLflow would follow a link in its place
-            with opened(path) as source, opened(copy, "xb") as target:
-                shutil.copyfileobj(source, target)
-            self.run.client.log_artifact(self.run.id, str(copy), above or None)
 
 
 def _reason(error: BaseException) -> str:
