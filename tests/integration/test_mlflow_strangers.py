@@ -13,15 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mlflow.entities import Run, RunData
 from talking import Sink
 
 from subquad.errors import RunError
 from subquad.records import Record
 from subquad.runs import METRICS, RESULT, write_json
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
+from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import StoredRun, connect
-from subquad.tracking.sending import Sending
-from subquad.tracking.state import Upload
+from subquad.tracking.publisher import Upload
 
 OWN = b"the user's own\n"
 
@@ -77,7 +78,7 @@ def execute(path: Path, *statements: str) -> None:
 def send(run: Path) -> str | None:
     """Why a run was not sent to the database beside it; None where it was."""
     upload = Upload(uri=sqlite_uri(database(run)), experiment="demo", folder=run)
-    return Sending(upload).look(final=True)
+    return Importer(upload).look(final=True).error
 
 
 def outside(run: Path) -> dict[str, bytes]:
@@ -163,14 +164,12 @@ def test_artefacts_follow_no_link(run: Path, part: str):
 def test_another_user_of_a_server_does_not_say_where_artefacts_go(tmp_path: Path, location: str):
     (tmp_path / "result.json").write_text("{}")
     facts: Any = SimpleNamespace(run_id="0" * 32, artifact_uri=location, status="RUNNING")
-    found: Any = SimpleNamespace(
-        info=facts, data=SimpleNamespace(params={}, tags={}, metrics={}), inputs=None
-    )
+    found = Run(facts, RunData())
     stored = StoredRun(SimpleNamespace(tracking_uri="http://lab"), found, None)  # type: ignore[arg-type]
     with pytest.raises(
         RunError, match=rf"^no artefacts are sent: the server wants them at {location}"
     ):
-        stored.send_file(tmp_path / "result.json", "result.json")
+        stored._send_file(tmp_path / "result.json", "result.json")
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])

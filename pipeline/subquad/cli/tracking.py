@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import webbrowser
 from importlib.util import find_spec
@@ -12,13 +11,10 @@ import click
 
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.reach import Reach
-from subquad.runs import enter
 from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
-from subquad.tracking.publisher import sync, upload_of
-from subquad.tracking.sending import follow
+from subquad.tracking.publisher import Summary, sync
 from subquad.tracking.server import leading_page, newest_page, serving
-from subquad.tracking.state import Summary
 
 
 @click.command("sync")
@@ -26,26 +22,22 @@ from subquad.tracking.state import Summary
     "folders", metavar="FOLDER...", nargs=-1, required=True, type=LocalPath(path_type=Path)
 )
 @click.option(
-    "--uri", help="Address of the MLflow store. Default: where the run was tracked before."
+    "--uri", help="Address of the MLflow store. Default: that of the experiment, see the docs."
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=600.0,
     show_default=True,
-    help="Seconds for each folder; with --follow those after the end.",
-)
-@click.option(
-    "--follow",
-    "follows",
-    is_flag=True,
-    help="Send what is new while FOLDER grows, until standard input ends. A driver starts this.",
+    help="Seconds for each folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
-@Reach(reads="FOLDER", writes="mlflow.json in FOLDER", sends="FOLDER, to an address that you gave")
-def sync_command(
-    folders: tuple[Path, ...], uri: str | None, timeout: float, follows: bool, as_json: bool
-) -> int:
+@Reach(
+    reads="FOLDER",
+    writes="the database and artefacts below the root",
+    sends="FOLDER, to an address that you gave",
+)
+def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
     """Send to MLflow what it does not have yet.
 
     FOLDER is the folder of a run, a study or a search. Nothing is sent twice.
@@ -54,15 +46,9 @@ def sync_command(
     subquad sync runs/quickstart/*
     subquad sync runs/quickstart/20260101-101500-ab12cd34 --uri http://mlflow.example.org:5000
     """
-    if follows and len(folders) > 1:
-        raise click.UsageError("--follow takes one folder")
     delivered = True
     for folder in folders:
-        if follows:
-            os.nice(5)
-            summary = follow(upload_of(enter(folder.resolve()), uri), rest=timeout)
-        else:
-            summary = sync(folder, uri=uri, timeout=timeout)
+        summary = sync(folder, uri=uri, timeout=timeout)
         delivered = delivered and summary.delivered
         print_line(summary.model_dump_json() if as_json else _line(folder, summary))
     return 0 if delivered else 1
@@ -72,9 +58,7 @@ def _line(folder: Path, summary: Summary) -> str:
     runs = len(summary.run_ids)
     if summary.delivered:
         return f"{folder}: delivered to {summary.uri} ({runs} run{'' if runs == 1 else 's'})"
-    return (
-        f"{folder}: not delivered to {summary.uri}, {summary.pending} records left: {summary.error}"
-    )
+    return f"{folder}: not delivered to {summary.uri}: {summary.error}"
 
 
 @click.command("ui")

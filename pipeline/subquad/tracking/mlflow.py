@@ -13,9 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,11 @@ from filelock import FileLock
 from subquad.addresses import mask
 from subquad.disk import make_folder, opened, rename, replacing, temporary_beside
 from subquad.errors import RunError
+from subquad.manifest import manifest_of
 from subquad.tracking.address import sqlite_path, sqlite_uri
 from subquad.tracking.database import check_database
-from subquad.tracking.values import Point, Values, nonfinite_tags
+from subquad.tracking.mirror import Ending
+from subquad.tracking.values import Point, Values, clean_tags, nonfinite_tags
 
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -49,14 +49,14 @@ from mlflow.store.artifact.artifact_repository_registry import (  # noqa: E402
     get_artifact_repository,
 )
 
-_KEY = "subquad.key"
+_KEY, _ENDED = "subquad.key", "subquad.ended"
+"""Tags by which a run is found again, and its end, if all of that is there."""
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
+_RUNS_PER_CALL = 1000
 _LOCK_SECONDS = 120
 _AS_TEXT = (".yaml", ".json", ".md", ".csv", ".html")
 """Files that are sent as text, so that no address in them carries a password."""
-_Pairs = Mapping[str, str]
-_NONE: _Pairs = {}
 
 
 class StoredRun:
@@ -64,66 +64,108 @@ class StoredRun:
 
     Attributes:
         id: MLflow's.
-        status: MLflow's RUNNING, FINISHED, FAILED or KILLED.
-        params, tags: what it has.
+        tags: what it has.
     """
 
     def __init__(self, client: MlflowClient, run: Run, artifacts: Path | None):
-        self.client = client
         self.id = run.info.run_id
+        self.tags = dict(run.data.tags)
+        self._client = client
+        self._status = run.info.status
+        self._params = dict(run.data.params)
+        # with its step, which `data.metrics` leaves out
+        newest = run.data.to_proto().metrics
+        self._newest = {metric.key: (metric.step, metric.value) for metric in newest}
+        self._has_data = bool(run.inputs and run.inputs.dataset_inputs)
         self._place = str(run.info.artifact_uri)
         self._artifacts = artifacts
-        self.status = run.info.status
-        self.params = dict(run.data.params)
-        self.tags = dict(run.data.tags)
-        self._knows_data = bool(run.inputs and run.inputs.dataset_inputs)
 
-    def send(
-        self, points: Sequence[Point] = (), params: _Pairs = _NONE, tags: _Pairs = _NONE
-    ) -> None:
-        """Send what is new: metric values, of which a repeated one changes nothing, parameters it
-        lacks, other tags.
+    def describe(self, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Send what it lacks. MLflow refuses another value of a parameter, so that is a tag."""
+        added = []
+        changed = {}
+        for key, value in params.items():
+            if key not in self._params:
+                added.append(Param(key, value))
+            elif self._params[key] != value:
+                changed[f"param_changed.{key}"] = value
+        self._log("params", added, _PAIRS_PER_CALL)
+        self.tag({**tags, **changed})
 
-        MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Send tags that it lacks or has with another value."""
+        new = {key: value for key, value in tags.items() if self.tags.get(key) != value}
+        self._log("tags", [RunTag(key, value) for key, value in new.items()], _PAIRS_PER_CALL)
+        self.tags |= new
+
+    def add(self, points: Sequence[Point]) -> None:
+        """Send each metric's values above the last step of it that MLflow has: after a resume some
+        steps are trained again.
+        """
+        new = []
+        for point in points:
+            step, _ = self._newest.get(point.key, (-1, 0.0))
+            if point.step > step:
+                self._newest[point.key] = point.step, point.value
+                new.append(point)
+        self._send(new)
+
+    def _send(self, points: Sequence[Point]) -> None:
+        """MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
         finite is a tag.
         """
-        finite = []
-        for point in points:
-            if not math.isinf(point.value):
-                finite.append(Metric(*point))
+        finite = [Metric(*point) for point in points if not math.isinf(point.value)]
         self._log("metrics", finite, _METRICS_PER_CALL)
-        added = []
-        for key, value in params.items():
-            if key not in self.params:
-                self.params[key] = value
-                added.append(Param(key, value))
-        self._log("params", added, _PAIRS_PER_CALL)
-        changed = []
-        for key, value in {**nonfinite_tags(points), **self.tags, **tags}.items():
-            if self.tags.get(key) != value:
-                self.tags[key] = value
-                changed.append(RunTag(key, value))
-        self._log("tags", changed, _PAIRS_PER_CALL)
+        self.tag({**nonfinite_tags(points), **self.tags})
 
     def _log(self, kind: str, rows: Sequence[Any], most: int) -> None:
         """Send some in each call."""
         for start in range(0, len(rows), most):
             some: dict[str, Any] = {kind: rows[start : start + most]}
-            self.client.log_batch(self.id, **some)
+            self._client.log_batch(self.id, **some)
 
     def uses(self, data: Values) -> None:
         """Name the data set that it trains on, once."""
         name = data.get("name")
-        if self._knows_data or not name:
+        if self._has_data or not name:
             return
         source = json.dumps(data, sort_keys=True, default=str)
         digest = hashlib.sha256(source.encode()).hexdigest()
         dataset = Dataset(str(data.get("label") or name), digest[:16], "subquad", source)
         context = InputTag("mlflow.data.context", "training")
-        self.client.log_inputs(self.id, [DatasetInput(dataset, [context])])
-        self._knows_data = True
+        self._client.log_inputs(self.id, [DatasetInput(dataset, [context])])
 
-    def send_file(self, path: Path, name: str) -> None:
+    def reopen(self) -> None:
+        """Mark a run as running that goes on after its end was told."""
+        if self._status != "RUNNING":
+            self._client.update_run(self.id, status="RUNNING")
+            self._status = "RUNNING"
+            self.tag({"subquad.status": "running", _ENDED: ""})
+
+    def close(self, folder: Path, end: Ending) -> None:
+        """Tell its end, unless this very end was told. Final metrics and status come first:
+        artefacts may need a storage that this machine cannot reach.
+        """
+        files = manifest_of({name: folder / name for name in end.files})
+        values = [(point.key, point.step, point.value) for point in end.points]
+        told = json.dumps([end.status, end.tags, values, files], sort_keys=True, default=str)
+        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        if self.tags.get(_ENDED) == digest:
+            return
+        changed = [
+            point
+            for point in end.points
+            if self._newest.get(point.key) != (point.step, point.value)
+        ]
+        self._send(changed)
+        self.tag(clean_tags(end.tags))
+        self._client.set_terminated(self.id, end.status, end_time=int(end.time * 1000))
+        self._status = end.status
+        for name in end.files:
+            self._send_file(folder / name, name)
+        self.tag({_ENDED: digest})
+
+    def _send_file(self, path: Path, name: str) -> None:
         """Send a file as an artefact. Where it goes is not a database's to say, nor another user's
         of a server: below this store's own folder, or to the server itself. MLflow takes no path
         for a run's id.
@@ -152,18 +194,8 @@ class StoredRun:
                 "and they go to the server itself alone"
             )
         above, _, _ = name.rpartition("/")
-        repository = get_artifact_repository(self._place, tracking_uri=self.client.tracking_uri)
+        repository = get_artifact_repository(self._place, tracking_uri=self._client.tracking_uri)
         repository.log_artifact(str(path), above or None)
-
-    def reopen(self) -> None:
-        """Mark it as running."""
-        self.client.update_run(self.id, status="RUNNING")
-        self.status = "RUNNING"
-
-    def close(self, status: str, ended: float) -> None:
-        """Mark it as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
-        self.client.set_terminated(self.id, status, end_time=int(ended * 1000))
-        self.status = status
 
 
 class Store:
@@ -174,37 +206,30 @@ class Store:
         self.experiment_id = experiment_id
         self._artifacts = artifacts
 
-    def run(self, run_id: str | None, key: str) -> StoredRun | None:
-        """A run by its id, else by the key it was made with; None where there is none or its
-        user deleted it.
+    def runs(self, key: str) -> dict[str, StoredRun]:
+        """Runs by the keys they were made with, of those that begin with this one; without those
+        that their user deleted.
         """
-        if run_id and (found := self._by_id(run_id)):
-            return found
-        query = f"tags.`{_KEY}` = '{key}'"
-        for made in self._client.search_runs([self.experiment_id], query, max_results=1):
-            return StoredRun(self._client, made, self._artifacts)
-        return None
+        query = f"tags.`{_KEY}` LIKE '{key}%'"
+        found: dict[str, StoredRun] = {}
+        page = None
+        while page is None or page.token:
+            token = page.token if page else None
+            page = self._client.search_runs(
+                [self.experiment_id], query, max_results=_RUNS_PER_CALL, page_token=token
+            )
+            for run in page:
+                found[run.data.tags[_KEY]] = StoredRun(self._client, run, self._artifacts)
+        return found
 
-    def _by_id(self, run_id: str) -> StoredRun | None:
-        try:
-            found = self._client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return None
-            raise
-        is_elsewhere = found.info.experiment_id != self.experiment_id
-        if is_elsewhere or found.info.lifecycle_stage != "active":
-            return None
-        return StoredRun(self._client, found, self._artifacts)
-
-    def create(self, label: str, key: str, started: float) -> StoredRun:
-        """Make a run; `started` is in seconds since 1970."""
+    def create(self, label: str, key: str, began: float) -> StoredRun:
+        """Make a run that began at a time in seconds since 1970."""
         tags = {
             _KEY: key,
             "mlflow.source.name": "subquad",
             "mlflow.source.type": "LOCAL",
         }
-        made = self._client.create_run(self.experiment_id, int(started * 1000), tags, label)
+        made = self._client.create_run(self.experiment_id, int(began * 1000), tags, label)
         return StoredRun(self._client, made, self._artifacts)
 
 
@@ -235,19 +260,17 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
 
 def open_client(uri: str) -> MlflowClient:
     """MLflow's client of a store that exists."""
-    with _quiet():
-        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no
     half database.
     """
-    draft = temporary_beside(database)
-    with _quiet():
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
+    draft = temporary_beside(database)
+    SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
     rename(draft, database)
 
 
@@ -255,12 +278,11 @@ def _check_version(uri: str) -> None:
     """MLflow would change the tables of an older version by itself."""
     from mlflow.store.db.utils import _verify_schema, create_sqlalchemy_engine
 
-    with _quiet():
-        engine = create_sqlalchemy_engine(uri)
-        try:
-            _verify_schema(engine)
-        finally:
-            engine.dispose()
+    engine = create_sqlalchemy_engine(uri)
+    try:
+        _verify_schema(engine)
+    finally:
+        engine.dispose()
 
 
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
@@ -278,15 +300,3 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
             f"experiment {experiment!r} was deleted: restore it, or name another one"
         )
     return Store(client, found.experiment_id, artifacts)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """MLflow's own tables use a loader that SQLAlchemy 2.1 deprecates; nothing subquad could
-    change.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="The ``noload`` loader strategy", category=DeprecationWarning
-        )
-        yield
