@@ -19,14 +19,14 @@ from filelock import FileLock, Timeout
 
 from subquad.addresses import mask
 from subquad.disk import hold
-from subquad.errors import SubquadError
+from subquad.errors import SubquadError, by_class, escaped
 from subquad.records import Place
 from subquad.runs import METRICS
 from subquad.tracking.address import VARIABLE, artifact_folder
 from subquad.tracking.folders import begun, key_of, parts_in, root_above
 from subquad.tracking.mirror import about, ending, points_after
 from subquad.tracking.publisher import Summary, Upload
-from subquad.tracking.values import clean_params, clean_tags
+from subquad.tracking.values import Values
 
 if TYPE_CHECKING:
     from subquad.tracking.mlflow import Store, StoredRun
@@ -78,10 +78,10 @@ class Importer:
         self._lock = FileLock(upload.folder / _LOCK, timeout=_LOCK_SECONDS)
         self._key = key_of(upload.folder)
         self._store: Store | None = None
-        self._stored: dict[str, StoredRun] = {}
-        self._senders: dict[Path, _Sender] = {}
+        self._runs: dict[Path, StoredRun] = {}
+        self._places: dict[Path, Place] = {}
+        self._leaves = set[Path]()
         self._closed = set[Path]()
-        self._runs: dict[Path, str] = {}
         self._errors: list[str] = []
 
     def look(self, *, final: bool) -> Summary:
@@ -119,99 +119,77 @@ class Importer:
 
         artifacts = artifact_folder(upload.uri, root_above(upload.folder))
         self._store = connect(upload.uri, upload.experiment, artifacts)
-        self._stored = self._store.runs(self._key)
-        self._senders = {}
+        known = self._store.runs(self._key).items()
+        self._runs = {upload.folder / key.partition("/")[2]: run for key, run in known}
+        self._places = {}
 
-    def _bring(self, folder: Path, above: dict[str, str], final: bool) -> None:
+    def _bring(self, folder: Path, above: Values, final: bool) -> None:
         """Send one folder, and what is below it. A parent is looked at where one of those ended."""
         signal.alarm(_STUCK_SECONDS)
-        sender = self._senders.get(folder)
-        is_new = sender is None
-        if sender is None:
-            sender = self._senders[folder] = _Sender(folder, self._run_of(folder))
-            sender.begin(above)
+        is_new = folder not in self._places
+        if is_new:
+            self._begin(folder, above)
         closed = len(self._closed)
         below = parts_in(folder)
-        for child in below or ():
-            if child in self._closed or not begun(child):
+        for part in below or ():
+            if part in self._closed or not begun(part):
                 continue
             try:
-                self._bring(child, {"mlflow.parentRunId": sender.run.id}, final)
+                self._bring(part, {"mlflow.parentRunId": self._runs[folder].id}, final)
             except (OSError, ValueError, SubquadError) as error:  # of a folder, not of the store
                 self._errors.append(_reason(error))
         if below is None:
-            self._runs[folder] = sender.run.id
-            if sender.send(final=final):
+            self._leaves.add(folder)
+            if self._send(folder, final):
                 self._closed.add(folder)
         elif final or is_new or len(self._closed) > closed:
-            sender.send(final=final)
+            self._send(folder, final)
 
-    def _run_of(self, folder: Path) -> StoredRun:
-        """The run of a folder, found again or made."""
-        assert self._store is not None
-        key = f"{self._key}/{folder.relative_to(self._upload.folder)}"
-        found = self._stored.get(key)
-        if found is None:
-            what = about(folder)
-            found = self._store.create(what.label, key, what.began)
-        return found
+    def _begin(self, folder: Path, above: Values) -> None:
+        """Find the run of a folder again or make it, and send what it is."""
+        what = about(folder)
+        if folder not in self._runs:
+            assert self._store is not None
+            key = f"{self._key}/{folder.relative_to(self._upload.folder)}"
+            self._runs[folder] = self._store.create(what.label, key, what.began)
+        self._runs[folder].describe(what, above)
+        self._places[folder] = Place()
 
-    def _summary(self) -> Summary:
-        head = self._senders.get(self._upload.folder)
-        is_parent = head is not None and self._upload.folder not in self._runs
-        return Summary(
-            delivered=not self._errors,
-            uri=mask(self._upload.uri),
-            experiment_id=self._store.experiment_id if self._store else None,
-            parent_run_id=head.run.id if head and is_parent else None,
-            run_ids=tuple(self._runs[folder] for folder in sorted(self._runs)),
-            error=next(iter(self._errors), None),
-        )
-
-
-class _Sender:
-    """Sends one folder as one MLflow run.
-
-    Attributes:
-        run: the MLflow run.
-    """
-
-    def __init__(self, folder: Path, run: StoredRun):
-        self._folder = folder
-        self._place = Place()
-        self.run = run
-
-    def begin(self, above: dict[str, str]) -> None:
-        """Send what it is."""
-        what = about(self._folder)
-        params, cut = clean_params(what.params)
-        self.run.describe(params, {**clean_tags(what.tags), **cut, **above})
-        self.run.uses(what.data)
-
-    def send(self, *, final: bool) -> bool:
+    def _send(self, folder: Path, final: bool) -> bool:
         """Send what is new, at the end also artefacts and status.
 
         Returns:
             whether it ended.
         """
-        new, self._place = points_after(self._folder, self._place)
-        self.run.add(new)
-        for line in self._place.unreadable[:1]:
-            self.run.tag({"subquad.unreadable_record": f"first {line}"})
-        end = ending(self._folder, final=final)
+        run = self._runs[folder]
+        new, place = points_after(folder, self._places[folder])
+        run.add(new)
+        self._places[folder] = place
+        for line in place.unreadable[:1]:
+            run.tag({"subquad.unreadable_record": f"first {line}"})
+        end = ending(folder, final=final)
         if end is None:
-            self.run.reopen()
+            run.reopen()
             return False
-        self.run.close(self._folder, end)
+        run.close(folder, end)
         return True
+
+    def _summary(self) -> Summary:
+        head = self._upload.folder
+        ids = {folder: self._runs[folder].id for folder in sorted(self._runs)}
+        return Summary(
+            delivered=not self._errors,
+            uri=mask(self._upload.uri),
+            experiment_id=self._store.experiment_id if self._store else None,
+            parent_run_id=None if head in self._leaves else ids.get(head),
+            run_ids=tuple(ids[folder] for folder in ids if folder in self._leaves),
+            error=next(iter(self._errors), None),
+        )
 
 
 def _reason(error: BaseException) -> str:
     """An exception as one line without credentials."""
-    kind = type(error).__name__
-    lines = str(error).strip().splitlines() or [""]
-    text = mask(lines[0].strip())[:400]
-    return f"{kind}: {text}" if text else kind
+    return escaped(mask(by_class(error)))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,27 @@
 """What a run, a trial, or the parent of such, a study or search, shows to a tracker: what it is
 (`about`), its points (`points_after`), and how it ended (`ending`).
 
-All is read from files, so any process can send it anywhere, while it grows or later.
+All is read from files, so any process can send it anywhere, while it grows or later. There are no
+secrets in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from subquad import runs
-from subquad.addresses import mask
-from subquad.disk import opened
+from subquad.addresses import without_secrets
 from subquad.metric import metric_of, read_metrics
-from subquad.records import Place, Record, metrics_files, read_new
+from subquad.records import Place, read_new
 from subquad.runs import read_json, read_result
-from subquad.strict_json import lines_of
 from subquad.tracking.folders import parent_of, read_yaml
 from subquad.tracking.values import Point, Values, points_of, points_under
 
 _REPORTS = ("report.md", "report.csv", "report.html", runs.DIAGNOSIS)
+_STATUSES = ("FINISHED", "FAILED", "KILLED")
+"""The last one among its runs is a study's."""
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 """A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it
 from others.
@@ -35,7 +35,7 @@ class About:
     Attributes:
         label: its name.
         began: seconds since 1970.
-        params, tags: plain values by name; a tag that is None is none.
+        params, tags: plain values by name.
         data: the data set's `label`, plugin `name` and `params`; empty for a study or search.
     """
 
@@ -68,11 +68,13 @@ class Ending:
 def about(folder: Path) -> About:
     """What a folder is, as it stands written when it begins."""
     if (folder / runs.SEARCH).exists():
-        return _search(folder)
-    if runs.is_study(folder):
+        what = _search(folder)
+    elif runs.is_study(folder):
         tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
-        return About(folder.name, folder.stat().st_mtime, {}, tags)
-    return _run(folder)
+        what = About(folder.name, folder.stat().st_mtime, {}, tags)
+    else:
+        what = _run(folder)
+    return About(*map(without_secrets, vars(what).values()))
 
 
 def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
@@ -90,10 +92,12 @@ def ending(folder: Path, *, final: bool) -> Ending | None:
         final: nothing comes after this look, so what has no end was killed.
     """
     if (folder / runs.SEARCH).exists():
-        return _end_of_search(folder, final)
-    if runs.is_study(folder):
-        return _end_of_study(folder, final)
-    return _end_of_run(folder, final)
+        end = _end_of_search(folder, final)
+    elif runs.is_study(folder):
+        end = _end_of_study(folder, final)
+    else:
+        end = _end_of_run(folder, final)
+    return end and replace(end, tags=without_secrets(end.tags))
 
 
 def _run(folder: Path) -> About:
@@ -101,12 +105,13 @@ def _run(folder: Path) -> About:
     experiment = read_yaml(folder / runs.EXPERIMENT)
     identity = read_json(folder / runs.IDENTITY) or {}
     params = runs.flatten(experiment)
-    tags = {
+    named = {
         "subquad.protocol": params.get("protocol"),
         "subquad.dataset": params.get("dataset.name"),
         "subquad.mixer": params.get("mixer.name"),
         "subquad.experiment": identity.get("digest"),
     }
+    tags = {name: value for name, value in named.items() if value is not None}
     above = parent_of(folder)
     label = folder.name if above else str(params.get("name") or folder.name)
     trial = read_json(folder / runs.TRIAL)
@@ -120,15 +125,9 @@ def _run(folder: Path) -> About:
     elif above:
         tags |= _in_search(parent_of(above), "final")
     data = {"label": identity.get("dataset"), **(experiment.get("dataset") or {})}
-    return About(label, _began(folder), params, tags, data)
-
-
-def _began(folder: Path) -> float:
-    """When the first record of a run was written, in seconds since 1970."""
-    for path in metrics_files(folder)[:1]:
-        with suppress(OSError, ValueError, StopIteration), opened(path) as stream:
-            return Record.parse(next(lines_of(stream))).time
-    return folder.stat().st_mtime
+    records, _ = read_new(folder, Place())
+    began = records[0].time if records else folder.stat().st_mtime
+    return About(label, began, params, tags, data)
 
 
 def _end_of_run(folder: Path, final: bool) -> Ending | None:
@@ -140,22 +139,19 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
     state = trial.get("state")
     if not (result or state or final):
         return None
-    written = metrics_files(folder)
-    names = [runs.TRIAL, runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS]
-    names += [path.name for path in written]
-    files = _present(folder, *names, f"{Path(runs.DIAGNOSIS).stem}/*.png")
+    names = (runs.TRIAL, runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS)
+    files = _present(folder, *names, "metrics*.jsonl", f"{Path(runs.DIAGNOSIS).stem}/*.png")
     tags = _environment(folder)
     if state:
-        reason = str(trial.get("reason") or "")
-        tags |= {"subquad.status": state, "subquad.reason": reason}
-        return Ending("KILLED", _changed(folder, [runs.TRIAL]), tags, (), files)
+        tags |= {"subquad.status": state, "subquad.reason": trial.get("reason") or ""}
+        return Ending("KILLED", _changed(folder, runs.TRIAL), tags, (), files)
     if result is None:
         tags["subquad.status"] = "killed"
-        return Ending("KILLED", [folder, *written][-1].stat().st_mtime, tags, (), files)
+        return Ending("KILLED", _changed(folder, "metrics*.jsonl"), tags, (), files)
     for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
         if result.get(key):
-            tags[f"subquad.{key}"] = mask(str(result[key]))
-    time = _changed(folder, [runs.RESULT])
+            tags[f"subquad.{key}"] = result[key]
+    time = _changed(folder, runs.RESULT)
     last = _tested("test", result, time) + _costs(result, time)
     if trial:
         last += _objective(result, time)
@@ -170,9 +166,9 @@ def _present(folder: Path, *patterns: str) -> list[str]:
     return found
 
 
-def _changed(folder: Path, files: Sequence[str]) -> float:
+def _changed(folder: Path, *patterns: str) -> float:
     """When the newest of some files was written, in seconds since 1970."""
-    times = [(folder / name).stat().st_mtime for name in files if (folder / name).exists()]
+    times = [(folder / name).stat().st_mtime for name in _present(folder, *patterns)]
     return max(times, default=folder.stat().st_mtime)
 
 
@@ -181,9 +177,8 @@ def _costs(result: Values, time: float) -> list[Point]:
     names = ("parameters", "flops_per_step", "steps", "seconds")
     used: Values = {name: result.get(name) for name in names}
     steps = used["steps"]
-    flops = used["flops_per_step"]
-    if steps and flops:
-        used["flops"] = steps * flops
+    if steps and used["flops_per_step"]:
+        used["flops"] = steps * used["flops_per_step"]
     return points_under("cost", used, time, steps)
 
 
@@ -209,12 +204,8 @@ def _end_of_study(folder: Path, final: bool) -> Ending | None:
     ends = [end for run in below if (end := _end_of_run(run, final))]
     if not final and (not below or len(ends) < len(below)):
         return None
-    statuses = [end.status for end in ends]
-    status = "FINISHED"
-    if "FAILED" in statuses:
-        status = "FAILED"
-    if "KILLED" in statuses or not ends:
-        status = "KILLED"
+    worst = max((_STATUSES.index(end.status) for end in ends), default=-1)
+    status = _STATUSES[worst]
     time = max((end.time for end in ends), default=folder.stat().st_mtime)
     scores: list[Point] = []
     for run in below:
@@ -254,7 +245,7 @@ def _end_of_search(folder: Path, final: bool) -> Ending | None:
     tags["subquad.status"] = status.lower()
     names = (runs.SUMMARY, f"{runs.FINAL}.yaml", f"{runs.WINNERS}/*.yaml", "plots/*.png")
     files = _present(folder, *names)
-    time = _changed(folder, files)
+    time = _changed(folder, *names)
     used: list[Point] = []
     for candidate in candidates:
         used += _consumed(candidate, time)
@@ -274,8 +265,7 @@ def _winner(candidate: Values) -> str:
 def _consumed(candidate: Values, time: float) -> list[Point]:
     """What a candidate used up and found, as metrics `<candidate>/...`."""
     values = {key: candidate[key] for key in ("steps", "flops", "seconds", "dimensions")}
-    for state, count in candidate["trials"].items():
-        values[f"trials_{state}"] = count
+    values |= {f"trials_{state}": count for state, count in candidate["trials"].items()}
     if candidate["best"]:
         values["objective"] = candidate["best"]["value"]
     return points_under(candidate["label"], values, time, 0)
@@ -293,10 +283,8 @@ def _environment(run: Path) -> Values:
     """Tags for the commit and the plugins' distributions, from a run's environment.json."""
     environment = read_json(run / runs.ENVIRONMENT) or {}
     tags: Values = {}
-    git = environment.get("git")
-    if git:
-        tags["mlflow.source.git.commit"] = str(git["commit"])
-        tags["git.dirty"] = str(git.get("dirty"))
+    if git := environment.get("git"):
+        tags = {"mlflow.source.git.commit": git["commit"], "git.dirty": str(git.get("dirty"))}
     for plugin in environment.get("plugins") or []:
         kind = plugin.get("kind")
         distribution = plugin.get("distribution")

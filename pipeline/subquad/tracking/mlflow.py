@@ -13,7 +13,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,15 @@ from subquad.errors import RunError
 from subquad.manifest import manifest_of
 from subquad.tracking.address import sqlite_path, sqlite_uri
 from subquad.tracking.database import check_database
-from subquad.tracking.mirror import Ending
-from subquad.tracking.values import Point, Values, clean_tags, nonfinite_tags
+from subquad.tracking.mirror import About, Ending
+from subquad.tracking.values import (
+    PARAM_LIMIT,
+    TAG_LIMIT,
+    Point,
+    Values,
+    nonfinite_tags,
+    texts,
+)
 
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -64,12 +72,11 @@ class StoredRun:
 
     Attributes:
         id: MLflow's.
-        tags: what it has.
     """
 
     def __init__(self, client: MlflowClient, run: Run, artifacts: Path | None):
         self.id = run.info.run_id
-        self.tags = dict(run.data.tags)
+        self._tags = dict(run.data.tags)
         self._client = client
         self._status = run.info.status
         self._params = dict(run.data.params)
@@ -80,23 +87,36 @@ class StoredRun:
         self._place = str(run.info.artifact_uri)
         self._artifacts = artifacts
 
-    def describe(self, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Send what it lacks. MLflow refuses another value of a parameter, so that is a tag."""
+    def describe(self, what: About, above: Values) -> None:
+        """Send what it lacks of what a folder is.
+
+        Args:
+            above: tags that name its parent.
+        """
+        tags = {**what.tags, **above}
         added = []
-        changed = {}
-        for key, value in params.items():
+        for key, text in texts(what.params).items():
+            value = text[:PARAM_LIMIT]
+            if value != text:
+                size = len(text)
+                tags[f"param_cut.{key}"] = (
+                    f"{size} characters; all of them in the artefact experiment.yaml"
+                )
             if key not in self._params:
                 added.append(Param(key, value))
-            elif self._params[key] != value:
-                changed[f"param_changed.{key}"] = value
+            elif self._params[key] != value:  # MLflow refuses to change it
+                tags[f"param_changed.{key}"] = value
         self._log("params", added, _PAIRS_PER_CALL)
-        self.tag({**tags, **changed})
+        self.tag(tags)
+        if what.data.get("name") and not self._has_data:
+            self._client.log_inputs(self.id, [_dataset(what.data)])
 
-    def tag(self, tags: Mapping[str, str]) -> None:
+    def tag(self, values: Values) -> None:
         """Send tags that it lacks or has with another value."""
-        new = {key: value for key, value in tags.items() if self.tags.get(key) != value}
+        tags = {key: text[:TAG_LIMIT] for key, text in texts(values).items()}
+        new = dict(tags.items() - self._tags.items())
         self._log("tags", [RunTag(key, value) for key, value in new.items()], _PAIRS_PER_CALL)
-        self.tags |= new
+        self._tags |= new
 
     def add(self, points: Sequence[Point]) -> None:
         """Send each metric's values above the last step of it that MLflow has: after a resume some
@@ -116,24 +136,13 @@ class StoredRun:
         """
         finite = [Metric(*point) for point in points if not math.isinf(point.value)]
         self._log("metrics", finite, _METRICS_PER_CALL)
-        self.tag({**nonfinite_tags(points), **self.tags})
+        self.tag({**nonfinite_tags(points), **self._tags})
 
     def _log(self, kind: str, rows: Sequence[Any], most: int) -> None:
         """Send some in each call."""
         for start in range(0, len(rows), most):
             some: dict[str, Any] = {kind: rows[start : start + most]}
             self._client.log_batch(self.id, **some)
-
-    def uses(self, data: Values) -> None:
-        """Name the data set that it trains on, once."""
-        name = data.get("name")
-        if self._has_data or not name:
-            return
-        source = json.dumps(data, sort_keys=True, default=str)
-        digest = hashlib.sha256(source.encode()).hexdigest()
-        dataset = Dataset(str(data.get("label") or name), digest[:16], "subquad", source)
-        context = InputTag("mlflow.data.context", "training")
-        self._client.log_inputs(self.id, [DatasetInput(dataset, [context])])
 
     def reopen(self) -> None:
         """Mark a run as running that goes on after its end was told."""
@@ -150,7 +159,7 @@ class StoredRun:
         values = [(point.key, point.step, point.value) for point in end.points]
         told = json.dumps([end.status, end.tags, values, files], sort_keys=True, default=str)
         digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-        if self.tags.get(_ENDED) == digest:
+        if self._tags.get(_ENDED) == digest:
             return
         changed = [
             point
@@ -158,7 +167,7 @@ class StoredRun:
             if self._newest.get(point.key) != (point.step, point.value)
         ]
         self._send(changed)
-        self.tag(clean_tags(end.tags))
+        self.tag(end.tags)
         self._client.set_terminated(self.id, end.status, end_time=int(end.time * 1000))
         self._status = end.status
         for name in end.files:
@@ -196,6 +205,14 @@ class StoredRun:
         above, _, _ = name.rpartition("/")
         repository = get_artifact_repository(self._place, tracking_uri=self._client.tracking_uri)
         repository.log_artifact(str(path), above or None)
+
+
+def _dataset(data: Values) -> DatasetInput:
+    source = json.dumps(data, sort_keys=True, default=str)
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    label = str(data.get("label") or data["name"])
+    context = InputTag("mlflow.data.context", "training")
+    return DatasetInput(Dataset(label, digest, "subquad", source), [context])
 
 
 class Store:
@@ -288,12 +305,8 @@ def _check_version(uri: str) -> None:
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
-        location = artifacts.as_uri() if artifacts else None
-        try:
-            client.create_experiment(experiment, artifact_location=location)
-        except MlflowException:
-            if client.get_experiment_by_name(experiment) is None:  # else another process was faster
-                raise
+        with suppress(MlflowException):  # another process was faster
+            client.create_experiment(experiment, artifacts.as_uri() if artifacts else None)
     found = client.get_experiment_by_name(experiment)
     if found is None or found.lifecycle_stage != "active":
         raise MlflowException(

@@ -147,3 +147,19 @@ def test_an_unreadable_line_is_passed_over_and_named(run_folder):
     found, place = points_after(run_folder.path, Place())
     assert [point.step for point in found if point.key == "train/loss"] == [1, 2]
     assert place.unreadable == ("metrics.jsonl:2", "metrics.jsonl:3", "metrics.jsonl:4")
+
+
+def test_secrets_are_in_nothing_that_a_folder_shows(run_folder):
+    settings = "{api_key: hunter2, same_key: true, at: 'http://h/?token=hunter2&a=1'}"
+    (run_folder.path / "experiment.yaml").write_text(
+        f"dataset: {{name: x, params: {settings}}}\ntracking: {{uri: 'https://me:hunter2@host/x'}}\n"
+    )
+    what = about(run_folder.path)
+    assert what.params == {
+        "dataset.name": "x",
+        "dataset.params.api_key": "***",
+        "dataset.params.same_key": True,
+        "dataset.params.at": "http://h/?token=***&a=1",
+        "tracking.uri": "https://***@host/x",
+    }
+    assert "hunter2" not in str(what)
