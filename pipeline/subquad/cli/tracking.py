@@ -15,6 +15,7 @@ from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import Summary, sync
 from subquad.tracking.server import leading_page, newest_page, serving
+from subquad.tracking.tensorboard import write_events
 
 
 @click.command("sync")
@@ -31,21 +32,38 @@ from subquad.tracking.server import leading_page, newest_page, serving
     show_default=True,
     help="Seconds for each folder.",
 )
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["mlflow", "tensorboard"]),
+    default="mlflow",
+    show_default=True,
+    help="tensorboard: event files in tensorboard/ beside runs/, written anew.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
 @Reach(
     reads="FOLDER",
-    writes="the database and artefacts below the root",
+    writes="the database, artefacts and event files below the root",
     sends="FOLDER, to an address that you gave",
 )
-def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
-    """Send to MLflow what it does not have yet.
+def sync_command(
+    folders: tuple[Path, ...], uri: str | None, timeout: float, target: str, as_json: bool
+) -> int:
+    """Send to MLflow what it does not have yet, or write TensorBoard's files.
 
     FOLDER is the folder of a run, a study or a search. Nothing is sent twice.
 
     \b
     subquad sync runs/quickstart/*
     subquad sync runs/quickstart/20260101-101500-ab12cd34 --uri http://mlflow.example.org:5000
+    subquad sync runs/quickstart/* --to tensorboard
     """
+    if target == "tensorboard":
+        if uri or as_json:
+            raise click.UsageError("--to tensorboard sends nothing: leave --uri and --json out")
+        for folder in folders:
+            print_line(f"{folder}: written to {write_events(folder)}")
+        return 0
     delivered = True
     for folder in folders:
         summary = sync(folder, uri=uri, timeout=timeout)

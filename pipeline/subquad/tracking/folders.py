@@ -5,6 +5,7 @@ search's final study is below the search.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from subquad import runs
@@ -37,6 +38,14 @@ def parts_in(folder: Path) -> list[Path] | None:
         return None
     below = runs.runs_below(folder)
     return None if below == [folder] else below
+
+
+def parts_below(folder: Path) -> Iterator[Path]:
+    """The folder, and all below it that began."""
+    yield folder
+    for part in parts_in(folder) or ():
+        if begun(part):
+            yield from parts_below(part)
 
 
 def parent_of(folder: Path) -> Path | None:

@@ -34,6 +34,7 @@ from subquad.tracking.values import (
     Values,
     nonfinite_tags,
     texts,
+    unsent,
 )
 
 _SETTINGS = {
@@ -81,8 +82,10 @@ class StoredRun:
         self._status = run.info.status
         self._params = dict(run.data.params)
         # with its step, which `data.metrics` leaves out
-        newest = run.data.to_proto().metrics
-        self._newest = {metric.key: (metric.step, metric.value) for metric in newest}
+        self._newest = {
+            metric.key: Point(metric.key, metric.value, metric.timestamp, metric.step)
+            for metric in run.data.to_proto().metrics
+        }
         self._has_data = bool(run.inputs and run.inputs.dataset_inputs)
         self._place = str(run.info.artifact_uri)
         self._artifacts = artifacts
@@ -119,16 +122,8 @@ class StoredRun:
         self._tags |= new
 
     def add(self, points: Sequence[Point]) -> None:
-        """Send each metric's values above the last step of it that MLflow has: after a resume some
-        steps are trained again.
-        """
-        new = []
-        for point in points:
-            step, _ = self._newest.get(point.key, (-1, 0.0))
-            if point.step > step:
-                self._newest[point.key] = point.step, point.value
-                new.append(point)
-        self._send(new)
+        """Send each metric's values above the last step of it that MLflow has."""
+        self._send(unsent(points, self._newest))
 
     def _send(self, points: Sequence[Point]) -> None:
         """MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
@@ -161,11 +156,11 @@ class StoredRun:
         digest = hashlib.sha256(told.encode()).hexdigest()[:16]
         if self._tags.get(_ENDED) == digest:
             return
-        changed = [
-            point
-            for point in end.points
-            if self._newest.get(point.key) != (point.step, point.value)
-        ]
+        changed = []
+        for point in end.points:
+            had = self._newest.get(point.key)
+            if had is None or (had.step, had.value) != (point.step, point.value):
+                changed.append(point)
         self._send(changed)
         self.tag(end.tags)
         self._client.set_terminated(self.id, end.status, end_time=int(end.time * 1000))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from subquad.records import Record
@@ -76,6 +76,20 @@ def points_under(
         for name, value in values.items()
         if value is not None
     ]
+
+
+def unsent(points: Iterable[Point], newest: dict[str, Point]) -> list[Point]:
+    """Values above the last step of their metric: after a resume some steps are trained again.
+
+    Args:
+        newest: the last value of each metric, which is kept up to date.
+    """
+    new = []
+    for point in points:
+        if point.key not in newest or point.step > newest[point.key].step:
+            newest[point.key] = point
+            new.append(point)
+    return new
 
 
 def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
