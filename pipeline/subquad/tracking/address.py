@@ -76,8 +76,8 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
     if _scheme(uri) in _SERVERS:
         return None
     database = sqlite_path(uri)
-    above = database.parent if database else root.resolve()
-    return above / ARTIFACTS
+    above = database.parent if database else root
+    return above.resolve() / ARTIFACTS
 
 
 def _scheme(uri: str) -> str:

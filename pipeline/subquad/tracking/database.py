@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from subquad.disk import hold, opened
+from subquad.disk import opened
 from subquad.errors import RunError
 
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
@@ -22,13 +22,12 @@ _STRANGE = """
 
 
 def check_database(database: Path) -> None:
-    """Refuse a database file that is more than tables.
+    """Refuse a database file that is more than tables; its folder is held.
 
     Raises:
         RunError: it or a file beside it that SQLite would open is a link or a pipe; or it does
             things by itself; or it is no database.
     """
-    hold(database.parent)  # nothing below is reached through a link from here on
     for suffix in ("", "-wal", "-shm", "-journal"):
         beside = database.with_name(f"{database.name}{suffix}")
         with suppress(FileNotFoundError), opened(beside) as stream:

@@ -7,11 +7,8 @@ anywhere and started again it ends the same.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +19,7 @@ from subquad.disk import hold
 from subquad.errors import SubquadError, by_class, escaped
 from subquad.records import Place
 from subquad.runs import METRICS
-from subquad.tracking.address import VARIABLE, artifact_folder
+from subquad.tracking.address import artifact_folder
 from subquad.tracking.folders import begun, key_of, parts_in, root_above
 from subquad.tracking.mirror import about, ending, points_after
 from subquad.tracking.publisher import Summary, Upload
@@ -38,16 +35,6 @@ _RETRY_SECONDS = 15.0
 """Until a store that did not answer is asked again."""
 _STUCK_SECONDS = 60
 """That one run may take; then the system ends this process, whatever it is at."""
-
-
-def run_beside() -> None:
-    """Send the folder that the command line names, and say what came of it."""
-    folder, experiment, *idle = sys.argv[1:]
-    if idle and hasattr(os, "SCHED_IDLE"):  # a nice value would count within this session alone
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with redirect_stdout(sys.stderr):  # what libraries print is no answer
-        summary = follow(Upload(Path(folder), os.environ[VARIABLE], experiment))
-    print(summary.model_dump_json())
 
 
 def follow(upload: Upload) -> Summary:
@@ -190,7 +177,3 @@ class Importer:
 def _reason(error: BaseException) -> str:
     """An exception as one line without credentials."""
     return escaped(mask(by_class(error)))
-
-
-if __name__ == "__main__":
-    run_beside()

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from subquad.addresses import mask
-from subquad.disk import make_folder, opened, rename, replacing, temporary_beside
+from subquad.disk import hold, make_folder, opened, rename, replacing, temporary_beside
 from subquad.errors import RunError
 from subquad.manifest import manifest_of
 from subquad.tracking.address import sqlite_path, sqlite_uri
@@ -81,11 +81,8 @@ class StoredRun:
         self._client = client
         self._status = run.info.status
         self._params = dict(run.data.params)
-        # with its step, which `data.metrics` leaves out
-        self._newest = {
-            metric.key: Point(metric.key, metric.value, metric.timestamp, metric.step)
-            for metric in run.data.to_proto().metrics
-        }
+        # of each metric the last step, which `data.metrics` leaves out
+        self._steps = {metric.key: metric.step for metric in run.data.to_proto().metrics}
         self._has_data = bool(run.inputs and run.inputs.dataset_inputs)
         self._place = str(run.info.artifact_uri)
         self._artifacts = artifacts
@@ -123,7 +120,7 @@ class StoredRun:
 
     def add(self, points: Sequence[Point]) -> None:
         """Send each metric's values above the last step of it that MLflow has."""
-        self._send(unsent(points, self._newest))
+        self._send(unsent(points, self._steps))
 
     def _send(self, points: Sequence[Point]) -> None:
         """MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
@@ -156,12 +153,7 @@ class StoredRun:
         digest = hashlib.sha256(told.encode()).hexdigest()[:16]
         if self._tags.get(_ENDED) == digest:
             return
-        changed = []
-        for point in end.points:
-            had = self._newest.get(point.key)
-            if had is None or (had.step, had.value) != (point.step, point.value):
-                changed.append(point)
-        self._send(changed)
+        self._send(end.points)
         self.tag(end.tags)
         self._client.set_terminated(self.id, end.status, end_time=int(end.time * 1000))
         self._status = end.status
@@ -257,6 +249,8 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
         MlflowException: the store refuses, or is of another MLflow.
         RunError: see `check_database`.
     """
+    if artifacts:
+        hold(artifacts.parent)  # nothing below is reached through a link from here on
     database = sqlite_path(uri)
     if database is None:
         return _open(uri, experiment, artifacts)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from subquad.addresses import mask
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import OFF, Tracking
-from subquad.runs import EXPERIMENT, SEARCH, enter, runs_below
+from subquad.runs import EXPERIMENT, SEARCH, enter
 from subquad.tracking.address import VARIABLE, sqlite_path, store_uri
 from subquad.tracking.folders import parts_in, read_yaml, root_above, whole_of
 from subquad.trust import given_addresses, remember_address
@@ -172,11 +172,8 @@ def upload_of(folder: Path, given: str | None) -> Upload:
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     folder = enter(whole_of(folder.resolve()))
-    parts_in(folder)  # which knows what is no run
-    # the experiment of a search, of a run, or of the first run of a study
-    experiment = read_yaml(folder / SEARCH).get("experiment")
-    if not experiment:
-        experiment = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
+    first = next(iter(parts_in(folder) or [folder]))
+    experiment = read_yaml(folder / SEARCH).get("experiment") or read_yaml(first / EXPERIMENT)
     tracking = experiment.get("tracking") or {}
     name = str(tracking.get("experiment") or experiment.get("name") or folder.name)
     if given is not None:
@@ -239,7 +236,7 @@ def _start(upload: Upload, *, idle: bool = False) -> subprocess.Popen[str]:
     Raises:
         OSError: this machine has no room for it.
     """
-    command = [sys.executable, "-P", "-m", "subquad.tracking.importing"]
+    command = [sys.executable, "-P", "-m", "subquad.tracking"]
     command += [str(upload.folder), upload.experiment, *["idle"] * idle]
     return subprocess.Popen(
         command,

@@ -10,7 +10,7 @@ from subquad.records import Place
 from subquad.runs import enter
 from subquad.tracking.folders import parts_below, root_above, whole_of
 from subquad.tracking.mirror import about, ending, points_after
-from subquad.tracking.values import Point, texts, unsent
+from subquad.tracking.values import texts, unsent
 
 
 def write_events(folder: Path) -> Path:
@@ -37,13 +37,12 @@ def write_events(folder: Path) -> Path:
     for part in parts_below(whole):
         place = target / part.relative_to(whole)
         make_folder(place, exist_ok=True)
-        newest: dict[str, Point] = {}
         with SummaryWriter(str(place)) as writer:
             what = about(part)
             for name, text in {**texts(what.params), **texts(what.tags)}.items():
                 writer.add_text(name, text)
             points, _ = points_after(part, Place())
             end = ending(part, final=True)
-            for point in unsent([*points, *(end.points if end else ())], newest):
+            for point in unsent([*points, *(end.points if end else ())], {}):
                 writer.add_scalar(point.key, point.value, point.step, point.time_ms / 1000)
     return target

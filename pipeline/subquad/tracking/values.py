@@ -78,16 +78,16 @@ def points_under(
     ]
 
 
-def unsent(points: Iterable[Point], newest: dict[str, Point]) -> list[Point]:
+def unsent(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
     """Values above the last step of their metric: after a resume some steps are trained again.
 
     Args:
-        newest: the last value of each metric, which is kept up to date.
+        steps: the last step of each metric, which is kept up to date.
     """
     new = []
     for point in points:
-        if point.key not in newest or point.step > newest[point.key].step:
-            newest[point.key] = point
+        if point.step > steps.get(point.key, -1):
+            steps[point.key] = point.step
             new.append(point)
     return new
 

@@ -211,6 +211,20 @@ def test_what_sends_ends_whatever_it_is_at(tmp_path, work: str):
     assert ended.returncode == -signal.SIGALRM
 
 
+def test_the_process_beside_training_is_idle_for_the_system(tmp_path):
+    code = (
+        "import os, runpy\nfrom subquad.tracking import importing, publisher\n"
+        "says = lambda upload: publisher.Summary(delivered=os.sched_getscheduler(0) == 5)\n"
+        "importing.follow = says\n"
+        "runpy.run_module('subquad.tracking', run_name='__main__')\n"
+    )
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:///x.db"}
+    for words, is_idle in {("idle",): True, (): False}.items():
+        command = [sys.executable, "-c", code, str(tmp_path), "demo", *words]
+        said = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+        assert Summary.model_validate_json(said.stdout).delivered is is_idle
+
+
 def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch):
     """The first steps have the machine for themselves."""
     looks = []
