@@ -473,7 +473,7 @@ def test_a_database_whose_making_was_interrupted_is_made_anew(tmp_path: Path):
     assert list(store.runs("ke")) == ["key"]
     place = client(sqlite_uri(database)).get_run(made.id).info.artifact_uri
     assert place == (database.parent / "mlartifacts" / made.id / "artifacts").as_uri()
-    assert sorted(path.name for path in database.parent.glob("mlruns*")) == [
+    assert sorted(path.name for path in database.parent.glob("*mlruns*")) == [
         DATABASE,
         f"{DATABASE}.lock",
     ]

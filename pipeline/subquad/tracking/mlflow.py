@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from subquad.addresses import mask
-from subquad.disk import hold, make_folder, opened, rename, replacing, temporary_beside
+from subquad.disk import delete, hold, make_folder, opened, rename, replacing, temporary_beside
 from subquad.errors import RunError
 from subquad.manifest import manifest_of
 from subquad.tracking.address import sqlite_path, sqlite_uri
@@ -275,6 +275,8 @@ def _create_database(database: Path) -> None:
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+    for left in database.parent.glob(f".{database.name}.*.tmp"):
+        delete(left)
     draft = temporary_beside(database)
     SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
     rename(draft, database)

@@ -160,7 +160,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
         ConfigError: the address is no store.
         UserError: only the folder names it, or MLflow is not installed.
     """
-    return _answer(_start(upload_of(folder, uri)), timeout)
+    return _send(upload_of(folder, uri), timeout)
 
 
 def upload_of(folder: Path, given: str | None) -> Upload:
@@ -219,11 +219,16 @@ class Publisher:
             summary = _answer(self._process, _IDLE_SECONDS)
             if summary.uri:
                 return summary
-        try:
-            summary = _answer(_start(self.upload), timeout)
-        except OSError as error:
-            summary = Summary(delivered=False, error=f"the process that sends: {error}")
-        return summary.model_copy(update={"uri": mask(self.upload.uri)})
+        return _send(self.upload, timeout)
+
+
+def _send(upload: Upload, timeout: float) -> Summary:
+    """Send what is missing now, in a process of its own."""
+    try:
+        summary = _answer(_start(upload), timeout)
+    except OSError as error:
+        summary = Summary(delivered=False, error=f"the process that sends: {error}")
+    return summary.model_copy(update={"uri": mask(upload.uri)})
 
 
 def _start(upload: Upload, *, idle: bool = False) -> subprocess.Popen[str]:

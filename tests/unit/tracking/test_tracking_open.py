@@ -185,6 +185,14 @@ def test_where_the_idle_process_got_no_time_or_was_stuck_another_one_sends(
     assert len(children) == 2
 
 
+def test_sync_says_where_it_could_not_send(run_folder, monkeypatch: pytest.MonkeyPatch):
+    code = "import signal; signal.pause()"
+    monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, []))
+    summary = sync(run_folder.path, timeout=0.1)
+    assert (summary.delivered, summary.error) == (False, "not all was sent within 0.1 s")
+    assert str(summary.uri).endswith("mlruns.db")
+
+
 def test_sync_takes_what_it_needs_from_the_folder(run_folder):
     upload = upload_of(run_folder.path, None)
     root = run_folder.path.parents[2]
