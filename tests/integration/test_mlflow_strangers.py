@@ -189,6 +189,15 @@ def test_a_database_that_is_no_plain_file_is_refused(run: Path, suffix: str, kin
     assert outside(run) == before
 
 
+def test_a_lock_that_is_a_link_is_not_followed(run: Path):
+    lock = database(run).with_name(f"{DATABASE}.lock")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(run.parents[3] / "victim" / "result.json")
+    before = outside(run)
+    assert str(send(run)).startswith("OSError")
+    assert outside(run) == before
+
+
 def test_a_journal_that_names_a_file_does_not_delete_it(run: Path):
     victim = run.parents[3] / "victim" / "result.json"
     name = str(victim).encode()

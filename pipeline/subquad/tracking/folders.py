@@ -13,15 +13,17 @@ from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import read_json
 from subquad.tracking.values import Values
 
+SENDING = ".mlflow.lock"
+"""Locked while a folder is sent; then it stays, in a folder that was sent."""
+
 
 def begun(folder: Path) -> bool:
     """Whether there is anything to send yet of what is below a study or search, which writes the
     settings of all its runs first.
     """
     names = (runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT)
-    if any((folder / name).exists() for name in names):
-        return True
-    return "state" in (read_json(folder / runs.TRIAL) or {})
+    is_there = any((folder / name).exists() for name in names)
+    return is_there or "state" in (read_json(folder / runs.TRIAL) or {})
 
 
 def parts_in(folder: Path) -> list[Path] | None:

@@ -20,7 +20,7 @@ from subquad.errors import SubquadError, by_class, escaped
 from subquad.records import Place
 from subquad.runs import METRICS
 from subquad.tracking.address import artifact_folder
-from subquad.tracking.folders import begun, key_of, parts_in, root_above
+from subquad.tracking.folders import SENDING, begun, key_of, parts_in, root_above
 from subquad.tracking.mirror import about, ending, points_after
 from subquad.tracking.publisher import Summary, Upload
 from subquad.tracking.values import Values
@@ -28,7 +28,6 @@ from subquad.tracking.values import Values
 if TYPE_CHECKING:
     from subquad.tracking.mlflow import Store, StoredRun
 
-_LOCK = ".mlflow.lock"
 _LOCK_SECONDS = 5
 _POLL_SECONDS = 2.0
 _RETRY_SECONDS = 15.0
@@ -62,7 +61,7 @@ class Importer:
     def __init__(self, upload: Upload):
         self.has_looked = False
         self._upload = upload
-        self._lock = FileLock(upload.folder / _LOCK, timeout=_LOCK_SECONDS)
+        self._lock = FileLock(upload.folder / SENDING, timeout=_LOCK_SECONDS)
         self._key = key_of(upload.folder)
         self._store: Store | None = None
         self._runs: dict[Path, StoredRun] = {}

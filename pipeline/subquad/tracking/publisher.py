@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from subquad.addresses import mask
 from subquad.errors import ConfigError, UserError
-from subquad.experiment.schema import OFF, Tracking
+from subquad.experiment.refusals import refusal, validated
+from subquad.experiment.schema import Tracking
 from subquad.runs import EXPERIMENT, SEARCH, enter
 from subquad.tracking.address import VARIABLE, sqlite_path, store_uri
 from subquad.tracking.folders import parts_in, read_yaml, root_above, whole_of
@@ -157,7 +158,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
 
     Raises:
         RunError: the folder is neither a run nor a study nor a search.
-        ConfigError: the address is no store.
+        ConfigError: the address is no store, or the folder's experiment no experiment.
         UserError: only the folder names it, or MLflow is not installed.
     """
     return _send(upload_of(folder, uri), timeout)
@@ -173,18 +174,26 @@ def upload_of(folder: Path, given: str | None) -> Upload:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     folder = enter(whole_of(folder.resolve()))
     first = next(iter(parts_in(folder) or [folder]))
-    experiment = read_yaml(folder / SEARCH).get("experiment") or read_yaml(first / EXPERIMENT)
-    tracking = experiment.get("tracking") or {}
-    name = str(tracking.get("experiment") or experiment.get("name") or folder.name)
+    written = read_yaml(folder / SEARCH).get("experiment") or read_yaml(first / EXPERIMENT)
+    found, faults = validated(_Written, written, (), dict)
+    if found is None:
+        raise ConfigError(f"{first}: {refusal(faults)}")
+    name = found.tracking.experiment or found.name or folder.name
     if given is not None:
         return Upload(folder, store_uri(given, Path.cwd(), key="--uri"), name)
     root = root_above(folder)
-    named = tracking.get("uri")
-    uri = store_uri(None if named == OFF else named, root)
-    if uri != store_uri(None, root):
+    uri = store_uri(found.tracking.address, root)
+    if found.tracking.address:
         shown = mask(uri)
         refuse_strange(uri, root, f"{folder}: {shown}", f"--uri {shown}")
     return Upload(folder, uri, name)
+
+
+class _Written(BaseModel):
+    """What an experiment says of where it is sent."""
+
+    name: str = ""
+    tracking: Tracking = Tracking()
 
 
 class Publisher:

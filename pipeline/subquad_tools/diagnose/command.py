@@ -55,9 +55,9 @@ def diagnose_command(
     subquad diagnose runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0
     subquad diagnose lra-agf-smoke --samples 2 --out passports
     """
-    from subquad.drivers.folder import reopen_one
     from subquad.runs import DIAGNOSIS, enter, write_json
-    from subquad.tracking.publisher import open_publisher
+    from subquad.tracking.folders import SENDING, whole_of
+    from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
 
     found: dict[str, Passport] = {}
@@ -74,9 +74,8 @@ def diagnose_command(
     pictures = draw_passports(found, path.with_suffix(""))
     values = {name: asdict(measured) for name, measured in found.items()}
     write_json(path, values)
-    if is_run:
-        experiment = reopen_one(where).experiment
-        open_publisher(experiment.tracking, where, name=experiment.name).close()
+    if is_run and (whole_of(where.resolve()) / SENDING).exists():
+        sync(where)
     if as_json:
         return print_json(values)
     print_passports(found)

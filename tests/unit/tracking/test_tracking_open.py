@@ -185,6 +185,23 @@ def test_where_the_idle_process_got_no_time_or_was_stuck_another_one_sends(
     assert len(children) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tracking: {uri: 5}", r"tracking\.uri: got 5, must be text"),
+        ("tracking: [1]", r"tracking: got \[1\], must be a mapping"),
+        ("name: [1]", r"name: got \[1\], must be text"),
+        ("tracking: {uri: 'http://me:hunter2@h'}", r"tracking\.uri must not hold a user name"),
+    ],
+)
+def test_an_experiment_that_is_none_is_refused_in_one_line(run_folder, text: str, message: str):
+    (run_folder.path / "experiment.yaml").write_text(f"{text}\n")
+    with pytest.raises(ConfigError, match=message) as refused:
+        sync(run_folder.path)
+    assert "\n" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_sync_says_where_it_could_not_send(run_folder, monkeypatch: pytest.MonkeyPatch):
     code = "import signal; signal.pause()"
     monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, []))
