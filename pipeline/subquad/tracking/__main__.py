@@ -5,15 +5,22 @@ the store in MLFLOW_TRACKING_URI. It prints what came of it once standard input 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+
+_POLL_SECONDS = 1.0
 
 
 def _main() -> None:
     folder, experiment, *idle = sys.argv[1:]
     if idle and hasattr(os, "SCHED_IDLE"):  # a nice value would count within this session alone
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # until there is a record, the first steps have the machine for themselves
+    while not any(Path(folder).rglob("metrics.jsonl")):
+        if select.select([0], [], [], _POLL_SECONDS)[0]:
+            break
     from subquad.tracking.address import VARIABLE
     from subquad.tracking.importing import follow
     from subquad.tracking.publisher import Upload

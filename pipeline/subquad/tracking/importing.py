@@ -18,7 +18,6 @@ from subquad.addresses import mask
 from subquad.disk import hold
 from subquad.errors import SubquadError, by_class, escaped
 from subquad.records import Place
-from subquad.runs import METRICS
 from subquad.tracking.address import artifact_folder
 from subquad.tracking.folders import SENDING, begun, key_of, parts_in, root_above
 from subquad.tracking.mirror import about, ending, points_after
@@ -37,29 +36,21 @@ _STUCK_SECONDS = 60
 
 
 def follow(upload: Upload) -> Summary:
-    """Send what is new of a folder until standard input ends, then what is left. Nothing is done
-    before there is a record: the first steps have the machine for themselves.
-    """
+    """Send what is new of a folder until standard input ends, then what is left."""
     importer = Importer(upload)
     pause = 0.0
     while not select.select([0], [], [], pause)[0]:
-        pause = _POLL_SECONDS
-        if importer.has_looked or any(upload.folder.rglob(METRICS)):
-            summary = importer.look(final=False)
-            pause = _RETRY_SECONDS if summary.error else _POLL_SECONDS
+        summary = importer.look(final=False)
+        pause = _RETRY_SECONDS if summary.error else _POLL_SECONDS
     return importer.look(final=True)
 
 
 class Importer:
     """Sends a folder, with all runs below it, again and again until it is final. Until then no
     other process sends it.
-
-    Attributes:
-        has_looked: whether it began.
     """
 
     def __init__(self, upload: Upload):
-        self.has_looked = False
         self._upload = upload
         self._lock = FileLock(upload.folder / SENDING, timeout=_LOCK_SECONDS)
         self._key = key_of(upload.folder)
@@ -77,7 +68,6 @@ class Importer:
             final: nothing comes after this look.
         """
         head = self._upload.folder
-        self.has_looked = True
         self._errors = []
         try:
             signal.alarm(_STUCK_SECONDS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import runpy
 import signal
 import stat
 import subprocess
@@ -221,26 +222,36 @@ def test_the_process_beside_training_is_idle_for_the_system(tmp_path):
     environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:///x.db"}
     for words, is_idle in {("idle",): True, (): False}.items():
         command = [sys.executable, "-c", code, str(tmp_path), "demo", *words]
-        said = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+        said = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            env=environment,
+        )
         assert Summary.model_validate_json(said.stdout).delivered is is_idle
 
 
-def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch):
+def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch, capsys):
     """The first steps have the machine for themselves."""
-    looks = []
-    ends = iter([False, False, True])
+    run = tmp_path / "cells" / "one"
+    asked = []
 
-    def look(self, *, final: bool) -> Summary:
-        looks.append(final)
-        return Summary(delivered=True)
+    def waited(*_):
+        asked.append(run.exists())
+        if len(asked) == 3:
+            run.mkdir(parents=True)
+            (run / "metrics.jsonl").touch()
+        return [], [], []
 
-    def waited(read, write, error, seconds):
-        if len(looks) == 0 and seconds:
-            (tmp_path / "cells" / "one").mkdir(parents=True)
-            (tmp_path / "cells" / "one" / "metrics.jsonl").touch()
-        return [0] * next(ends), [], []
+    def follow(upload):
+        assert len(asked) == 3
+        return Summary(delivered=True, uri=upload.uri)
 
-    monkeypatch.setattr(importing.Importer, "look", look)
     monkeypatch.setattr("select.select", waited)
-    importing.follow(importing.Upload(tmp_path, "sqlite:///x.db", "x"))
-    assert looks == [False, True]
+    monkeypatch.setattr(importing, "follow", follow)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///x.db")
+    monkeypatch.setattr(sys, "argv", ["tracking", str(tmp_path), "demo"])
+    runpy.run_module("subquad.tracking", run_name="__main__")
+    assert asked == [False] * 3
+    assert Summary.model_validate_json(capsys.readouterr().out).uri == "sqlite:///x.db"
