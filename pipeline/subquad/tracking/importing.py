@@ -31,7 +31,7 @@ _LOCK_SECONDS = 5
 _POLL_SECONDS = 2.0
 _RETRY_SECONDS = 15.0
 """Until a store that did not answer is asked again."""
-_STUCK_SECONDS = 60
+_STUCK_SECONDS = 600
 """That one run may take; then the system ends this process, whatever it is at."""
 
 

@@ -261,7 +261,7 @@ def test_sync_says_what_came_of_it(
         delivered=delivered,
         uri="sqlite:////x",
         run_ids=("r",),
-        error=None if delivered else "StoreDown: x",
+        error=None if delivered else "OSError: x",
     )
     monkeypatch.setattr("subquad.cli.tracking.sync", lambda folder, *, uri, timeout: summary)
     outcome = CliRunner().invoke(sync_command, [str(run_folder.path)], standalone_mode=False)
@@ -269,7 +269,7 @@ def test_sync_says_what_came_of_it(
     expected = (
         "delivered to sqlite:////x (1 run)"
         if delivered
-        else "not delivered to sqlite:////x: StoreDown: x"
+        else "not delivered to sqlite:////x: OSError: x"
     )
     assert outcome.output == f"{run_folder.path}: {expected}\n"
 
