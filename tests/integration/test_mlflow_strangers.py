@@ -159,7 +159,14 @@ def test_artefacts_follow_no_link(run: Path, part: str):
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///home/u/.ssh", "http://elsewhere/x", "mlflow-artifacts://elsewhere/x"]
+    "location",
+    [
+        "file:///home/u/.ssh",
+        "http://elsewhere/x",
+        "mlflow-artifacts://elsewhere/x",
+        "dbfs:/x",
+        "s3://elsewhere/x",
+    ],
 )
 def test_another_user_of_a_server_does_not_say_where_artefacts_go(tmp_path: Path, location: str):
     (tmp_path / "result.json").write_text("{}")

@@ -184,13 +184,15 @@ class StoredRun:
                 shutil.copyfileobj(source, target)
 
     def _to_server(self, path: Path, name: str) -> None:
-        if not re.match(r"(mlflow-artifacts|dbfs):/(?!/)", self._place):
+        uri = self._client.tracking_uri
+        own = "dbfs" if uri.startswith("databricks") else "mlflow-artifacts"
+        if not re.match(f"{own}:/(?!/)", self._place):
             raise RunError(
                 f"no artefacts are sent: the server wants them at {mask(self._place)}, "
                 "and they go to the server itself alone"
             )
         above, _, _ = name.rpartition("/")
-        repository = get_artifact_repository(self._place, tracking_uri=self._client.tracking_uri)
+        repository = get_artifact_repository(self._place, tracking_uri=uri)
         repository.log_artifact(str(path), above or None)
 
 
