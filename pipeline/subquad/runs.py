@@ -15,7 +15,6 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     test-openings.jsonl            openings of the test split; one of the same name lies beside
                                    all runs
     source/                        the files of plugins that are given as a file
-    mlflow.json                    MLflow run id and how many records it has been sent
     cells/<label>/                 a study's runs
 
 Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or
@@ -52,7 +51,6 @@ ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
 ATTEMPTS = "attempts.jsonl"
 RESULT = "result.json"
-TRACKING = "mlflow.json"
 DIAGNOSIS = "diagnosis.json"
 BEST = "best.json"
 LAST = "last.json"

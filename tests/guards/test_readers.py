@@ -30,7 +30,7 @@ from subquad.cli.main import main
 from subquad.drivers.preflight import check_parts
 from subquad.errors import DataError, UserError
 from subquad.experiment import Study, load_study
-from subquad.tracking.mirror import mirror
+from subquad.tracking.mirror import about, ending
 
 SEED = 20_351_600
 """Of what CI draws."""
@@ -284,7 +284,8 @@ def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
     report = ["report", str(folder), "--out", str(root / "report"), "--format", "md,csv,tex"]
     wrong = [answered(words) for words in (report, ["verify", str(folder)])]
     with contextlib.suppress(UserError):
-        mirror(folder, final=True)
+        about(folder)
+        ending(folder, final=True)
     return "".join(f"{number} {done}: {fault}\n" for fault in wrong if fault)
 
 

@@ -24,14 +24,13 @@ from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
 from subquad.records import Record
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRACKING, write_json
+from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, write_json
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.trial import Trial
 from subquad.tracking.address import DATABASE, sqlite_uri
+from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import connect, open_client
-from subquad.tracking.publisher import open_publisher, sync
-from subquad.tracking.sending import Sending
-from subquad.tracking.state import Summary, Upload, summarise
+from subquad.tracking.publisher import Summary, Upload, open_publisher, sync
 
 SETTINGS = {"space": "agf", "sampler": "random", "pruner": "asha", "budget": "3-trials", "seed": 0}
 
@@ -181,15 +180,14 @@ def root_of(search: Folder) -> Path:
     return search.path.parents[2]
 
 
-def upload_for(search: Folder, uri: str | None = None, part: str = "") -> Upload:
+def upload_for(search: Folder, uri: str | None = None) -> Upload:
     root = root_of(search)
     uri = uri or sqlite_uri(root / DATABASE)
-    return Upload(uri=uri, experiment="demo", folder=search.path / part)
+    return Upload(uri=uri, experiment="demo", folder=search.path)
 
 
 def deliver(search: Folder, *, final: bool = True) -> Summary:
-    upload = upload_for(search)
-    return summarise(upload, Sending(upload).look(final=final))
+    return Importer(upload_for(search)).look(final=final)
 
 
 def client(search: Folder) -> MlflowClient:
@@ -211,18 +209,18 @@ PARENT = "demo-search/20260101-000000-abcdef01"
 
 
 def test_trials_appear_while_the_search_runs(search: Folder):
-    delivery = Sending(upload_for(search))
-    assert delivery.look(final=False) is None
+    delivery = Importer(upload_for(search))
+    assert delivery.look(final=False).error is None
     assert set(runs_by_name(search)) == {PARENT}
     train(search.trial(0), range(1, 3))
-    assert delivery.look(final=False) is None
+    assert delivery.look(final=False).error is None
     assert {name: run.info.status for name, run in runs_by_name(search).items()} == {
         PARENT: "RUNNING",
         "agf-00000": "RUNNING",
     }
     end(trial_folder(search.path, "agf", 0))
     train(search.trial(1), range(1, 2))
-    assert delivery.look(final=False) is None
+    assert delivery.look(final=False).error is None
     assert {name: run.info.status for name, run in runs_by_name(search).items()} == {
         PARENT: "RUNNING",
         "agf-00000": "FINISHED",
@@ -363,7 +361,7 @@ def test_a_resumed_search_goes_on_in_the_same_runs(search: Folder):
     train(cut, range(3, 5))
     end(cut)
     train(search.trial(2), range(1, 2))
-    assert Sending(upload_for(search)).look(final=False) is None
+    assert deliver(search, final=False).error is None
     status = {name: run.info.status for name, run in runs_by_name(search).items()}
     assert status == {
         PARENT: "RUNNING",
@@ -387,18 +385,17 @@ def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder, stat
     run = search.trial(0)
     train(run, range(1, 3))
     end(run, status)
-    delivery = Sending(upload_for(search))
-    assert delivery.look(final=False) is None
-    (run / TRACKING).rename(run / "aside")
+    delivery = Importer(upload_for(search))
+    assert delivery.look(final=False).error is None
+    (run / "environment.json").mkdir()  # which nobody can send
     train(search.trial(1), range(1, 3))
-    assert delivery.look(final=False) is None
-    assert not (run / TRACKING).exists()
-    (run / "aside").rename(run / TRACKING)
+    assert delivery.look(final=False).error is None
+    (run / "environment.json").rmdir()
     assert "agf-00001" in runs_by_name(search)
     (run / RESULT).unlink()
     train(run, range(3, 5))
     del delivery
-    assert Sending(upload_for(search)).look(final=False) is None
+    assert deliver(search, final=False).error is None
     assert runs_by_name(search)["agf-00000"].info.status == "RUNNING"
 
 
@@ -410,9 +407,7 @@ def test_sync_sends_all_of_a_search_that_had_no_server(
         dead = f"http://127.0.0.1:{probe.getsockname()[1]}"
     run = search.trial(0)
     train(run, range(1, 3))
-    upload = upload_for(search, dead)
-    lost = summarise(upload, Sending(upload).look(final=True))
-    assert (lost.delivered, lost.pending) == (False, 2)
+    assert not Importer(upload_for(search, dead)).look(final=True).delivered
     end(run)
     search.summary("budget used")
     (search.path / "final" / "cells" / "agf-seed0").mkdir(parents=True)
@@ -474,7 +469,7 @@ def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder)
     train(cell, range(1, 3))
     (search.path / "final" / "study.yaml").write_text("matrix: {seed: [0]}\n")
     (cell / "experiment.yaml").write_text("name: demo\n")
-    assert Sending(upload_for(search, part="final")).look(final=False) is None
+    assert deliver(search, final=False).error is None
     found = runs_by_name(search)
     assert found["final"].data.tags["mlflow.parentRunId"] == parent
     assert found["agf-seed0"].data.tags["subquad.kind"] == "final"

@@ -15,7 +15,6 @@ from small_run import SMALL
 from waiting import until
 
 from subquad.cli.main import main
-from subquad.drivers import drive
 from subquad.experiment import load_study
 from subquad.records import read_records
 from subquad.runs import read_json, read_result, runs_below
@@ -522,11 +521,11 @@ def test_a_single_experiment(study, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(
             found,
             "close",
-            lambda: sent.append((folder / "report.md").exists()) or Publisher.close(found),
+            lambda: sent.append((folder / "final/report.md").exists()) or Publisher.close(found),
         )
         return found
 
-    monkeypatch.setattr(drive, "open_publisher", spied)
+    monkeypatch.setattr("subquad.search.run.open_publisher", spied)
     assert main(tune("--budget", "2-trials", "final.seeds=1", "--json")) == 0
     (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
     assert candidate["label"] == "small"

@@ -38,8 +38,8 @@ from subquad.reports import (
 from subquad.storage import RunFolder
 from subquad.suggest import to_paste
 from subquad.terminal import console_of, print_text
+from subquad.tracking.publisher import Summary as Tracked
 from subquad.tracking.publisher import check_tracking
-from subquad.tracking.state import Summary as Tracked
 
 Columns = Mapping[str, tuple[str, str, str]]
 """Of a table, by title: the key of its values, how they are printed, and what is printed where one
@@ -163,10 +163,7 @@ def tracking_line(tracking: Tracked) -> str:
     run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
         return f"{tracking.uri}, run {run} (open with: subquad ui)"
-    left = ""
-    if tracking.pending:
-        left = f", {tracking.pending} records are left"
-    return f"{tracking.uri}: {tracking.error}{left}; later: subquad sync"
+    return f"{tracking.uri}: {tracking.error}; later: subquad sync"
 
 
 def show_costs(study: Study, *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import webbrowser
 from importlib.util import find_spec
@@ -11,13 +10,11 @@ from pathlib import Path
 import click
 
 from subquad.errors import RunError, SubquadError, UserError
-from subquad.runs import enter
 from subquad.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
-from subquad.tracking.publisher import sync, upload_of
-from subquad.tracking.sending import follow
+from subquad.tracking.publisher import Summary, sync
 from subquad.tracking.server import USER, leading_page, newest_page, serving
-from subquad.tracking.state import Summary
+from subquad.tracking.tensorboard import write_events
 
 
 @click.command("sync")
@@ -25,42 +22,45 @@ from subquad.tracking.state import Summary
     "folders", metavar="FOLDER...", nargs=-1, required=True, type=LocalPath(path_type=Path)
 )
 @click.option(
-    "--uri", help="Address of the MLflow store. Default: where the run was tracked before."
+    "--uri", help="Address of the MLflow store. Default: that of the experiment, see the docs."
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=600.0,
     show_default=True,
-    help="Seconds for each folder; with --follow those after the end.",
+    help="Seconds for each folder.",
 )
 @click.option(
-    "--follow",
-    "follows",
-    is_flag=True,
-    help="Send what is new while FOLDER grows, until standard input ends. A driver starts this.",
+    "--to",
+    "target",
+    type=click.Choice(["mlflow", "tensorboard"]),
+    default="mlflow",
+    show_default=True,
+    help="tensorboard: event files in tensorboard/ beside runs/, written anew.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
 def sync_command(
-    folders: tuple[Path, ...], uri: str | None, timeout: float, follows: bool, as_json: bool
+    folders: tuple[Path, ...], uri: str | None, timeout: float, target: str, as_json: bool
 ) -> int:
-    """Send to MLflow what it does not have yet.
+    """Send to MLflow what it does not have yet, or write TensorBoard's files.
 
     FOLDER is the folder of a run, a study or a search. Nothing is sent twice.
 
     \b
     subquad sync runs/quickstart/*
     subquad sync runs/quickstart/20260101-101500-ab12cd34 --uri http://mlflow.example.org:5000
+    subquad sync runs/quickstart/* --to tensorboard
     """
-    if follows and len(folders) > 1:
-        raise click.UsageError("--follow takes one folder")
+    if target == "tensorboard":
+        if uri or as_json:
+            raise click.UsageError("--to tensorboard sends nothing: leave --uri and --json out")
+        for folder in folders:
+            print_line(f"{folder}: written to {write_events(folder)}")
+        return 0
     delivered = True
     for folder in folders:
-        if follows:
-            os.nice(5)
-            summary = follow(upload_of(enter(folder.resolve()), uri), rest=timeout)
-        else:
-            summary = sync(folder, uri=uri, timeout=timeout)
+        summary = sync(folder, uri=uri, timeout=timeout)
         delivered = delivered and summary.delivered
         print_line(summary.model_dump_json() if as_json else _line(folder, summary))
     return 0 if delivered else 1
@@ -70,9 +70,7 @@ def _line(folder: Path, summary: Summary) -> str:
     runs = len(summary.run_ids)
     if summary.delivered:
         return f"{folder}: delivered to {summary.uri} ({runs} run{'' if runs == 1 else 's'})"
-    return (
-        f"{folder}: not delivered to {summary.uri}, {summary.pending} records left: {summary.error}"
-    )
+    return f"{folder}: not delivered to {summary.uri}: {summary.error}"
 
 
 @click.command("ui")

@@ -11,8 +11,7 @@ from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.experiment import Study
 from subquad.storage import RunFolder
-from subquad.tracking.publisher import open_publisher
-from subquad.tracking.state import Summary
+from subquad.tracking.publisher import Publisher, Summary, open_publisher
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ def drive(
     display: Display,
     executor: Executor,
     report: Callable[[Study, int], None] = lambda study, signum: None,
+    publisher: Publisher | None = None,
 ) -> Outcome:
     """Do what is left of a study.
 
@@ -45,13 +45,15 @@ def drive(
         executor: trains the runs.
         report: is called at the end, with the signal that stopped it or 0; what it writes is
             tracked too.
+        publisher: sends the study to MLflow; None: one of its own.
 
     Raises:
         UserError: only the folder names its tracking.
     """
     with listening() as signum, exclusive(study.folder):
         first = study.runs[0].experiment
-        publisher = open_publisher(first.tracking, study.folder, name=study.name)
+        if publisher is None:
+            publisher = open_publisher(first.tracking, study.folder, name=study.name)
         if study.single:
             begun = [run.files for run in study.runs]
         else:

@@ -27,8 +27,8 @@ from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
 from subquad.search.trial import Trial, Values, winner_of
 from subquad.storage import RunFolder, remove_tree
-from subquad.tracking.publisher import open_publisher
-from subquad.tracking.state import Summary as Tracked
+from subquad.tracking.publisher import Publisher, open_publisher
+from subquad.tracking.publisher import Summary as Tracked
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def _run(
     study = begin_final(search, folder, winners)
     summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)
-    outcome = drive(study, watch.display, executor, watch.report)
+    sent_with_the_search = Publisher(None)
+    outcome = drive(study, watch.display, executor, watch.report, sent_with_the_search)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 

@@ -1,5 +1,5 @@
-"""MLflow tracking. Training writes its metrics to files and never talks to MLflow; a process
-beside the driver, `subquad sync FOLDER --follow`, sends them.
+"""MLflow tracking. Training writes its metrics to files and never talks to MLflow; a process beside
+the driver imports them, `python -m subquad.tracking`.
 
-Only that process imports mlflow, and none of this imports torch.
+Only that process imports mlflow. TensorBoard's writer aside, none of this imports torch.
 """

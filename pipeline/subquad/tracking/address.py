@@ -5,11 +5,8 @@ address without secrets.
 from __future__ import annotations
 
 import os
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from subquad.addresses import mask
 from subquad.errors import ConfigError
@@ -20,12 +17,6 @@ VARIABLE = "MLFLOW_TRACKING_URI"
 _SERVERS = ("http", "https", "databricks")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ESCAPED = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
-_HEALTH_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
-_DOWN = (502, 503, 504)
-
-
-class StoreDown(Exception):
-    """A tracking server does not answer."""
 
 
 def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
@@ -85,39 +76,8 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
     if _scheme(uri) in _SERVERS:
         return None
     database = sqlite_path(uri)
-    above = database.parent if database else root.resolve()
-    return above / ARTIFACTS
-
-
-def check_server(uri: str, seconds: float | None = None) -> None:
-    """Ask a server for a sign of life, before MLflow waits with its own long retries; a database is
-    not asked.
-
-    Args:
-        seconds: that it may take to connect, and again to answer; 2.5 where None.
-
-    Raises:
-        StoreDown: there is none.
-    """
-    if _scheme(uri) not in ("http", "https"):
-        return
-    parts = urlsplit(uri)
-    _, _, host = parts.netloc.rpartition("@")  # without user and password: any answer will do
-    path = parts.path.rstrip("/")
-    health = parts._replace(netloc=host, path=f"{path}/health")
-    try:
-        urllib.request.urlopen(health.geturl(), timeout=seconds or _HEALTH_SECONDS).close()
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in _DOWN:
-            raise StoreDown(f"{mask(uri)}: answers {error.code}") from error
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "reason", error)
-        # A certificate this process does not trust is a sign of life; MLflow's own settings say
-        # which ones to trust.
-        if not isinstance(cause, ssl.SSLError):
-            reason = getattr(cause, "strerror", None) or cause
-            raise StoreDown(f"{mask(uri)}: no answer ({reason})") from error
+    above = database.parent if database else root
+    return above.resolve() / ARTIFACTS
 
 
 def _scheme(uri: str) -> str:

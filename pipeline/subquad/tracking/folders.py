@@ -1,11 +1,11 @@
-"""What a folder is to MLflow: a run, a trial, or the parent of such, a study or search.
-
-A parent is one MLflow run, and each run or trial below its folder is a child of that, found while
-the folder grows. A search's final study is below the search.
+"""What a folder is to a tracker: a run, a trial, or the parent of such, a study or search. A
+search's final study is below the search.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from subquad import runs
@@ -13,63 +13,74 @@ from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import read_json
 from subquad.tracking.values import Values
 
+SENDING = ".mlflow.lock"
+"""Locked while a folder is sent; then it stays, in a folder that was sent."""
+
 
 def begun(folder: Path) -> bool:
-    """Whether there is anything to send yet. A study writes the settings of all its runs first."""
-    for name in (runs.SEARCH, runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT):
-        if (folder / name).exists():
-            return True
-    trial = folder / runs.TRIAL
-    if trial.exists():
-        return "state" in (read_json(trial) or {})
-    if parent_of(folder):
-        return False
-    return runs.is_run(folder)
+    """Whether there is anything to send yet of what is below a study or search, which writes the
+    settings of all its runs first.
+    """
+    names = (runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT)
+    is_there = any((folder / name).exists() for name in names)
+    return is_there or "state" in (read_json(folder / runs.TRIAL) or {})
 
 
-def folders_below(folder: Path) -> list[Path] | None:
-    """Folders that are MLflow runs below a study or search; a run has none."""
+def parts_in(folder: Path) -> list[Path] | None:
+    """What is directly below a study or search; None for a run or trial.
+
+    Raises:
+        RunError: the folder is none of these.
+    """
     if (folder / runs.SEARCH).exists():
-        trials = folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}")
-        return sorted([path.parent for path in trials])
-    if runs.is_study(folder):
-        return runs.runs_below(folder)
-    return None
+        trials = sorted(folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}"))
+        finals = folder.glob(f"{runs.FINAL}/{runs.STUDY}")
+        return [path.parent for path in (*trials, *finals)]
+    if (folder / runs.TRIAL).exists():
+        return None
+    below = runs.runs_below(folder)
+    return None if below == [folder] else below
+
+
+def parts_below(folder: Path) -> Iterator[Path]:
+    """The folder, and all below it that began."""
+    yield folder
+    for part in parts_in(folder) or ():
+        if begun(part):
+            yield from parts_below(part)
 
 
 def parent_of(folder: Path) -> Path | None:
     """The study or search that a run, trial or final study belongs to."""
     parent = folder.parent
-    study = parent.parent
-    is_trial = (folder / runs.TRIAL).exists()
-    if is_trial and len(folder.parents) > 2:
+    if (folder / runs.TRIAL).exists() and len(folder.parents) > 2:
         return folder.parents[2]
-    if parent.name == runs.CELLS and runs.is_study(study):
-        return study
-    is_in_search = (parent / runs.SEARCH).exists()
-    if is_in_search and folder.name == runs.FINAL:
+    if parent.name == runs.CELLS and runs.is_study(parent.parent):
+        return parent.parent
+    if folder.name == runs.FINAL and (parent / runs.SEARCH).exists():
         return parent
     return None
 
 
-def parts_of(folder: Path) -> list[Path]:
-    """What is sent together: a run, a study, or a search and its final study; of a part of one, the
-    whole.
+def whole_of(folder: Path) -> Path:
+    """What is sent together: a run, a study, or a search; of a part of one, the whole."""
+    above = parent_of(folder)
+    return whole_of(above) if above else folder
 
-    Raises:
-        RunError: the folder is none of these.
+
+def key_of(whole: Path) -> str:
+    """What finds the run of a folder again in any store, also where both were moved: it stands in
+    the folder's name, and in the digest of a run.
     """
-    is_search = (folder / runs.SEARCH).exists()
-    is_trial = (folder / runs.TRIAL).exists()
-    if not is_search and not is_trial:
-        runs.runs_below(folder)
-    whole = folder
-    if not runs.is_study(folder):
-        whole = parent_of(folder) or folder
-    final = whole / runs.FINAL
-    if runs.is_study(final) and (whole / runs.SEARCH).exists():
-        return [whole, final]
-    return [whole]
+    identity = read_json(whole / runs.IDENTITY) or {}
+    digest = identity.get("digest")
+    return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
+
+
+def root_above(folder: Path) -> Path:
+    """The folder that holds `runs/`; the folder's own parent where there is no such."""
+    above = runs.runs_root(folder)
+    return above.parent if above.name == "runs" else above
 
 
 def read_yaml(path: Path) -> Values:

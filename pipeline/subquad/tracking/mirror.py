@@ -1,29 +1,27 @@
-"""What MLflow shows of a folder: of a run, a trial, or the parent of such, a study or search.
-Everything is read from files.
+"""What a run, a trial, or the parent of such, a study or search, shows to a tracker: what it is
+(`about`), its points (`points_after`), and how it ended (`ending`).
 
-So any process can send it: the one beside its driver, or `subquad sync`.
+All is read from files, so any process can send it anywhere, while it grows or later. There are no
+secrets in it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from subquad import runs
-from subquad.addresses import mask
-from subquad.disk import opened
-from subquad.manifest import manifest_of
+from subquad.addresses import without_secrets
 from subquad.metric import metric_of, read_metrics
-from subquad.records import Record, metrics_files
+from subquad.records import Place, read_new
 from subquad.runs import read_json, read_result
-from subquad.strict_json import lines_of
 from subquad.tracking.folders import parent_of, read_yaml
-from subquad.tracking.values import Point, Values, points_under
+from subquad.tracking.values import Point, Values, points_of, points_under
 
 _REPORTS = ("report.md", "report.csv", "report.html", runs.DIAGNOSIS)
+_STATUSES = ("FINISHED", "FAILED", "KILLED")
+"""The last one among its runs is a study's."""
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 """A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it
 from others.
@@ -31,34 +29,13 @@ from others.
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a folder ended: what MLflow is told at the end.
+class About:
+    """What a folder is.
 
     Attributes:
-        status: MLflow's FINISHED, FAILED or KILLED.
-        time: seconds since 1970.
-        digest: tells this end from another one of the same folder.
-        tags: last tags.
-        points: final metrics.
-    """
-
-    status: str
-    time: float
-    digest: str
-    tags: Values = field(default_factory=dict)
-    points: Sequence[Point] = ()
-
-
-@dataclass(frozen=True)
-class Mirror:
-    """What MLflow shall show of a folder.
-
-    Attributes:
-        label: the MLflow run's name.
+        label: its name.
         began: seconds since 1970.
-        params, tags: as they are when it begins; a tag that is None is none.
-        end: how it ended; None while it goes on.
-        files: names of the files that MLflow gets at the end, of those that are there.
+        params, tags: plain values by name.
         data: the data set's `label`, plugin `name` and `params`; empty for a study or search.
     """
 
@@ -66,125 +43,133 @@ class Mirror:
     began: float
     params: Values
     tags: Values
-    end: Ending | None
-    files: tuple[str, ...]
     data: Values = field(default_factory=dict)
 
 
-def mirror(folder: Path, *, final: bool) -> Mirror:
-    """A folder as MLflow sees it.
+@dataclass(frozen=True)
+class Ending:
+    """How a folder ended.
+
+    Attributes:
+        status: FINISHED, FAILED or KILLED.
+        time: seconds since 1970.
+        tags: last tags.
+        points: final metrics.
+        files: names of its files that are worth keeping with it.
+    """
+
+    status: str
+    time: float
+    tags: Values
+    points: Sequence[Point] = ()
+    files: Sequence[str] = ()
+
+
+def about(folder: Path) -> About:
+    """What a folder is, as it stands written when it begins."""
+    if (folder / runs.SEARCH).exists():
+        what = _search(folder)
+    elif runs.is_study(folder):
+        tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
+        what = About(folder.name, folder.stat().st_mtime, {}, tags)
+    else:
+        what = _run(folder)
+    return About(*map(without_secrets, vars(what).values()))
+
+
+def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
+    """Values of the metrics of a run or trial after a place in its records, and how far they were
+    read. Steps that a resume trained again are there twice; a study or search has none.
+    """
+    records, place = read_new(folder, place)
+    return [point for record in records for point in points_of(record)], place
+
+
+def ending(folder: Path, *, final: bool) -> Ending | None:
+    """How a folder ended; None while it goes on.
 
     Args:
         final: nothing comes after this look, so what has no end was killed.
     """
-    for name, mirror_of in {runs.SEARCH: _search, runs.STUDY: _study, runs.TRIAL: _trial}.items():
-        if (folder / name).exists():
-            return mirror_of(folder, final)
-    return _run(folder, final)
+    if (folder / runs.SEARCH).exists():
+        end = _end_of_search(folder, final)
+    elif runs.is_study(folder):
+        end = _end_of_study(folder, final)
+    else:
+        end = _end_of_run(folder, final)
+    return end and replace(end, tags=without_secrets(end.tags))
 
 
-def _run(folder: Path, final: bool) -> Mirror:
-    """A run, alone or in a study."""
+def _run(folder: Path) -> About:
+    """A run, alone or in a study, or a trial."""
     experiment = read_yaml(folder / runs.EXPERIMENT)
     identity = read_json(folder / runs.IDENTITY) or {}
-    settings = runs.flatten(experiment)
-    study = parent_of(folder)
-    label = folder.name
-    if study is None:
-        label = str(settings.get("name") or label)
-    records = [path.name for path in metrics_files(folder)]
-    pictures = _names(folder, f"{Path(runs.DIAGNOSIS).stem}/*.png")
-    return Mirror(
-        label=label,
-        began=_began(folder),
-        params=settings,
-        tags={
-            "subquad.protocol": settings.get("protocol"),
-            "subquad.dataset": settings.get("dataset.name"),
-            "subquad.mixer": settings.get("mixer.name"),
-            "subquad.experiment": identity.get("digest"),
-            **_in_search(study and parent_of(study), "final"),
-        },
-        end=_end_of_run(folder, final),
-        files=(
-            runs.EXPERIMENT,
-            runs.ENVIRONMENT,
-            runs.RESULT,
-            *records,
-            *_REPORTS,
-            *pictures,
-        ),
-        data={"label": identity.get("dataset"), **(experiment.get("dataset") or {})},
-    )
-
-
-def _began(folder: Path) -> float:
-    """When the first record of a run was written, in seconds since 1970."""
-    for path in metrics_files(folder)[:1]:
-        with suppress(OSError, ValueError, StopIteration), opened(path) as stream:
-            return Record.parse(next(lines_of(stream))).time
-    return folder.stat().st_mtime
+    params = runs.flatten(experiment)
+    named = {
+        "subquad.protocol": params.get("protocol"),
+        "subquad.dataset": params.get("dataset.name"),
+        "subquad.mixer": params.get("mixer.name"),
+        "subquad.experiment": identity.get("digest"),
+    }
+    tags = {name: value for name, value in named.items() if value is not None}
+    above = parent_of(folder)
+    label = folder.name if above else str(params.get("name") or folder.name)
+    trial = read_json(folder / runs.TRIAL)
+    if above and trial:
+        number = folder.name
+        candidate = folder.parent.name
+        label = f"{candidate}-{number}"
+        params |= {**(trial.get("settings") or {}), **(trial.get("point") or {})}
+        tags |= {"subquad.candidate": candidate, "subquad.trial": int(number)}
+        tags |= _in_search(above, "trial")
+    elif above:
+        tags |= _in_search(parent_of(above), "final")
+    data = {"label": identity.get("dataset"), **(experiment.get("dataset") or {})}
+    records, _ = read_new(folder, Place())
+    began = records[0].time if records else folder.stat().st_mtime
+    return About(label, began, params, tags, data)
 
 
 def _end_of_run(folder: Path, final: bool) -> Ending | None:
+    """The end of a run or trial. Where the plugin or the data refused a trial's point, nothing ran
+    and nothing failed.
+    """
     result = read_result(folder)
+    trial = read_json(folder / runs.TRIAL) or {}
+    state = trial.get("state")
+    if not (result or state or final):
+        return None
+    names = (runs.TRIAL, runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS)
+    files = _present(folder, *names, "metrics*.jsonl", f"{Path(runs.DIAGNOSIS).stem}/*.png")
     tags = _environment(folder)
+    if state:
+        tags |= {"subquad.status": state, "subquad.reason": trial.get("reason") or ""}
+        return Ending("KILLED", _changed(folder, runs.TRIAL), tags, (), files)
     if result is None:
-        if not final:
-            return None
         tags["subquad.status"] = "killed"
-        time = [folder, *metrics_files(folder)][-1].stat().st_mtime
-        return Ending("KILLED", time, "killed", tags)
+        return Ending("KILLED", _changed(folder, "metrics*.jsonl"), tags, (), files)
     for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
         if result.get(key):
-            tags[f"subquad.{key}"] = mask(str(result[key]))
-    time = (folder / runs.RESULT).stat().st_mtime
-    return Ending(
-        status=_STATUS.get(str(result.get("status")), "KILLED"),
-        time=time,
-        digest=_digest(folder, (runs.RESULT, *_REPORTS)),
-        tags=tags,
-        points=_tested("test", result, time) + _costs(result, time),
-    )
+            tags[f"subquad.{key}"] = result[key]
+    time = _changed(folder, runs.RESULT)
+    last = _tested("test", result, time) + _costs(result, time)
+    if trial:
+        last += _objective(result, time)
+    return Ending(_STATUS.get(str(result.get("status")), "KILLED"), time, tags, last, files)
 
 
-def _trial(folder: Path, final: bool) -> Mirror:
-    """A trial of a search. Where the plugin or the data refused its point, nothing ran and
-    nothing failed.
-    """
-    run = _run(folder, final)
-    trial = read_json(folder / runs.TRIAL) or {}
-    candidate = folder.parent.name
-    number = folder.name
-    end = run.end
-    state = trial.get("state")
-    if state:
-        time = (folder / runs.TRIAL).stat().st_mtime
-        tags = {"subquad.status": state, "subquad.reason": str(trial.get("reason") or "")}
-        end = Ending("KILLED", time, state, tags)
-    elif end:
-        end = replace(end, points=[*end.points, *_objective(read_result(folder) or {}, end.time)])
-    settings = trial.get("settings") or {}
-    point = trial.get("point") or {}
-    return replace(
-        run,
-        label=f"{candidate}-{number}",
-        params={**run.params, **settings, **point},
-        tags={
-            **run.tags,
-            "subquad.candidate": candidate,
-            "subquad.trial": int(number),
-            **_in_search(folder.parents[2], "trial"),
-        },
-        end=end,
-        files=(runs.TRIAL, *run.files),
-    )
+def _present(folder: Path, *patterns: str) -> list[str]:
+    """Names of those files below a folder that are there."""
+    found: list[str] = []
+    for pattern in patterns:
+        found += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(pattern))]
+    return found
 
 
-def _names(folder: Path, pattern: str) -> list[str]:
-    """Of files below a folder, as MLflow gets them."""
-    paths = sorted(folder.glob(pattern))
-    return [path.relative_to(folder).as_posix() for path in paths]
+def _changed(folder: Path, *patterns: str) -> float:
+    """When the newest of some files was written, in seconds since 1970."""
+    times = [(folder / name).stat().st_mtime for name in _present(folder, *patterns)]
+    return max(times, default=folder.stat().st_mtime)
 
 
 def _costs(result: Values, time: float) -> list[Point]:
@@ -192,9 +177,8 @@ def _costs(result: Values, time: float) -> list[Point]:
     names = ("parameters", "flops_per_step", "steps", "seconds")
     used: Values = {name: result.get(name) for name in names}
     steps = used["steps"]
-    flops = used["flops_per_step"]
-    if steps and flops:
-        used["flops"] = steps * flops
+    if steps and used["flops_per_step"]:
+        used["flops"] = steps * used["flops_per_step"]
     return points_under("cost", used, time, steps)
 
 
@@ -205,105 +189,67 @@ def _objective(result: Values, time: float) -> list[Point]:
     value = metrics.get(result.get("metric"))
     if result.get("status") != "finished" or value is None:
         return []
-    step = best.get("step") or 0
-    return [Point("objective", float(value), int(time * 1000), step)]
+    return [Point("objective", float(value), int(time * 1000), best.get("step") or 0)]
 
 
-def _study(folder: Path, final: bool) -> Mirror:
-    """The parent of a study's runs. It ends with the last of them."""
-    began = folder.stat().st_mtime
-    below = runs.runs_below(folder)
-    ends: list[Ending] = []
-    for run in below:
-        run_end = _end_of_run(run, final)
-        if run_end:
-            ends.append(run_end)
-    is_over = bool(below) and len(ends) == len(below)
-    end = None
-    if final or is_over:
-        end = _end_of_study(folder, below, ends)
-    tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
-    return Mirror(folder.name, began, {}, tags, end, (runs.STUDY, *_REPORTS))
-
-
-def _end_of_study(folder: Path, below: Sequence[Path], ends: Sequence[Ending]) -> Ending:
-    statuses = [end.status for end in ends]
-    status = "FINISHED"
-    if "FAILED" in statuses:
-        status = "FAILED"
-    if "KILLED" in statuses or not ends:
-        status = "KILLED"
-    time = max((end.time for end in ends), default=folder.stat().st_mtime)
-    digests = [end.digest for end in ends]
-    points: list[Point] = []
-    for run in below:
-        points += _tested(f"{run.name}/test", read_result(run) or {}, time)
-    return Ending(
-        status=status,
-        time=time,
-        digest=_digest(folder, _REPORTS, *digests),
-        tags={"subquad.status": status.lower()},
-        points=points,
-    )
-
-
-def _tested(prefix: str, result: Values, time: float) -> list[Point]:
+def _tested(prefix: str, result: Mapping, time: float) -> list[Point]:
     """Test metrics of a result, as `<prefix>/<metric>`."""
     test = result.get("test") or {}
     return points_under(prefix, test.get("metrics") or {}, time, test.get("step"))
 
 
-def _search(folder: Path, final: bool) -> Mirror:
-    """The parent of a search's trials: FINISHED where no further one will start, FAILED where
-    then a candidate has no winner. What is drawn or written after that is sent anew.
-    """
+def _end_of_study(folder: Path, final: bool) -> Ending | None:
+    """The parent of a study's runs ends with the last of them."""
+    below = runs.runs_below(folder)
+    ends = [end for run in below if (end := _end_of_run(run, final))]
+    if not final and (not below or len(ends) < len(below)):
+        return None
+    worst = max((_STATUSES.index(end.status) for end in ends), default=-1)
+    status = _STATUSES[worst]
+    time = max((end.time for end in ends), default=folder.stat().st_mtime)
+    scores: list[Point] = []
+    for run in below:
+        scores += _tested(f"{run.name}/test", read_result(run) or {}, time)
+    files = _present(folder, runs.STUDY, *_REPORTS)
+    return Ending(status, time, {"subquad.status": status.lower()}, scores, files)
+
+
+def _search(folder: Path) -> About:
+    """The parent of a search's trials."""
     written = read_yaml(folder / runs.SEARCH)
     experiment = written.get("experiment") or {}
-    settings = written.get("settings") or {}
+    params = {"name": experiment.get("name"), **(written.get("settings") or {})}
+    tags = _in_search(folder, "search")
+    began = (folder / runs.SEARCH).stat().st_mtime
+    return About(tags["subquad.search"], began, params, tags)
+
+
+def _end_of_search(folder: Path, final: bool) -> Ending | None:
+    """FINISHED where no further trial will start, FAILED where then a candidate has no winner."""
     summary = read_json(folder / runs.SUMMARY) or {}
     candidates = summary.get("candidates") or []
     is_over = bool(candidates)
     tags: Values = {}
     for candidate in candidates:
         trials = candidate["trials"]
-        left = trials.get("running") or trials.get("waiting")
-        if left or not candidate["over"]:
+        if trials.get("running") or trials.get("waiting") or not candidate["over"]:
             is_over = False
         if candidate["best"]:
             label = candidate["label"]
             tags[f"subquad.winner.{label}"] = _winner(candidate)
+    if not final and not is_over:
+        return None
     status = "KILLED"
     if is_over:
         status = "FINISHED" if len(tags) == len(candidates) else "FAILED"
     tags["subquad.status"] = status.lower()
-    winners = _names(folder, f"{runs.WINNERS}/*.yaml")
-    files = (runs.SUMMARY, f"{runs.FINAL}.yaml", *winners, *_names(folder, "plots/*.png"))
-    end = None
-    if final or is_over:
-        time = _changed(folder, files)
-        points: list[Point] = []
-        for candidate in candidates:
-            points += _consumed(candidate, time)
-        end = Ending(status, time, _digest(folder, files, status), tags, points)
-    above = _in_search(folder, "search")
-    return Mirror(
-        label=above["subquad.search"],
-        began=(folder / runs.SEARCH).stat().st_mtime,
-        params={"name": experiment.get("name"), **settings},
-        tags=above,
-        end=end,
-        files=(runs.SEARCH, *files),
-    )
-
-
-def _changed(folder: Path, files: Sequence[str]) -> float:
-    """When the newest of some files was written, in seconds since 1970."""
-    times = []
-    for name in files:
-        path = folder / name
-        if path.is_file():
-            times.append(path.stat().st_mtime)
-    return max(times, default=folder.stat().st_mtime)
+    names = (runs.SUMMARY, f"{runs.FINAL}.yaml", f"{runs.WINNERS}/*.yaml", "plots/*.png")
+    files = _present(folder, *names)
+    time = _changed(folder, *names)
+    used: list[Point] = []
+    for candidate in candidates:
+        used += _consumed(candidate, time)
+    return Ending(status, time, tags, used, [runs.SEARCH, *files])
 
 
 def _winner(candidate: Values) -> str:
@@ -312,16 +258,14 @@ def _winner(candidate: Values) -> str:
     score = metric.text(best["value"])
     number = best["number"]
     step = best["step"]
-    point = best["point"]
-    settings = " ".join(f"{key}={value}" for key, value in point.items())
+    settings = " ".join(f"{key}={value}" for key, value in best["point"].items())
     return f"trial {number}: {score} at step {step}; {settings}"
 
 
 def _consumed(candidate: Values, time: float) -> list[Point]:
     """What a candidate used up and found, as metrics `<candidate>/...`."""
     values = {key: candidate[key] for key in ("steps", "flops", "seconds", "dimensions")}
-    for state, count in candidate["trials"].items():
-        values[f"trials_{state}"] = count
+    values |= {f"trials_{state}": count for state, count in candidate["trials"].items()}
     if candidate["best"]:
         values["objective"] = candidate["best"]["value"]
     return points_under(candidate["label"], values, time, 0)
@@ -339,22 +283,11 @@ def _environment(run: Path) -> Values:
     """Tags for the commit and the plugins' distributions, from a run's environment.json."""
     environment = read_json(run / runs.ENVIRONMENT) or {}
     tags: Values = {}
-    git = environment.get("git")
-    if git:
-        tags["mlflow.source.git.commit"] = str(git["commit"])
-        tags["git.dirty"] = str(git.get("dirty"))
+    if git := environment.get("git"):
+        tags = {"mlflow.source.git.commit": git["commit"], "git.dirty": str(git.get("dirty"))}
     for plugin in environment.get("plugins") or []:
         kind = plugin.get("kind")
         distribution = plugin.get("distribution")
         version = plugin.get("version")
         tags[f"plugin.{kind}"] = f"{distribution} {version}"
     return tags
-
-
-def _digest(folder: Path, names: Iterable[str], *words: str) -> str:
-    """What tells the files that a folder has now, and some words, from those before."""
-    files = manifest_of({name: folder / name for name in names})
-    told = [*words]
-    for name, file in files.items():
-        told.append(f"{name} {file['sha256']}")
-    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]

@@ -1,35 +1,72 @@
-"""Starts `subquad sync FOLDER --follow` beside a driver and ends it; `sync` is the same, later.
+"""The driver's side of tracking: starts the process that sends a folder, and tells it the end;
+`sync` is the same, later.
 
-Nothing here fails with a server, or waits for one longer than a second.
+Nothing here fails with a server, or waits for one before training ends.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
 
 import click
+from pydantic import BaseModel
 
-from subquad.addresses import HIDDEN, mask
-from subquad.errors import ConfigError, SubquadError, UserError, escaped
-from subquad.experiment.schema import OFF, Tracking
-from subquad.runs import EXPERIMENT, SEARCH, enter, runs_below
-from subquad.tracking.address import VARIABLE, StoreDown, check_server, sqlite_path, store_uri
-from subquad.tracking.folders import parts_of, read_yaml
-from subquad.tracking.state import Summary, SyncState, Upload, root_above, summarise
+from subquad.addresses import mask
+from subquad.errors import ConfigError, UserError
+from subquad.experiment.refusals import refusal, validated
+from subquad.experiment.schema import Tracking
+from subquad.runs import EXPERIMENT, SEARCH, enter
+from subquad.tracking.address import VARIABLE, sqlite_path, store_uri
+from subquad.tracking.folders import parts_in, read_yaml, root_above, whole_of
 from subquad.trust import given_addresses, remember_address
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
-_START_SECONDS = 0.5
-"""That a start may wait for a server to connect, and again for its answer."""
+_IDLE_SECONDS = 10.0
+"""That the process beside training gets to end; on a busy machine it may have got no time at all,
+and another one does its work.
+"""
 _LIGHT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What is sent, and where to.
+
+    Attributes:
+        folder: a run, or a study or search with all runs below it.
+        uri: the MLflow store, absolute, with its credentials.
+        experiment: name of the MLflow experiment.
+    """
+
+    folder: Path
+    uri: str
+    experiment: str
+
+
+class Summary(BaseModel, frozen=True):
+    """What reached MLflow.
+
+    Attributes:
+        delivered: every record, artefact and status is there.
+        uri: the store, without credentials; None where tracking is off.
+        experiment_id: MLflow's id of the experiment.
+        parent_run_id: the study's or search's run.
+        run_ids: MLflow's run ids, in the order of the runs; those that have one.
+        error: why something was not delivered, one line without credentials.
+    """
+
+    delivered: bool
+    uri: str | None = None
+    experiment_id: str | None = None
+    parent_run_id: str | None = None
+    run_ids: tuple[str, ...] = ()
+    error: str | None = None
 
 
 def check_tracking(tracking: Tracking, root: Path) -> str:
@@ -99,18 +136,13 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed, or only a file names it.
     """
-    folder = folder.resolve()
+    folder = whole_of(folder.resolve())
     uri = check_tracking(tracking, root_above(folder))
     if not uri:
         return Publisher(None)
     if find_spec("mlflow") is None:
         click.echo(f"{_EXTRA} (metrics stay in the run directory)", err=True)
         return Publisher(None)
-    try:
-        check_server(uri, _START_SECONDS)
-    except StoreDown as error:
-        message = f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later"
-        click.echo(escaped(message), err=True)
     return Publisher(Upload(folder, uri, tracking.experiment or name))
 
 
@@ -120,77 +152,48 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     Args:
         folder: a run, a study, a search with all its trials and its final study; a part of one
             stands for the whole.
-        uri: the store; None: where the run was tracked, else what the experiment or the environment
-            says.
+        uri: the store; None: what the experiment says, else the environment, else sqlite beside
+            the runs.
         timeout: most seconds this may take.
 
     Raises:
         RunError: the folder is neither a run nor a study nor a search.
-        ConfigError: the address is no store, or its password is not known here.
-        UserError: MLflow is not installed.
+        ConfigError: the address is no store, or the folder's experiment no experiment.
+        UserError: only the folder names it, or MLflow is not installed.
     """
-    uploads = [upload_of(enter(part), uri) for part in parts_of(folder.resolve())]
-    whole, *others = [Publisher(upload).close(timeout=timeout) for upload in uploads]
-    for final in others:
-        both = {
-            "delivered": whole.delivered and final.delivered,
-            "pending": whole.pending + final.pending,
-            "run_ids": whole.run_ids + final.run_ids,
-            "error": whole.error or final.error,
-        }
-        whole = whole.model_copy(update=both)
-    return whole
+    return _send(upload_of(folder, uri), timeout)
 
 
 def upload_of(folder: Path, given: str | None) -> Upload:
-    """What is to be sent of a run, study or search, from its folder alone.
-
-    The store is the given one, else where the folder was tracked, else what its experiment says,
-    else the environment's, else sqlite beside the runs.
+    """What `sync` sends, and where to.
 
     Raises:
-        ConfigError: the address is no store, or its password is not known here.
-        UserError: only the folder names it, or MLflow is not installed.
+        See `sync`.
     """
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
-    root = root_above(folder)
-    tracked = SyncState.load(folder)
-    tracking = {}
-    if tracked:
-        name = tracked.experiment
-    else:
-        # the experiment of a search, of a run, or of the first run of a study
-        experiment = read_yaml(folder / SEARCH).get("experiment")
-        if not experiment:
-            experiment = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
-        tracking = experiment.get("tracking") or {}
-        name = str(tracking.get("experiment") or experiment.get("name") or folder.name)
+    folder = enter(whole_of(folder.resolve()))
+    first = next(iter(parts_in(folder) or [folder]))
+    written = read_yaml(folder / SEARCH).get("experiment") or read_yaml(first / EXPERIMENT)
+    found, faults = validated(_Written, written, (), dict)
+    if found is None:
+        raise ConfigError(f"{first}: {refusal(faults)}")
+    name = found.tracking.experiment or found.name or folder.name
     if given is not None:
-        uri = store_uri(given, Path.cwd(), key="--uri")
-        return Upload(folder, uri, name)
-    if tracked:
-        uri = _with_password(tracked.uri, root)
-    else:
-        named = tracking.get("uri")
-        uri = store_uri(None if named == OFF else named, root)
-    if uri != store_uri(None, root):
+        return Upload(folder, store_uri(given, Path.cwd(), key="--uri"), name)
+    root = root_above(folder)
+    uri = store_uri(found.tracking.address, root)
+    if found.tracking.address:
         shown = mask(uri)
         refuse_strange(uri, root, f"{folder}: {shown}", f"--uri {shown}")
     return Upload(folder, uri, name)
 
 
-def _with_password(tracked: str, root: Path) -> str:
-    if HIDDEN not in tracked:
-        return tracked
-    address = os.environ.get(VARIABLE)
-    found = store_uri(address, root) if address else ""
-    if mask(found) != tracked:
-        raise ConfigError(
-            f"{tracked}: this address had a user and a password, which are never "
-            f"saved; give --uri or set {VARIABLE}"
-        )
-    return found
+class _Written(BaseModel):
+    """What an experiment says of where it is sent."""
+
+    name: str = ""
+    tracking: Tracking = Tracking()
 
 
 class Publisher:
@@ -203,86 +206,74 @@ class Publisher:
     def __init__(self, upload: Upload | None):
         self.upload = upload
         self._process: subprocess.Popen[str] | None = None
-        self._errors: IO[bytes] | None = None
-        self._trouble: str | None = None
-        self._summary: Summary | None = None if upload else Summary(delivered=True)
 
-    def start(self, *, rest: float = 60.0) -> None:
+    def start(self) -> None:
         """Start sending; returns at once and never raises for trouble with the server or this
         machine.
-
-        Args:
-            rest: most seconds that the process may go on once this one has ended.
         """
-        upload = self.upload
-        if upload is None or self._process is not None or self._trouble is not None:
-            return
-        try:
-            # so that any process can send it, now and later
-            SyncState.of(upload.folder, upload).save(upload.folder)
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
-            self._process = _start_child(upload, max(rest, 1.0), self._errors)
-        except (OSError, SubquadError) as error:
-            self._trouble = f"the process that sends to MLflow did not start: {error}"
+        if self.upload:
+            with suppress(OSError):  # `close` tries again
+                self._process = _start(self.upload, idle=True)
 
     def close(self, *, timeout: float = 20.0) -> Summary:
         """Send what is left, with artefacts and each run's status; never raises for server trouble.
 
         Args:
-            timeout: most seconds this may take. What is not sent by then, `subquad sync` sends
-                later.
+            timeout: most seconds this may take, and 10 more for the process beside training to
+                end. What is not sent by then, `subquad sync` sends later.
         """
-        self.start(rest=timeout)
-        if self._summary is None:
-            assert self.upload is not None
-            self._summary = self._answer(timeout) or summarise(self.upload, self._trouble)
-            if self._errors is not None:
-                self._errors.close()
-        return self._summary
-
-    def _answer(self, timeout: float) -> Summary | None:
-        """What the process says once its input has ended; None where it says nothing."""
-        process = self._process
-        if process is None:
-            return None
-        try:
-            answer, _ = process.communicate(timeout=timeout)
-            if answer.strip():
-                return Summary.model_validate_json(answer)
-            self._trouble = self._last_words(process.returncode, timeout)
-        except subprocess.TimeoutExpired:
-            self._trouble = f"not all was sent within {timeout:g} s"
-        except (OSError, ValueError) as error:
-            self._trouble = f"the process that sends to MLflow broke off: {error}"
-        finally:
-            if process.poll() is None:  # leave no process behind
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        return None
-
-    def _last_words(self, code: int, timeout: float) -> str:
-        """Why the process gave no answer: it reached its limit of time, or the last line it
-        wrote.
-        """
-        if code == -signal.SIGALRM:
-            return f"not all was sent within {timeout:g} s"
-        assert self._errors is not None
-        self._errors.seek(0)
-        last_line = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2].strip()
-        return f"the process that sends ended ({code}): {last_line or 'no reason given'}"
+        if self.upload is None:
+            return Summary(delivered=True)
+        if self._process:
+            summary = _answer(self._process, _IDLE_SECONDS)
+            if summary.uri:
+                return summary
+        return _send(self.upload, timeout)
 
 
-def _start_child(upload: Upload, rest: float, errors: IO[bytes]) -> subprocess.Popen[str]:
+def _send(upload: Upload, timeout: float) -> Summary:
+    """Send what is missing now, in a process of its own."""
+    try:
+        summary = _answer(_start(upload), timeout)
+    except OSError as error:
+        summary = Summary(delivered=False, error=f"the process that sends: {error}")
+    return summary.model_copy(update={"uri": mask(upload.uri)})
+
+
+def _start(upload: Upload, *, idle: bool = False) -> subprocess.Popen[str]:
     """In a session of its own, so that Ctrl-C in the terminal stops training first and this one
     after it. The address may hold a password, so it is in no command line.
+
+    Args:
+        idle: it gets time that nobody else wants, and goes on until its input ends.
+
+    Raises:
+        OSError: this machine has no room for it.
     """
-    command = [sys.executable, "-P", "-m", "subquad.cli.main", "sync", str(upload.folder)]
+    command = [sys.executable, "-P", "-m", "subquad.tracking"]
+    command += [str(upload.folder), upload.experiment, *["idle"] * idle]
     return subprocess.Popen(
-        [*command, "--follow", "--timeout", str(rest), "--json"],
-        stdin=subprocess.PIPE,
+        command,
+        stdin=subprocess.PIPE if idle else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=errors,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, **_LIGHT, VARIABLE: upload.uri},
         text=True,
         start_new_session=True,
     )
+
+
+def _answer(process: subprocess.Popen[str], seconds: float) -> Summary:
+    """What the process says once its input has ended; without an address, why it says nothing."""
+    try:
+        answer, _ = process.communicate(timeout=seconds)
+        return Summary.model_validate_json(answer)
+    except subprocess.TimeoutExpired:
+        reason = f"not all was sent within {seconds:g} s"
+    except (OSError, ValueError):
+        reason = f"the process that sends ended ({process.returncode})"
+    finally:
+        if process.poll() is None:  # leave no process behind
+            process.kill()
+            process.communicate()
+    return Summary(delivered=False, error=reason)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from subquad.addresses import without_secrets
 from subquad.records import Record
 
 Values = dict[str, Any]
@@ -32,52 +31,29 @@ class Point(NamedTuple):
     step: int
 
 
-def _clean_name(name: str) -> str:
-    """A name MLflow takes: other characters become `_`, path segments that mean something (`..`)
-    go.
+def clean(values: Mapping[str, Any]) -> Values:
+    """The same values by names MLflow takes: other characters become `_`, path segments that mean
+    something (`..`) go. Two names never become one.
     """
-    segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
-    clean = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
-    if len(clean) > NAME_LIMIT:
-        return _marked(clean, name)
-    return clean
+    found: Values = {}
+    for name, value in values.items():
+        parts = _REFUSED.sub("_", name).split("/")
+        short = "/".join(part for part in parts if part not in ("", ".", ".."))
+        short = _UPWARDS.sub("__", short) or "unnamed"
+        if len(short) > NAME_LIMIT or short in found:
+            mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+            short = f"{short[: NAME_LIMIT - 9]}-{mark}"
+        found[short] = value
+    return found
 
 
-def _clean_names(names: Iterable[str]) -> dict[str, str]:
-    """Each name's clean form; two names never share one."""
-    clean: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in names:
-        short = _clean_name(name)
-        if short in taken:
-            short = _marked(short, name)
-        taken.add(short)
-        clean[name] = short
-    return clean
-
-
-def clean_params(values: Values) -> tuple[dict[str, str], dict[str, str]]:
-    """Parameters as MLflow takes them, and a tag for each one that had to be cut."""
-    params: dict[str, str] = {}
-    cut: dict[str, str] = {}
-    for name, short in _clean_names(values).items():
-        text = _text(name, values[name])
-        size = len(text)
-        params[short] = text[:PARAM_LIMIT]
-        if size > PARAM_LIMIT:
-            tag = _clean_name(f"param_cut.{name}")
-            cut[tag] = f"{size} characters; all of them in the artefact experiment.yaml"
-    return params, cut
-
-
-def clean_tags(values: Values) -> dict[str, str]:
-    """Tags as MLflow takes them; None is no value."""
-    tags: dict[str, str] = {}
-    for name, short in _clean_names(values).items():
-        value = values[name]
-        if value is not None:
-            tags[short] = _text(name, value)[:TAG_LIMIT]
-    return tags
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters or tags as YAML would write each on one line, by clean names."""
+    found = {}
+    for name, value in clean(values).items():
+        is_text = isinstance(value, str)
+        found[name] = value if is_text else json.dumps(value, default=str, ensure_ascii=False)
+    return found
 
 
 def points_of(record: Record) -> list[Point]:
@@ -94,15 +70,26 @@ def points_under(
     prefix: str, metrics: Mapping[str, Any], time: float, step: int | None
 ) -> list[Point]:
     """Values as metrics `<prefix>/<name>`; None is no value. The time is seconds since 1970."""
-    time_ms = int(time * 1000)
-    values = {f"{prefix}/{name}": value for name, value in metrics.items()}
-    points = []
-    for name, short in _clean_names(values).items():
-        value = values[name]
-        if value is None:
-            continue
-        points.append(Point(short, float(value), time_ms, step or 0))
-    return points
+    values = clean({f"{prefix}/{name}": value for name, value in metrics.items()})
+    return [
+        Point(name, float(value), int(time * 1000), step or 0)
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def unsent(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
+    """Values above the last step of their metric: after a resume some steps are trained again.
+
+    Args:
+        steps: the last step of each metric, which is kept up to date.
+    """
+    new = []
+    for point in points:
+        if point.step > steps.get(point.key, -1):
+            steps[point.key] = point.step
+            new.append(point)
+    return new
 
 
 def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
@@ -112,21 +99,6 @@ def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for point in points:
         if not math.isfinite(point.value):
-            name = _clean_name(f"nonfinite.{point.key}")
-            tags.setdefault(name, f"first at step {point.step}: {point.value}")
+            first = f"first at step {point.step}: {point.value}"
+            tags.setdefault(f"nonfinite.{point.key}", first)
     return tags
-
-
-def _text(name: str, value: Any) -> str:
-    """A value as YAML would write it on one line, without secrets."""
-    shown = without_secrets(value, name)
-    if isinstance(shown, str):
-        return shown
-    return json.dumps(shown, default=str, ensure_ascii=False)
-
-
-def _marked(short: str, name: str) -> str:
-    """A shortened name with a hash that tells it from others."""
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    start = short[: NAME_LIMIT - 9]
-    return f"{start}-{mark}"

@@ -49,7 +49,8 @@ def diagnose_command(
     subquad diagnose runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0
     subquad diagnose lra-agf-smoke --samples 2 --out passports
     """
-    from subquad.runs import DIAGNOSIS, TRACKING, enter, write_json
+    from subquad.runs import DIAGNOSIS, enter, write_json
+    from subquad.tracking.folders import SENDING, whole_of
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
 
@@ -67,7 +68,7 @@ def diagnose_command(
     pictures = draw_passports(found, path.with_suffix(""))
     values = {name: asdict(measured) for name, measured in found.items()}
     write_json(path, values)
-    if is_run and (where / TRACKING).exists():
+    if is_run and (whole_of(where.resolve()) / SENDING).exists():
         sync(where)
     if as_json:
         return print_json(values)

@@ -15,9 +15,8 @@ from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.runs import write_json
 from subquad.tracking import publisher as publisher_module
-from subquad.tracking.folders import parts_of
-from subquad.tracking.publisher import open_publisher, sync, upload_of
-from subquad.tracking.state import Summary, SyncState
+from subquad.tracking.folders import key_of, whole_of
+from subquad.tracking.publisher import Summary, open_publisher, sync, upload_of
 
 
 @pytest.fixture(autouse=True)
@@ -99,9 +98,6 @@ def test_what_is_to_be_sent_is_absolute_and_is_found_again_from_the_folder(
     root = run_folder.path.parents[2]
     assert (upload.uri, upload.experiment) == (f"sqlite:///{root}/mlruns.db", "mine")
     assert upload.folder == run_folder.path
-    monkeypatch.setattr(publisher_module, "_start_child", lambda *_: None)
-    assert publisher.close().pending == 0
-    assert upload_of(run_folder.path, None) == upload
 
 
 def test_a_password_is_in_no_file_and_no_command_line(run_folder, monkeypatch: pytest.MonkeyPatch):
@@ -117,69 +113,101 @@ def test_a_password_is_in_no_file_and_no_command_line(run_folder, monkeypatch: p
     [(command, more)] = started
     assert "hunter2" not in " ".join(command)
     assert more["env"]["MLFLOW_TRACKING_URI"] == "http://me:hunter2@127.0.0.1:9"
-    assert "hunter2" not in (run_folder.path / "mlflow.json").read_text()
-    found = SyncState.load(run_folder.path)
-    assert found is not None
-    assert found.uri == "http://***@127.0.0.1:9"
+    written = [path for path in run_folder.path.rglob("*") if path.is_file()]
+    assert not any(b"hunter2" in path.read_bytes() for path in written)
+
+
+def child_that_runs(code: str, started: list[subprocess.Popen[str]]):
+    """In place of the process that sends: one that runs this code."""
+
+    def start(_upload, *, idle=False):
+        child = subprocess.Popen(
+            [sys.executable, "-c", f"idle = {idle}\n{code}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(child)
+        return child
+
+    return start
 
 
 def test_a_process_that_cannot_start_does_not_hurt_training(
     run_folder, monkeypatch: pytest.MonkeyPatch
 ):
-    def refused(*_):
+    def refused(*_, **__):
         raise OSError("no memory")
 
-    monkeypatch.setattr(publisher_module, "_start_child", refused)
-    run_folder.train(range(1, 4))
+    monkeypatch.setattr(publisher_module, "_start", refused)
     publisher = opened(Tracking(), run_folder.path)
     publisher.start()
     summary = publisher.close()
-    assert (summary.delivered, summary.pending) == (False, 3)
-    assert summary.error == "the process that sends to MLflow did not start: no memory"
-    assert publisher.close() is summary
+    assert (summary.delivered, summary.error) == (False, "the process that sends: no memory")
+    assert str(summary.uri).endswith("mlruns.db")
 
 
 def test_a_process_that_breaks_off_is_reported(run_folder, monkeypatch: pytest.MonkeyPatch):
-    def broken(_upload, _rest, errors):
-        code = "import sys; sys.stdin.read(); print('why', file=sys.stderr); sys.exit(3)"
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-
-    monkeypatch.setattr(publisher_module, "_start_child", broken)
+    code = "import sys; sys.stdin.read(); sys.exit(3)"
+    monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, []))
     summary = opened(Tracking(), run_folder.path).close()
-    assert summary.error == "the process that sends ended (3): why"
+    assert summary.error == "the process that sends ended (3)"
 
 
 def test_close_is_bounded_and_leaves_no_process(run_folder, monkeypatch: pytest.MonkeyPatch):
-    children = []
+    children: list[subprocess.Popen[str]] = []
+    code = "import signal; signal.pause()"
+    monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, children))
+    monkeypatch.setattr(publisher_module, "_IDLE_SECONDS", 0.1)
+    publisher = opened(Tracking(), run_folder.path)
+    publisher.start()
+    summary = publisher.close(timeout=0.2)
+    assert (summary.delivered, summary.error) == (False, "not all was sent within 0.2 s")
+    assert [child.returncode for child in children] == [-9, -9]
 
-    def stuck(_upload, _rest, errors):
-        code = "import signal; signal.pause()"
-        child = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-        children.append(child)
-        return child
 
-    monkeypatch.setattr(publisher_module, "_start_child", stuck)
-    run_folder.train(range(1, 3))
-    summary = opened(Tracking(), run_folder.path).close(timeout=0.2)
-    assert (summary.delivered, summary.pending, summary.error) == (
-        False,
-        2,
-        "not all was sent within 0.2 s",
+@pytest.mark.parametrize("first", ["signal.pause()", "sys.exit(-14)"])
+def test_where_the_idle_process_got_no_time_or_was_stuck_another_one_sends(
+    run_folder, monkeypatch: pytest.MonkeyPatch, first: str
+):
+    answer = Summary(delivered=True, uri="sqlite:////x", run_ids=("r",))
+    code = (
+        "import signal, sys; sys.stdin.read()\n"
+        f"if idle: {first}\n"
+        f"print({answer.model_dump_json()!r})"
     )
-    assert children[0].returncode == -9
+    children: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, children))
+    monkeypatch.setattr(publisher_module, "_IDLE_SECONDS", 0.1)
+    publisher = opened(Tracking(), run_folder.path)
+    publisher.start()
+    assert publisher.close().run_ids == ("r",)
+    assert len(children) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tracking: {uri: 5}", r"tracking\.uri: got 5, must be text"),
+        ("tracking: [1]", r"tracking: got \[1\], must be a mapping"),
+        ("name: [1]", r"name: got \[1\], must be text"),
+        ("tracking: {uri: 'http://me:hunter2@h'}", r"tracking\.uri must not hold a user name"),
+    ],
+)
+def test_an_experiment_that_is_none_is_refused_in_one_line(run_folder, text: str, message: str):
+    (run_folder.path / "experiment.yaml").write_text(f"{text}\n")
+    with pytest.raises(ConfigError, match=message) as refused:
+        sync(run_folder.path)
+    assert "\n" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_sync_says_where_it_could_not_send(run_folder, monkeypatch: pytest.MonkeyPatch):
+    code = "import signal; signal.pause()"
+    monkeypatch.setattr(publisher_module, "_start", child_that_runs(code, []))
+    summary = sync(run_folder.path, timeout=0.1)
+    assert (summary.delivered, summary.error) == (False, "not all was sent within 0.1 s")
+    assert str(summary.uri).endswith("mlruns.db")
 
 
 def test_sync_takes_what_it_needs_from_the_folder(run_folder):
@@ -196,40 +224,26 @@ def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
     study = tmp_path / "runs" / "demo" / "s1"
     cell = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
-    assert parts_of(cell.path) == parts_of(study) == [study]
-    assert upload_of(study, None).uri == f"sqlite:///{tmp_path}/mlruns.db"
+    assert whole_of(cell.path) == whole_of(study) == study
+    assert upload_of(cell.path, None) == upload_of(study, None)
     search = tmp_path / "runs" / "demo-search" / "s1"
     trial, final = search / "trials" / "agf" / "00000", search / "final"
     for path in (search / "search.yaml", trial / "trial.json", final / "study.yaml"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    assert parts_of(trial) == parts_of(search) == [search, final]
-    assert parts_of(final) == [final]
+    last = make_run(final / "cells" / "one").path
+    for part in (trial, search, final, last):
+        assert whole_of(part) == search
 
 
-@pytest.mark.parametrize("known", ["environment", "option"])
-def test_a_password_comes_from_the_user_again(
-    run_folder, known: str, monkeypatch: pytest.MonkeyPatch
-):
-    secret = "https://me:hunter2@host"
-    saved = {"uri": "https://***@host", "experiment": "e", "label": "l", "key": "k"}
-    write_json(run_folder.path / "mlflow.json", saved)
-    with pytest.raises(
-        ConfigError,
-        match=r"^https://\*\*\*@host: this address had a user and a password, .* give "
-        r"--uri or set MLFLOW_",
-    ):
-        upload_of(run_folder.path, None)
-    if known == "environment":
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
-    plan = upload_of(run_folder.path, secret if known == "option" else None)
-    assert plan.uri == secret
-
-
-def test_following_takes_one_folder(run_folder):
-    words = [str(run_folder.path), str(run_folder.path), "--follow"]
-    outcome = CliRunner().invoke(sync_command, words)
-    assert (outcome.exit_code, "--follow takes one folder" in outcome.output) == (2, True)
+def test_what_finds_a_run_again_goes_with_its_folder(tmp_path: Path, make_run):
+    first = make_run(tmp_path / "runs" / "demo" / "20260101-000000-aa").path
+    write_json(first / "identity.json", {"digest": "d"})
+    key = key_of(first)
+    assert first.rename(tmp_path / first.name) == tmp_path / first.name
+    assert key_of(tmp_path / first.name) == key
+    write_json(tmp_path / first.name / "identity.json", {"digest": "e"})
+    assert key_of(tmp_path / first.name) != key
 
 
 def test_sync_of_something_else_is_refused(tmp_path: Path):
@@ -245,10 +259,9 @@ def test_sync_says_what_came_of_it(
 ):
     summary = Summary(
         delivered=delivered,
-        pending=0 if delivered else 4,
         uri="sqlite:////x",
         run_ids=("r",),
-        error=None if delivered else "StoreDown: x",
+        error=None if delivered else "OSError: x",
     )
     monkeypatch.setattr("subquad.cli.tracking.sync", lambda folder, *, uri, timeout: summary)
     outcome = CliRunner().invoke(sync_command, [str(run_folder.path)], standalone_mode=False)
@@ -256,7 +269,7 @@ def test_sync_says_what_came_of_it(
     expected = (
         "delivered to sqlite:////x (1 run)"
         if delivered
-        else "not delivered to sqlite:////x, 4 records left: StoreDown: x"
+        else "not delivered to sqlite:////x: OSError: x"
     )
     assert outcome.output == f"{run_folder.path}: {expected}\n"
 

@@ -4,10 +4,10 @@ configuration gave.
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
 import os
+import runpy
 import signal
 import stat
 import subprocess
@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 from small_run import SMALL
 
 from subquad import trust
 from subquad.cli.main import main
+from subquad.tracking import importing
+from subquad.tracking.publisher import Summary
 from subquad.trust import given_addresses, remember_address
 
 CANARY = "c4n4rytoken"
@@ -104,14 +105,6 @@ def test_a_folders_address_gets_nothing(stranger, capsys):
     run.mkdir(parents=True)
     (run / "experiment.yaml").write_text(SMALL.replace("uri: off", f"uri: '{stranger.url}'"))
     assert f"write --uri {stranger.url} once" in refused(["sync", str(run)], capsys)
-    (run / "experiment.yaml").write_text(SMALL)
-    tracked = {"uri": stranger.url, "experiment": "e", "key": "k", "run_id": "r"}
-    from subquad.runs import write_json
-    from subquad.tracking.state import SyncState
-
-    write_json(run / "mlflow.json", tracked)
-    assert SyncState.load(run).uri == stranger.url
-    refused(["sync", str(run)], capsys)
     assert stranger.asked == []
 
 
@@ -206,25 +199,60 @@ BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.
 
 @pytest.mark.ci
 @pytest.mark.parametrize("work", BUSY.values(), ids=BUSY)
-@pytest.mark.parametrize("end", ["killed", "closes"])
-def test_what_sends_ends_with_its_driver(tmp_path, work: str, end: str):
-    """A driver that is killed leaves no process, whatever that is at, and so no lock."""
+def test_what_sends_ends_whatever_it_is_at(tmp_path, work: str):
+    """A driver that is killed leaves no process, and so no lock."""
     sending = (
-        "import time\nfrom subquad.tracking import sending, state\n"
-        f"def look(self, final):\n    {work}\n"
-        "sending.Sending.__init__ = lambda self, upload: None\n"
-        "sending.Sending.look = look\n"
-        "sending.follow(state.Upload(None, 'sqlite:///x.db', 'x'), rest=4)\n"
+        "import time\nfrom pathlib import Path\nfrom subquad.tracking import importing\n"
+        f"def bring(*_):\n    {work}\n"
+        "importing.Importer._bring = bring\nimporting.Importer._connect = lambda self: None\n"
+        "importing._STUCK_SECONDS = 1\n"
+        f"importing.follow(importing.Upload(Path({str(tmp_path)!r}), 'sqlite:///x.db', 'x'))\n"
     )
-    driving = (
-        "import os, subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', {sending!r}], stdin=-1, "
-        "stdout=-1, start_new_session=True)\n"
-        f"{'child.stdin.close()' if end == 'closes' else 'pass'}\n"
-        f"print(child.pid, flush=True)\ntime.sleep(6)\nos.kill(os.getpid(), 9)\n"
+    command = [sys.executable, "-c", sending]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+    assert ended.returncode == -signal.SIGALRM
+
+
+def test_the_process_beside_training_is_idle_for_the_system(tmp_path):
+    code = (
+        "import os, runpy\nfrom subquad.tracking import importing, publisher\n"
+        "says = lambda upload: publisher.Summary(delivered=os.sched_getscheduler(0) == 5)\n"
+        "importing.follow = says\n"
+        "runpy.run_module('subquad.tracking', run_name='__main__')\n"
     )
-    words = [sys.executable, "-c", driving]
-    driver = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert driver.returncode == -signal.SIGKILL
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(driver.stdout)).wait(timeout=20)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:///x.db"}
+    for words, is_idle in {("idle",): True, (): False}.items():
+        command = [sys.executable, "-c", code, str(tmp_path), "demo", *words]
+        said = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            env=environment,
+        )
+        assert Summary.model_validate_json(said.stdout).delivered is is_idle
+
+
+def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch, capsys):
+    """The first steps have the machine for themselves."""
+    run = tmp_path / "cells" / "one"
+    asked = []
+
+    def waited(*_):
+        asked.append(run.exists())
+        if len(asked) == 3:
+            run.mkdir(parents=True)
+            (run / "metrics.jsonl").touch()
+        return [], [], []
+
+    def follow(upload):
+        assert len(asked) == 3
+        return Summary(delivered=True, uri=upload.uri)
+
+    monkeypatch.setattr("select.select", waited)
+    monkeypatch.setattr(importing, "follow", follow)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///x.db")
+    monkeypatch.setattr(sys, "argv", ["tracking", str(tmp_path), "demo"])
+    runpy.run_module("subquad.tracking", run_name="__main__")
+    assert asked == [False] * 3
+    assert Summary.model_validate_json(capsys.readouterr().out).uri == "sqlite:///x.db"

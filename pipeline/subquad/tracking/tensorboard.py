@@ -1,0 +1,48 @@
+"""Event files of TensorBoard, by torch's own writer: `subquad sync FOLDER --to tensorboard`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from subquad.disk import delete_tree, hold, make_folder
+from subquad.errors import UserError
+from subquad.records import Place
+from subquad.runs import enter
+from subquad.tracking.folders import parts_below, root_above, whole_of
+from subquad.tracking.mirror import about, ending, points_after
+from subquad.tracking.values import texts, unsent
+
+
+def write_events(folder: Path) -> Path:
+    """Write a run, or a study or search with all that is below it, anew below `tensorboard` beside
+    `runs`.
+
+    Returns:
+        the folder of the event files.
+
+    Raises:
+        RunError: the folder is no run; or a part of the new one's path is a link.
+        UserError: tensorboard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        needs = "--to tensorboard needs tensorboard: pip install 'subquad[tensorboard]'"
+        raise UserError(needs) from error
+    whole = enter(whole_of(folder.resolve()))
+    root = root_above(whole)
+    hold(root)
+    target = root / "tensorboard" / whole.parent.name / whole.name
+    delete_tree(target)
+    for part in parts_below(whole):
+        place = target / part.relative_to(whole)
+        make_folder(place, exist_ok=True)
+        with SummaryWriter(str(place)) as writer:
+            what = about(part)
+            for name, text in {**texts(what.params), **texts(what.tags)}.items():
+                writer.add_text(name, text)
+            points, _ = points_after(part, Place())
+            end = ending(part, final=True)
+            for point in unsent([*points, *(end.points if end else ())], {}):
+                writer.add_scalar(point.key, point.value, point.step, point.time_ms / 1000)
+    return target
