@@ -8,11 +8,12 @@ in the user's configuration folder, which nobody else may enter.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from platformdirs import user_config_path
 from subquad.addresses import mask
 from subquad.disk import replacing
 from subquad.errors import PluginError, RunError, UserError, escaped
-from subquad.runs import CELLS, IDENTITY, SOURCES, TRIAL, TRIALS
+from subquad.runs import CELLS, IDENTITY, SOURCES, TRIAL, TRIALS, read_bytes
 from subquad.suggest import to_paste
 
 _OF_RUNS = (IDENTITY, TRIAL, f"{CELLS}/*/{IDENTITY}", f"{TRIALS}/*/*/{TRIAL}")
@@ -159,8 +160,10 @@ def note_source(folder: Path, sha256: str) -> None:
 
 
 def is_named(path: Path) -> bool:
-    """Whether a plugin's file stands on this command line."""
-    files = [text.partition(".py:")[0] for text in _given if ".py:" in text]
+    """Whether a plugin's file stands on this command line; a folder whose name looks so is none."""
+    files = [
+        text.partition(".py:")[0] for text in _given if ".py:" in text and not os.path.lexists(text)
+    ]
     named = [Path(os.path.expanduser(f"{file}.py")) for file in files]
     return _located(path) in map(_located, named)
 
@@ -180,9 +183,11 @@ def refuse_strange_file(
 
     Raises:
         RunError: the file has changed since the run was started.
-        PluginError: the user does not trust the folder.
+        PluginError: the user does not trust the folder, or another file lies there by now.
     """
     place = _located(path)
+    if hashlib.sha256(read_bytes(place)).hexdigest() != sha256:  # a link above it was changed
+        raise PluginError(f"{label}: {path} was changed while it was read")
     if is_named(path) or f"{sha256} {place}" in _here.get("passed", ()):
         return
     copies = [copy.name for copy in owner.rglob(f"{SOURCES}/*")] if owner else []
@@ -192,7 +197,8 @@ def refuse_strange_file(
             "start a new run"
         )
     folders = list(_deciding(place, owner))
-    if not any(_may_run(folder, sha256) for folder in folders):
+    wrote = any(_wrote(folder, sha256) for folder in (owner or place, *(owner or place).parents))
+    if not wrote and not any(_is_of(_noted("folders"), folder) for folder in folders):
         above = base.resolve()
         folder = above if above in folders else folders[0]
         if not _says_yes(f"{owner or folder} wants to run {path}. Trust {folder}?"):
@@ -214,31 +220,28 @@ def _says_yes(question: str) -> bool:
 def _deciding(place: Path, owner: Path | None) -> Iterator[Path]:
     """Folders of which one must be trusted for a file to run, from the innermost.
 
-    What lies in a run's folder, and what such a folder names, is decided by run folders alone: a
-    trusted folder may hold somebody else's.
+    What lies in a run's folder, and what such a folder names, is decided in there: around it there
+    may be anything, and files of somebody else can make any folder look like a study's.
     """
-    inside = False
-    for folder in (owner, *owner.parents) if owner else place.parents:
-        of_run = folder == owner or any(any(folder.glob(mark)) for mark in _OF_RUNS)
-        if of_run or not inside:
-            yield folder
-        inside = inside or of_run or folder.name == "runs"
+    for folder in (owner,) if owner else place.parents:
+        yield folder
+        if folder.name == "runs" or any(any(folder.glob(mark)) for mark in _OF_RUNS):
+            return
 
 
-def _may_run(folder: Path, sha256: str) -> bool:
-    """Whether the user trusts a folder, or wrote this code for what lies there."""
-    entries = _noted("folders")
-    for entry in _noted("sources"):
-        written, _, place = entry.partition(" ")
-        if written == sha256:
-            entries.append(place)
-    known, _, path = _entry(folder).partition(" ")
-    for entry in entries:
-        identity, _, place = entry.partition(" ")
-        same = place == path if _UNKNOWN in (known, identity) else known == identity
-        if same:
-            return True
-    return False
+def _wrote(folder: Path, sha256: str) -> bool:
+    """Whether the user wrote this code for what lies in a folder."""
+    sources = [entry.partition(" ") for entry in _noted("sources")]
+    return _is_of([place for written, _, place in sources if written == sha256], folder)
+
+
+def _is_of(entries: Iterable[str], folder: Path) -> bool:
+    """Whether one of these entries is a folder's, see `_entry`."""
+    own = _entry(folder)
+    known, _, _ = own.partition(" ")
+    return any(
+        entry == own if known == _UNKNOWN else entry.partition(" ")[0] == known for entry in entries
+    )
 
 
 def _entry(folder: Path) -> str:

@@ -21,6 +21,7 @@ import subquad
 from subquad import trust
 from subquad.cli.main import main
 from subquad.errors import PluginError, UserError
+from subquad.registry import source
 
 CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"
 MIXER = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}"
@@ -124,10 +125,13 @@ def test_what_only_looks_runs_no_file_although_its_folder_is_trusted(theirs, wor
         ("mixer=x.py:Mean", ["train", "mixer=x.py:Mean", "theirs.yaml", "--dry-run"]),
         ("--local", ["resume", "--local", "runs"]),
         ("--root=theirs", ["resume", "--root=theirs", "runs"]),
+        ("--root=theirs/", ["resume", "--root=theirs/", "runs"]),
+        ("mixer=./x.py:Mean", ["train", "theirs.yaml", "mixer=./x.py:Mean", "--dry-run"]),
+        ("a/x.py:Mean", ["check", "a/x.py:Mean"]),
     ],
 )
 def test_names_that_a_shell_writes_for_a_star_are_no_words_of_the_user(theirs, name, words, capsys):
-    Path(name).mkdir()
+    Path(name).mkdir(parents=True)
     assert main(words) == 2
     assert capsys.readouterr().err.endswith(
         f"{name}: a file or folder here has this name; for that write ./{name}\n"
@@ -213,6 +217,63 @@ def test_a_copy_of_a_trusted_folder_is_another_one_and_a_moved_folder_the_same(
     _begin_anew("beside_it")
     assert main(["train", "own.yaml", "--dry-run"]) == 2
     assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "mark", ["identity.json", "cells/a/identity.json", "trials/a/b/trial.json"]
+)
+def test_files_that_make_a_trusted_folder_look_like_a_study_change_nothing(theirs, mark, capsys):
+    assert main(["trust", "."]) == 0
+    evil = Path("fetched")
+    evil.mkdir()
+    (evil / "identity.json").touch()
+    Path(mark).parent.mkdir(parents=True, exist_ok=True)
+    Path(mark).touch()
+    for name in ("x.py", "theirs.yaml"):
+        shutil.copy(name, evil / name)
+    assert main(["train", "fetched/theirs.yaml", "--dry-run"]) == 2
+    assert f"subquad trust {evil.resolve()}" in capsys.readouterr().err
+    assert not theirs()
+
+
+def test_a_folder_whose_name_looks_like_a_plugin_names_none(theirs):
+    Path("x.py:run").mkdir()
+    trust.give(str(Path("x.py:run").resolve()))
+    assert not trust.is_named(Path("x.py").resolve())
+    trust.give("./x.py:Mean")
+    assert trust.is_named(Path("x.py").resolve())
+
+
+def test_a_link_that_changes_while_a_file_is_read_runs_nothing(theirs, tmp_path, monkeypatch):
+    assert main(["trust", "."]) == 0
+    given = tmp_path / "given"
+    given.mkdir()
+    shutil.copy("x.py", given / "x.py")
+    Path("x.py").write_text(MEAN)
+    (given / "theirs.yaml").write_text(SMALL.replace(MIXER, "mixer: ./link/x.py:Mean"))
+    link = given / "link"
+    link.symlink_to(given)
+    read = source._read
+
+    def changing(label: str, path: Path) -> bytes:
+        content = read(label, path)
+        link.unlink()
+        link.symlink_to(Path().resolve())
+        return content
+
+    monkeypatch.setattr(source, "_read", changing)
+    assert main(["train", str(given / "theirs.yaml"), "--dry-run"]) == 2
+    assert not theirs()
+
+
+def test_another_folder_at_its_place_is_not_trusted_where_no_birth_is_known(theirs, monkeypatch):
+    assert main(["trust", "."]) == 0
+    monkeypatch.setattr(trust, "_entry", lambda folder: f"- {folder}")
+    assert main(["train", "theirs.yaml", "--dry-run"]) == 2
+    assert not theirs()
+    assert main(["trust", "."]) == 0
+    assert main(["train", "theirs.yaml", "--dry-run"]) == 0
+    assert theirs()
 
 
 @pytest.mark.parametrize(

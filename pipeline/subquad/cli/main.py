@@ -191,13 +191,15 @@ def _failed(message: str, code: int) -> int:
 
 def _refuse_strange(words: list[str]) -> None:
     """Refuse an option, a setting or a plugin that is the name of something here: a shell writes
-    those for `*`, and a folder may hold any name.
+    those for `*`, `*/` and `*/*`, and a folder may hold any name.
     """
     from subquad.errors import UserError
 
     for word in words:
-        means = word.startswith("-") or "=" in word or ".py:" in word
-        if means and os.sep not in word and os.path.lexists(word):
+        first, _, _ = word.partition(os.sep)
+        is_code = ".py:" in word and first not in ("", ".", "..")
+        means = word.startswith("-") or "=" in first or is_code
+        if means and os.path.lexists(word):
             raise UserError(f"{word}: a file or folder here has this name; for that write ./{word}")
 
 

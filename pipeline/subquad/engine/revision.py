@@ -81,5 +81,5 @@ def _git(*arguments: str, settings: Mapping[str, str] = _NOTHING) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode == 0:
-        return done.stdout.decode("utf-8", "replace").strip()
+        return os.fsdecode(done.stdout).strip()
     return None

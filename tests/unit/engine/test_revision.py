@@ -57,6 +57,7 @@ def test_commit_and_changes(repository):
         "filter.evil.process",
         "filter.a.b.clean",
         "filter.a=b.clean",
+        "filter.\udcff.clean",  # a byte that is no UTF-8
         "filter.evil.smudge",
     ],
 )
@@ -70,7 +71,7 @@ def test_programs_of_the_configuration_do_not_run(repository, tmp_path, key):
     if key.startswith("filter"):
         name = key.removeprefix("filter.").rpartition(".")[0]
         git("config", f"filter.{name}.required", "true")
-        Path(".gitattributes").write_text(f"*.txt filter={name}\n")
+        Path(".gitattributes").write_bytes(os.fsencode(f"*.txt filter={name}\n"))
     os.utime("a.txt", (1, 1))  # git has to read it
     assert revision() == {"commit": commit, "dirty": key.startswith("filter")}
     assert not canary.exists()
