@@ -14,11 +14,12 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
+from filelock import FileLock
 from platformdirs import user_config_path
 
 from subquad.addresses import mask
@@ -29,6 +30,7 @@ from subquad.suggest import to_paste
 
 _OF_RUNS = (IDENTITY, TRIAL, f"{CELLS}/*/{IDENTITY}", f"{TRIALS}/*/*/{TRIAL}")
 """What the folder of a run, a trial, a study or a search holds, and no other."""
+_LOCK_SECONDS = 10
 _UNKNOWN = "-"
 _FROM_HERE, _BIRTH = -100, 0x800
 """AT_FDCWD and STATX_BTIME."""
@@ -125,9 +127,14 @@ def trust_folder(folder: Path, *, always: bool = True) -> None:
     folder = folder.resolve()
     if not folder.is_dir():
         raise RunError(f"{folder}: no such folder")
-    if folder.stat().st_mode & 0o002:
+    if _is_open(folder):
         raise RunError(f"{folder}: everybody may write there, so it cannot be trusted")
     _note("folders", _entry(folder), always=always)
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether everybody may write there."""
+    return bool(folder.stat().st_mode & 0o002)
 
 
 def trusted_folders() -> list[Path]:
@@ -144,12 +151,11 @@ def forget_folder(folder: Path) -> None:
     place = folder.resolve()
     if place not in trusted_folders():
         raise RunError(f"{place}: not trusted; {to_paste('trust', '--list')} shows what is")
-    content = _content()
-    content["folders"] = [
-        entry for entry in content.get("folders", []) if entry.partition(" ")[2] != str(place)
-    ]
     _here.pop("folders", None)
-    _write(content)
+    with _changing() as content:
+        content["folders"] = [
+            entry for entry in content.get("folders", []) if entry.partition(" ")[2] != str(place)
+        ]
 
 
 def note_source(folder: Path, sha256: str) -> None:
@@ -161,11 +167,12 @@ def note_source(folder: Path, sha256: str) -> None:
 
 def is_named(path: Path) -> bool:
     """Whether a plugin's file stands on this command line; a folder whose name looks so is none."""
-    files = [
-        text.partition(".py:")[0] for text in _given if ".py:" in text and not os.path.lexists(text)
-    ]
-    named = [Path(os.path.expanduser(f"{file}.py")) for file in files]
-    return _located(path) in map(_located, named)
+    for text in _given:
+        file, _, attribute = text.rpartition(":")
+        is_code = file.endswith(".py") and attribute.isidentifier() and not os.path.lexists(text)
+        if is_code and _located(Path(os.path.expanduser(file))) == _located(path):
+            return True
+    return False
 
 
 def refuse_strange_file(
@@ -200,7 +207,7 @@ def refuse_strange_file(
     wrote = any(_wrote(folder, sha256) for folder in (owner or place, *(owner or place).parents))
     if not wrote and not any(_is_of(_noted("folders"), folder) for folder in folders):
         above = base.resolve()
-        folder = above if above in folders else folders[0]
+        folder = above if above in folders else [*folders, place.parent][0]
         if not _says_yes(f"{owner or folder} wants to run {path}. Trust {folder}?"):
             raise PluginError(
                 f"{label}: {path} would run, and you do not trust {folder}: read it, then "
@@ -224,6 +231,8 @@ def _deciding(place: Path, owner: Path | None) -> Iterator[Path]:
     may be anything, and files of somebody else can make any folder look like a study's.
     """
     for folder in (owner,) if owner else place.parents:
+        if _is_open(folder):
+            return
         yield folder
         if folder.name == "runs" or any(any(folder.glob(mark)) for mark in _OF_RUNS):
             return
@@ -293,15 +302,22 @@ def _note(kind: str, value: str, *, always: bool = True) -> None:
     process.
     """
     _here.setdefault(kind, set()).add(value)
-    content = _content()
-    if always and value not in content.get(kind, []):
-        content[kind] = [*content.get(kind, []), value]
-        _write(content)
+    if always and value not in _content().get(kind, []):
+        with suppress(OSError), _changing() as content:
+            content[kind] = [*content.get(kind, []), value]
 
 
-def _write(content: dict[str, list[str]]) -> None:
-    with suppress(OSError):
-        _place().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+@contextmanager
+def _changing() -> Iterator[dict[str, list[str]]]:
+    """What is noted, to be changed in the block; other processes wait.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    _place().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{_place()}.lock", timeout=_LOCK_SECONDS):
+        content = _content()
+        yield content
         with replacing(_place()) as stream:
             os.fchmod(stream.fileno(), 0o600)
             stream.write(json.dumps(content, indent=1).encode())

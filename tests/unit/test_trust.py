@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,27 @@ def test_a_folder_that_everybody_may_write_is_not_trusted(theirs, capsys):
     Path("open").chmod(0o777)
     assert main(["trust", "open"]) == 2
     assert "everybody may write there" in capsys.readouterr().err
+    assert main(["trust", "."]) == 0
+    for name in ("x.py", "theirs.yaml"):
+        shutil.copy(name, f"open/{name}")
+    for _ in range(2):  # neither is its code run as that of a trusted folder around it
+        assert main(["train", "open/theirs.yaml", "--dry-run"]) == 2
+        assert not theirs()
+        Path("open/deep").mkdir(exist_ok=True)
+        shutil.copy("x.py", "open/deep/x.py")
+        Path("open/theirs.yaml").write_text(SMALL.replace(MIXER, "mixer: ./deep/x.py:Mean"))
+
+
+@pytest.mark.ci
+def test_what_processes_note_at_once_is_all_kept(tmp_path):
+    code = (
+        "from subquad import trust; [trust.note_place(f's3://{{i}}') for i in range({0}, {0} + 20)]"
+    )
+    noting = [
+        subprocess.Popen([sys.executable, "-P", "-c", code.format(first)]) for first in (0, 20, 40)
+    ]
+    assert [process.wait() for process in noting] == [0, 0, 0]
+    assert len(json.loads(trust._place().read_text())["places"]) == 60
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -282,9 +282,7 @@ def local_folder(
             there += content.count(b"\n")
     if folder.exists():
         enter(folder)
-        here = 0
-        for path in folder.rglob(ATTEMPTS):
-            here += read_bytes(path).count(b"\n")
+        here = sum(read_bytes(path).count(b"\n") for path in folder.rglob(ATTEMPTS))
         if here >= there:
             tell(f"{folder} is used: it has {here} attempts, {given} has {there}")
             return folder
