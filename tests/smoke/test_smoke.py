@@ -74,7 +74,8 @@ def test_every_module_can_be_imported(package):
     names = [module.name for module in pkgutil.walk_packages(folder, f"{package}.")]
     assert len(names) > 10
     for name in names:
-        importlib.import_module(name)
+        if name != "subquad.tracking.gate":  # which changes the MLflow that it is imported into
+            importlib.import_module(name)
 
 
 def test_the_command_line_starts_without_heavy_libraries():
