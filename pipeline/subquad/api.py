@@ -367,6 +367,11 @@ def check(
     return certify(mixer, params or None, only=only, exclude=exclude)
 
 
+def among_ranks() -> bool:
+    """Whether torchrun or srun started this process, perhaps beside others."""
+    return bool({"RANK", "SLURM_PROCID"} & os.environ.keys())
+
+
 def executor_of(local: bool, address: str | None = None, jobs: int | None = None) -> Executor:
     """What trains: this machine's own processes, Ray on this machine, or a Ray cluster.
 

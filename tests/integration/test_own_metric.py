@@ -62,6 +62,7 @@ def toy(tmp_path: Path) -> Path:
     (data / "Toy_TEST.ts").write_text(HEADER + series(21, 1))
     shutil.copy(THIRD, tmp_path / "third.py")
     (tmp_path / "toy.yaml").write_text(TOY.format(data=tmp_path / "data"))
+    assert main(["trust", str(tmp_path)]) == 0
     return tmp_path / "toy.yaml"
 
 

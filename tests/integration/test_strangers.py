@@ -22,6 +22,7 @@ import pytest
 from damage import Said, call
 from leaves import COMMANDS
 from reach import Reach, reaches
+from s3fs import S3FileSystem
 from strangers import ESCAPES, FOLDERS, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
 from subquad import trust
@@ -316,6 +317,7 @@ def test_what_looks_asks_no_place_that_a_folder_alone_names(world: World, thing:
         outcome = call(*words_of(world, name, tried, FOLDERS[thing](world)))
         assert not world.sink.asked, (name, outcome)
     renewed(world)
+    S3FileSystem.clear_instance_cache()  # it remembers the address of another test's server
     folder = FOLDERS[thing](world)
     load_study(f"{folder}/experiment.yaml", resolve=resolve_unrun)  # as the user's own TARGET
     call("verify", folder)

@@ -106,6 +106,7 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
         f"# password: {comment}\n{text.replace('uri: off', 'uri: null')}"
     )
     sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.folder / "root"))
+    cli(["trust", "."], tmp_path)
 
     workers = "resources={workers: 1..2, wait_s: 5}"
     detached = submit(

@@ -62,6 +62,7 @@ class Trained:
     def _trained(self, name: str, text: str) -> Path:
         path = self.place / f"{name}.yaml"
         path.write_text(text.replace("name: small", f"name: {name}"))
+        assert call("trust", str(self.place)).code == 0
         assert call("train", str(path), "--local", "--root", str(self.place)).code == 0
         return only_run(self.place, name)
 
@@ -143,6 +144,7 @@ def test_of_a_task_in_a_file_the_sums_alone_are_checked(tmp_path):
             "epochs: 3", "epochs: 1"
         )
     )
+    assert call("trust", str(tmp_path)).code == 0
     assert call("train", str(path), "--local", "--root", str(tmp_path)).code == 0
     outcome = call("verify", str(only_run(tmp_path)))
     assert (outcome.code, outcome.err) == (0, "")

@@ -107,7 +107,7 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     try:
         with serving(root, port) as (address, password, server):
             page = newest_page(root, address, password)
-            click.echo(f"{page}  (user {USER}, password {password}; Ctrl-C stops it)")
+            print_line(f"{page}  (user {USER}, password {password}; Ctrl-C stops it)")
             with leading_page(page) as leading:
                 if not no_browser:
                     webbrowser.open(leading)

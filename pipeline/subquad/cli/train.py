@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from subquad.api import executor_of
+from subquad.api import among_ranks, executor_of
 from subquad.cli.completion import run_folders, settings, targets
 from subquad.runs import SEARCH
 from subquad.terminal import LocalPath
@@ -69,8 +69,13 @@ def train_command(
     from subquad.stores import root_of
 
     folder, storage = root_of(root)
+    given = (*overrides, *storage)
+    executor = None
+    if among_ranks() and not dry_run:  # of which the first one alone says what is wrong
+        executor = executor_of(local, address, jobs)
+        given = executor.placed(given)
     # names and settings are looked at before torch is imported
-    study = load_study(target, (*overrides, *storage))
+    study = load_study(target, given)
     if dry_run:
         from subquad.cli.study import show_costs
 
@@ -81,9 +86,7 @@ def train_command(
     from subquad.drivers.folder import start
     from subquad.drivers.size import sized_there
 
-    executor = executor_of(local, address, jobs)
-    if executor.settings:
-        study = load_study(target, executor.placed((*overrides, *storage)))
+    executor = executor or executor_of(local, address, jobs)
     executor.preflight(study)
     study = sized_there(study, executor)
     return run_study(start(study, writable(folder)), executor, as_json=as_json)
@@ -130,15 +133,17 @@ def resume_command(
     from subquad.cli.folders import found
     from subquad.drivers.folder import reopen
 
+    executor = executor_of(local, address, jobs) if among_ranks() else None
     folder = found(run, Path(root))
     if (folder / SEARCH).exists():
         from subquad.cli.search import resume_search
 
-        executor = executor_of(local, address, jobs)
+        executor = executor or executor_of(local, address, jobs)
         return resume_search(folder, budget, executor, as_json=as_json)
     if budget is not None:
         raise click.UsageError(f"--budget: {run} is no search, which alone has one")
     study = reopen(folder)
     from subquad.cli.study import run_study
 
-    return run_study(study, executor_of(local, address, jobs), as_json=as_json)
+    executor = executor or executor_of(local, address, jobs)
+    return run_study(study, executor, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from subquad.api import executor_of
+from subquad.api import among_ranks, executor_of
 from subquad.cli.completion import settings, spaces, targets
 from subquad.cli.train import ADDRESS, JOBS
 
@@ -108,15 +108,18 @@ def tune_command(
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     folder, storage = root_of(root)
+    overrides = (*overrides, *storage)
+    executor = None
+    if among_ranks():  # of which the first one alone says what is wrong
+        executor = executor_of(local, address, jobs)
+        overrides = executor.placed(overrides)
     # names and settings are looked at before torch is imported
-    study = load_study(target, (*overrides, *storage))
+    study = load_study(target, overrides)
     search_settings = Settings(**options)
     find_space(search_settings.space, study.runs[0])
     from subquad.cli.search import start_search
 
-    executor = executor_of(local, address, jobs)
-    if executor.settings:
-        study = load_study(target, executor.placed((*overrides, *storage)))
+    executor = executor or executor_of(local, address, jobs)
     return start_search(study, search_settings, executor, folder, dry_run=dry_run, as_json=as_json)
 
 

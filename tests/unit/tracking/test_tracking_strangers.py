@@ -253,6 +253,7 @@ def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(importing, "follow", follow)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///x.db")
     monkeypatch.setattr(sys, "argv", ["tracking", str(tmp_path), "demo"])
+    monkeypatch.delitem(sys.modules, "subquad.tracking.__main__", raising=False)
     runpy.run_module("subquad.tracking", run_name="__main__")
     assert asked == [False] * 3
     assert Summary.model_validate_json(capsys.readouterr().out).uri == "sqlite:///x.db"
