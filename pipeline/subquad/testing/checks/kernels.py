@@ -111,9 +111,7 @@ def _forced(
     """What an implementation computes on the subject's device; None where it takes no such
     tensors.
     """
-    mixer, x, keep = case
-    device = subject.device
-    moved = mixer.to(device), x.to(device), keep.to(device)
+    moved = [part.to(subject.device) for part in case]
     with suppress(ConfigError), using(forced):
         return compute(*moved, **options)
     return None
