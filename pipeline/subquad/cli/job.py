@@ -18,7 +18,6 @@ import click
 
 from subquad.cli.train import resume_command
 from subquad.cli.tune import is_of_search, search_options, tune_command
-from subquad.drivers.folder import note_written
 from subquad.errors import ConfigError, RunError
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
@@ -70,6 +69,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     """
     from subquad.experiment import load_study
     from subquad.search.settings import Settings
+    from subquad.trust import note_place
 
     if base is resume_command:
         return None
@@ -80,7 +80,9 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
         own, options = search_options(own, settings)
     study = load_study(given["target"], own)
     refuse_secrets(study)
-    note_written(study.runs, folder)
+    for run in study.runs:  # so that what is fetched of them may ask these places
+        for place in run.outside:
+            note_place(place)
     if searching:
         from subquad.search.search import plan_search
 
