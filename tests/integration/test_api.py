@@ -14,7 +14,7 @@ from subquad.cli.main import main
 from subquad.cli.new import package_files
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run, load_study
-from subquad.runs import read_result
+from subquad.record.files import read_result
 
 BROKEN = '''
 from subquad.nn import TokenMixer

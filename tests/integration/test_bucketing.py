@@ -24,8 +24,8 @@ from subquad.engine.parts import build_dataset, build_parts
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.plan import ShardWindow, TokenBudget
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
 
 VOWELS = """
 name: small

@@ -22,8 +22,9 @@ from small_run import digests, only_run
 from waiting import until
 from wheels import wheel
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, LAST, read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
+from subquad.record.names import ATTEMPTS, LAST
 
 ROOT = Path("/tmp/subquad-driver")
 """Of the driver alone."""

@@ -12,8 +12,8 @@ from subquad.drivers.work import work
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt, _rounded
 from subquad.engine.group import Group
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from subquad.cli.main import main
 from subquad.engine import checkpoint, faults
 from subquad.engine.optim import LossScaler
 from subquad.errors import CheckpointError, RunError
-from subquad.records import read_records
-from subquad.runs import read_result, write_json
+from subquad.record.files import read_result, write_json
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from command import cli
 import subquad
 from subquad.cli.main import main
 from subquad.errors import ConfigError, DataError
-from subquad.runs import OPENINGS, read_result
+from subquad.record.files import read_result
+from subquad.record.names import OPENINGS
 
 SERIES = """
 name: waves

@@ -16,8 +16,9 @@ from damage import Said, call, make_folders
 from small_run import SMALL
 
 from subquad.api import load
-from subquad.integrity import look
-from subquad.runs import bound_files, parse_object, read_result
+from subquad.record.files import parse_object, read_result
+from subquad.record.integrity import look
+from subquad.record.layout import bound_files
 
 DAMAGES = ("flipped", "cut", "removed")
 

@@ -14,8 +14,9 @@ from small_run import only_run, run_here
 
 from subquad.cli.main import main
 from subquad.drivers.verify import verify
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
+from subquad.record.names import PREDICTIONS
 
 MODEL = (
     "task=language-modeling",

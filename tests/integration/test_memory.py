@@ -16,7 +16,7 @@ from small_run import SMALL, only_run, run_here
 
 import subquad
 from subquad.errors import UserError
-from subquad.runs import read_result
+from subquad.record.files import read_result
 
 OPTIMIZERS = ("adamw", "adam", "radam", "sgd")
 MODULES = Path(__file__).parents[1] / "support" / "drawn_memory.py"

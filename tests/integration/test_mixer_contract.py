@@ -9,8 +9,8 @@ import pytest
 from command import cli
 from small_run import digests, only_run
 
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
 
 FILE = '''
 import torch

@@ -10,8 +10,9 @@ from command import cli
 from safetensors.numpy import load_file
 from small_run import run_here
 
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
+from subquad.record.names import PREDICTIONS
 
 MQAR = (
     "dataset={name: mqar, params: {num_pairs: 2, length: 9, train_size: 100, "

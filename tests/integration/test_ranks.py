@@ -16,7 +16,7 @@ import pytest
 from command import Command, cli
 from small_run import digests, only_run, wait_for_steps
 
-from subquad.runs import read_result
+from subquad.record.files import read_result
 
 EPOCHS = "train.epochs=30"
 

@@ -16,8 +16,8 @@ import pytest
 from command import Command, cli
 from small_run import digests, only_run, wait_for_steps
 
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
 
 
 def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_cluster(

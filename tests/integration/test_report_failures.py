@@ -9,8 +9,8 @@ import pytest
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
+from subquad.record.files import read_result
 from subquad.reports.drawing import ScoreChart
-from subquad.runs import read_result
 
 SPACE = "dims: {train.lr: {choice: [0.001, 0.01]}}\n"
 SHORT = ["train.epochs=1", "--local"]

@@ -16,8 +16,8 @@ from sharded import picture_folder, shard_folder
 from small_run import digests, only_run
 
 from subquad.cli.main import main
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
 from subquad_datasets.shards.index import index_path, read_index
 
 EXPERIMENT = """

@@ -15,8 +15,9 @@ from command import Command, cli
 from small_run import SMALL, digests, only_run
 from waiting import until
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
+from subquad.record.names import ATTEMPTS
 
 STUDY = (
     SMALL

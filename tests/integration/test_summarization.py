@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 from small_run import only_run, run_here, stop_ranks_at
 
 from subquad.drivers.verify import verify
-from subquad.runs import OPENINGS, PREDICTIONS, read_result
+from subquad.record.files import read_result
+from subquad.record.names import OPENINGS, PREDICTIONS
 
 MODEL = (
     "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",

@@ -11,7 +11,8 @@ from command import cli
 from searches import only_search
 from small_run import SMALL
 
-from subquad.runs import read_result, runs_below
+from subquad.record.files import read_result
+from subquad.record.layout import runs_below
 from subquad.search.folder import Trials
 from subquad.search.sampler import Goal
 

@@ -16,8 +16,10 @@ from searches import last_step, only_search, start, trained, trial_folders
 from waiting import until
 
 from subquad.engine import attempts, checkpoint
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_result, runs_below
+from subquad.record.files import read_result
+from subquad.record.layout import runs_below
+from subquad.record.metrics import read_records
+from subquad.record.names import ATTEMPTS, CHECKPOINTS, RESULT
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import open_client
 

@@ -20,7 +20,9 @@ import pytest
 from searches import descendants, only_search, start, trained, trial_folders
 from small_run import SMALL
 
-from subquad.runs import ATTEMPTS, RESULT, read_result, runs_below
+from subquad.record.files import read_result
+from subquad.record.layout import runs_below
+from subquad.record.names import ATTEMPTS, RESULT
 
 pytestmark = pytest.mark.extended
 

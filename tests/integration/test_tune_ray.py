@@ -13,8 +13,9 @@ from command import Command, cli
 from small_run import SMALL
 from waiting import until
 
-from subquad.records import read_records
-from subquad.runs import read_json, read_result, runs_below
+from subquad.record.files import read_json, read_result
+from subquad.record.layout import runs_below
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from searches import (
 from small_run import SMALL
 from waiting import until
 
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.files import read_result
+from subquad.record.names import ATTEMPTS
 
 pytestmark = pytest.mark.extended
 

@@ -9,7 +9,7 @@ import states
 from small_run import run_here
 
 from subquad.engine import state
-from subquad.runs import read_result
+from subquad.record.files import read_result
 
 SETTINGS = ("train.epochs=1", "train.checkpoint_every_steps=5", "train.eval_every_epochs=null")
 SPOILT = """

@@ -29,8 +29,9 @@ from subquad.engine import attempts, checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.files import read_result
+from subquad.record.metrics import read_records
+from subquad.record.names import PREDICTIONS
 
 SAME = {"fp64": 1e-7, "fp32": 2e-3, "bf16": 0.1, "fp16": 0.1}
 """How far numbers may be apart on other ranks, or when a trained model is scored again, by

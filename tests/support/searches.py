@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from subquad.records import read_records
-from subquad.runs import read_json, read_result
+from subquad.record.files import read_json, read_result
+from subquad.record.metrics import read_records
 
 MARK = "SUBQUAD_TEST_MARK"
 """Environment variable that all processes of a test inherit."""

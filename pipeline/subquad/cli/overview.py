@@ -15,21 +15,11 @@ from typing import Any
 
 import click
 
-from subquad.disk import hold
 from subquad.errors import RunError
 from subquad.metric import Metric, metric_of
-from subquad.runs import (
-    CELLS,
-    EXPERIMENT,
-    FINAL,
-    LOCK,
-    SEARCH,
-    STUDY,
-    SUMMARY,
-    TRIALS,
-    read_json,
-    read_result,
-)
+from subquad.record.files import read_json, read_result
+from subquad.record.names import CELLS, EXPERIMENT, FINAL, LOCK, SEARCH, STUDY, SUMMARY, TRIALS
+from subquad.security.disk import hold
 from subquad.terminal import LocalPath, duration, print_json, print_line, print_table
 
 _KINDS = {SEARCH: "search", STUDY: "study", EXPERIMENT: "run"}

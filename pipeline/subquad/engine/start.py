@@ -19,11 +19,12 @@ from subquad.engine import checkpoint
 from subquad.engine.tensors import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
-from subquad.limits import check_pickle, open_zip
 from subquad.nn import Backbone
-from subquad.runs import enter, read_result
-from subquad.storage import RunFolder, reaching
-from subquad.stores import place_at
+from subquad.record.files import read_result
+from subquad.record.layout import enter
+from subquad.record.storage import RunFolder, reaching
+from subquad.record.stores import place_at
+from subquad.security.limits import check_pickle, open_zip
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:

@@ -15,7 +15,8 @@ from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Run
-from subquad.runs import RESULT, read_json
+from subquad.record.files import read_json
+from subquad.record.names import RESULT
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.folder import Trials, trial_folder

@@ -20,7 +20,9 @@ from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
 from subquad.errors import DiskError, PluginError, RunError, TrainingFailed
 from subquad.experiment import Run, load_study
-from subquad.runs import ATTEMPTS, append_line, read_result, write_result
+from subquad.record.files import append_line, read_result
+from subquad.record.integrity import write_result
+from subquad.record.names import ATTEMPTS
 
 
 @pytest.fixture

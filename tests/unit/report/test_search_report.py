@@ -15,19 +15,12 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.records import Record
+from subquad.record.files import read_json, write_json, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
+from subquad.record.names import FINAL, METRICS, SUMMARY, WINNERS
 from subquad.reports import ReportDocument, search_document, write_document
 from subquad.reports.tuning import Tuning, unequal
-from subquad.runs import (
-    FINAL,
-    METRICS,
-    SUMMARY,
-    WINNERS,
-    read_json,
-    write_json,
-    write_result,
-    write_text,
-)
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings

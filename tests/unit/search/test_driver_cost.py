@@ -12,16 +12,9 @@ from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
 from subquad.experiment import Run, load_study
-from subquad.runs import (
-    ATTEMPTS,
-    METRICS,
-    SUMMARY,
-    TRIAL,
-    append_line,
-    read_json,
-    write_json,
-    write_result,
-)
+from subquad.record.files import append_line, read_json, write_json
+from subquad.record.integrity import write_result
+from subquad.record.names import ATTEMPTS, METRICS, SUMMARY, TRIAL
 from subquad.search.folder import Trials
 from subquad.search.prepare import prepare
 from subquad.search.pruner import prune_reason

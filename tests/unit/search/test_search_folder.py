@@ -7,8 +7,10 @@ import pytest
 from search_trials import curve, trial
 
 from subquad.errors import RunError
-from subquad.records import Record
-from subquad.runs import METRICS, json_text, write_result, write_text
+from subquad.record.files import json_text, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
+from subquad.record.names import METRICS
 from subquad.search import folder
 from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial

@@ -1,25 +1,7 @@
-"""The run directory: what lies where, and small readers and writers for it. Imports neither torch
-nor ray nor mlflow.
-
-runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
-    experiment.yaml                the experiment, fully resolved (a study: study.yaml)
-    inputs.json                    digests of what it reads, see `subquad.engine.inputs`
-    environment.json               versions, plugin distributions, hardware, git commit
-    metrics.jsonl                  one `Record` a line; metrics-2.jsonl those of the second attempt
-    attempts.jsonl                 one line for each start: step it started from, processes,
-                                   threads, time
-    checkpoints/step-00001200/     see `subquad.engine.checkpoint`
-    best.json  last.json           which step, with its metrics
-    result.json                    written once, at the end
-    predictions.safetensors        per-sample arrays of the final evaluation
-    test-openings.jsonl            openings of the test split; one of the same name lies beside
-                                   all runs
-    source/                        the files of plugins that are given as a file
-    cells/<label>/                 a study's runs
+"""JSON files of runs: small readers and writers.
 
 Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or
-edited is noticed. A result.json has the manifest of the files that it stands on, so a file cannot
-be exchanged unnoticed either.
+edited is noticed.
 """
 
 from __future__ import annotations
@@ -30,67 +12,27 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from pydantic import TypeAdapter
-from upath import UPath
 
-from subquad import shapes
-from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
-from subquad.manifest import by_name, manifest_of
-from subquad.strict_json import MAX_BYTES, parse_json, shaped
-from subquad.suggest import to_paste
-
-EXPERIMENT = "experiment.yaml"
-STUDY = "study.yaml"
-ENVIRONMENT = "environment.json"
-METRICS = "metrics.jsonl"
-ATTEMPTS = "attempts.jsonl"
-RESULT = "result.json"
-DIAGNOSIS = "diagnosis.json"
-BEST = "best.json"
-LAST = "last.json"
-CHECKPOINTS = "checkpoints"
-PREDICTIONS = "predictions.safetensors"
-PLAN = "plan.json"
-ERROR = "error.txt"
-LOCK = "lock"
-STOP = "stop"
-CELLS = "cells"
-SEARCH = "search.yaml"
-TRIAL = "trial.json"
-SUMMARY = "search.json"
-TRIALS = "trials"
-FINAL = "final"
-WINNERS = "best"
-OWNER = "owner.json"
-IDENTITY = "identity.json"
-INPUTS = "inputs.json"
-OPENINGS = "test-openings.jsonl"
-SOURCES = "source"
-EXPORTED = "config.json"
+from subquad.record import models
+from subquad.record.names import ENVIRONMENT, IDENTITY, INPUTS, OWNER, RESULT, SUMMARY, TRIAL
+from subquad.security.disk import opened, replacing
+from subquad.security.strict_json import MAX_BYTES, parse_json, shaped
 
 _CHECK = "check"
-_BOUND = (
-    *(EXPERIMENT, IDENTITY, INPUTS, TRIAL, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS),
-    *("metrics*.jsonl", "environment*.json", f"{SOURCES}/*"),
-)
-"""Of a run's folder: what its result stands on, its checkpoints aside."""
-
-_MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
-"""One of them is in each folder that a command opens."""
 _SHAPES = {
-    RESULT: TypeAdapter(shapes.ResultFile),
-    IDENTITY: TypeAdapter(shapes.IdentityFile),
-    INPUTS: TypeAdapter(dict[str, shapes.Input]),
-    ENVIRONMENT: TypeAdapter(shapes.EnvironmentFile),
-    TRIAL: TypeAdapter(shapes.TrialFile),
-    SUMMARY: TypeAdapter(shapes.SearchFile),
-    OWNER: TypeAdapter(shapes.OwnerFile),
+    RESULT: TypeAdapter(models.ResultFile),
+    IDENTITY: TypeAdapter(models.IdentityFile),
+    INPUTS: TypeAdapter(dict[str, models.Input]),
+    ENVIRONMENT: TypeAdapter(models.EnvironmentFile),
+    TRIAL: TypeAdapter(models.TrialFile),
+    SUMMARY: TypeAdapter(models.SearchFile),
+    OWNER: TypeAdapter(models.OwnerFile),
 }
 """Of files that more than one module reads; others are held against a type where they are read."""
 
@@ -250,7 +192,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file of a run, see `subquad.disk`.
+    """The content of a file of a run, see `subquad.security.disk`.
 
     Raises:
         OSError: it cannot be read.
@@ -278,108 +220,3 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def read_result(run: Path) -> dict[str, Any] | None:
     """A run's result.json, None while there is none. Keys: docs/reference/run-directory.md."""
     return read_json(run / RESULT)
-
-
-def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
-    """End a run, with the manifest of the files that its result stands on.
-
-    Args:
-        more: files of its checkpoints that belong to them.
-    """
-    paths = bound_files(run)
-    for path in more:
-        paths[f"{CHECKPOINTS}/{path.parent.name}/{path.name}"] = path
-    with touching(run):
-        files = manifest_of(paths)
-    write_json(run / RESULT, {**result, "files": files})
-
-
-def bound_files(run: Path) -> dict[str, Path]:
-    """The files of a run's folder that its result stands on, by name, its checkpoints aside."""
-    found = {}
-    for pattern in _BOUND:
-        found |= by_name(run, sorted(run.glob(pattern)))
-    return found
-
-
-def path_at(address: str) -> Path:
-    """A path, also of another file system (`driver:///...`), which has `pathlib`'s methods."""
-    if "://" in address:
-        return cast("Path", UPath(address))
-    return Path(address)
-
-
-def enter(folder: Path) -> Path:
-    """Open a folder of a run, study, search or exported model, whoever made it.
-
-    What is none of them is left, and so is what lies on another machine.
-
-    Returns:
-        its real path; as it was given where that is the same.
-
-    Raises:
-        RunError: there is a link in it, or what is neither a file nor a folder.
-    """
-    if not isinstance(folder, Path):
-        return folder
-    if any(os.path.lexists(folder / name) for name in _MARKS):
-        return held(folder)
-    return folder
-
-
-def is_study(folder: Path) -> bool:
-    return (folder / STUDY).exists()
-
-
-def is_run(folder: Path) -> bool:
-    return (folder / EXPERIMENT).exists()
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """The runs of a study in cell order, or the run itself.
-
-    Raises:
-        RunError: the folder is neither.
-    """
-    if is_run(folder) and not is_study(folder):
-        return [folder]
-    if not is_study(folder):
-        raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
-    cells = []
-    for cell in sorted((folder / CELLS).glob("*")):
-        if is_run(cell):
-            cells.append(cell)
-        elif (cell / IDENTITY).exists():
-            again = to_paste("resume", folder)
-            raise RunError(f"{cell / EXPERIMENT}: missing; `{again}` writes it again")
-    return cells
-
-
-def runs_root(folder: Path) -> Path:
-    """The folder `runs` above a run's, study's or search's; one moved away from there has the
-    folder beside itself.
-    """
-    for parent in folder.parents:
-        if parent.name == "runs":
-            return parent
-    if folder.parent.name == CELLS:
-        folder = folder.parent.parent
-    return folder.parent
-
-
-def new_folder(root: Path, name: str, digest: str) -> Path:
-    """Make `root/name/<stamp>-<hash>`, a folder nobody else has.
-
-    Raises:
-        RunError: it cannot be made.
-    """
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    above = root / name
-    first = f"{stamp}-{digest[:8]}"
-    for own in (first, *(f"{first}.{number}" for number in range(2, 1000))):
-        folder = above / own
-        with touching(folder), suppress(FileExistsError):
-            make_folder(folder)
-            hold(folder)
-            return folder
-    raise RunError(f"{above}: a thousand runs started in the same second")

@@ -15,22 +15,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import change, sum_at, sum_of
-from subquad.runs import (
-    CHECKPOINTS,
-    IDENTITY,
-    RESULT,
-    SUMMARY,
-    bound_files,
-    parse_object,
-    read_json,
-    read_object,
-)
-from subquad.shapes import CheckpointFile
-from subquad.storage import RunFolder, content_of, is_remote, listing
-from subquad.strict_json import lines_of, shaped
+from subquad.record.files import parse_object, read_json, read_object, touching, write_json
+from subquad.record.layout import bound_files
+from subquad.record.models import CheckpointFile
+from subquad.record.names import CHECKPOINTS, IDENTITY, RESULT, SUMMARY
+from subquad.record.storage import RunFolder, content_of, is_remote, listing
+from subquad.record.sums import change, manifest_of, sum_at, sum_of
+from subquad.security.disk import opened
+from subquad.security.strict_json import lines_of, shaped
 
 MANIFEST, FORMAT = "manifest.json", 1
 """Of a checkpoint: the file that is written last, and the version of all its files."""
@@ -57,6 +50,20 @@ class Looked:
     faults: tuple[str, ...]
     absent: tuple[str, ...] = ()
     checkpoints: int = 0
+
+
+def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
+    """End a run, with the manifest of the files that its result stands on.
+
+    Args:
+        more: files of its checkpoints that belong to them.
+    """
+    paths = bound_files(run)
+    for path in more:
+        paths[f"{CHECKPOINTS}/{path.parent.name}/{path.name}"] = path
+    with touching(run):
+        files = manifest_of(paths)
+    write_json(run / RESULT, {**result, "files": files})
 
 
 def look(run: Path, *, far: bool = False) -> Looked:
