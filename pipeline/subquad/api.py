@@ -158,7 +158,8 @@ def train(
     from subquad.drivers.folder import start
     from subquad.drivers.progress import Display
     from subquad.drivers.size import sized_there
-    from subquad.record.files import read_result
+    from subquad.record.files import read_json
+    from subquad.record.names import RESULT
     from subquad.results import Results
 
     executor = executor_of(local, address, jobs)
@@ -169,7 +170,7 @@ def train(
     _refuse_interrupted(drive(study, Display(None), executor).signum, study.folder)
     results = []
     for run in study.runs:
-        result = read_result(run.folder) or {}
+        result = read_json(run.folder / RESULT) or {}
         results.append({"folder": str(run.folder), **result})
     return Results(results, study.folder)
 

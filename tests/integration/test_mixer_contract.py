@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from small_run import digests, only_run
 
-from subquad.record.files import read_result
 from subquad.record.metrics import read_records
 
 FILE = '''

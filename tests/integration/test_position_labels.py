@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import run_here
 
-from subquad.record.files import read_result
 from subquad.record.metrics import read_records
 from subquad.record.names import PREDICTIONS
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
-from subquad.record.files import read_result
 from subquad.reports.drawing import ScoreChart
 
 SPACE = "dims: {train.lr: {choice: [0.001, 0.01]}}\n"

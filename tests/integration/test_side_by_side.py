@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import SMALL, digests, only_run
 from waiting import until
 
-from subquad.record.files import read_result
 from subquad.record.metrics import read_records
 from subquad.record.names import ATTEMPTS
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import only_run, run_here, stop_ranks_at
 
 from subquad.drivers.verify import verify
-from subquad.record.files import read_result
 from subquad.record.names import OPENINGS, PREDICTIONS
 
 MODEL = (

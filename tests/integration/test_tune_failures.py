@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from command import cli
+from result_file import read_result
 from searches import only_search
 from small_run import SMALL
 
-from subquad.record.files import read_result
 from subquad.record.layout import runs_below
 from subquad.search.folder import Trials
 from subquad.search.sampler import Goal

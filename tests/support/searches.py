@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from result_file import read_result
 
-from subquad.record.files import read_json, read_result
+from subquad.record.files import read_json
 from subquad.record.metrics import read_records
 
 MARK = "SUBQUAD_TEST_MARK"

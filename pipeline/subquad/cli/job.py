@@ -21,7 +21,8 @@ from subquad.cli.tune import is_of_search, search_options, tune_command
 from subquad.errors import ConfigError, RunError
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
-from subquad.record.files import flatten, read_json
+from subquad.record.files import find_file, flatten
+from subquad.record.models import Owner
 from subquad.record.names import OWNER
 from subquad.terminal import print_line
 
@@ -198,10 +199,10 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
     try:
         return main([*words])
     finally:
-        mine = {"pid": os.getpid(), "host": os.uname().nodename}
+        mine = Owner(pid=os.getpid(), host=os.uname().nodename)
         owners = Path("runs").glob(f"*/*/{OWNER}")
         new = [path for path in owners if path.stat().st_mtime >= begun]
-        folders = [path.parent for path in new if read_json(path) == mine]
+        folders = [path.parent for path in new if find_file(Owner, path.parent) == mine]
         try:
             leave_results(job, folders)
         except (OSError, RunError) as error:

@@ -75,8 +75,8 @@ def drive(
         result = run.result
         if not result:
             unfinished.append(run.label)
-        elif result.get("status") == "failed":
-            failed[run.label] = result["reason"]
+        elif result.status == "failed":
+            failed[run.label] = result.reason or ""
     return Outcome(signum() if unfinished else 0, failed, tuple(unfinished), summary)
 
 

@@ -15,8 +15,9 @@ from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.record.files import read_bytes, read_json, touching, write_json, write_text
+from subquad.record.files import find_file, read_bytes, touching, write_file, write_json, write_text
 from subquad.record.layout import enter, is_run, is_study, new_folder
+from subquad.record.models import Identity, Owner
 from subquad.record.names import (
     ATTEMPTS,
     CELLS,
@@ -24,7 +25,6 @@ from subquad.record.names import (
     EXPERIMENT,
     IDENTITY,
     LOCK,
-    OWNER,
     SEARCH,
     SOURCES,
     STUDY,
@@ -151,7 +151,7 @@ def same_as_started(run: Run) -> None:
             f"{run.folder}: changed since the run was started: {names}; put that back to resume, "
             "or start a new run"
         )
-    if read_json(run.folder / IDENTITY) is None or not is_run(run.folder):
+    if find_file(Identity, run.folder) is None or not is_run(run.folder):
         write_down(run)
 
 
@@ -161,10 +161,9 @@ def changes(run: Run) -> list[str]:
     Raises:
         ConfigError: its experiment file does not load.
     """
-    identity = read_json(run.folder / IDENTITY) or {}
-    if identity.get("digest", run.digest) != run.digest:
-        recorded = identity.get("experiment") or {}
-        return run.differences(recorded) or ["the source file of a plugin"]
+    identity = find_file(Identity, run.folder)
+    if identity and identity.digest not in ("", run.digest):
+        return run.differences(identity.experiment) or ["the source file of a plugin"]
     if not is_run(run.folder):
         return []
     # a study's run is read from the study, its own file by the report
@@ -298,14 +297,13 @@ def exclusive(folder: Path) -> Iterator[None]:
     """
     lock = claimed(folder / LOCK)
     if lock is None:
-        owner = read_json(folder / OWNER) or {}
-        pid = owner.get("pid", "?")
-        host = owner.get("host", "?")
+        owner = find_file(Owner, folder) or Owner()
         raise RunError(
-            f"{folder} is in use by process {pid} on {host}: wait for it, or start a new run"
+            f"{folder} is in use by process {owner.pid or '?'} on {owner.host}: wait for it, or "
+            "start a new run"
         )
     try:
-        write_json(folder / OWNER, {"pid": os.getpid(), "host": os.uname().nodename})
+        write_file(folder, Owner(pid=os.getpid(), host=os.uname().nodename))
         yield
     finally:
         lock.release()

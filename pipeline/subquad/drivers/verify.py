@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.torch import load
@@ -26,6 +25,7 @@ from subquad.plugin import TaskPlugin
 from subquad.record.files import read_bytes
 from subquad.record.integrity import Looked, look, look_at_search
 from subquad.record.layout import enter, is_run, is_study
+from subquad.record.models import Result, Test
 from subquad.record.names import (
     CELLS,
     EXPERIMENT,
@@ -184,7 +184,7 @@ def _words(looked: Looked, scores: str) -> str:
     if looked.result is None:
         words = ["no result yet"]
     else:
-        words = [str(looked.result.get("status")), "its files are whole"]
+        words = [looked.result.status, "its files are whole"]
     if looked.checkpoints:
         words.append(f"whole checkpoints: {looked.checkpoints}")
     for place in looked.absent:
@@ -195,7 +195,7 @@ def _words(looked: Looked, scores: str) -> str:
 
 
 def _held_against_data(
-    run: Run, result: Mapping[str, Any] | None, costs: StudyCosts, faults: list[str]
+    run: Run, result: Result | None, costs: StudyCosts, faults: list[str]
 ) -> str:
     """Hold a run against its data and start weights where they are here, and the scores in its
     result against those of the kept answers by the task's own metrics.
@@ -215,7 +215,7 @@ def _held_against_data(
         kept = kept_inputs(run.folder)
         changed = [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
         faults += [f"{change}: changed since the run was started" for change in changed]
-        test = (result or {}).get("test")
+        test = result and result.test
         path = run.folder / PREDICTIONS
         if faults or not test:
             return ""
@@ -253,14 +253,12 @@ def _recomputed(
     goal: TaskPlugin,
     scores: Mapping[str, float],
     answers: Mapping[str, Tensor],
-    test: Mapping[str, Any],
+    test: Test,
     faults: list[str],
 ) -> str:
-    samples = test["samples"]
-    recorded = {name: float(value) for name, value in test["metrics"].items()}
     words = []
     for name, value in scores.items():
-        before = recorded.get(name, math.nan)
+        before = test.score(name)
         shown = goal.shown(name)
         words.append(shown.exactly(value))
         if not math.isclose(value, before, rel_tol=_TOLERANCE):
@@ -269,8 +267,8 @@ def _recomputed(
                 f"{RESULT} says {shown.exactly(before)}"
             )
     for name, rows in answers.items():
-        if len(rows) != samples:
-            faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {samples} samples")
+        if len(rows) != test.samples:
+            faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {test.samples} samples")
             break
     again = ", ".join(words) or "nothing"
-    return f"recomputed from {samples} answers: {again}"
+    return f"recomputed from {test.samples} answers: {again}"

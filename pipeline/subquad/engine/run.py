@@ -52,10 +52,10 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
     """
     keep_strange_code_out()
     hold(run.folder)
-    earlier = run.result or {}
-    if earlier.get("status") in ("finished", "pruned"):
+    earlier = run.result
+    if earlier and earlier.status != "failed":
         return "finished"
-    if earlier.get("status") == "failed" and earlier.get("launch") == run.launch:
+    if earlier and earlier.launch == run.launch:
         return "failed"  # the ranks were started again for another run's sake
     try:
         return _train_run(run, group, signals)
@@ -128,7 +128,7 @@ def _restored(
     kept = group.of_first(first_inputs, run, now)
     group.together(refuse_changed, kept, now, run.folder)
     if newest:
-        parts = replace(parts, start=kept.get(INIT, {}).get("start"))
+        parts = replace(parts, start=kept[INIT].start if INIT in kept else None)
         for change in group.of_first(changed_weights, run, kept):
             warn(f"{change}; the run goes on from its checkpoint all the same")
     return parts, group.together(restore, parts, newest or first_checkpoint(parts))

@@ -69,7 +69,7 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
+        return [run for run in self.runs if not run.result or run.result.status != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""

@@ -14,27 +14,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import IO, Any
-
-from pydantic import TypeAdapter
+from typing import IO, Any, TypeVar
 
 from subquad.errors import DiskError, RunError
-from subquad.record import models
-from subquad.record.names import ENVIRONMENT, IDENTITY, INPUTS, OWNER, RESULT, SUMMARY, TRIAL
+from subquad.record.models import File
 from subquad.security.disk import opened, replacing
-from subquad.security.strict_json import MAX_BYTES, parse_json, shaped
+from subquad.security.strict_json import MAX_BYTES, parse_json
 
 _CHECK = "check"
-_SHAPES = {
-    RESULT: TypeAdapter(models.ResultFile),
-    IDENTITY: TypeAdapter(models.IdentityFile),
-    INPUTS: TypeAdapter(dict[str, models.Input]),
-    ENVIRONMENT: TypeAdapter(models.EnvironmentFile),
-    TRIAL: TypeAdapter(models.TrialFile),
-    SUMMARY: TypeAdapter(models.SearchFile),
-    OWNER: TypeAdapter(models.OwnerFile),
-}
-"""Of files that more than one module reads; others are held against a type where they are read."""
+_File = TypeVar("_File", bound=File)
 
 
 def json_value(data: Any) -> Any:
@@ -169,26 +157,47 @@ def read_object(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no strict JSON object, has changed since it was written, or has not the
-            shape of its file.
+        ValueError: it is no strict JSON object, or has changed since it was written.
     """
     with opened(path) as stream:
-        text = stream.read(MAX_BYTES + 1)
-    data = parse_object(text)
-    shape = _SHAPES.get(path.name)
-    if shape:
-        shaped(data, shape)
-    return data
+        return parse_object(stream.read(MAX_BYTES + 1))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where the file is missing, torn, damaged or not what a run has
-    there.
-    """
+    """A JSON object, or None where the file is missing, torn or damaged."""
     try:
         return read_object(path)
     except (OSError, ValueError):
         return None
+
+
+def read_file(kind: type[_File], folder: Path, name: str = "") -> _File:
+    """A file of a folder.
+
+    Args:
+        name: of the file, where it has not that of its kind.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no strict JSON object, has changed since it was written, or is not what
+            its kind of file has.
+    """
+    return kind.read(read_object(folder / (name or kind.FILE)))
+
+
+def find_file(kind: type[_File], folder: Path, name: str = "") -> _File | None:
+    """A file of a folder, None where it is missing, torn, damaged or not what its kind of file
+    has.
+    """
+    try:
+        return read_file(kind, folder, name)
+    except (OSError, ValueError):
+        return None
+
+
+def write_file(folder: Path, file: File, name: str = "") -> None:
+    """Replace a file of a folder whole, with what it was given."""
+    write_json(folder / (name or file.FILE), file.model_dump(exclude_unset=True))
 
 
 def read_bytes(path: Path) -> bytes:
@@ -215,8 +224,3 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         with suppress(ValueError):
             found.append(parse_object(line))
     return found
-
-
-def read_result(run: Path) -> dict[str, Any] | None:
-    """A run's result.json, None while there is none. Keys: docs/reference/run-directory.md."""
-    return read_json(run / RESULT)

@@ -25,9 +25,10 @@ from platformdirs import user_cache_path
 from upath import UPath
 
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
-from subquad.record.files import read_bytes, read_json, touching
+from subquad.record.files import find_file, read_bytes, touching
 from subquad.record.layout import is_run, is_study, runs_root
-from subquad.record.names import CHECKPOINTS, ERROR, IDENTITY, LOCK, OWNER, RESULT, STOP
+from subquad.record.models import Identity
+from subquad.record.names import CHECKPOINTS, ERROR, LOCK, OWNER, RESULT, STOP
 from subquad.record.stores import STORES, place_at
 from subquad.record.sums import by_name, manifest_of
 from subquad.security import disk
@@ -93,9 +94,8 @@ class RunFolder:
     @staticmethod
     def of(run: Path) -> RunFolder:
         """A run, by what its folder says."""
-        identity = read_json(run / IDENTITY) or {}
-        experiment = identity.get("experiment") or {}
-        return RunFolder(run, experiment.get("resources", {}).get("storage"))
+        identity = find_file(Identity, run)
+        return RunFolder(run, identity.storage if identity else None)
 
     @property
     def kept(self) -> Path:

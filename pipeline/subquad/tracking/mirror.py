@@ -13,7 +13,7 @@ from pathlib import Path
 
 from subquad.addresses import without_secrets
 from subquad.metric import metric_of, read_metrics
-from subquad.record.files import flatten, read_json, read_result
+from subquad.record.files import flatten, read_json
 from subquad.record.layout import is_study, runs_below
 from subquad.record.metrics import Place, read_new
 from subquad.record.names import (
@@ -147,7 +147,7 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
     """The end of a run or trial. Where the plugin or the data refused a trial's point, nothing ran
     and nothing failed.
     """
-    result = read_result(folder)
+    result = read_json(folder / RESULT)
     trial = read_json(folder / TRIAL) or {}
     state = trial.get("state")
     if not (result or state or final):
@@ -222,7 +222,7 @@ def _end_of_study(folder: Path, final: bool) -> Ending | None:
     time = max((end.time for end in ends), default=folder.stat().st_mtime)
     scores: list[Point] = []
     for run in below:
-        scores += _tested(f"{run.name}/test", read_result(run) or {}, time)
+        scores += _tested(f"{run.name}/test", read_json(run / RESULT) or {}, time)
     files = _present(folder, STUDY, *_REPORTS)
     return Ending(status, time, {"subquad.status": status.lower()}, scores, files)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from result_file import read_result
 from safetensors.numpy import save_file
 
-from subquad.record.files import read_result
 from subquad.record.integrity import write_result
 from subquad.record.names import STUDY
 from subquad.reports import read_report

@@ -348,9 +348,7 @@ def test_unfinished_runs_keep_their_place(listops):
     (run,) = listops.glob("cells/*-0-order7")
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    write_json(
-        run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}
-    )
+    write_json(run / IDENTITY, {**result, "experiment": {}})
     curve = only(read_report([listops]))
     row = curve.rows[2]
     assert (curve.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)

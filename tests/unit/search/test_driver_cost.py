@@ -8,6 +8,7 @@ from random import Random
 from time import process_time
 
 import pytest
+from result_file import ended
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
@@ -50,7 +51,7 @@ class Driver:
             )
             if judged:
                 prune_reason(self.trials, self.pruners, run)
-        write_result(run, {"status": "finished", "steps": 39, "seconds": 0.3, "reason": ""})
+        write_result(run, ended("finished", steps=39, seconds=0.3, reason=""))
 
     def trial(self) -> Run:
         """All that a driver does for one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from result_file import ended
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
@@ -45,9 +46,7 @@ def driver(prepared: Prepared, folder: Path) -> TrialSource:
 def end(ticket: Run | None, status: str, steps: int) -> None:
     """Record that a trial ended."""
     assert ticket is not None
-    write_result(
-        ticket.folder, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"}
-    )
+    write_result(ticket.folder, ended(status, steps=steps, seconds=0.0, reason="by the test"))
 
 
 @pytest.mark.ci
