@@ -446,7 +446,7 @@ def _naming(section: str, address: str, *keys: str) -> Callable[[World, Path], N
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         named(written)
         path.write_text(yaml.safe_dump(written), encoding="utf-8")
-        study = load_study(str(path), resolve=resolve_unrun, given=False)
+        study = load_study(str(path), resolve=resolve_unrun)
         digest = study.runs[0].digest
 
         def identity(found: dict[str, Any]) -> None:

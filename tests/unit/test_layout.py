@@ -120,8 +120,9 @@ ARROWS = {
     "search": {*CONTRACTS, "engine", "drivers", "tracking"},
     "ray": {*CONTRACTS, "engine", "drivers"} - {"space"},
     "results": {"drivers", "errors", "nn", "record", "reports", "search"},
-    "api": {*CONTRACTS, *ABOVE},
-    "cli": {*CONTRACTS, *ABOVE, "api"},
+    "session": {"drivers", "errors", "experiment", "ray", "record", "search", "security"},
+    "api": {*CONTRACTS, *ABOVE, "session"},
+    "cli": {*CONTRACTS, *ABOVE, "api", "session"},
     "__init__": {"api"},
 }
 """What each package or module of the core may import of the others: docs/architecture.md draws

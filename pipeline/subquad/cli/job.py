@@ -69,7 +69,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     Raises:
         UserError: it cannot be done as it is, or holds a secret.
     """
-    from subquad.experiment import load_study
+    from subquad.experiment import load_given
     from subquad.record.trust import note_place
     from subquad.search.settings import Settings
 
@@ -80,7 +80,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     if searching:
         settings = {name: value for name, value in _chosen(given).items() if name != "jobs"}
         own, options = search_options(own, settings)
-    study = load_study(given["target"], own)
+    study = load_given(given["target"], own)
     refuse_secrets(study)
     for run in study.runs:  # so that what is fetched of them may ask these places
         for place in run.outside:

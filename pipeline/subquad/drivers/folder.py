@@ -122,7 +122,7 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
-    study = load_study(str(file), resolve=found_in(folder), given=False).placed(folder)
+    study = load_study(str(file), resolve=found_in(folder)).placed(folder)
     refuse_storage(study)
     known = [run.folder for run in study.runs]
     for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
@@ -215,7 +215,7 @@ def reopen_one(
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    study = load_study(path, overrides, resolve=found_in(folder, resolve), given=False)
+    study = load_study(path, overrides, resolve=found_in(folder, resolve))
     return study.placed(folder).runs[0]
 
 

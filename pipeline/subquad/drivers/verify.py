@@ -106,11 +106,7 @@ def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     file = str(folder / STUDY)
     requested = dict[Path, Run]()
     try:
-        for run in (
-            load_study(file, resolve=found_in(folder, resolve_unrun), given=False)
-            .placed(folder)
-            .runs
-        ):
+        for run in load_study(file, resolve=found_in(folder, resolve_unrun)).placed(folder).runs:
             requested[run.folder] = run
     except UserError as error:
         yield Verified(file, (str(error),))
@@ -172,7 +168,7 @@ def _of_another(run: Run) -> list[str]:
     path = search / best
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
-    for winner in load_study(str(path), resolve=found_in(search, resolve_unrun), given=False).runs:
+    for winner in load_study(str(path), resolve=found_in(search, resolve_unrun)).runs:
         has_seed = winner.experiment.train.seed == seed
         if has_seed and winner.digest == run.digest:
             return []

@@ -91,7 +91,7 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    begun = load_study(str(folder / FINAL / STUDY), given=False)
+    begun = load_study(str(folder / FINAL / STUDY))
     before = {run.label: run.digest for run in begun.runs}
     now: dict[str, str] = {}
     if winners:

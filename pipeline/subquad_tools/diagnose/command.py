@@ -108,7 +108,7 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
     """Models by what they are called."""
     from subquad.drivers.folder import reopen_one
     from subquad.drivers.trained import Trained
-    from subquad.experiment import load_study
+    from subquad.experiment import load_given
     from subquad.record.names import CELLS
 
     path = Path(target)
@@ -118,7 +118,7 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
         yield f"{name}, untrained", Trained.before(run)
         yield name, Trained.of(path, "best")
         return
-    study = load_study(target)
+    study = load_given(target)
     first = study.runs[0].experiment.train.seed
     for run in study.runs:
         if run.experiment.train.seed == first:

@@ -16,7 +16,7 @@ from subquad.data import Split, Subset
 from subquad.drivers.trained import Trained
 from subquad.engine.result import Seal
 from subquad.errors import ConfigError
-from subquad.experiment import load_study
+from subquad.experiment import load_given
 from subquad.nn import Batch
 from subquad.record.layout import runs_root
 from subquad.record.names import OPENINGS
@@ -52,7 +52,7 @@ def original_of(
         overrides.append(f"init.from={weights}")
     if data:
         overrides.append(f"dataset.params.path={data}")
-    run = load_study(model, overrides).runs[0]
+    run = load_given(model, overrides).runs[0]
     if run.experiment.init is None:
         raise ConfigError(f"{model}: says no weights to start from (init.from); give --weights")
     return Trained.before(run, device)
