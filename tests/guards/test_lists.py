@@ -146,7 +146,7 @@ def test_the_triton_table_has_every_operation() -> None:
         if " = Operation(" in path.read_text(encoding="utf-8"):
             name = path.relative_to(REPO / "plugins").with_suffix("")
             importlib.import_module(".".join(name.parts))
-    table = section("docs/how-to/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
+    table = section("docs/reference/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
     ours = {
         operation.name
         for operation in OPERATIONS.values()

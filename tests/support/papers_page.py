@@ -159,26 +159,25 @@ def _names() -> list[str]:
 
 
 def _rows(source: str) -> Iterator[str]:
-    """A line for each recipe and table of a paper."""
+    """A line for each recipe with numbers of a paper."""
     for name in _names():
-        tables: dict[str, list[Cell]] = {}
-        for cell in cells(name):
-            if cell.beside.published.source == source:
-                tables.setdefault(cell.beside.published.table, []).append(cell)
-        for table in sorted(tables, key=_number):
-            yield _line(name, table, tables[table])
+        shown = [cell for cell in cells(name) if cell.beside.published.source == source]
+        if shown:
+            yield _line(name, shown)
 
 
-def _number(table: str) -> int:
-    return int("".join(filter(str.isdigit, table)))
-
-
-def _line(name: str, table: str, shown: Sequence[Cell]) -> str:
+def _line(name: str, shown: Sequence[Cell]) -> str:
+    tables = sorted({cell.beside.published.table for cell in shown}, key=_in_order)
     comparable = sum(not cell.beside.reasons for cell in shown)
     counts = Counter(reason for cell in shown for reason in cell.beside.reasons)
     reasons = "; ".join(f"{reason} ({count})" for reason, count in counts.items()) or "–"
-    row = (f"`{name}`", table, str(len(shown)), str(comparable), reasons.replace("|", "/"))
-    return f"| {' | '.join(row)} |\n"
+    row = (f"`{name}`", ", ".join(tables), str(len(shown)), str(comparable), reasons)
+    return f"| {' | '.join(text.replace('|', '/') for text in row)} |\n"
+
+
+def _in_order(table: str) -> tuple[str, int]:
+    word, number = table.split()
+    return word, int(number)
 
 
 @cache
