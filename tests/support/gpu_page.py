@@ -101,9 +101,8 @@ def section(found: Found) -> Iterator[str]:
         f"{best['gflops'] / 1e3:.0f} TFLOP/s: the roofs."
     )
     yield (
-        "Times are of CUDA events, in ms, forward / forward and backward. "
-        "[One file](gpu.json) has the numbers, and `python tests/support/gpu_page.py` makes this "
-        "section of it. [How to measure it anew](how-to/gpu.md)."
+        "Times are of CUDA events, in ms, forward / forward and backward. Made of "
+        "[one file](gpu.json); [how to measure it anew](how-to/gpu.md)."
     )
     yield ""
     for step in found["steps"]:
@@ -112,9 +111,6 @@ def section(found: Found) -> Iterator[str]:
             failed = f". Failed: {'; '.join(step['failed'])}" if step["failed"] else ""
             yield f"- {step['name']}: {counts}{failed}."
     yield f"- {verdict(found)}."
-    layers = merged(of(found, "mixers", core=False))
-    for length in layers["lengths"]:
-        yield f"- {length:,} tokens: {'; '.join(sides(layers, length))}."
     for title, core in (("Layers", False), ("Attention alone, without projections", True)):
         yield from speeds_of(title, merged(of(found, "mixers", core=core)))
     yield from operations(found)
@@ -127,19 +123,6 @@ def section(found: Found) -> Iterator[str]:
     ]
     if missing:
         yield f"\n### Not measured\n\n{', '.join(missing)}."
-
-
-def sides(layers: Found, length: int) -> Iterator[str]:
-    """Which mixers were faster, alike and slower, the fastest first."""
-    ratios = sorted(mixers_over_attention(layers, length).items(), key=lambda pair: pair[1])
-    for word, low, high in (
-        ("faster", 0.0, 1 - NEAR),
-        ("alike", 1 - NEAR, 1 + NEAR),
-        ("slower", 1 + NEAR, float("inf")),
-    ):
-        names = [f"`{name}`" for name, ratio in ratios if low <= ratio < high]
-        if names:
-            yield f"{word}: {', '.join(names)}"
 
 
 def speeds_of(title: str, found: Found) -> Iterator[str]:

@@ -24,7 +24,9 @@ beside them (`tests/unit/plugins/test_oracles.py`) and, where there is some, pub
 - *causal*: whether it may stand in a decoder: always is, can be, or cannot.
 - *cross*: whether it can look at another sequence.
 
-With the defaults of all of them, outputs at real tokens do not depend on padding.
+With the defaults of all of them, outputs at real tokens do not depend on padding. An *attention
+core* stands between four projections (`subquad.nn.AttentionMixer`), so a softmax model's weights
+load into it. Ranks, windows and landmarks above the longest sequence are refused.
 
 | name | what it is | grows | causal | cross |
 |---|---|---|---|---|

@@ -26,12 +26,8 @@ check says that a module does not have the property in the use that was tried: o
 padding is right where nothing is padded. `pytest -m extended tests/integration/test_in_the_wild.py`
 repeats all of it. Left out: {left_out}.
 
-## The experiments
-
-Modules are 16 wide with 2 heads. A figure is a difference over the largest output, or what is said.
-
-| experiment | what it does |
-|---|---|
+Modules are 16 wide with 2 heads. A figure is a difference over the largest output, or what its
+experiment says (`tests/support/wild_experiments.py`).
 """
 
 
@@ -46,10 +42,6 @@ def _parts() -> Iterator[str]:
     yield HEAD.format(
         modules=len(TRIALS), packages=len(packages), date=DATE, torch=TORCH, left_out=left_out
     )
-    used = [fault.experiment for trial in TRIALS for fault in trial.faults]
-    for experiment in dict.fromkeys(used):
-        does = " ".join((experiment.__doc__ or "").split())
-        yield f"| {_words(experiment.__name__)} | {does} |\n"
     yield "\n## Modules that pass\n\n"
     yield "| module | claimed |\n|---|---|\n"
     for trial in TRIALS:

@@ -92,5 +92,5 @@ def test_the_plugins_page_shows_what_is_written_and_tested():
     assert [kind for kind, _ in new] == ["mixer", "dataset", "task", "backbone", "space"]
     known = [text for kind, name in new for text in package_files(kind, name).values()] + samples
     blocks = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 7
     assert [block for block in blocks if not any(block in text for text in known)] == []
