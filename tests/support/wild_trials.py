@@ -233,6 +233,7 @@ TRIALS = (
         faults=(Fault(("all-padded",), shown.all_padded, 1),),
         note="This is so in evaluation without gradients, where torch takes a faster path.",
     ),
+    Trial("torch==2.15.0", "Gru", "torch.nn:GRU"),
     Trial(
         "reformer-pytorch==1.4.4",
         "Reformer",
@@ -251,17 +252,20 @@ TRIALS = (
         ),
         note="Hashes are drawn in each call, and all tokens are sorted into buckets together.",
     ),
+    Trial("rela-transformer==0.0.7", "Rela", "rela_transformer:ReLA"),
     Trial(
         "x-transformers==2.31.10",
         "PlainAttention",
         "x_transformers.x_transformers:Attention",
         note="Its softmax is computed in float32, so it is tested in float32.",
     ),
+    Trial("Mega-pytorch==0.1.0", "Mega", "mega_pytorch:MegaLayer"),
     Trial(
         "compositional-attention-pytorch==0.0.1",
         "Compositional",
         "compositional_attention_pytorch:CompositionalAttention",
     ),
+    Trial("pytorch-tcn==1.2.3", "Tcn", "pytorch_tcn:TCN"),
     Trial(
         "ETSformer-pytorch==0.1.1",
         "ExponentialSmoothing",
@@ -312,6 +316,7 @@ TRIALS = (
         "Linformer",
         "linformer:LinformerSelfAttention",
     ),
+    Trial("g-mlp-pytorch==0.1.5", "Gmlp", "g_mlp_pytorch:gMLPBlock"),
     Trial(
         "timm==1.0.31",
         "TimmAttention",
