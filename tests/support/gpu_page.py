@@ -140,16 +140,14 @@ def speeds_of(title: str, found: Found) -> Iterator[str]:
     )
     middle = lengths[(len(lengths) - 1) // 2]
     titles = [f"{length:,}" for length in lengths]
-    titles += [f"byte and product roof at {middle:,}", f"MiB at {middle:,}"]
+    titles.append(f"MiB at {middle:,}")
     yield f"| | {' | '.join(titles)} |"
     yield "|---" * (len(titles) + 1) + "|"
     cells = {(speed["mixer"], speed["length"]): speed for speed in found["speeds"]}
     names = dict.fromkeys(name for name, _ in cells)
     for name in sorted(names, key=lambda name: cells.get((name, middle), {}).get("both_us", 1e9)):
         row = [time(cells.get((name, length)), used["tokens"]) for length in lengths]
-        own = cells.get((name, middle), {})
-        row.append(" / ".join(share(own.get(f"{roof}_share")) for roof in ("bytes", "product")))
-        peak = own.get("peak_mib")
+        peak = cells.get((name, middle), {}).get("peak_mib")
         row.append("–" if peak is None else f"{peak:,.0f}")
         yield f"| `{name}` | {' | '.join(row)} |"
 

@@ -88,7 +88,8 @@ READ_TWICE = {
 
 SECTION = """
 A finished run of a recipe as it is, with all seeds and test samples, beside the number of its row.
-The last column counts the numbers that differ in something. `subquad report RUN` shows all of it.
+The last column counts the numbers that differ in something, or with which no run can be compared,
+and why. `subquad report RUN` shows all of it.
 
 | recipe | printed in | numbers | comparable | differs in |
 |---|---|---|---|---|
@@ -169,10 +170,17 @@ def _rows(source: str) -> Iterator[str]:
 def _line(name: str, shown: Sequence[Cell]) -> str:
     tables = sorted({cell.beside.published.table for cell in shown}, key=_in_order)
     comparable = sum(not cell.beside.reasons for cell in shown)
-    counts = Counter(reason for cell in shown for reason in cell.beside.reasons)
+    counts = Counter(reason for cell in shown for reason in _reasons(cell))
     reasons = "; ".join(f"{reason} ({count})" for reason, count in counts.items()) or "–"
     row = (f"`{name}`", ", ".join(tables), str(len(shown)), str(comparable), reasons)
     return f"| {' | '.join(text.replace('|', '/') for text in row)} |\n"
+
+
+def _reasons(cell: Cell) -> Sequence[str]:
+    """In what a run differs; of a number that no run can be compared with, why."""
+    (papers,) = published_tables()
+    rule = papers.conditions_of(cell.beside.published)
+    return [rule.never] if rule and rule.never else cell.beside.reasons
 
 
 def _in_order(table: str) -> tuple[str, int]:
