@@ -15,7 +15,14 @@ from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.record.files import find_file, read_bytes, touching, write_file, write_json, write_text
+from subquad.record.files import (
+    find_file,
+    read_bytes,
+    touching,
+    write_file,
+    write_json,
+    write_text,
+)
 from subquad.record.layout import enter, is_run, is_study, new_folder
 from subquad.record.models import Identity, Owner
 from subquad.record.names import (
