@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from subquad.experiment.schema import decides_numbers
 from subquad.metric import Metric
@@ -41,7 +41,7 @@ class ReportedRun(Result):
     folder: Path
     leaves: Values
     environment: Environment
-    inputs: dict[str, Input]
+    inputs: dict[str, Input] = Field({})
     places: frozenset[str] = frozenset()
     data_mark: str = ""
     faults: tuple[str, ...] = ()
