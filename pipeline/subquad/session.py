@@ -48,6 +48,8 @@ class Session:
         jobs: int | None,
         trains: bool = True,
     ):
+        if local and address:
+            raise UserError(f"--local and --address {address}: give one of them")
         self._root, self._storage = root_of(root)
         self._local = local
         self._address = address
@@ -57,13 +59,7 @@ class Session:
 
     @cached_property
     def executor(self) -> Executor:
-        """What trains: this machine's own processes, Ray on this machine, or a Ray cluster.
-
-        Raises:
-            UserError: two of them are asked for.
-        """
-        if self._local and self._address:
-            raise UserError(f"--local and --address {self._address}: give one of them")
+        """What trains: this machine's own processes, Ray on this machine, or a Ray cluster."""
         if self._local:
             from subquad.drivers.local import LocalExecutor
             from subquad.drivers.ranks import joined
