@@ -277,7 +277,7 @@ def signed_rank(differences: np.ndarray) -> Chance:
     """Two-sided chance of (D,) differences in Wilcoxon's signed-rank test; zeros keep their
     ranks (Pratt).
     """
-    from scipy.stats import PermutationMethod, wilcoxon
+    from scipy.stats import permutation_test, rankdata, wilcoxon
 
     gaps = differences.round(_DECIMALS)
     if not gaps.any():
@@ -285,13 +285,17 @@ def signed_rank(differences: np.ndarray) -> Chance:
     count = len(gaps)
     arrangements = 2**count
     sizes = np.unique(np.abs(gaps))
-    all_differ = len(sizes) == count
-    if all_differ and sizes[0]:
+    if len(sizes) == count and sizes[0]:
         exact: Any = wilcoxon(gaps, method="exact")
         return Chance(float(exact.pvalue), arrangements, True)
-    method: Any = PermutationMethod(**_resampling())
-    counted: Any = wilcoxon(gaps, zero_method="pratt", method=method)
+    ranks = np.sign(gaps) * rankdata(np.abs(gaps))
+    counted = permutation_test((ranks,), _upward, permutation_type="samples", **_resampling())
     return Chance.of(counted.pvalue, arrangements)
+
+
+def _upward(ranks: np.ndarray, axis: int) -> np.ndarray:
+    """Sums of the ranks of what is above 0."""
+    return ranks.clip(0).sum(axis)
 
 
 def _resampling() -> dict[str, Any]:
