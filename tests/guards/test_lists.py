@@ -112,7 +112,7 @@ def test_what_a_recipe_has_otherwise_stands_there_by_name(
 
 
 def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
-    """What is not stands on the page, with the reason."""
+    """What is not stands in `NOT_HELD`, with the reason, which the page has."""
     (papers,) = published_tables()
     unheld = [key for keys in papers_page.NOT_HELD.values() for key in keys]
     left = set[str]()
