@@ -19,10 +19,10 @@ from talking import Sink
 from subquad.errors import RunError
 from subquad.records import Record
 from subquad.runs import METRICS, RESULT, write_json
-from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
+from subquad.tracking.address import ARTIFACTS, DATABASE, SETTINGS, sqlite_uri
 from subquad.tracking.importing import Importer
-from subquad.tracking.mlflow import StoredRun, connect
-from subquad.tracking.publisher import Upload
+from subquad.tracking.mlflow import Store, StoredRun
+from subquad.tracking.publisher import Publisher
 
 OWN = b"the user's own\n"
 
@@ -30,6 +30,8 @@ OWN = b"the user's own\n"
 @pytest.fixture(autouse=True)
 def _secret(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "canary-mlflow")
 
 
@@ -37,7 +39,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch):
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with an experiment: making one takes seconds."""
     folder = tmp_path_factory.mktemp("template")
-    connect(sqlite_uri(folder / DATABASE), "demo", folder / "artifacts")
+    Store(Publisher(folder, sqlite_uri(folder / DATABASE), "demo"))
     return folder / DATABASE
 
 
@@ -77,7 +79,7 @@ def execute(path: Path, *statements: str) -> None:
 
 def send(run: Path) -> str | None:
     """Why a run was not sent to the database beside it; None where it was."""
-    upload = Upload(uri=sqlite_uri(database(run)), experiment="demo", folder=run)
+    upload = Publisher(uri=sqlite_uri(database(run)), experiment="demo", folder=run)
     return Importer(upload).look(final=True).error
 
 
@@ -172,11 +174,12 @@ def test_another_user_of_a_server_does_not_say_where_artefacts_go(tmp_path: Path
     (tmp_path / "result.json").write_text("{}")
     facts: Any = SimpleNamespace(run_id="0" * 32, artifact_uri=location, status="RUNNING")
     found = Run(facts, RunData())
-    stored = StoredRun(SimpleNamespace(tracking_uri="http://lab"), found, None)  # type: ignore[arg-type]
+    store: Any = Store.__new__(Store)
+    store._client, store._artifacts = SimpleNamespace(tracking_uri="http://lab"), None
     with pytest.raises(
         RunError, match=rf"^no artefacts are sent: the server wants them at {location}"
     ):
-        stored._send_file(tmp_path / "result.json", "result.json")
+        store._send_files(StoredRun(found), tmp_path, ["result.json"])
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])

@@ -19,7 +19,6 @@ from subquad.engine import attempts, checkpoint
 from subquad.records import read_records
 from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_result, runs_below
 from subquad.tracking.address import DATABASE, sqlite_uri
-from subquad.tracking.mlflow import open_client
 
 EVERY = 20
 """Steps between checkpoints."""
@@ -135,7 +134,7 @@ def first_step_after(kill: Kill) -> float:
 
 def tracked(root: Path) -> list[str]:
     """States of the runs below the search's in MLflow, the final study's aside."""
-    client: MlflowClient = open_client(sqlite_uri(root / DATABASE))
+    client: MlflowClient = MlflowClient(sqlite_uri(root / DATABASE))
     runs = client.search_runs(
         [experiment.experiment_id for experiment in client.search_experiments()]
     )
