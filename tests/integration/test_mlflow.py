@@ -4,6 +4,7 @@ there.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -148,7 +149,8 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     run.record(3, {"cpu_utilization_percentage": 12.5}, kind="system")
     run.result()
     write_json(run.path / "environment.json", {"git": {"commit": "abc", "dirty": False}})
-    write_json(run.path / "identity.json", {"digest": "d", "mixer": "agf"})
+    write_json(run.path / "identity.json", {"digest": "d", "mixer": "agf", "dataset": "recall"})
+    run.settings(dataset={"name": "recall", "params": {"num_keys": 6}})
     os.utime(run.path / "experiment.yaml", (1_600_000_000, 1_600_000_000))
     summary = deliver(upload_for(root, run.path))
     store = client(root)
@@ -157,7 +159,13 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     assert store.get_experiment(found.info.experiment_id).name == "demo"
     assert (found.info.run_name, found.info.status) == (f"demo/{run.path.name}", "FINISHED")
     assert found.info.start_time == 1_600_000_000_000
-    assert found.data.params == {"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf"}
+    data = {"dataset.name": "recall", "dataset.params.num_keys": 6}
+    assert found.data.params == {
+        **{"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf"},
+        **{name: str(value) for name, value in data.items()},
+    }
+    (used,) = found.inputs.dataset_inputs
+    assert (used.dataset.name, json.loads(used.dataset.source)) == ("recall", data)
     assert history(store, found.info.run_id, "train/loss") == [(1, 1 / 2), (2, 1 / 3), (3, 1 / 4)]
     assert store.get_metric_history(found.info.run_id, "train/lr")[0].timestamp == 1_700_001_001_000
     assert history(store, found.info.run_id, "validation/accuracy") == [(3, 0.7)]

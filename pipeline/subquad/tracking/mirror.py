@@ -212,7 +212,8 @@ def _search(folder: Path, time: float, final: bool) -> About:
         used += points_of(values, time, candidate["steps"])
     if not is_over:
         state = "killed" if final else "running"
-    params = read_yaml(folder / runs.SEARCH).get("settings") or {}
+    settings = read_yaml(folder / runs.SEARCH).get("settings")
+    params = settings if isinstance(settings, dict) else {}
     return About(state, params, tags, () if state == "running" else used)
 
 

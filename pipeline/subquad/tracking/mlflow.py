@@ -7,6 +7,7 @@ Only the sending process imports it, so a user's own MLflow code keeps its setti
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from subquad.addresses import mask
@@ -56,6 +57,7 @@ class StoredRun:
         status: RUNNING, FINISHED, FAILED or KILLED.
         params, tags: texts by name.
         steps: the last step of each metric.
+        has_data: whether its data set is there.
         place: how far the records of its folder were sent.
     """
 
@@ -67,6 +69,7 @@ class StoredRun:
         self.tags = dict(run.data.tags)
         # `data.metrics` leaves the steps out
         self.steps = {metric.key: metric.step for metric in run.data.to_proto().metrics}
+        self.has_data = bool(run.inputs and run.inputs.dataset_inputs)
         self.place = Place()
 
 
@@ -125,9 +128,9 @@ class Store:
         return run
 
     def bring(self, run: StoredRun, folder: Path, what: About, points: Sequence[Point]) -> None:
-        """Send what a run lacks: settings, each metric's values above the last step of it that
-        MLflow has, tags, status, and at the end files. These come last: they may need a storage
-        that this machine cannot reach.
+        """Send what a run lacks: settings, data set, each metric's values above the last step of it
+        that MLflow has, tags, status, and at the end files. These come last: they may need a
+        storage that this machine cannot reach.
         """
         params = {  # MLflow refuses to change one
             key: text for key, text in texts(what.params).items() if key not in run.params
@@ -139,6 +142,13 @@ class Store:
         )
         run.params |= params
         self._tag(run, what.tags)
+        name = what.tags.get("subquad.dataset")
+        if name and not run.has_data:
+            data = {key: value for key, value in what.params.items() if key.startswith("dataset.")}
+            source = json.dumps(data, default=str)
+            dataset = Dataset(name, _digest(source), "subquad", source)
+            self._client.log_inputs(run.id, [DatasetInput(dataset)])
+            run.has_data = True
         if what.status != run.status:
             self._client.set_terminated(run.id, what.status, int(what.time * 1000))
             run.status = what.status
@@ -160,8 +170,7 @@ class Store:
         Raises:
             RunError: the server names another place; or a part of the path is a link.
         """
-        content = repr(manifest_of({name: folder / name for name in names}))
-        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        digest = _digest(repr(manifest_of({name: folder / name for name in names})))
         if run.tags.get(_FILES) == digest:
             return
         server = self._client.tracking_uri
@@ -179,6 +188,10 @@ class Store:
                 repository = get_artifact_repository(run.artifacts, tracking_uri=server)
                 repository.log_artifacts(str(target))
         self._tag(run, {_FILES: digest})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -132,31 +132,23 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
         ConfigError: the address is no store, or the folder's experiment no experiment.
         UserError: only the folder names it, or MLflow is not installed.
     """
-    return publisher_of(folder, uri).close(timeout=timeout)
-
-
-def publisher_of(folder: Path, given: str | None) -> Publisher:
-    """What `sync` sends, and where to.
-
-    Raises:
-        See `sync`.
-    """
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     folder = enter(whole_of(folder.resolve()))
     written = read_yaml(folder / SEARCH).get("experiment")
-    if not written:
+    if not isinstance(written, dict):
         first = next(iter(runs_below(folder)), folder)
         written = read_yaml(first / EXPERIMENT)
     tracking, faults = validated(Tracking, written.get("tracking") or {}, ("tracking",), dict)
     if tracking is None:
         raise ConfigError(f"{folder}: {refusal(faults)}")
-    if given is None:
+    if uri is None:
         uri = given_store(tracking.address, root_above(folder))
     else:
-        uri = store_uri(given, Path.cwd(), key="--uri")
+        uri = store_uri(uri, Path.cwd(), key="--uri")
+        remember_address(uri)
     name = tracking.experiment or written.get("name") or folder.name
-    return Publisher(folder, uri, str(name))
+    return Publisher(folder, uri, str(name)).close(timeout=timeout)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +17,7 @@ from subquad.experiment.schema import Tracking
 from subquad.runs import write_json
 from subquad.tracking import publisher as publisher_module
 from subquad.tracking.folders import key_of, whole_of
-from subquad.tracking.publisher import Publisher, Summary, open_publisher, publisher_of, sync
+from subquad.tracking.publisher import Publisher, Summary, open_publisher, sync
 
 
 @pytest.fixture(autouse=True)
@@ -208,8 +209,14 @@ def test_sync_says_where_it_could_not_send(run_folder, monkeypatch: pytest.Monke
     assert str(summary.uri).endswith("mlruns.db")
 
 
-def test_sync_takes_what_it_needs_from_the_folder(run_folder):
-    publisher = publisher_of(run_folder.path, None)
+@pytest.fixture
+def unsent(monkeypatch: pytest.MonkeyPatch):
+    """`sync` returns what it would send."""
+    monkeypatch.setattr(Publisher, "close", lambda self, timeout: self)
+
+
+def test_sync_takes_what_it_needs_from_the_folder(run_folder, unsent):
+    publisher: Any = sync(run_folder.path)
     root = run_folder.path.parents[2]
     assert (publisher.uri, publisher.experiment, publisher.folder) == (
         f"sqlite:///{root}/mlruns.db",
@@ -218,12 +225,12 @@ def test_sync_takes_what_it_needs_from_the_folder(run_folder):
     )
 
 
-def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
+def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run, unsent):
     study = tmp_path / "runs" / "demo" / "s1"
     cell = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
     assert whole_of(cell.path) == whole_of(study) == study
-    assert publisher_of(cell.path, None) == publisher_of(study, None)
+    assert sync(cell.path) == sync(study)
     search = tmp_path / "runs" / "demo-search" / "s1"
     trial, final = search / "trials" / "agf" / "00000", search / "final"
     for path in (search / "search.yaml", trial / "trial.json", final / "study.yaml"):

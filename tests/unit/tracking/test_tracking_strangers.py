@@ -22,6 +22,7 @@ from small_run import SMALL
 from subquad import trust
 from subquad.cli.main import main
 from subquad.tracking import importing
+from subquad.tracking.mirror import about
 from subquad.tracking.publisher import Publisher, Summary
 from subquad.trust import given_addresses, remember_address
 
@@ -105,6 +106,17 @@ def test_a_folders_address_gets_nothing(stranger, capsys):
     (run / "experiment.yaml").write_text(SMALL.replace("uri: off", f"uri: '{stranger.url}'"))
     assert "(tracking.uri=... or sync --uri ...)" in refused(["sync", str(run)], capsys)
     assert stranger.asked == []
+
+
+def test_what_sync_was_given_once_counts_as_given(capsys, own, monkeypatch):
+    monkeypatch.setattr(Publisher, "close", lambda self, timeout: Summary(delivered=True))
+    run = Path("runs/small/20260101-000000-aa")
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").write_text(SMALL.replace("uri: off", "uri: 'http://lab'"))
+    refused(["sync", str(run)], capsys)
+    assert main(["sync", str(run), "--uri", "http://lab"]) == 0
+    assert json.loads(own.read_text()) == {"addresses": ["http://lab"]}
+    assert main(["sync", str(run)]) == 0
 
 
 def test_a_folders_database_elsewhere_is_not_written(tmp_path, capsys):
@@ -191,6 +203,16 @@ def test_sync_reads_yaml_as_strictly_as_report(tmp_path, capsys, name: str, text
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
     assert name in errors
+
+
+@pytest.mark.parametrize("text", ["experiment: 5\n", "experiment: [a]\nsettings: 5\n"])
+def test_a_search_of_other_values_is_told_in_one_line(tmp_path, capsys, text: str):
+    search = tmp_path / "work" / "runs" / "demo" / "one"
+    search.mkdir(parents=True)
+    (search / "search.yaml").write_text(text)
+    assert about(search).params == {}
+    assert main(["sync", str(search)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.sleep(900)"}
