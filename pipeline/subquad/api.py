@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subquad.data import Dataset
-    from subquad.drivers.executor import Executor
-    from subquad.drivers.given import GivenData
-    from subquad.experiment import Study
     from subquad.nn import Backbone, MultiheadAttention, TokenMixer
     from subquad.plugin import Role
     from subquad.reports.view import ReportView
@@ -155,21 +151,22 @@ def train(
         Interrupted: Ctrl-C or SIGTERM arrived; the run can go on.
     """
     from subquad.drivers.drive import drive
-    from subquad.drivers.folder import start
+    from subquad.drivers.given import given_data
     from subquad.drivers.progress import Display
-    from subquad.drivers.size import sized_there
+    from subquad.record.files import read_json
+    from subquad.record.names import RESULT
     from subquad.results import Results
-    from subquad.runs import read_result
+    from subquad.session import Session
 
-    executor = executor_of(local, address, jobs)
-    study, given, folder = _given_study(str(target), overrides, data, str(root), executor)
+    session = Session(str(root), local=local, address=address, jobs=jobs)
+    given = given_data(str(target), overrides, data)
+    study = session.load(str(target), given.overrides)
     with given.named():
-        executor.preflight(study)
-    study = start(sized_there(study, executor), folder)
-    _refuse_interrupted(drive(study, Display(None), executor).signum, study.folder)
+        study = session.begin(study)
+    _refuse_interrupted(drive(study, Display(None), session.executor).signum, study.folder)
     results = []
     for run in study.runs:
-        result = read_result(run.folder) or {}
+        result = read_json(run.folder / RESULT) or {}
         results.append({"folder": str(run.folder), **result})
     return Results(results, study.folder)
 
@@ -206,35 +203,22 @@ def tune(
         UserError: the search cannot be done as it is.
         Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
     """
+    from subquad.drivers.given import given_data
     from subquad.results import SearchResult
-    from subquad.search.prepare import prepare
     from subquad.search.run import Watch, run
-    from subquad.search.search import plan_search, write_search
+    from subquad.search.search import write_search
     from subquad.search.settings import Settings
+    from subquad.session import Session
 
-    executor = executor_of(local, address, jobs)
-    study, given, above = _given_study(str(target), overrides, data, str(root), executor)
-    search = plan_search(study, Settings(space, **settings))
+    session = Session(str(root), local=local, address=address, jobs=jobs)
+    given = given_data(str(target), overrides, data)
+    study = session.load(str(target), given.overrides)
     with given.named():
-        prepared = prepare(search, executor)
-    folder = write_search(prepared.search, above)
-    ended = run(prepared, folder, Watch(), executor)
+        prepared = session.prepare(study, Settings(space, **settings))
+    folder = write_search(prepared.search, session.root)
+    ended = run(prepared, folder, Watch(), session.executor)
     _refuse_interrupted(ended.signum, folder)
     return SearchResult(ended.summary)
-
-
-def _given_study(
-    target: str, overrides: Sequence[str], data: Any, root: str, executor: Executor
-) -> tuple[Study, GivenData, Path]:
-    """What is trained, the data that the caller gave for it, and the folder for runs/."""
-    from subquad.drivers.given import given_data
-    from subquad.experiment import load_study
-    from subquad.stores import root_of
-
-    folder, storage = root_of(root)
-    given = given_data(target, overrides, data)
-    study = load_study(target, executor.placed((*given.overrides, *storage)))
-    return study, given, folder.resolve()
 
 
 def _refuse_interrupted(signum: int, folder: Path) -> None:
@@ -266,7 +250,7 @@ def datasets(
     from subquad.drivers.preflight import check_paths, checked_dataset, naming
     from subquad.engine.parts import open_dataset
     from subquad.errors import UserError
-    from subquad.experiment import dataset_of, load_study
+    from subquad.experiment import dataset_of, load_given
     from subquad.experiment.components import resolve_unrun
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
@@ -279,7 +263,7 @@ def datasets(
             hint = did_you_mean(name, [*offered, *known])
             raise UserError(f"{name!r}: no such recipe, file or data set{hint}")
         given = given_data(name, overrides, data)
-        study = load_study(name, given.overrides, resolve=resolve_unrun)
+        study = load_given(name, given.overrides, resolve=resolve_unrun)
         check_paths(study)
         runs = {run.dataset_label: run for run in reversed(study.runs)}
         opened: dict[str, Dataset] = {}
@@ -312,8 +296,8 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     from subquad.drivers.export import load_exported
     from subquad.drivers.folder import local_folder
     from subquad.drivers.trained import Trained
+    from subquad.record.names import EXPORTED
     from subquad.results import Results, refuse_no_batch
-    from subquad.runs import EXPORTED
 
     folder = local_folder(str(run))
     if (folder / EXPORTED).exists():
@@ -365,35 +349,3 @@ def check(
     from subquad.testing import certify
 
     return certify(mixer, params or None, only=only, exclude=exclude)
-
-
-def among_ranks() -> bool:
-    """Whether torchrun or srun started this process, perhaps beside others."""
-    return bool({"RANK", "SLURM_PROCID"} & os.environ.keys())
-
-
-def executor_of(local: bool, address: str | None = None, jobs: int | None = None) -> Executor:
-    """What trains: this machine's own processes, Ray on this machine, or a Ray cluster.
-
-    Args:
-        local: without Ray. Of ranks that torchrun or srun started all but the first one take part
-            here, and end.
-        address: of a cluster; None: what RAY_ADDRESS says, else one is started on this machine.
-        jobs: runs at once; None: as many as fit.
-    """
-    from subquad.errors import UserError
-
-    if local and address:
-        raise UserError(f"--local and --address {address}: give one of them")
-    if local:
-        from subquad.drivers.local import LocalExecutor
-        from subquad.drivers.ranks import joined
-
-        return LocalExecutor(jobs, joined())
-    from subquad.ray.executor import RayExecutor
-    from subquad.ray.existing import ClusterExecutor
-
-    address = address or os.environ.get("RAY_ADDRESS")
-    if address and address != "local":
-        return ClusterExecutor(address, jobs)
-    return RayExecutor(jobs)

@@ -68,9 +68,11 @@ def test_the_page_of_mixers_says_what_they_say() -> None:
     assert f"any of [{count} mixers](docs/reference/mixers/index.md)" in text_of("README.md")
 
 
-def test_the_page_of_the_papers_says_what_recipes_and_table_say() -> None:
-    """`python tests/support/papers_page.py` writes it."""
-    assert text_of("docs/reference/papers.md") == papers_page.page()
+def test_the_pages_of_the_papers_say_what_recipes_and_table_say() -> None:
+    """`python tests/support/papers_page.py` writes them."""
+    assert text_of("docs/reference/papers/index.md") == papers_page.index()
+    for name in papers_page.SOURCES:
+        assert text_of(f"docs/reference/papers/{name}.md") == papers_page.page(name)
 
 
 CHANGED = [
@@ -144,7 +146,7 @@ def test_the_triton_table_has_every_operation() -> None:
         if " = Operation(" in path.read_text(encoding="utf-8"):
             name = path.relative_to(REPO / "plugins").with_suffix("")
             importlib.import_module(".".join(name.parts))
-    table = section("docs/how-to/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
+    table = section("docs/reference/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
     ours = {
         operation.name
         for operation in OPERATIONS.values()

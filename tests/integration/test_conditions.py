@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from result_file import read_result
 from small_run import one_run, run_here, stopped_at
 
 from subquad.drivers.work import work
-from subquad.engine import attempts
-from subquad.engine.attempts import Attempt, _rounded
+from subquad.engine.attempts import _rounded
 from subquad.engine.group import Group
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import Attempt, read_attempts, read_records
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_other_threads_are_recorded_and_told(ticket, threads):
     other = replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
     work(one_run(other), Group(), lambda: 0, restarts=False)
     assert read_result(run.folder)["status"] == "finished"
-    assert [attempt.threads for attempt in attempts.read(run.folder)] == [1, threads]
+    assert [attempt.threads for attempt in read_attempts(run.folder)] == [1, threads]
     line = "goes on with 2 threads of each worker (resources.cpus_per_worker) instead of 1"
     assert told(run) == ([] if threads == 1 else [f"{line}: equal up to rounding, not bit for bit"])
 

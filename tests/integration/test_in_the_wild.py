@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -98,14 +97,3 @@ def test_experiments_show_what_the_certificate_says(trial: Trial, packages: Path
             assert found == pytest.approx(fault.figure, rel=0.1), fault
     finally:
         torch.set_num_threads(threads)
-
-
-@pytest.mark.extended
-def test_packages_say_of_themselves_what_is_quoted(packages: Path) -> None:
-    summaries = {
-        found.metadata["Name"].lower().replace("_", "-"): found.metadata["Summary"]
-        for found in distributions(path=[str(packages)])
-    }
-    for trial in TRIALS:
-        if trial.package != "torch":
-            assert trial.words == summaries[trial.package.lower().replace("_", "-")].strip()

@@ -26,8 +26,9 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
-from subquad.records import Record, metrics_file
-from subquad.runs import METRICS, RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record, metrics_file
+from subquad.record.names import METRICS, RESULT
 from subquad.tracking.address import DATABASE, SETTINGS, sqlite_uri
 from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import Store
@@ -164,6 +165,7 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
         **{"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf"},
         **{name: str(value) for name, value in data.items()},
     }
+    assert found.inputs
     (used,) = found.inputs.dataset_inputs
     assert (used.dataset.name, json.loads(used.dataset.source)) == ("recall", data)
     assert history(store, found.info.run_id, "train/loss") == [(1, 1 / 2), (2, 1 / 3), (3, 1 / 4)]

@@ -17,8 +17,9 @@ from mlflow.entities import Run, RunData
 from talking import Sink
 
 from subquad.errors import RunError
-from subquad.records import Record
-from subquad.runs import METRICS, RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record
+from subquad.record.names import METRICS, RESULT
 from subquad.tracking.address import ARTIFACTS, DATABASE, SETTINGS, sqlite_uri
 from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import Store, StoredRun

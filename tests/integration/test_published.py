@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import subquad
+from subquad.record.names import RESULT
 from subquad.reports import read_report
-from subquad.runs import RESULT
 
 DATA = {
     "min_length": 5, "max_length": 20, "max_depth": 4, "max_args": 3,

@@ -9,8 +9,8 @@ import pytest
 
 import subquad
 from subquad.data import TestKey
+from subquad.record.names import RESULT
 from subquad.reports import FORMATS, document_of, read_report
-from subquad.runs import RESULT
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.dataset import ListOps
 from subquad_datasets.recall.dataset import Recall

@@ -23,8 +23,9 @@ from mlflow.entities import Run
 from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
-from subquad.records import Record
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record
+from subquad.record.names import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.trial import Trial
 from subquad.tracking.address import DATABASE, sqlite_uri

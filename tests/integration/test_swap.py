@@ -10,7 +10,7 @@ from pictures import write_folder
 from safetensors.torch import load_file, save_file
 from small_run import only_run
 
-from subquad.runs import OPENINGS
+from subquad.record.names import OPENINGS
 
 VIT = """
 name: small

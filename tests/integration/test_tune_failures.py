@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from command import cli
+from result_file import read_result
 from searches import only_search
 from small_run import SMALL
 
-from subquad.runs import read_result, runs_below
+from subquad.record.layout import runs_below
 from subquad.search.folder import Trials
 from subquad.search.sampler import Goal
 

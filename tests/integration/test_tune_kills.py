@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from result_file import read_result
 from searches import last_step, only_search, start, trained, trial_folders
 from waiting import until
 
-from subquad.engine import attempts, checkpoint
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_result, runs_below
+from subquad.engine import checkpoint
+from subquad.record.layout import runs_below
+from subquad.record.metrics import read_attempts, read_records
+from subquad.record.names import ATTEMPTS, CHECKPOINTS, RESULT
 from subquad.tracking.address import DATABASE, sqlite_uri
 
 EVERY = 20
@@ -109,7 +111,7 @@ class Kill:
 def seen(search: Path, trial: Path) -> Kill:
     newest = checkpoint.newest_good(trial / CHECKPOINTS, lambda text: None)
     saved = newest.state["progress"]["step"] if newest else 0
-    return Kill(trial, len(attempts.read(trial)), last_step(trial), saved, ended_trials(search))
+    return Kill(trial, len(read_attempts(trial)), last_step(trial), saved, ended_trials(search))
 
 
 def ended_trials(search: Path) -> dict[Path, tuple[bytes, bytes]]:
@@ -176,7 +178,7 @@ def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(
     ]
     assert finals(search) == finals(expected)
     for kill in kills:
-        assert attempts.read(kill.trial)[kill.attempt].from_step == kill.saved
+        assert read_attempts(kill.trial)[kill.attempt].from_step == kill.saved
         assert 0 <= kill.repeated <= EVERY
         assert kill.ended.items() <= ended_trials(search).items()
     assert tracked(tmp_path / "killed") == tracked(tmp_path / "whole") == ["FINISHED"] * 8

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import cli
+from result_file import read_result
 from searches import (
     Traces,
     descendants,
@@ -30,7 +31,7 @@ from searches import (
 from small_run import SMALL
 from waiting import until
 
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.names import ATTEMPTS
 
 pytestmark = pytest.mark.extended
 

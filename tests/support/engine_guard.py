@@ -18,6 +18,7 @@ import torch
 import yaml
 from engine_rows import RANKS, Row, Settings, Space
 from ranks import Ended, Ranks
+from result_file import read_result
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
@@ -25,12 +26,12 @@ from subquad.data import NO_LABEL, TestKey
 from subquad.drivers.folder import start
 from subquad.drivers.trained import Trained
 from subquad.drivers.verify import verify
-from subquad.engine import attempts, checkpoint, feed, loop, state
+from subquad.engine import checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.metrics import read_attempts, read_records
+from subquad.record.names import PREDICTIONS
 
 SAME = {"fp64": 1e-7, "fp32": 2e-3, "bf16": 0.1, "fp16": 0.1}
 """How far numbers may be apart on other ranks, or when a trained model is scored again, by
@@ -104,7 +105,7 @@ class Guard:
         return run
 
     def _go_on(self, run: Run, fault: str = "") -> list[Ended]:
-        number = len(attempts.read(run.folder))
+        number = len(read_attempts(run.folder))
         around = partial(_begin, run.folder, number, self.plant if fault else None)
         return self.ranks.train(run, run.experiment.resources.most, fault, around)
 

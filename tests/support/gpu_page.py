@@ -101,9 +101,8 @@ def section(found: Found) -> Iterator[str]:
         f"{best['gflops'] / 1e3:.0f} TFLOP/s: the roofs."
     )
     yield (
-        "Times are of CUDA events, in ms, forward / forward and backward. "
-        "[One file](gpu.json) has the numbers, and `python tests/support/gpu_page.py` makes this "
-        "section of it. [How to measure it anew](how-to/gpu.md)."
+        "Times are of CUDA events, in ms, forward / forward and backward. Made of "
+        "[one file](gpu.json); [how to measure it anew](how-to/gpu.md)."
     )
     yield ""
     for step in found["steps"]:
@@ -112,9 +111,6 @@ def section(found: Found) -> Iterator[str]:
             failed = f". Failed: {'; '.join(step['failed'])}" if step["failed"] else ""
             yield f"- {step['name']}: {counts}{failed}."
     yield f"- {verdict(found)}."
-    layers = merged(of(found, "mixers", core=False))
-    for length in layers["lengths"]:
-        yield f"- {length:,} tokens: {'; '.join(sides(layers, length))}."
     for title, core in (("Layers", False), ("Attention alone, without projections", True)):
         yield from speeds_of(title, merged(of(found, "mixers", core=core)))
     yield from operations(found)
@@ -127,19 +123,6 @@ def section(found: Found) -> Iterator[str]:
     ]
     if missing:
         yield f"\n### Not measured\n\n{', '.join(missing)}."
-
-
-def sides(layers: Found, length: int) -> Iterator[str]:
-    """Which mixers were faster, alike and slower, the fastest first."""
-    ratios = sorted(mixers_over_attention(layers, length).items(), key=lambda pair: pair[1])
-    for word, low, high in (
-        ("faster", 0.0, 1 - NEAR),
-        ("alike", 1 - NEAR, 1 + NEAR),
-        ("slower", 1 + NEAR, float("inf")),
-    ):
-        names = [f"`{name}`" for name, ratio in ratios if low <= ratio < high]
-        if names:
-            yield f"{word}: {', '.join(names)}"
 
 
 def speeds_of(title: str, found: Found) -> Iterator[str]:
@@ -157,16 +140,14 @@ def speeds_of(title: str, found: Found) -> Iterator[str]:
     )
     middle = lengths[(len(lengths) - 1) // 2]
     titles = [f"{length:,}" for length in lengths]
-    titles += [f"byte and product roof at {middle:,}", f"MiB at {middle:,}"]
+    titles.append(f"MiB at {middle:,}")
     yield f"| | {' | '.join(titles)} |"
     yield "|---" * (len(titles) + 1) + "|"
     cells = {(speed["mixer"], speed["length"]): speed for speed in found["speeds"]}
     names = dict.fromkeys(name for name, _ in cells)
     for name in sorted(names, key=lambda name: cells.get((name, middle), {}).get("both_us", 1e9)):
         row = [time(cells.get((name, length)), used["tokens"]) for length in lengths]
-        own = cells.get((name, middle), {})
-        row.append(" / ".join(share(own.get(f"{roof}_share")) for roof in ("bytes", "product")))
-        peak = own.get("peak_mib")
+        peak = cells.get((name, middle), {}).get("peak_mib")
         row.append("–" if peak is None else f"{peak:,.0f}")
         yield f"| `{name}` | {' | '.join(row)} |"
 

@@ -14,16 +14,22 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/mixers/index.md"
 HEAD = """\
 # Mixers
 
-Each has a page with its formulas, its parameters and its differences from the paper.
-`subquad list mixer` shows those that are installed, yours among them; `subquad show NAME` shows the
-parameters of one. What each claims is tested by the [certificate](../certificate.md).
+Each has a page with its paper, formulas, parameters and differences. `subquad list mixer` shows
+those that are installed; `subquad show NAME` shows parameters and claims of one. The
+[certificate](../certificate.md) tests what each claims. Fast forms equal the readable `naive.py`
+beside them (`tests/unit/plugins/test_oracles.py`) and, where there is some, published code
+(`tests/golden`).
 
 - *grows*: the cost of a sequence by its length L.
 - *causal*: whether it may stand in a decoder: always is, can be, or cannot.
 - *cross*: whether it can look at another sequence.
 
-| name | what it is | grows | causal | cross | from |
-|---|---|---|---|---|---|
+With the defaults of all of them, outputs at real tokens do not depend on padding. An *attention
+core* stands between four projections (`subquad.nn.AttentionMixer`), so a softmax model's weights
+load into it. Ranks, windows and landmarks above the longest sequence are refused.
+
+| name | what it is | grows | causal | cross |
+|---|---|---|---|---|
 """
 CAUSAL = {"always": "always", "optional": "can be", "never": "–"}
 
@@ -42,13 +48,13 @@ def row(name: str) -> str:
     plugin = resolve("mixer", f"subquad:{name}").plugin
     assert isinstance(plugin, MixerPlugin)
     facts = plugin.facts_of(plugin.config())
+    assert facts.padding_invariant, f"{name}: the page says otherwise"
     cells = (
         f"[`{name}`]({name}.md)",
         plugin.summary,
         facts.complexity or "not claimed",
         CAUSAL[facts.causal],
         "yes" if facts.cross else "–",
-        plugin.paper or "–",
     )
     return f"| {' | '.join(cells)} |\n"
 

@@ -1,10 +1,12 @@
-"""docs/reference/papers.md, made of the recipes and of the published table `papers`.
+"""The last section of each page in docs/reference/papers, made of the recipes and of the published
+table `papers`; the whole page index.md.
 
-python tests/support/papers_page.py     # writes the page
+python tests/support/papers_page.py     # writes them
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,14 +16,19 @@ from typing import Any
 import yaml
 
 from subquad.experiment import Run, dump, load_study
-from subquad.registry import recipes, resolve
-from subquad.reports.beside import Beside, published_beside, value_text
-from subquad.reports.published import published_tables, source_title
-from subquad.reports.reported_run import Machine, ReportedRun
+from subquad.record.files import flatten
+from subquad.record.models import Environment
+from subquad.registry import recipes
+from subquad.reports.beside import Beside, published_beside
+from subquad.reports.published import published_tables
+from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, make_rows
-from subquad.runs import flatten
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/papers.md"
+PAGES = Path(__file__).resolve().parents[2] / "docs/reference/papers"
+SOURCES = {"agf": "wi2025agf", "cur": "francois2025cur", "mdfwa": "kiruluta2025mdfwa"}
+"""Pages, and what the published table calls their papers."""
+
+BEGIN = "\n## Rows beside the printed numbers\n"
 SMALLER = ("-small", "-smoke")
 """Endings of recipes that are no paper's experiment, but a smaller one like it."""
 
@@ -80,23 +87,29 @@ READ_TWICE = {
 }
 """Rows that were held against the papers' text a second time, by paper and table."""
 
-HEAD = """\
-# The papers' rows
+SECTION = """
+A finished run of a recipe as it is, with all seeds and test samples, beside the number of its row.
+The last column counts the numbers that differ in something, or with which no run can be compared,
+and why. `subquad report RUN` shows all of it.
 
-What the recipes train beside what the papers print, for every row of a recipe that a paper has a
-number for. The page is made of the recipes and of the published table `papers`
-(`subquad show published papers`), whose numbers and conditions were typed from the papers, with the
-table that they stand in. [Reports](report.md#published-rows) compare in the same way.
+| recipe | printed in | numbers | comparable | differs in |
+|---|---|---|---|---|
+"""
+INDEX = """\
+# The papers
 
-- *printed*: the number as the paper prints it.
-- *conditions*: what the paper, or the code that it names, says of data, network and training.
-- *differs in*: every condition in which a finished run of the recipe as it is would differ, so that
-  its score is not comparable. Runs have as many test samples as the data set, and all seeds.
+What each paper reports, which recipe trains it, and where a run would differ:
+[AGF](agf.md), [CUR and MegaCUR](cur.md), [MDFWA](mdfwa.md), [SFPC](sfpc.md).
 
-Settings of a mixer are those that are not its defaults. Recipes choose checkpoints on validation
-data. Some published numbers are the best test accuracy over epochs: there the selection is a
-difference, which `protocol=paper` takes away. ListOps and Pathfinder are generated, which a folder
-of the official files takes away (`matrix.dataset.listops.params.path=FOLDER`).
+- `subquad show published papers` prints where the printed numbers lie (`papers.csv` beside the file
+  that it shows), the conditions of each, and what a reader must know of them.
+- `subquad report RUN` puts the printed number beside a run, comparable or not, with every condition
+  in which they differ ([how](../report.md#published-rows)).
+
+The tables below are made of the recipes and of that table of numbers. Recipes choose checkpoints on
+validation data. Some printed numbers are the best test accuracy over epochs: `protocol=paper` takes
+this difference away. ListOps and Pathfinder are generated; a folder of the official files is given
+as `matrix.dataset.listops.params.path=FOLDER`.
 
 Where a row can be comparable, any setting that decides numbers is held against it, except these:
 
@@ -122,10 +135,15 @@ class Cell:
         return self.run.mixer.found.name
 
 
-def page() -> str:
-    """The page's text."""
-    head = HEAD.format(not_held=_not_held(), read_twice=_read_twice())
-    return head + "".join(part for name in _names() for part in _recipe(name))
+def index() -> str:
+    """The text of index.md."""
+    return INDEX.format(not_held=_not_held(), read_twice=_read_twice())
+
+
+def page(name: str) -> str:
+    """The text of a paper's page, with its last section as it has to be."""
+    before, _, _ = (PAGES / f"{name}.md").read_text(encoding="utf-8").partition(BEGIN)
+    return before + BEGIN + SECTION + "".join(_rows(SOURCES[name]))
 
 
 def _not_held() -> str:
@@ -142,86 +160,33 @@ def _names() -> list[str]:
     return sorted(name for name in recipes() if not name.endswith(SMALLER))
 
 
-def _recipe(name: str) -> Iterator[str]:
-    found = cells(name)
-    places = dict.fromkeys(
-        (cell.beside.published.source, cell.beside.published.table) for cell in found
-    )
-    for source, table in sorted(places, key=_in_order):
-        shown = [
-            cell
-            for cell in found
-            if (cell.beside.published.source, cell.beside.published.table) == (source, table)
-        ]
-        yield f"\n## {name}: {source}, {table}\n\n{source_title(source)}.\n"
-        yield from _conditions(shown)
-        yield "\n| mixer | called in the paper | benchmark | printed | differs in |\n"
-        yield "|---|---|---|---|---|\n"
-        yield from dict.fromkeys(map(_line, shown))
+def _rows(source: str) -> Iterator[str]:
+    """A line for each recipe with numbers of a paper."""
+    for name in _names():
+        shown = [cell for cell in cells(name) if cell.beside.published.source == source]
+        if shown:
+            yield _line(name, shown)
 
 
-def _in_order(place: tuple[str, str]) -> tuple[str, int]:
-    source, table = place
-    return source, int("".join(filter(str.isdigit, table)) or 0)
+def _line(name: str, shown: Sequence[Cell]) -> str:
+    tables = sorted({cell.beside.published.table for cell in shown}, key=_in_order)
+    comparable = sum(not cell.beside.reasons for cell in shown)
+    counts = Counter(reason for cell in shown for reason in _reasons(cell))
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in counts.items()) or "–"
+    row = (f"`{name}`", ", ".join(tables), str(len(shown)), str(comparable), reasons)
+    return f"| {' | '.join(text.replace('|', '/') for text in row)} |\n"
 
 
-def _conditions(shown: Sequence[Cell]) -> Iterator[str]:
-    """The conditions of each benchmark, those of the mixer left out: they are in the rows. What
-    all of them share stands first.
-    """
+def _reasons(cell: Cell) -> Sequence[str]:
+    """In what a run differs; of a number that no run can be compared with, why."""
     (papers,) = published_tables()
-    conditions = dict[str, dict[str, str]]()
-    for cell in shown:
-        printed = cell.beside.published
-        rule = papers.conditions_of(printed)
-        where = (
-            f"{printed.benchmark}, {printed.model}" if rule and rule.never else printed.benchmark
-        )
-        if rule is None or where in conditions:
-            continue
-        expect = {**rule.expect, **rule.exceptions.get(printed.benchmark, {})}
-        terms = {word: value_text(value) for word, value in expect.values()}
-        samples = rule.samples[printed.benchmark]
-        if terms:
-            conditions[where] = terms | ({"test samples": f"{samples:,}"} if samples else {})
-    if not conditions:
-        return
-    first, *others = conditions.values()
-    shared = {
-        word: value
-        for word, value in first.items()
-        if others and all(other.get(word) == value for other in others)
-    }
-    yield "\n| benchmark | conditions |\n|---|---|\n"
-    if shared:
-        yield _told("all", shared)
-    for where, terms in conditions.items():
-        yield _told(where, {word: terms[word] for word in terms if word not in shared})
+    rule = papers.conditions_of(cell.beside.published)
+    return [rule.never] if rule and rule.never else cell.beside.reasons
 
 
-def _told(where: str, terms: Mapping[str, str]) -> str:
-    return f"| {where} | {'; '.join(f'{word} {value}' for word, value in terms.items())} |\n"
-
-
-def _line(cell: Cell) -> str:
-    printed = cell.beside.published
-    deviation = f" ± {printed.std}" if printed.std else ""
-    mixer = cell.run.experiment.mixer
-    defaults = resolve("mixer", mixer.name).plugin.config().model_dump()
-    settings = [
-        f"{key} {value_text(value)}"
-        for key, value in mixer.params.items()
-        if defaults.get(key, ...) != value
-    ]
-    own = f"`{cell.mixer}`{' with ' if settings else ''}{', '.join(settings)}"
-    cells = (
-        own,
-        printed.model,
-        printed.benchmark if printed.metric == "accuracy" else printed.metric,
-        f"{printed.printed}{deviation}",
-        "; ".join(cell.beside.reasons) or "nothing",
-    )
-    return f"| {' | '.join(text.replace('|', '/') for text in cells)} |\n"
+def _in_order(table: str) -> tuple[str, int]:
+    word, number = table.split()
+    return word, int(number)
 
 
 @cache
@@ -269,7 +234,7 @@ def _reported(run: Run, leaves: Mapping[str, Any], benchmark: str) -> ReportedRu
         folder=Path(),
         name=run.label,
         leaves={**leaves, "train.seed": run.experiment.train.seed},
-        environment=Machine(),
+        environment=Environment(),
         status="finished",
         axes=dict(run.axes),
         mixer=run.mixer.found.name,
@@ -286,4 +251,6 @@ def _reported(run: Run, leaves: Mapping[str, Any], benchmark: str) -> ReportedRu
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    (PAGES / "index.md").write_text(index(), encoding="utf-8")
+    for paper in SOURCES:
+        (PAGES / f"{paper}.md").write_text(page(paper), encoding="utf-8")

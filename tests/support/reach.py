@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +26,17 @@ class Reach(NamedTuple):
 
 
 def reaches() -> dict[str, Reach]:
-    """The table, by command."""
+    """The table, by command; a row may be that of several."""
     heading = f"| command | {' | '.join(Reach._fields)} |"
     lines = iter(PAGE.read_text(encoding="utf-8").splitlines())
     for line in lines:
         if line == heading:
             break
     next(lines)
-    found = {}
+    found: dict[str, Reach] = {}
     for line in lines:
         if not line:
             break
-        command, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        found[command.strip("`")] = Reach(*cells)
+        commands, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        found |= dict.fromkeys(re.findall("`(.+?)`", commands), Reach(*cells))
     return found

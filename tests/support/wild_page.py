@@ -17,27 +17,17 @@ HEAD = """\
 # The certificate in the wild
 
 What [the certificate](../reference/certificate.md) says of {modules} modules of {packages}
-published packages, which were written without subquad in mind. Each module is wrapped in at most
-25 lines, beside a few short classes that wrappers share (`tests/support/wild_wrappers.py`): they
-build it, hand it its mask, and claim for it what its arguments offer: a `causal` switch, a mask of
-real tokens. Where a check fails, an experiment of a few lines without subquad shows the same on the
-module as its package gives it.
+published packages. Each is wrapped in at most 25 lines (`tests/support/wild_wrappers.py`), which
+claim for it what its arguments offer. Where a check fails, an experiment of a few lines without
+subquad shows the same on the module as its package gives it.
 
-All of this is of {date}, with torch {torch} on a CPU. The packages are installed from PyPI, in the
-versions that are named here; others may differ. A failed check says that a module does not have
-the property in the use that was tried. It says nothing about its use elsewhere: a module that
-mixes padding is right where nothing is padded.
+All of this is of {date}, torch {torch} on a CPU, packages from PyPI in these versions. A failed
+check says that a module does not have the property in the use that was tried: one that mixes
+padding is right where nothing is padded. `pytest -m extended tests/integration/test_in_the_wild.py`
+repeats all of it. Left out: {left_out}.
 
-`pytest -m extended tests/integration/test_in_the_wild.py` repeats all of it, and the page is made
-of what that test expects. These checks were left out: {left_out}.
-
-## The experiments
-
-Modules are 16 wide with 2 heads, and have the weights that their package draws. A figure without a
-unit is a difference over the largest output.
-
-| experiment | what it does |
-|---|---|
+Modules are 16 wide with 2 heads. A figure is a difference over the largest output, or what its
+experiment says (`tests/support/wild_experiments.py`).
 """
 
 
@@ -52,23 +42,19 @@ def _parts() -> Iterator[str]:
     yield HEAD.format(
         modules=len(TRIALS), packages=len(packages), date=DATE, torch=TORCH, left_out=left_out
     )
-    used = [fault.experiment for trial in TRIALS for fault in trial.faults]
-    for experiment in dict.fromkeys(used):
-        does = " ".join((experiment.__doc__ or "").split())
-        yield f"| {_words(experiment.__name__)} | {does} |\n"
     yield "\n## Modules that pass\n\n"
-    yield "| module | in its own words | claimed here |\n|---|---|---|\n"
+    passed: dict[str, list[str]] = {}
     for trial in TRIALS:
         if not trial.faults:
-            yield f"| {_named(trial)} | {trial.words} | {_claims(trial)} |\n"
-    yield "\n## Modules that fail a check\n"
+            passed.setdefault(_claims(trial), []).append(_named(trial))
+    for claims, modules in passed.items():
+        yield f"- {claims}: {', '.join(modules)}\n"
+    yield "\n## Modules that fail a check\n\n"
+    yield "| module | claimed | checks that fail | experiment | figure |\n|---|---|---|---|---|\n"
     for trial in TRIALS:
-        if trial.faults:
-            yield f"\n### {trial.package} {trial.version}: {trial.name}\n\n"
-            yield f"In its own words: {trial.words}. Claimed here: {_claims(trial)}."
-            yield f"{' ' if trial.note else ''}{trial.note}\n\n"
-            yield "| built | checks that fail | experiment | figure |\n|---|---|---|---|\n"
-            yield from map(_row, trial.faults)
+        for number, fault in enumerate(trial.faults):
+            told = (_named(trial), f"{_claims(trial)}. {trial.note}".strip())
+            yield _row(told if number == 0 else ("", ""), fault)
 
 
 def _named(trial: Trial) -> str:
@@ -79,10 +65,11 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _row(fault: Fault) -> str:
+def _row(told: tuple[str, str], fault: Fault) -> str:
+    checks = ", ".join(f"`{check}`" for check in fault.checks)
     cells = (
-        "causal" if fault.causal else "not causal",
-        ", ".join(f"`{check}`" for check in fault.checks),
+        *told,
+        f"{checks}{' (causal)' if fault.causal else ''}",
         _words(fault.experiment.__name__),
         f"{fault.figure:.2g}",
     )

@@ -39,7 +39,6 @@ class Trial:
         pin: the package and its version.
         mixer: the wrapper's class.
         address: where the package has the module.
-        words: what the package says of itself: its summary in the index, or its docstring.
         given: what the experiments build the module with.
         takes_causal: whether `causal` says how it is built.
         mask: its argument for the mask of real tokens; "" where it takes none.
@@ -50,7 +49,6 @@ class Trial:
     pin: str
     mixer: str
     address: str
-    words: str
     given: dict[str, Any] | None = None
     takes_causal: bool = False
     mask: str = ""

@@ -1,8 +1,13 @@
 """Documentation names only what exists: pages in sources, links between pages, pages in the
-site's navigation.
+site's navigation, files and modules in decisions, settings of tools and comments.
 """
 
+import ast
+import io
 import re
+import tokenize
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -79,6 +84,112 @@ def test_named_tests_exist():
     assert [(page, name) for page, name in sorted(named) if not (REPO / name).is_file()] == []
 
 
+NAMING = [
+    "pyproject.toml",
+    "mkdocs.yml",
+    "ray_cluster.yaml",
+    "Dockerfile",
+    ".dockerignore",
+    ".ci/*",
+    ".github/**/*.yml",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/explanation/**/*.md",
+]
+"""What names files and modules of the repository, besides comments."""
+
+PARTS = ["pipeline", "plugins", "datasets", "tune_spaces", "tests", "benchmarks", "examples", ".ci"]
+PYTHON = [f"{part}/**/*.py" for part in PARTS]
+
+
+@cache
+def endings() -> set[str]:
+    """Of every path in the repository all that it may be called by: `engine/loop.py`, `loop.py`."""
+    found = set[str]()
+    for part in PARTS:
+        for path in [REPO / part, *(REPO / part).rglob("*")]:
+            names = path.relative_to(REPO).parts
+            found |= {"/".join(names[first:]) for first in range(len(names))}
+    return found
+
+
+def is_module(name: str) -> bool:
+    """Whether `subquad.engine.loop` is a module or package, or a name that its module has."""
+    path, _, last = name.rpartition(".")
+    if {f"{name.replace('.', '/')}{end}" for end in ("", ".py")} & endings():
+        return True
+    owner = path.replace(".", "/")
+    found = [*REPO.glob(f"*/{owner}.py"), *REPO.glob(f"*/{owner}/__init__.py")]
+    return any(last in file.read_text(encoding="utf-8") for file in found)
+
+
+def missing(text: str, groups: set[str]) -> set[str]:
+    """Files below a folder, and modules, that a text names and that are not there."""
+    paths = re.findall(r"(?<![\w/.*<>{}$~-])((?:\.?[\w-]+/)+[\w-]+\.(?:py|sh|yaml))\b", text)
+    modules = re.findall(r"(?<![\w/.])(subquad(?:_\w+)?(?:\.[a-z_]\w*)+)\b", text)
+    return {path for path in paths if path not in endings()} | {
+        name for name in modules if name not in groups and not is_module(name)
+    }
+
+
+def remarks(source: str) -> str:
+    """The comments and docstrings of Python code."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    texts = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts.append(str(node.value.value))
+    return "\n".join(texts)
+
+
+def groups_of_entry_points() -> set[str]:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {*project["entry-points"], "subquad.mixers", "subquad.status"}
+
+
+def test_files_and_modules_that_settings_and_decisions_name_exist():
+    groups = groups_of_entry_points()
+    found = {
+        path.name: missing(path.read_text(encoding="utf-8"), groups)
+        for path in files(NAMING)
+        if path.is_file()
+    }
+    assert len(found) > 12
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+def test_files_and_modules_that_comments_name_exist():
+    groups = groups_of_entry_points()
+    sources = {path: path.read_text(encoding="utf-8") for path in files(PYTHON)}
+    found = {
+        str(path.relative_to(REPO)): missing(remarks(source), groups)
+        for path, source in sources.items()
+        if "templates" not in path.parts and missing(source, groups)
+    }
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+def test_modules_in_brackets_of_decisions_exist():
+    """A decision says in brackets where it is carried out: (`queue`, `desk`)."""
+    code = "".join(path.read_text(encoding="utf-8") for path in files(SOURCES[:1]))
+    words = set(re.findall(r"\w+", code))
+    settings = ("train.", "resources.", *groups_of_entry_points())
+    for page in files(["docs/explanation/decisions/*.md"]):
+        text = page.read_text(encoding="utf-8")
+        for brackets in re.findall(r"\(((?:`[\w./]+`(?:, )?)+)\)", text):
+            for name in re.findall(r"`([\w.]+)`", brackets):
+                path = name.replace(".", "/")
+                there = {path, f"{path}.py"} & endings() or name.rpartition(".")[2] in words
+                assert there or name.startswith(settings), (page.name, name)
+
+
+@pytest.mark.parametrize(
+    "text", ["`subquad.nowhere.loop`", "# see engine/lop.py", '"tests/unit/test_gone.py" = []']
+)
+def test_a_name_of_nothing_is_found(text):
+    assert missing(text, set())
+
+
 def test_the_plugins_page_shows_what_is_written_and_tested():
     """Its code is that of packages that `subquad new` writes, or of the samples that the tests
     train.
@@ -92,5 +203,5 @@ def test_the_plugins_page_shows_what_is_written_and_tested():
     assert [kind for kind, _ in new] == ["mixer", "dataset", "task", "backbone", "space"]
     known = [text for kind, name in new for text in package_files(kind, name).values()] + samples
     blocks = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 7
     assert [block for block in blocks if not any(block in text for text in known)] == []

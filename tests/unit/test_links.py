@@ -14,13 +14,14 @@ import pytest
 from small_run import SMALL, only_run, run_here, stopped_at
 
 import subquad
-from subquad import disk
 from subquad.cli.main import main
 from subquad.drivers.folder import reopen, start
 from subquad.errors import RunError
 from subquad.experiment import load_study
-from subquad.runs import append_line, enter, write_json, write_text
-from subquad.storage import put, remove_tree
+from subquad.record.files import append_line, write_json, write_text
+from subquad.record.layout import enter
+from subquad.record.storage import put, remove_tree
+from subquad.security import disk
 
 CANARY = b"what only its owner may read or change\n"
 EXPERIMENT = "experiment.yaml"

@@ -9,18 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from result_file import ended
 
-from subquad.runs import (
-    IDENTITY,
-    OWNER,
-    RESULT,
-    SUMMARY,
-    json_text,
-    parse_object,
-    read_json,
-    read_object,
-)
-from subquad.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
+from subquad.record.files import find_file, json_text, parse_object, read_file
+from subquad.record.models import FILES
+from subquad.record.names import IDENTITY, OWNER, RESULT, SUMMARY
+from subquad.security.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
 
 
 @pytest.mark.parametrize(
@@ -68,15 +62,15 @@ def test_half_a_character_is_written_as_an_escape_and_never_read():
         (RESULT, {"steps": -1}, "steps: input should be greater than or equal to 0"),
         (RESULT, {"steps": 2**63}, "steps: input should be less than 9223372036854775808"),
         (RESULT, {"best": {"step": "4"}}, "best.step: input should be a valid integer"),
-        (RESULT, {"notes": "x"}, "notes: input should be a valid list"),
+        (RESULT, {"notes": "x"}, "notes: input should be a valid tuple"),
         (
             RESULT,
             {"metrics": {"\x1b[2J": 1}},
-            "metrics.\\x1b[2J: input should be a valid dictionary",
+            "metrics.\\x1b[2J: input should be a dictionary or an instance of metric",
         ),
         (
             IDENTITY,
-            {"experiment": {"resources": 3}},
+            {**ended(""), "experiment": {"resources": 3}},
             "experiment.resources: input should be a valid dictionary",
         ),
         (SUMMARY, {"candidates": [{"label": "x"}]}, "candidates.0.metric: field required"),
@@ -84,9 +78,10 @@ def test_half_a_character_is_written_as_an_escape_and_never_read():
     ],
 )
 def test_a_file_has_the_shape_of_its_name(tmp_path, name, data, message):
-    path = tmp_path / name
-    path.write_text(json_text(data))
+    (tmp_path / name).write_text(
+        json_text({**(ended("finished") if name == RESULT else {}), **data})
+    )
     with pytest.raises(ValueError, match=":") as caught:
-        read_object(path)
+        read_file(FILES[name], tmp_path)
     assert str(caught.value) == message
-    assert read_json(path) is None
+    assert find_file(FILES[name], tmp_path) is None

@@ -19,9 +19,9 @@ from small_run import SMALL
 from wheels import MEAN
 
 import subquad
-from subquad import trust
 from subquad.cli.main import main
 from subquad.errors import PluginError, UserError
+from subquad.record import trust
 from subquad.registry import source
 
 CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"
@@ -178,7 +178,8 @@ def test_a_folder_that_everybody_may_write_is_not_trusted(theirs, capsys):
 @pytest.mark.ci
 def test_what_processes_note_at_once_is_all_kept(tmp_path):
     code = (
-        "from subquad import trust; [trust.note_place(f's3://{{i}}') for i in range({0}, {0} + 20)]"
+        "from subquad.record import trust; "
+        "[trust.note_place(f's3://{{i}}') for i in range({0}, {0} + 20)]"
     )
     noting = [
         subprocess.Popen([sys.executable, "-P", "-c", code.format(first)]) for first in (0, 20, 40)

@@ -17,9 +17,9 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from subquad.cli.completion import settings, targets
 from subquad.cli.job import refuse_secrets
 from subquad.errors import ConfigError
-from subquad.experiment import Study, load_study
+from subquad.experiment import Study, load_given
 from subquad.experiment.components import resolve_unrun
-from subquad.runs import write_output
+from subquad.record.files import write_output
 from subquad.terminal import print_text
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
@@ -110,7 +110,7 @@ def _kuberay(**given: Any) -> None:
     subquad cluster render kuberay quickstart resources.storage=s3://bucket/runs --output job.yaml
     subquad cluster render kuberay quickstart resources.workers=4 --cluster
     """
-    study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
+    study = load_given(given["target"], given["overrides"], resolve=resolve_unrun)
     if source := next((source for run in study.runs for source in run.sources.values()), None):
         raise ConfigError(
             f"{source.path} is on this machine: make a package of it and install it in the image"
@@ -148,7 +148,7 @@ def _slurm(**given: Any) -> None:
     \b
     subquad cluster render slurm quickstart resources.workers=4 --partition gpu --output job.sh
     """
-    study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
+    study = load_given(given["target"], given["overrides"], resolve=resolve_unrun)
     _write(
         "slurm.sh.j2",
         study,

@@ -1,32 +1,13 @@
-"""Folders as commands name them: found, tried, and said again. Nothing here imports torch."""
+"""Folders as commands name them: found, and said again. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from subquad.disk import delete, make_folder, opened, temporary_beside
 from subquad.drivers.folder import local_folder
-from subquad.errors import RunError
+from subquad.record.trust import give
 from subquad.terminal import print_line
-from subquad.trust import give
-
-
-def writable(root: Path) -> Path:
-    """An absolute folder that files can be made in.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    root = root.resolve()
-    try:
-        make_folder(root / "runs", exist_ok=True)
-        probe = temporary_beside(root / "runs" / "probe")
-        with opened(probe, "xb"):
-            delete(probe)
-    except OSError as error:
-        raise RunError(f"--root {root}: {error.strerror}: runs cannot be written there") from error
-    return root
 
 
 def found(run: str, root: Path = Path()) -> Path:

@@ -21,7 +21,9 @@ from subquad.cli.tune import is_of_search, search_options, tune_command
 from subquad.errors import ConfigError, RunError
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
-from subquad.runs import OWNER, flatten, read_json
+from subquad.record.files import find_file, flatten
+from subquad.record.models import Owner
+from subquad.record.names import OWNER
 from subquad.terminal import print_line
 
 if TYPE_CHECKING:
@@ -67,9 +69,9 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     Raises:
         UserError: it cannot be done as it is, or holds a secret.
     """
-    from subquad.experiment import load_study
+    from subquad.experiment import load_given
+    from subquad.record.trust import note_place
     from subquad.search.settings import Settings
-    from subquad.trust import note_place
 
     if base is resume_command:
         return None
@@ -78,7 +80,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     if searching:
         settings = {name: value for name, value in _chosen(given).items() if name != "jobs"}
         own, options = search_options(own, settings)
-    study = load_study(given["target"], own)
+    study = load_given(given["target"], own)
     refuse_secrets(study)
     for run in study.runs:  # so that what is fetched of them may ask these places
         for place in run.outside:
@@ -174,7 +176,7 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
     """
     from subquad.cli.main import main
     from subquad.experiment.strict_yaml import parse_yaml, read_text
-    from subquad.trust import give, trust_folder
+    from subquad.record.trust import give, trust_folder
 
     sent, begun = Path.cwd(), time.time() - 1
     check_packages(sent)
@@ -191,10 +193,10 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
     try:
         return main([*words])
     finally:
-        mine = {"pid": os.getpid(), "host": os.uname().nodename}
+        mine = Owner(pid=os.getpid(), host=os.uname().nodename)
         owners = Path("runs").glob(f"*/*/{OWNER}")
         new = [path for path in owners if path.stat().st_mtime >= begun]
-        folders = [path.parent for path in new if read_json(path) == mine]
+        folders = [path.parent for path in new if find_file(Owner, path.parent) == mine]
         try:
             leave_results(job, folders)
         except (OSError, RunError) as error:

@@ -11,25 +11,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import click
 
-from subquad.disk import hold
 from subquad.errors import RunError
 from subquad.metric import Metric, metric_of
-from subquad.runs import (
-    CELLS,
-    EXPERIMENT,
-    FINAL,
-    LOCK,
-    SEARCH,
-    STUDY,
-    SUMMARY,
-    TRIALS,
-    read_json,
-    read_result,
-)
+from subquad.record.files import find_file
+from subquad.record.models import Result, SearchSummary
+from subquad.record.names import CELLS, EXPERIMENT, FINAL, LOCK, SEARCH, STUDY, TRIALS
+from subquad.security.disk import hold
 from subquad.terminal import LocalPath, duration, print_json, print_line, print_table
 
 _KINDS = {SEARCH: "search", STUDY: "study", EXPERIMENT: "run"}
@@ -122,8 +112,8 @@ def _line(folder: Path) -> Overview:
     results = _results(parts)
     # the first file of a folder is never written again
     started = (folder / mark).lstat().st_mtime
-    summary = read_json(folder / SUMMARY) if mark == SEARCH else None
-    failed = [result for result in results if result.get("status") == "failed"]
+    summary = find_file(SearchSummary, folder) if mark == SEARCH else None
+    failed = [result for result in results if result.status == "failed"]
     is_ended = bool(results) and len(results) == len(parts)
     if _is_locked(folder) or _is_locked(folder / FINAL):
         state = "running"
@@ -133,7 +123,7 @@ def _line(folder: Path) -> Overview:
         state = f"{len(failed)} failed"
     else:
         state = "finished"
-    score = _best_trial(summary or {}) if mark == SEARCH else _best_row(results)
+    score = _best_trial(summary) if mark == SEARCH else _best_row(results)
     return Overview(
         folder=str(folder),
         kind=_KINDS[mark],
@@ -157,45 +147,40 @@ def _parts(folder: Path, mark: str) -> list[Path]:
     return sorted(path for path in found if path.is_dir())
 
 
-def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
+def _results(runs: Sequence[Path]) -> list[Result]:
     """Of the runs that have one."""
-    found: list[dict[str, Any]] = []
+    found = list[Result]()
     for run in runs:
         with suppress(RunError):  # a link
-            result = read_result(run)
+            result = find_file(Result, run)
             if result:
                 found.append(result)
     return found
 
 
-def _best_row(results: Sequence[Mapping[str, Any]]) -> str:
+def _best_row(results: Sequence[Result]) -> str:
     """The best mean of a row; "" where nothing is tested, or several data sets are."""
-    tested = [result for result in results if result.get("test")]
-    if len({result["dataset"] for result in tested}) != 1:
+    tested = [result for result in results if result.test]
+    if len({result.dataset for result in tested}) != 1:
         return ""
-    first = tested[0]
-    name = next(iter(first.get("tested") or [first["metric"]]))
-    metric = _metric(first.get("metrics", {}), name)
+    name = tested[0].compared
     rows = defaultdict[str, list[float]](list)
     for result in tested:
-        axes = result.get("axes") or {}
-        row = str(axes.get("mixer", result["mixer"]))
-        scores = result["test"]["metrics"]
-        rows[row].append(float(scores.get(name, "nan")))
+        row = str(result.axes.get("mixer", result.mixer))
+        assert result.test
+        rows[row].append(result.test.score(name))
     means = {row: mean(scores) for row, scores in rows.items()}
-    return _best_of(means, dict.fromkeys(means, metric))
+    return _best_of(means, dict.fromkeys(means, tested[0].shown(name)))
 
 
-def _best_trial(summary: Mapping[str, Any]) -> str:
+def _best_trial(summary: SearchSummary | None) -> str:
     """The best validation score of a search."""
     values: dict[str, float] = {}
     metrics: dict[str, Metric] = {}
-    for candidate in summary.get("candidates", ()):
-        best = candidate.get("best")
-        if best:
-            label = candidate["label"]
-            values[label] = best["value"]
-            metrics[label] = _metric(candidate["metrics"], candidate["metric"])
+    for candidate in summary.candidates if summary else ():
+        if candidate.best:
+            values[candidate.label] = candidate.best.value
+            metrics[candidate.label] = metric_of(candidate.metrics, candidate.metric)
     if not values:
         return ""
     return f"validation {_best_of(values, metrics)}"
@@ -210,14 +195,6 @@ def _best_of(values: Mapping[str, float], metrics: Mapping[str, Metric]) -> str:
     if len(values) == 1:
         return text
     return f"{text} ({best})"
-
-
-def _metric(written: Mapping[str, Any], name: str) -> Metric:
-    """As the task has it; an unknown one where the file does not say."""
-    known: dict[str, Metric] = {}
-    with suppress(KeyError, TypeError, ValueError):
-        known[name] = Metric(**written[name])
-    return metric_of(known, name)
 
 
 def _is_locked(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from subquad.cli.folders import short, writable
+from subquad.cli.folders import short
 from subquad.cli.study import (
     Columns,
     full_disks_named,
@@ -31,15 +31,15 @@ from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment import Study
 from subquad.experiment.settings import shorten
+from subquad.record.files import json_value
+from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
-from subquad.runs import WINNERS, json_value
 from subquad.search.candidates import Candidate
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.run import Ended, Watch, run
 from subquad.search.search import (
     Search,
-    plan_search,
     read_search,
     reopened,
     write_search,
@@ -48,6 +48,7 @@ from subquad.search.settings import Budget, Settings
 from subquad.search.summary import PLOTS
 from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
+from subquad.session import Session
 from subquad.suggest import to_paste
 from subquad.terminal import console_of
 
@@ -71,17 +72,10 @@ ESTIMATE: Columns = {
 
 
 def start_search(
-    study: Study,
-    settings: Settings,
-    executor: Executor,
-    root: Path,
-    *,
-    dry_run: bool,
-    as_json: bool,
+    session: Session, study: Study, settings: Settings, *, dry_run: bool, as_json: bool
 ) -> int:
     """Do a new search, or say what it would do. Returns the exit code."""
-    search = plan_search(study, settings)
-    prepared = prepare(search, executor, measure=dry_run)
+    prepared = session.prepare(study, settings, measure=dry_run)
     if dry_run:
         found = estimate(prepared)
         if as_json:
@@ -89,8 +83,8 @@ def start_search(
         else:
             _show_estimate(found)
         return 0
-    folder = write_search(prepared.search, writable(root))
-    return _run_search(prepared, folder, executor, as_json=as_json)
+    folder = write_search(prepared.search, session.root)
+    return _run_search(prepared, folder, session.executor, as_json=as_json)
 
 
 def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_json: bool) -> int:

@@ -26,6 +26,9 @@ from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import DiskError, Interrupted, by_class
 from subquad.experiment import Run, Study
+from subquad.record.files import read_json
+from subquad.record.names import RESULT
+from subquad.record.storage import RunFolder
 from subquad.reports import (
     ReportDocument,
     Table,
@@ -35,7 +38,6 @@ from subquad.reports import (
     read_report,
     write_document,
 )
-from subquad.storage import RunFolder
 from subquad.suggest import to_paste
 from subquad.terminal import console_of, print_text
 from subquad.tracking.publisher import Summary as Tracked
@@ -112,7 +114,10 @@ def summary(study: Study, outcome: Outcome) -> dict:
     """What came of a study, for scripts."""
     return {
         "folder": str(study.folder),
-        "runs": [{"folder": str(run.folder), "result": run.result} for run in study.runs],
+        "runs": [
+            {"folder": str(run.folder), "result": read_json(run.folder / RESULT)}
+            for run in study.runs
+        ],
         "failed": dict(outcome.failed),
         "unfinished": list(outcome.unfinished),
         "signal": outcome.signum,

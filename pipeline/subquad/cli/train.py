@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from subquad.api import among_ranks, executor_of
 from subquad.cli.completion import run_folders, settings, targets
-from subquad.runs import SEARCH
+from subquad.record.names import SEARCH
 from subquad.terminal import LocalPath
 
 ADDRESS = click.option(
@@ -65,31 +64,16 @@ def train_command(
     subquad train quickstart --dry-run
     subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
-    from subquad.experiment import load_study
-    from subquad.stores import root_of
+    from subquad.session import Session
 
-    folder, storage = root_of(root)
-    given = (*overrides, *storage)
-    executor = None
-    if among_ranks() and not dry_run:  # of which the first one alone says what is wrong
-        executor = executor_of(local, address, jobs)
-        given = executor.placed(given)
-    # names and settings are looked at before torch is imported
-    study = load_study(target, given)
+    session = Session(root, local=local, address=address, jobs=jobs, trains=not dry_run)
+    study = session.load(target, overrides)
+    from subquad.cli.study import run_study, show_costs
+
     if dry_run:
-        from subquad.cli.study import show_costs
-
         show_costs(study, as_json=as_json)
         return 0
-    from subquad.cli.folders import writable
-    from subquad.cli.study import run_study
-    from subquad.drivers.folder import start
-    from subquad.drivers.size import sized_there
-
-    executor = executor or executor_of(local, address, jobs)
-    executor.preflight(study)
-    study = sized_there(study, executor)
-    return run_study(start(study, writable(folder)), executor, as_json=as_json)
+    return run_study(session.begin(study), session.executor, as_json=as_json)
 
 
 @click.command("resume")
@@ -132,18 +116,17 @@ def resume_command(
     """
     from subquad.cli.folders import found
     from subquad.drivers.folder import reopen
+    from subquad.session import Session
 
-    executor = executor_of(local, address, jobs) if among_ranks() else None
+    session = Session(root, local=local, address=address, jobs=jobs)
     folder = found(run, Path(root))
     if (folder / SEARCH).exists():
         from subquad.cli.search import resume_search
 
-        executor = executor or executor_of(local, address, jobs)
-        return resume_search(folder, budget, executor, as_json=as_json)
+        return resume_search(folder, budget, session.executor, as_json=as_json)
     if budget is not None:
         raise click.UsageError(f"--budget: {run} is no search, which alone has one")
     study = reopen(folder)
     from subquad.cli.study import run_study
 
-    executor = executor or executor_of(local, address, jobs)
-    return run_study(study, executor, as_json=as_json)
+    return run_study(study, session.executor, as_json=as_json)

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from subquad.api import among_ranks, executor_of
 from subquad.cli.completion import settings, spaces, targets
 from subquad.cli.train import ADDRESS, JOBS
 
@@ -98,29 +97,21 @@ def tune_command(
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
     subquad tune controls --space optimizer --pruner asha --budget 1e15flops trial.match=flops
     """
-    from subquad.experiment import load_study
     from subquad.search.settings import Settings
+    from subquad.session import Session
     from subquad.space import find_space
-    from subquad.stores import root_of
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     overrides, options = search_options(overrides, chosen)
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
-    folder, storage = root_of(root)
-    overrides = (*overrides, *storage)
-    executor = None
-    if among_ranks():  # of which the first one alone says what is wrong
-        executor = executor_of(local, address, jobs)
-        overrides = executor.placed(overrides)
-    # names and settings are looked at before torch is imported
-    study = load_study(target, overrides)
+    session = Session(root, local=local, address=address, jobs=jobs)
+    study = session.load(target, overrides)
     search_settings = Settings(**options)
     find_space(search_settings.space, study.runs[0])
     from subquad.cli.search import start_search
 
-    executor = executor or executor_of(local, address, jobs)
-    return start_search(study, search_settings, executor, folder, dry_run=dry_run, as_json=as_json)
+    return start_search(session, study, search_settings, dry_run=dry_run, as_json=as_json)
 
 
 def is_of_search(override: str) -> bool:

@@ -10,7 +10,7 @@ from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.experiment import Study
-from subquad.storage import RunFolder
+from subquad.record.storage import RunFolder
 from subquad.tracking.publisher import Publisher, Summary, open_publisher
 
 
@@ -75,8 +75,8 @@ def drive(
         result = run.result
         if not result:
             unfinished.append(run.label)
-        elif result.get("status") == "failed":
-            failed[run.label] = result["reason"]
+        elif result.status == "failed":
+            failed[run.label] = result.reason or ""
     return Outcome(signum() if unfinished else 0, failed, tuple(unfinished), summary)
 
 

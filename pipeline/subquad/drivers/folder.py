@@ -11,38 +11,38 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from subquad.disk import rename, temporary_beside
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.registry import Kind, Resolved
-from subquad.runs import (
+from subquad.record.files import (
+    find_file,
+    read_bytes,
+    touching,
+    write_file,
+    write_json,
+    write_text,
+)
+from subquad.record.layout import enter, is_run, is_study, new_folder
+from subquad.record.models import Identity, Owner
+from subquad.record.names import (
     ATTEMPTS,
     CELLS,
     CHECKPOINTS,
     EXPERIMENT,
     IDENTITY,
     LOCK,
-    OWNER,
     SEARCH,
     SOURCES,
     STUDY,
     TRIAL,
-    enter,
-    is_run,
-    is_study,
-    new_folder,
-    read_bytes,
-    read_json,
-    touching,
-    write_json,
-    write_text,
 )
-from subquad.storage import content_of, listing, put, remove_tree
-from subquad.stores import address_fault, place_at
+from subquad.record.storage import content_of, listing, put, remove_tree
+from subquad.record.stores import address_fault, place_at
+from subquad.record.trust import give, note_place, note_source, refuse_strange_storage
+from subquad.registry import Kind, Resolved
+from subquad.security.disk import rename, temporary_beside
 from subquad.suggest import to_paste
-from subquad.trust import give, note_place, note_source, refuse_strange_storage
 
 
 def start(study: Study, root: Path) -> Study:
@@ -129,7 +129,7 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
-    study = load_study(str(file), resolve=found_in(folder), given=False).placed(folder)
+    study = load_study(str(file), resolve=found_in(folder)).placed(folder)
     refuse_storage(study)
     known = [run.folder for run in study.runs]
     for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
@@ -158,7 +158,7 @@ def same_as_started(run: Run) -> None:
             f"{run.folder}: changed since the run was started: {names}; put that back to resume, "
             "or start a new run"
         )
-    if read_json(run.folder / IDENTITY) is None or not is_run(run.folder):
+    if find_file(Identity, run.folder) is None or not is_run(run.folder):
         write_down(run)
 
 
@@ -168,10 +168,9 @@ def changes(run: Run) -> list[str]:
     Raises:
         ConfigError: its experiment file does not load.
     """
-    identity = read_json(run.folder / IDENTITY) or {}
-    if identity.get("digest", run.digest) != run.digest:
-        recorded = identity.get("experiment") or {}
-        return run.differences(recorded) or ["the source file of a plugin"]
+    identity = find_file(Identity, run.folder)
+    if identity and identity.digest not in ("", run.digest):
+        return run.differences(identity.experiment) or ["the source file of a plugin"]
     if not is_run(run.folder):
         return []
     # a study's run is read from the study, its own file by the report
@@ -223,7 +222,7 @@ def reopen_one(
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    study = load_study(path, overrides, resolve=found_in(folder, resolve), given=False)
+    study = load_study(path, overrides, resolve=found_in(folder, resolve))
     return study.placed(folder).runs[0]
 
 
@@ -305,14 +304,13 @@ def exclusive(folder: Path) -> Iterator[None]:
     """
     lock = claimed(folder / LOCK)
     if lock is None:
-        owner = read_json(folder / OWNER) or {}
-        pid = owner.get("pid", "?")
-        host = owner.get("host", "?")
+        owner = find_file(Owner, folder) or Owner()
         raise RunError(
-            f"{folder} is in use by process {pid} on {host}: wait for it, or start a new run"
+            f"{folder} is in use by process {owner.pid or '?'} on {owner.host}: wait for it, or "
+            "start a new run"
         )
     try:
-        write_json(folder / OWNER, {"pid": os.getpid(), "host": os.uname().nodename})
+        write_file(folder, Owner(pid=os.getpid(), host=os.uname().nodename))
         yield
     finally:
         lock.release()

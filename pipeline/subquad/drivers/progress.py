@@ -23,8 +23,10 @@ from rich.progress import (
 
 from subquad.errors import escaped
 from subquad.experiment import Run
-from subquad.records import Place, Record, read_new
-from subquad.runs import ATTEMPTS, PLAN, parse_object, read_bytes, read_json
+from subquad.record.files import read_json
+from subquad.record.metrics import Place, Record, read_attempts, read_new
+from subquad.record.models import Result
+from subquad.record.names import PLAN
 
 _INTERVAL_SECONDS = 0.5
 _LINE_SECONDS = 5.0  # between plain lines about evaluations
@@ -103,7 +105,7 @@ class Display:
                     description=escape(escaped(shown)),
                 )
             result = run.result
-            if result is not None and result["launch"] == run.launch:
+            if result is not None and result.launch == run.launch:
                 ended.add(run.folder)
                 _print(bar.console, _result_line(run, result))
                 if run.folder in going:
@@ -136,11 +138,8 @@ def _print(console: Console, text: str) -> None:
 
 def _place(folder: Path) -> str:
     """Machine and process of a run's newest attempt; "" where that is damaged."""
-    try:
-        newest = parse_object(read_bytes(folder / ATTEMPTS).splitlines()[-1])
-        return f"  {newest['host']}:{newest['pid']}"
-    except (OSError, ValueError, LookupError):
-        return ""
+    newest = read_attempts(folder)[-1:]
+    return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in newest)
 
 
 def _values(run: Run, record: Record) -> str:
@@ -149,13 +148,12 @@ def _values(run: Run, record: Record) -> str:
     return "  ".join(run.goal.shown(name).text(value) for name, value in found)
 
 
-def _result_line(run: Run, result: dict) -> str:
-    if result["status"] == "failed":
-        return f"{run.label}: failed: {result['reason']}"
-    test = result["test"]
-    compared = run.goal.tested[0]
-    score = run.goal.shown(compared).text(float(test["metrics"][compared]))
+def _result_line(run: Run, result: Result) -> str:
+    test = result.test
+    if not test:
+        return f"{run.label}: failed: {result.reason}"
+    score = result.shown(result.compared).text(test.score(result.compared))
     return (
-        f"{run.label}: test {score} on {test['samples']} samples "
-        f"({test['checkpoint']} checkpoint, step {test['step']}; {result['seconds']:.1f} s)"
+        f"{run.label}: test {score} on {test.samples} samples "
+        f"({test.checkpoint} checkpoint, step {test.step}; {result.seconds:.1f} s)"
     )

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import subquad.errors
-from subquad.disk import opened
 from subquad.drivers.executor import Source
 from subquad.drivers.preflight import Room
 from subquad.drivers.signals import Signum
-from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.runs import ERROR, read_result
+from subquad.record.files import find_file
+from subquad.record.metrics import read_attempts
+from subquad.record.models import Result
+from subquad.record.names import ERROR
+from subquad.security.disk import opened
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
@@ -174,7 +176,7 @@ class RunQueue:
 
     def _hand(self, lane: Lane, run: Run) -> None:
         lane.run = run
-        lane.starts = len(attempts.read(run.folder))
+        lane.starts = len(read_attempts(run.folder))
 
     def _over(self) -> bool:
         return self._stopped or self._signum() > 0
@@ -243,7 +245,7 @@ class RunQueue:
         before it begins.
         """
         limit = max(_scale(run).max_failures, most)
-        if len(attempts.read(run.folder)) > starts:
+        if len(read_attempts(run.folder)) > starts:
             del self._unbegun[run.folder]
         else:
             self._unbegun[run.folder] += 1
@@ -312,7 +314,7 @@ def _scale(run: Run) -> Resources:
 
 def _has_ended(run: Run) -> bool:
     """Whether a run has a result, and not that of a failure before it was started again."""
-    result = read_result(run.folder)
+    result = find_file(Result, run.folder)
     if result is None:
         return False
-    return result["status"] != "failed" or result["launch"] == run.launch
+    return result.status != "failed" or result.launch == run.launch

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.torch import load
@@ -22,10 +21,12 @@ from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
-from subquad.integrity import Looked, look, look_at_search
-from subquad.limits import check_safetensors
 from subquad.plugin import TaskPlugin
-from subquad.runs import (
+from subquad.record.files import read_bytes
+from subquad.record.integrity import Looked, look, look_at_search
+from subquad.record.layout import enter, is_run, is_study
+from subquad.record.models import Result, Test
+from subquad.record.names import (
     CELLS,
     EXPERIMENT,
     FINAL,
@@ -36,11 +37,8 @@ from subquad.runs import (
     STUDY,
     TRIALS,
     WINNERS,
-    enter,
-    is_run,
-    is_study,
-    read_bytes,
 )
+from subquad.security.limits import check_safetensors
 
 _TOLERANCE = 1e-9
 
@@ -108,11 +106,7 @@ def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     file = str(folder / STUDY)
     requested = dict[Path, Run]()
     try:
-        for run in (
-            load_study(file, resolve=found_in(folder, resolve_unrun), given=False)
-            .placed(folder)
-            .runs
-        ):
+        for run in load_study(file, resolve=found_in(folder, resolve_unrun)).placed(folder).runs:
             requested[run.folder] = run
     except UserError as error:
         yield Verified(file, (str(error),))
@@ -174,7 +168,7 @@ def _of_another(run: Run) -> list[str]:
     path = search / best
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
-    for winner in load_study(str(path), resolve=found_in(search, resolve_unrun), given=False).runs:
+    for winner in load_study(str(path), resolve=found_in(search, resolve_unrun)).runs:
         has_seed = winner.experiment.train.seed == seed
         if has_seed and winner.digest == run.digest:
             return []
@@ -186,7 +180,7 @@ def _words(looked: Looked, scores: str) -> str:
     if looked.result is None:
         words = ["no result yet"]
     else:
-        words = [str(looked.result.get("status")), "its files are whole"]
+        words = [looked.result.status, "its files are whole"]
     if looked.checkpoints:
         words.append(f"whole checkpoints: {looked.checkpoints}")
     for place in looked.absent:
@@ -197,7 +191,7 @@ def _words(looked: Looked, scores: str) -> str:
 
 
 def _held_against_data(
-    run: Run, result: Mapping[str, Any] | None, costs: StudyCosts, faults: list[str]
+    run: Run, result: Result | None, costs: StudyCosts, faults: list[str]
 ) -> str:
     """Hold a run against its data and start weights where they are here, and the scores in its
     result against those of the kept answers by the task's own metrics.
@@ -217,7 +211,7 @@ def _held_against_data(
         kept = kept_inputs(run.folder)
         changed = [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
         faults += [f"{change}: changed since the run was started" for change in changed]
-        test = (result or {}).get("test")
+        test = result and result.test
         path = run.folder / PREDICTIONS
         if faults or not test:
             return ""
@@ -255,14 +249,12 @@ def _recomputed(
     goal: TaskPlugin,
     scores: Mapping[str, float],
     answers: Mapping[str, Tensor],
-    test: Mapping[str, Any],
+    test: Test,
     faults: list[str],
 ) -> str:
-    samples = test["samples"]
-    recorded = {name: float(value) for name, value in test["metrics"].items()}
     words = []
     for name, value in scores.items():
-        before = recorded.get(name, math.nan)
+        before = test.score(name)
         shown = goal.shown(name)
         words.append(shown.exactly(value))
         if not math.isclose(value, before, rel_tol=_TOLERANCE):
@@ -271,8 +263,8 @@ def _recomputed(
                 f"{RESULT} says {shown.exactly(before)}"
             )
     for name, rows in answers.items():
-        if len(rows) != samples:
-            faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {samples} samples")
+        if len(rows) != test.samples:
+            faults.append(f"{PREDICTIONS}: {name} has {len(rows)} rows of {test.samples} samples")
             break
     again = ", ".join(words) or "nothing"
-    return f"recomputed from {samples} answers: {again}"
+    return f"recomputed from {test.samples} answers: {again}"

@@ -10,61 +10,26 @@ import platform
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 
 from subquad.engine import checkpoint
 from subquad.engine.group import Group
 from subquad.engine.revision import revision
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
-from subquad.records import Place, read_new
+from subquad.record.files import append_line, find_file, read_bytes, write_file
+from subquad.record.metrics import Attempt, Place, read_attempts, read_new
+from subquad.record.models import FILES, Environment
+from subquad.record.names import ATTEMPTS, ENVIRONMENT, ERROR, INPUTS, METRICS, RESULT
+from subquad.record.storage import remove
 from subquad.registry import plugin_facts
-from subquad.runs import (
-    ATTEMPTS,
-    ENVIRONMENT,
-    ERROR,
-    INPUTS,
-    METRICS,
-    RESULT,
-    append_line,
-    read_bytes,
-    read_json,
-    read_lines,
-    write_json,
-)
-from subquad.storage import remove
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One start of a run.
-
-    Attributes:
-        attempt: 1 for the first start.
-        from_step: step it went on from.
-        launch: the start of the driver; a restart by hand is another one.
-        world_size: number of ranks.
-        threads: of torch on each rank. They decide how sums are cut, so the last bits of a loss.
-    """
-
-    attempt: int
-    from_step: int
-    launch: str
-    world_size: int
-    threads: int
-
-
-_ATTEMPT = TypeAdapter(Attempt)
 
 
 @dataclass(frozen=True)
@@ -97,15 +62,6 @@ class Start:
         return [line, *self.notes]
 
 
-def read(run: Path) -> list[Attempt]:
-    """Earlier attempts, oldest first; damaged lines are left out."""
-    found = list[Attempt]()
-    for line in read_lines(run / ATTEMPTS):
-        with suppress(ValueError):
-            found.append(_ATTEMPT.validate_python(line))
-    return found
-
-
 def start_attempt(run: Run, group: Group) -> Start:
     """Record this attempt, on the first rank; every rank calls it.
 
@@ -116,7 +72,7 @@ def start_attempt(run: Run, group: Group) -> Start:
 
 
 def _started(run: Run, world_size: int) -> Start:
-    earlier = read(run.folder)
+    earlier = read_attempts(run.folder)
     records, place = read_new(run.folder, Place())
     step = max(checkpoint.finished_steps(run.files.checkpoints), default=0)
     error = _newest_error(run.folder)
@@ -131,7 +87,16 @@ def _started(run: Run, world_size: int) -> Start:
             f"checkpoint (resources.max_failures: {limit}); the newest error: {error}"
         )
     number = max([entry.attempt for entry in (*earlier, *records)], default=0) + 1
-    now = Attempt(number, step, run.launch, world_size, torch.get_num_threads())
+    now = Attempt(
+        number,
+        step,
+        run.launch,
+        world_size,
+        torch.get_num_threads(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        time=time.time(),
+    )
     notes = _recorded(run, now)
     lost = len(place.unreadable)
     if lost:
@@ -150,16 +115,11 @@ def _recorded(run: Run, now: Attempt) -> list[str]:
     """
     notes = []
     for name in (RESULT, ENVIRONMENT, INPUTS):
-        path = run.folder / name
-        if path.exists() and read_json(path) is None:
+        if (run.folder / name).exists() and find_file(FILES[name], run.folder) is None:
             notes.append(f"{name} was damaged, and is written again")
     remove(run.folder / ERROR)
     remove(run.folder / RESULT)
-    line = asdict(now)
-    line["pid"] = os.getpid()
-    line["host"] = socket.gethostname()
-    line["time"] = time.time()
-    append_line(run.folder / ATTEMPTS, line)
+    append_line(run.folder / ATTEMPTS, asdict(now))
     return notes
 
 
@@ -208,34 +168,36 @@ def _record_environment(run: Run, attempt: int) -> list[str]:
     and tell what changed.
     """
     now = _environment(run)
-    before = read_json(run.folder / ENVIRONMENT)
+    before = find_file(Environment, run.folder)
     if before is None:
-        write_json(run.folder / ENVIRONMENT, now)
+        write_file(run.folder, now)
         return []
     keys = ("python", "packages", "plugins", "gpus")
-    changed = [key for key in keys if before.get(key) != now[key]]
+    changed = [key for key in keys if getattr(before, key) != getattr(now, key)]
     if not changed:
         return []
     name = f"environment-{attempt}.json"
-    write_json(run.folder / name, now)
+    write_file(run.folder, now, name)
     return [f"resumed in another environment: {', '.join(changed)} changed, see {name}"]
 
 
-def _environment(run: Run) -> dict[str, Any]:
-    """Where the run's numbers come from, as JSON values. Holds no environment variables, so no
+def _environment(run: Run) -> Environment:
+    """Where the run's numbers come from. Holds no environment variables, so no
     secrets.
     """
     versions = {name: installed_version(name) for name in _PACKAGES}
     gpus = range(torch.cuda.device_count())
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: version for name, version in versions.items() if version},
-        "plugins": list(map(plugin_facts, run.plugins)),
-        "cpus": os.cpu_count(),
-        "gpus": list(map(torch.cuda.get_device_name, gpus)),
-        "git": revision(),
-    }
+    return Environment.read(
+        {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": {name: version for name, version in versions.items() if version},
+            "plugins": list(map(plugin_facts, run.plugins)),
+            "cpus": os.cpu_count(),
+            "gpus": list(map(torch.cuda.get_device_name, gpus)),
+            "git": revision(),
+        }
+    )
 
 
 def installed_version(name: str) -> str:

@@ -27,14 +27,13 @@ from typing import Any
 
 from torch import Tensor
 
-from subquad.disk import make_folder, opened
 from subquad.engine import faults
 from subquad.engine.tensors import packed, unpacked
 from subquad.errors import CheckpointError, DataError, DiskError
-from subquad.integrity import (
+from subquad.record.files import json_text, parse_object
+from subquad.record.integrity import (
     FORMAT,
     GENERATORS,
-    MANIFEST,
     MODEL,
     OPTIMIZER,
     STATE,
@@ -42,9 +41,11 @@ from subquad.integrity import (
     manifest_at,
     steps_of,
 )
-from subquad.manifest import change, sum_of
-from subquad.runs import json_text, parse_object
-from subquad.storage import content_of, is_remote, put, reason_of, remove_tree
+from subquad.record.models import Result
+from subquad.record.names import MANIFEST
+from subquad.record.storage import content_of, is_remote, put, reason_of, remove_tree
+from subquad.record.sums import change, sum_of
+from subquad.security.disk import make_folder, opened
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
         CheckpointError: it is not committed, damaged, or of another format.
     """
     folder = checkpoint_folder(root, step)
-    files = manifest_at(folder)["files"]
+    files = manifest_at(folder).files
     return Checkpoint(
         model=read_tensors(folder / MODEL, files),
         optimizer=read_tensors(folder / OPTIMIZER, files),
@@ -173,9 +174,9 @@ def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tens
     """
     folder = checkpoint_folder(root, step)
     manifest = manifest_at(folder)
-    if manifest["experiment"] != digest:
+    if manifest.experiment != digest:
         raise CheckpointError(f"{folder}: belongs to another experiment")
-    return read_tensors(folder / MODEL, manifest["files"])
+    return read_tensors(folder / MODEL, manifest.files)
 
 
 def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
@@ -234,8 +235,8 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
         try:
             found = read_checkpoint(root, step)
             manifest = manifest_at(checkpoint_folder(root, step))
-            if (best := manifest["best"]) not in (None, step):
-                read_weights(root, best, manifest["experiment"])
+            if manifest.best not in (None, step):
+                read_weights(root, manifest.best, manifest.experiment)
             return found
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
@@ -251,7 +252,7 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
 
 
 def trained_weights(
-    root: Path, result: Mapping[str, Any] | None, *, best: bool = True, digest: str | None = None
+    root: Path, result: Result | None, *, best: bool = True, digest: str | None = None
 ) -> Mapping[str, Tensor] | None:
     """A run's best weights, or its last ones; None before the first checkpoint.
 
@@ -266,7 +267,7 @@ def trained_weights(
     Raises:
         CheckpointError: these weights are damaged, or not here.
     """
-    chosen = _chosen(root, result or {}, best)
+    chosen = _chosen(root, result, best)
     if chosen is None:
         return None
     step, recorded_digest = chosen
@@ -277,19 +278,19 @@ def trained_weights(
         raise CheckpointError(f"the {which} checkpoint is that of step {step}: {error}") from error
 
 
-def _chosen(root: Path, result: Mapping[str, Any], best: bool) -> tuple[int, str] | None:
+def _chosen(root: Path, result: Result | None, best: bool) -> tuple[int, str | None] | None:
     """The step of the best or last weights, and their experiment.
 
     The result of a run that has ended says it, and the newest checkpoint of any other.
     """
-    if result.get("steps"):
-        step = (result.get("best") or {}).get("step") if best else None
-        return step or result["steps"], result["experiment"]
+    if result and result.steps:
+        step = result.best.step if best and result.best else None
+        return step or result.steps, result.experiment
     steps = finished_steps(root)
     if not steps:
         return None
     newest = manifest_at(checkpoint_folder(root, steps[-1]))
-    return (newest["best"] if best else None) or newest["step"], newest["experiment"]
+    return (newest.best if best else None) or newest.step, newest.experiment
 
 
 def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:

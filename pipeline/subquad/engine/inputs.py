@@ -19,14 +19,12 @@ from subquad.engine.start import weights_of
 from subquad.errors import RunError, UserError
 from subquad.experiment import Run
 from subquad.experiment.settings import dotted
-from subquad.manifest import by_name, manifest_of
+from subquad.record.files import find_file, touching, write_file
+from subquad.record.models import DATASET, Input, Inputs
+from subquad.record.names import INPUTS, SEARCH, STUDY
+from subquad.record.storage import RunFolder
+from subquad.record.sums import by_name, manifest_of
 from subquad.registry import imported_by
-from subquad.runs import INPUTS, SEARCH, STUDY, read_json, touching, write_json
-from subquad.shapes import DATASET, Input
-from subquad.storage import RunFolder
-
-Inputs = Mapping[str, Input]
-"""By the part of the experiment that asks: "dataset", "init", "mixer", "mixers[0]"."""
 
 INIT = "init"
 _TEST = "test"
@@ -39,8 +37,8 @@ _DESCRIBED = (
 
 def inputs_of(
     run: Run, dataset: Dataset, start: Mapping[str, Any] | None = None, *, test: bool = True
-) -> Inputs:
-    """What a run reads, as it is now.
+) -> Mapping[str, Input]:
+    """What a run reads, as it is now, by the part of its experiment that asks.
 
     Args:
         start: what became of the weights that it starts from; None: it starts from none, or goes
@@ -63,7 +61,7 @@ def inputs_of(
         if content:
             found[part] = Input(settings=settings, content=content)
     if start:
-        found[INIT] = {**_of_weights(run, start["sha256"]), "start": dict(start)}
+        found[INIT] = _of_weights(run, start["sha256"], start)
     return found
 
 
@@ -79,8 +77,12 @@ def _contents_of(dataset: Dataset, protocol: str) -> dict[str, str]:
     return {"description": digest_of(described), **contents}
 
 
-def _of_weights(run: Run, sha256: str) -> Input:
-    return Input(settings={"init.from": run.places["init.from"]}, content={"weights": sha256})
+def _of_weights(run: Run, sha256: str, start: Mapping[str, Any] | None = None) -> Input:
+    return Input(
+        settings={"init.from": run.places["init.from"]},
+        content={"weights": sha256},
+        start=dict(start) if start else None,
+    )
 
 
 def _content_at(path: Path) -> str:
@@ -94,21 +96,21 @@ def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def changes_of(before: Inputs, now: Inputs) -> list[str]:
+def changes_of(before: Mapping[str, Input], now: Mapping[str, Input]) -> list[str]:
     """What differs, in words, of what both know: `dataset.params.path /data/w.csv: train, test`."""
     changed: list[str] = []
     for part in before.keys() & now.keys():
-        found = now[part]["content"]
-        known = before[part]["content"].items()
+        found = now[part].content
+        known = before[part].content.items()
         names = [name for name, digest in known if digest and (found.get(name) or digest) != digest]
         if names:
-            places = now[part]["settings"].items()
+            places = now[part].settings.items()
             where = " and ".join(f"{key} {place}" for key, place in places) or part
             changed.append(f"{where}: {', '.join(names)}")
     return sorted(changed)
 
 
-def first_inputs(run: Run, now: Inputs) -> Inputs:
+def first_inputs(run: Run, now: Mapping[str, Input]) -> Mapping[str, Input]:
     """Write down what a run reads, at its first start.
 
     Returns:
@@ -121,11 +123,12 @@ def first_inputs(run: Run, now: Inputs) -> Inputs:
     if owner != run.folder:
         experiment = run.experiment
         for part, entry in now.items():
-            asked = [part, experiment.protocol, entry["settings"], sorted(entry["content"])]
+            asked = [part, experiment.protocol, entry.settings, sorted(entry.content)]
             if part == DATASET:
                 asked.append(experiment.dataset.params)
             path = owner / INPUTS.partition(".")[0] / f"{_digest(asked)[:16]}.json"
-            refuse_changed(_kept(path, {part: entry}), now, run.folder, owner.name)
+            kept = _kept(path, {part: entry})
+            refuse_changed(kept, now, run.folder, owner.name)
         RunFolder(owner, run.experiment.resources.storage).mirror()
     return _kept(run.folder / INPUTS, now)
 
@@ -143,15 +146,17 @@ def _owner_of(run: Path) -> Path:
     return owner
 
 
-def _kept(path: Path, now: Inputs) -> Inputs:
-    kept: Any = read_json(path)
+def _kept(path: Path, now: Mapping[str, Input]) -> Mapping[str, Input]:
+    kept = find_file(Inputs, path.parent, path.name)
     if kept is None:
-        write_json(path, now)
+        write_file(path.parent, Inputs.read(now), path.name)
         return now
-    return kept
+    return kept.parts
 
 
-def refuse_changed(before: Inputs, now: Inputs, run: Path, since: str = "the run") -> None:
+def refuse_changed(
+    before: Mapping[str, Input], now: Mapping[str, Input], run: Path, since: str = "the run"
+) -> None:
     """Refuse to go on with other content.
 
     Raises:
@@ -165,22 +170,21 @@ def refuse_changed(before: Inputs, now: Inputs, run: Path, since: str = "the run
         )
 
 
-def kept_inputs(run: Path) -> Inputs:
+def kept_inputs(run: Path) -> Mapping[str, Input]:
     """What a run was started with; nothing where it never took a step."""
-    kept: Any = read_json(run / INPUTS)
-    return kept or {}
+    return (find_file(Inputs, run) or Inputs.read({})).parts
 
 
 def note_test(run: Path, split: Split) -> None:
     """Add the content of TEST, now that it is open, where nothing told it before."""
     kept = kept_inputs(run)
-    content = kept[DATASET]["content"] if DATASET in kept else {_TEST: ""}
-    if content.get(_TEST) is None:
-        content[_TEST] = split.content()
-        write_json(run / INPUTS, kept)
+    if DATASET in kept and kept[DATASET].content.get(_TEST) is None:
+        content = {**kept[DATASET].content, _TEST: split.content()}
+        data = kept[DATASET].model_copy(update={"content": content})
+        write_file(run, Inputs.read({**kept, DATASET: data}))
 
 
-def changed_weights(run: Run, kept: Inputs) -> list[str]:
+def changed_weights(run: Run, kept: Mapping[str, Input]) -> list[str]:
     """What has become, since a run was started, of the weights that it began with."""
     if INIT not in kept:
         return []

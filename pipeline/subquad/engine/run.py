@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from subquad.cost import Cost
 from subquad.data import Dataset
-from subquad.disk import hold, opened
 from subquad.engine import attempts, checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.evaluate import EvaluationStopped
@@ -34,7 +33,11 @@ from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
 from subquad.nn.numbers import single_precision
 from subquad.processes import keep_strange_code_out
-from subquad.runs import ERROR, OPENINGS, PLAN, runs_root, write_json, write_result
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
+from subquad.record.layout import runs_root
+from subquad.record.names import ERROR, OPENINGS, PLAN
+from subquad.security.disk import hold, opened
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -49,10 +52,10 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
     """
     keep_strange_code_out()
     hold(run.folder)
-    earlier = run.result or {}
-    if earlier.get("status") in ("finished", "pruned"):
+    earlier = run.result
+    if earlier and earlier.status != "failed":
         return "finished"
-    if earlier.get("status") == "failed" and earlier.get("launch") == run.launch:
+    if earlier and earlier.launch == run.launch:
         return "failed"  # the ranks were started again for another run's sake
     try:
         return _train_run(run, group, signals)
@@ -125,7 +128,7 @@ def _restored(
     kept = group.of_first(first_inputs, run, now)
     group.together(refuse_changed, kept, now, run.folder)
     if newest:
-        parts = replace(parts, start=kept.get(INIT, {}).get("start"))
+        parts = replace(parts, start=kept[INIT].start if INIT in kept else None)
         for change in group.of_first(changed_weights, run, kept):
             warn(f"{change}; the run goes on from its checkpoint all the same")
     return parts, group.together(restore, parts, newest or first_checkpoint(parts))

@@ -19,11 +19,13 @@ from subquad.engine import checkpoint
 from subquad.engine.tensors import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
-from subquad.limits import check_pickle, open_zip
 from subquad.nn import Backbone
-from subquad.runs import enter, read_result
-from subquad.storage import RunFolder, reaching
-from subquad.stores import place_at
+from subquad.record.files import find_file
+from subquad.record.layout import enter
+from subquad.record.models import Result
+from subquad.record.storage import RunFolder, reaching
+from subquad.record.stores import place_at
+from subquad.security.limits import check_pickle, open_zip
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
@@ -78,7 +80,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
         path = enter(path)
-        found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, read_result(path))
+        found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, find_file(Result, path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found

@@ -40,10 +40,12 @@ from subquad.experiment.settings import (
     path_fields,
 )
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
+from subquad.record.files import find_file
+from subquad.record.layout import path_at
+from subquad.record.models import Result
+from subquad.record.storage import RunFolder
+from subquad.record.trust import give
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
-from subquad.runs import path_at, read_result
-from subquad.storage import RunFolder
-from subquad.trust import give
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""
@@ -108,12 +110,12 @@ class Run:
         return RunFolder(self.folder, self.experiment.resources.storage)
 
     @property
-    def result(self) -> dict[str, Any] | None:
-        """What its result.json says; None while there is none, where it is damaged, or of
+    def result(self) -> Result | None:
+        """How it ended; None while there is none, where it is damaged, or of
         another experiment.
         """
-        found = read_result(self.folder)
-        if found and found.get("experiment") == self.digest:
+        found = find_file(Result, self.folder)
+        if found and found.experiment == self.digest:
             return found
         return None
 

@@ -20,8 +20,9 @@ from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
-from subquad.runs import CELLS, runs_root
-from subquad.trust import give
+from subquad.record.layout import runs_root
+from subquad.record.names import CELLS
+from subquad.record.trust import give
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [run for run in self.runs if (run.result or {}).get("status") != "finished"]
+        return [run for run in self.runs if not run.result or run.result.status != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
@@ -87,7 +88,6 @@ def load_study(
     cwd: Path | None = None,
     resolve: Resolve = resolve_given,
     recipes: Recipes = registry.recipes,
-    given: bool = True,
 ) -> Study:
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
@@ -98,7 +98,6 @@ def load_study(
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
         resolve: finds plugins.
         recipes: finds recipes.
-        given: the user gave this experiment; what it names outside may be asked.
 
     Raises:
         ConfigError: the file, an override or a combination of settings cannot be used.
@@ -114,8 +113,13 @@ def load_study(
     else:
         run = run_of(file.experiment_of({}), cwd, remembered)
         study = Study(run.label, True, (run,), dump(run.experiment), source, file)
-    if given:
-        give([run.outside for run in study.runs])
+    return study
+
+
+def load_given(target: str, overrides: Sequence[str] = (), **more: Any) -> Study:
+    """`load_study` of what the user gives: what it names outside may be asked."""
+    study = load_study(target, overrides, **more)
+    give([run.outside for run in study.runs])
     return study
 
 
@@ -148,7 +152,7 @@ def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
         PluginError: a plugin cannot be used.
     """
     stored: Any = SimpleNamespace(full_name="text", text=lambda: text)
-    return load_study("text", resolve=resolve, recipes=lambda: {"text": stored}, given=False)
+    return load_study("text", resolve=resolve, recipes=lambda: {"text": stored})
 
 
 def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:

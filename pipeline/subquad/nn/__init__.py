@@ -1,4 +1,8 @@
-"""The torch half of the plugin contract: token mixers, attention cores, backbones and tasks."""
+"""The torch half of the plugin contract: token mixers, attention cores, backbones and tasks.
+
+In: tensors (B, L, dim). Out: the same, losses, metrics. Imports torch and the other half of the
+contract. Knows of no experiment; plugins build on it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Plugins in three stages: found (metadata only), loaded (only the one asked for), checked (keeps
 the contract).
 
-Importing this loads neither pydantic nor torch: what needs them imports them when it is called.
+In: a kind and a name, or a file. Out: the plugin, its parameters, where it came from. Imports the
+contract; neither pydantic nor torch is loaded before a plugin is. Knows of no experiment.
 """
 
 from subquad.registry.faults import stdout_to_stderr

@@ -1,7 +1,8 @@
-"""Reports: run directories in, tables with seeds, intervals, published rows and provenance out.
+"""Reports: folders of runs in, tables with seeds, intervals, published rows and provenance out.
 
 `read_report(folders)` reads, `document_of(report)` says it in tables and sentences,
-`print_document` and `write_document` put that on a terminal and into files.
+`print_document` and `write_document` put that on a terminal and into files. Imports records and
+experiments; no torch. Runs nothing, and knows of no driver or search.
 """
 
 from __future__ import annotations

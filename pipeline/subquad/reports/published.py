@@ -17,13 +17,13 @@ from pydantic import Field
 
 from subquad.errors import ConfigError, in_one_line
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.record.models import Part
 from subquad.registry.found import Found
 from subquad.registry.shipped import folders
-from subquad.reports.reported_run import FilePart
 from subquad.reports.text import Values
 
 
-class _Strict(FilePart, extra="forbid"):
+class _Strict(Part, extra="forbid"):
     """A part of a published table."""
 
 

@@ -10,27 +10,16 @@ from typing import Any
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.integrity import look
-from subquad.reports.reported_run import Beginning, Machine, ReportedRun
-from subquad.reports.text import Values, printable
+from subquad.record.files import find_file, flatten
+from subquad.record.integrity import look
+from subquad.record.layout import enter, runs_below
+from subquad.record.models import DATASET, Environment, Identity, Inputs, Named, Result
+from subquad.record.names import EXPERIMENT, RESULT, STUDY
+from subquad.reports.reported_run import ReportedRun
+from subquad.reports.text import Values
 from subquad.reports.tuning import Tuning, tuning_of
-from subquad.runs import (
-    ENVIRONMENT,
-    EXPERIMENT,
-    IDENTITY,
-    INPUTS,
-    RESULT,
-    STUDY,
-    enter,
-    flatten,
-    read_json,
-    runs_below,
-)
-from subquad.shapes import DATASET
 
 _FORMAT = 1
-_CALLED = ("axes", "coupled", "protocol_label", "metric", "tested", "metrics")
-"""What identity.json says of a run beside its names."""
 
 
 def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list[ReportedRun]:
@@ -83,59 +72,41 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
 
 def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     """Without a result, or with one that cannot be believed, what is known is how the run began."""
-    leaves, begun = _begun(run)
-    name = printable(run.resolve().relative_to(root).as_posix())
+    path = run / EXPERIMENT
+    leaves = flatten(parse_yaml(read_text(path, str(path)), str(path)).data)
+    looked = look(run)
     own = {
         "folder": run,
-        "name": name,
+        "name": run.resolve().relative_to(root).as_posix(),
         "leaves": leaves,
-        "environment": _machine(run),
-        "inputs": read_json(run / INPUTS) or {},
+        "environment": find_file(Environment, run) or Environment(),
+        "inputs": (find_file(Inputs, run) or Inputs.read({})).parts,
         "tuning": tuning,
+        "faults": looked.faults,
     }
-    looked = look(run)
-    own["faults"] = looked.faults
-    state = {"status": "damaged" if (run / RESULT).exists() else "unfinished"}
     if looked.result is not None:
         _same_format(run / RESULT, looked.result)
-        try:
-            return ReportedRun.read({**looked.result, **own})
-        except ValueError as error:
-            state["reason"] = f"{RESULT}: {error}"
-    try:
-        return ReportedRun.read({**begun, **own, **state})
-    except ValueError as error:
-        raise RunError(f"{run / IDENTITY}: {error}") from error
+        return ReportedRun.read({**dict(looked.result), **own})
+    begun = dict(find_file(Identity, run) or _begun(path, leaves))
+    own["status"] = "damaged" if (run / RESULT).exists() else "unfinished"
+    return ReportedRun.read({**begun, **own, "experiment": None})
 
 
-def _begun(run: Path) -> tuple[Values, Values]:
-    """Settings by dotted key; what a run is called, from its beginning on."""
-    path = run / EXPERIMENT
-    data = parse_yaml(read_text(path, str(path)), str(path)).data
+def _begun(path: Path, leaves: Values) -> Named:
+    """What a run is called, where only its experiment says it."""
+    called = {
+        "mixer": leaves.get("mixer.name"),
+        "dataset": leaves.get("dataset.name"),
+        "protocol": leaves.get("protocol", "honest"),
+        "seed": leaves.get("train.seed", 0),
+    }
     try:
-        beginning = Beginning.read(data)
+        return Named.read(called)
     except ValueError as error:
         raise RunError(f"{path}: {error}") from error
-    called = {
-        "mixer": beginning.mixer.name.rpartition(":")[2],
-        "dataset": beginning.dataset.name.rpartition(":")[2],
-        "protocol": beginning.protocol,
-        "seed": beginning.train.seed,
-    }
-    identity = read_json(run / IDENTITY) or {}
-    return flatten(data), called | {
-        key: identity[key] for key in (*called, *_CALLED) if key in identity
-    }
 
 
-def _machine(run: Path) -> Machine:
-    try:
-        return Machine.read(read_json(run / ENVIRONMENT) or {})
-    except ValueError:  # then it is not what the result was made of either
-        return Machine()
-
-
-def _same_format(path: Path, result: Values) -> None:
-    found = result.get("format")
+def _same_format(path: Path, result: Result) -> None:
+    found = result.format
     if isinstance(found, int) and found != _FORMAT:
         raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")

@@ -25,10 +25,11 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
-from subquad.integrity import look, look_at_search
-from subquad.manifest import Manifest, by_name, manifest_of
-from subquad.records import Record, read_records
-from subquad.runs import ATTEMPTS, FINAL, RESULT, TRIAL, TRIALS, read_json, write_json
+from subquad.record.files import read_json, write_json
+from subquad.record.integrity import look, look_at_search
+from subquad.record.metrics import Record, read_records
+from subquad.record.names import ATTEMPTS, FINAL, RESULT, TRIAL, TRIALS
+from subquad.record.sums import Manifest, by_name, manifest_of
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial, Values
 
 BUDGETS = "budgets.json"

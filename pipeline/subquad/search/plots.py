@@ -23,10 +23,10 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 
-from subquad.disk import replacing
 from subquad.errors import by_class
 from subquad.search.optuna_study import quiet
 from subquad.search.trial import Goal, Trial, objectives
+from subquad.security.disk import replacing
 from subquad.space import Dimension, Space
 
 _DPI = 120

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from subquad.drivers.folder import same_as_started
-from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Run
-from subquad.runs import RESULT, read_json
+from subquad.record.files import read_json
+from subquad.record.metrics import read_attempts
+from subquad.record.names import RESULT
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.folder import Trials, trial_folder
@@ -98,7 +99,7 @@ class TrialSource:
         """Whether a trial takes its driver with it each time, as one does that uses up the
         machine's memory.
         """
-        starts = [attempt.from_step for attempt in attempts.read(run.folder)]
+        starts = [attempt.from_step for attempt in read_attempts(run.folder)]
         count = 0
         for step in reversed(starts):
             if step != starts[-1]:

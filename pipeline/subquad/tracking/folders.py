@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subquad import runs
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.runs import read_json
+from subquad.record import names
+from subquad.record.files import read_json
+from subquad.record.layout import runs_root
 
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""
 SENDING = ".mlflow.lock"
 """Locked while a folder is sent; then it stays, in a folder that was sent."""
 _BELOW = {
-    f"{runs.TRIALS}/*/*": runs.SEARCH,
-    runs.FINAL: runs.SEARCH,
-    f"{runs.CELLS}/*": runs.STUDY,
+    f"{names.TRIALS}/*/*": names.SEARCH,
+    names.FINAL: names.SEARCH,
+    f"{names.CELLS}/*": names.STUDY,
 }
 """Where the parts of a study or search are, and the file that says that it is one."""
-_BEGUN = (runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT)
+_BEGUN = (names.STUDY, names.ATTEMPTS, names.METRICS, names.RESULT)
 
 
 def parts_in(folder: Path) -> list[Path]:
@@ -40,7 +41,7 @@ def parts_in(folder: Path) -> list[Path]:
 def _has_begun(folder: Path) -> bool:
     if any((folder / name).exists() for name in _BEGUN):
         return True
-    return "state" in (read_json(folder / runs.TRIAL) or {})
+    return "state" in (read_json(folder / names.TRIAL) or {})
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
@@ -64,14 +65,14 @@ def key_of(whole: Path) -> str:
     """What finds the run of a folder again in any store, also where both were moved: it stands in
     the folder's name, and in the digest of a run.
     """
-    identity = read_json(whole / runs.IDENTITY) or {}
+    identity = read_json(whole / names.IDENTITY) or {}
     digest = identity.get("digest")
     return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
 
 
 def root_above(folder: Path) -> Path:
     """The folder that holds `runs/`; the folder's own parent where there is no such."""
-    above = runs.runs_root(folder)
+    above = runs_root(folder)
     return above.parent if above.name == "runs" else above
 
 

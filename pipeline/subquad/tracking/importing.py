@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from subquad.addresses import mask
-from subquad.disk import hold
 from subquad.errors import SubquadError, by_class, escaped
-from subquad.records import Place
-from subquad.runs import METRICS
+from subquad.record.metrics import Place
+from subquad.record.names import METRICS
+from subquad.security.disk import hold
 from subquad.tracking.address import VARIABLE
 from subquad.tracking.folders import SENDING, Values, parts_in
 from subquad.tracking.mirror import about, points_after

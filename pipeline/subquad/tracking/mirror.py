@@ -16,20 +16,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from subquad import runs
 from subquad.addresses import without_secrets
-from subquad.records import Place, read_new
-from subquad.runs import read_json, read_result
+from subquad.record import names
+from subquad.record.files import flatten, read_json
+from subquad.record.layout import is_study, runs_below
+from subquad.record.metrics import Place, read_new
 from subquad.tracking.folders import Values, read_yaml, whole_of
 
 _NAME_LIMIT = 250
 _REFUSED = re.compile(r"[^\w.\- /]|(?<![^/])[./]|/$")
 """Characters that MLflow takes in no name, and those that would make a path of another one."""
 _FILES = (
-    *(runs.SEARCH, runs.SUMMARY, runs.STUDY, runs.TRIAL, runs.EXPERIMENT, runs.ENVIRONMENT),
-    *(runs.RESULT, f"{runs.FINAL}.yaml", "report.md", "report.csv", "report.html"),
-    *(runs.DIAGNOSIS, "diagnosis/*.png", "metrics*.jsonl"),
-    *(f"{runs.WINNERS}/*.yaml", "plots/*.png"),
+    *(names.SEARCH, names.SUMMARY, names.STUDY, names.TRIAL, names.EXPERIMENT, names.ENVIRONMENT),
+    *(names.RESULT, f"{names.FINAL}.yaml", "report.md", "report.csv", "report.html"),
+    *(names.DIAGNOSIS, "diagnosis/*.png", "metrics*.jsonl"),
+    *(f"{names.WINNERS}/*.yaml", "plots/*.png"),
 )
 """What is worth keeping with a run, study or search."""
 _STATES = ("finished", "failed", "killed", "running")
@@ -89,16 +90,16 @@ def about(folder: Path, *, final: bool = False) -> About:
     """
     files = [path for pattern in _FILES for path in sorted(folder.glob(pattern))]
     time = max(path.stat().st_mtime for path in files)
-    if (folder / runs.SEARCH).exists():
+    if (folder / names.SEARCH).exists():
         what = _search(folder, time, final)
-    elif runs.is_study(folder):
+    elif is_study(folder):
         what = _study(folder, final)
     else:
         what = _run(folder, time, final)
     whole = whole_of(folder)
     above = f"{whole.parent.name}/{whole.name}"
     tags = {**what.tags, "subquad.status": what.state}
-    if (whole / runs.SEARCH).exists():
+    if (whole / names.SEARCH).exists():
         tags = {"subquad.kind": "final", **tags, "subquad.search": above}
     label = above if folder == whole else what.label or folder.name
     return replace(
@@ -128,11 +129,11 @@ def _run(folder: Path, time: float, final: bool) -> About:
     """A run, alone or in a study, or a trial. Where the plugin or the data refused a trial's point,
     nothing ran and nothing failed.
     """
-    result = read_result(folder) or {}
-    trial = read_json(folder / runs.TRIAL) or {}
-    identity = read_json(folder / runs.IDENTITY) or {}
-    environment = read_json(folder / runs.ENVIRONMENT) or {}
-    params = runs.flatten(read_yaml(folder / runs.EXPERIMENT))
+    result = read_json(folder / names.RESULT) or {}
+    trial = read_json(folder / names.TRIAL) or {}
+    identity = read_json(folder / names.IDENTITY) or {}
+    environment = read_json(folder / names.ENVIRONMENT) or {}
+    params = flatten(read_yaml(folder / names.EXPERIMENT))
     facts = {**trial, **identity, **result}
     git = environment.get("git") or {}
     tags = {
@@ -179,8 +180,8 @@ def _last_points(result: Values, time: float) -> list[Point]:
 def _study(folder: Path, final: bool) -> About:
     """The parent of a study's runs ends with the last of them."""
     last = 0
-    for run in reversed(runs.runs_below(folder)):  # what has not begun stands last
-        state = _state(read_result(run) or {}, final)
+    for run in reversed(runs_below(folder)):  # what has not begun stands last
+        state = _state(read_json(run / names.RESULT) or {}, final)
         last = max(last, _STATES.index(state if state in _STATES else "killed"))
         if _STATES[last] == "running":
             break
@@ -191,7 +192,7 @@ def _search(folder: Path, time: float, final: bool) -> About:
     """The parent of a search's trials: finished where no further trial will start, failed where
     then a candidate has no winner.
     """
-    candidates = (read_json(folder / runs.SUMMARY) or {}).get("candidates") or []
+    candidates = (read_json(folder / names.SUMMARY) or {}).get("candidates") or []
     tags: Values = {"subquad.kind": "search"}
     used: list[Point] = []
     is_over = bool(candidates)
@@ -212,7 +213,7 @@ def _search(folder: Path, time: float, final: bool) -> About:
         used += points_of(values, time, candidate["steps"])
     if not is_over:
         state = "killed" if final else "running"
-    settings = read_yaml(folder / runs.SEARCH).get("settings")
+    settings = read_yaml(folder / names.SEARCH).get("settings")
     params = settings if isinstance(settings, dict) else {}
     return About(state, params, tags, () if state == "running" else used)
 

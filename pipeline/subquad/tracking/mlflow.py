@@ -23,10 +23,18 @@ from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from subquad.addresses import mask
-from subquad.disk import delete, hold, make_folder, opened, rename, replacing, temporary_beside
 from subquad.errors import RunError
-from subquad.manifest import manifest_of
-from subquad.records import Place
+from subquad.record.metrics import Place
+from subquad.record.sums import manifest_of
+from subquad.security.disk import (
+    delete,
+    hold,
+    make_folder,
+    opened,
+    rename,
+    replacing,
+    temporary_beside,
+)
 from subquad.tracking.address import artifact_folder, sqlite_path, sqlite_uri
 from subquad.tracking.folders import Values, key_of, root_above
 from subquad.tracking.mirror import About, Point, texts, unsent

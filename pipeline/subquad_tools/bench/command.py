@@ -39,9 +39,9 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
     subquad bench step quickstart
     subquad bench step lra-agf-small 'matrix.dataset=[listops]' train.precision=bf16
     """
-    from subquad.experiment import load_study
+    from subquad.experiment import load_given
 
-    study = load_study(target, overrides)
+    study = load_given(target, overrides)
     from subquad_tools.bench.step import measure_steps
 
     found = measure_steps(study.runs, rounds, device)

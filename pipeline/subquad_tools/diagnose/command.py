@@ -49,7 +49,9 @@ def diagnose_command(
     subquad diagnose runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0
     subquad diagnose lra-agf-smoke --samples 2 --out passports
     """
-    from subquad.runs import DIAGNOSIS, enter, write_json
+    from subquad.record.files import write_json
+    from subquad.record.layout import enter
+    from subquad.record.names import DIAGNOSIS
     from subquad.tracking.folders import SENDING, whole_of
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
@@ -106,8 +108,8 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
     """Models by what they are called."""
     from subquad.drivers.folder import reopen_one
     from subquad.drivers.trained import Trained
-    from subquad.experiment import load_study
-    from subquad.runs import CELLS
+    from subquad.experiment import load_given
+    from subquad.record.names import CELLS
 
     path = Path(target)
     if path.is_dir():
@@ -116,7 +118,7 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
         yield f"{name}, untrained", Trained.before(run)
         yield name, Trained.of(path, "best")
         return
-    study = load_study(target)
+    study = load_given(target)
     first = study.runs[0].experiment.train.seed
     for run in study.runs:
         if run.experiment.train.seed == first:

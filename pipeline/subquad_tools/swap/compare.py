@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from subquad.data import Split, Subset
-from subquad.disk import make_folder
 from subquad.drivers.trained import Trained
 from subquad.engine.result import Seal
 from subquad.errors import ConfigError
-from subquad.experiment import load_study
+from subquad.experiment import load_given
 from subquad.nn import Batch
-from subquad.runs import OPENINGS, runs_root
+from subquad.record.layout import runs_root
+from subquad.record.names import OPENINGS
+from subquad.security.disk import make_folder
 from subquad_tools.swap.errors import output_errors
 from subquad_tools.swap.settings import Swap, swaps_of
 from subquad_tools.swap.text import in_words, weight_gaps
@@ -51,7 +52,7 @@ def original_of(
         overrides.append(f"init.from={weights}")
     if data:
         overrides.append(f"dataset.params.path={data}")
-    run = load_study(model, overrides).runs[0]
+    run = load_given(model, overrides).runs[0]
     if run.experiment.init is None:
         raise ConfigError(f"{model}: says no weights to start from (init.from); give --weights")
     return Trained.before(run, device)

@@ -1,7 +1,7 @@
 """The dual encoder: two sequences, one encoder for both, a head on the pair. Light half.
 
-The parameters are the encoder's. With those of docs/how-to/lra.md it is the published model
-of Long Range Arena's Retrieval.
+The parameters are the encoder's. With those of docs/reference/papers/lra.md it is the published
+model of Long Range Arena's Retrieval.
 """
 
 from __future__ import annotations

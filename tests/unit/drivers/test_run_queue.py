@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 from small_run import SMALL
 
 from subquad.drivers.executor import Source
@@ -16,11 +17,12 @@ from subquad.drivers.folder import write_down
 from subquad.drivers.local import LocalExecutor
 from subquad.drivers.preflight import Room
 from subquad.drivers.queue import END, WAIT, Done, RunQueue
-from subquad.engine import attempts
-from subquad.engine.attempts import Attempt
 from subquad.errors import DiskError, PluginError, RunError, TrainingFailed
 from subquad.experiment import Run, load_study
-from subquad.runs import ATTEMPTS, append_line, read_result, write_result
+from subquad.record.files import append_line
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Attempt, read_attempts
+from subquad.record.names import ATTEMPTS
 
 
 @pytest.fixture
@@ -72,12 +74,12 @@ class Driver:
 
 
 def begin(run: Run) -> None:
-    number = len(attempts.read(run.folder)) + 1
+    number = len(read_attempts(run.folder)) + 1
     append_line(run.folder / ATTEMPTS, vars(Attempt(number, 0, run.launch, 1, 1)))
 
 
 def finish(run: Run) -> None:
-    write_result(run.folder, {"status": "finished", "launch": run.launch})
+    write_result(run.folder, {**run.names, "status": "finished", "launch": run.launch})
 
 
 def reason(run: Run) -> str:
@@ -245,7 +247,8 @@ def test_a_process_that_dies_after_the_result_takes_nothing_with_it(ticket):
 
 def test_a_failure_before_this_start_is_no_result(ticket):
     first = ticket("a")
-    write_result(first.folder, {"status": "failed", "launch": "an earlier one", "reason": ""})
+    failed = {"status": "failed", "launch": "an earlier one", "reason": ""}
+    write_result(first.folder, {**first.names, **failed})
     driver = Driver(first)
     driver.start("1")
     driver.queue.close("1", "its process died")

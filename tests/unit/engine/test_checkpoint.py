@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 
-from subquad import integrity
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import (
     Checkpoint,
@@ -19,8 +18,10 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, DiskError
-from subquad.integrity import checkpoint_folder, look, steps_of, sum_at
-from subquad.runs import CHECKPOINTS, json_text, parse_object
+from subquad.record import integrity
+from subquad.record.files import json_text, parse_object
+from subquad.record.integrity import checkpoint_folder, look, steps_of, sum_at
+from subquad.record.names import CHECKPOINTS
 
 FILES = (
     "model.safetensors",

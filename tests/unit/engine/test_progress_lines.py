@@ -10,8 +10,9 @@ from typing import Any
 from rich.console import Console
 
 from subquad.drivers.progress import Display
-from subquad.records import Place, Record, metrics_file
-from subquad.runs import ATTEMPTS, append_line
+from subquad.record.files import append_line
+from subquad.record.metrics import Attempt, Place, Record, metrics_file
+from subquad.record.names import ATTEMPTS
 
 
 def write(run: Path, steps: range, attempt: int) -> None:
@@ -62,7 +63,8 @@ def test_each_run_that_goes_has_a_bar_with_its_place(tmp_path: Path):
     display = Display(console)
     with display.showing(runs):
         for number, run in enumerate(runs[:2]):
-            append_line(run.folder / ATTEMPTS, {"host": f"node{number}", "pid": number})
+            attempt = Attempt(1, 0, "", 1, 1, pid=number, host=f"node{number}")
+            append_line(run.folder / ATTEMPTS, vars(attempt))
             write(run.folder, range(1, 4), attempt=1)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "a  node0:0" in shown

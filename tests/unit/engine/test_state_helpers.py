@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from subquad.engine import attempts
-from subquad.engine.attempts import Attempt, _failures
+from subquad.engine.attempts import _failures
 from subquad.engine.log import MetricsLog
 from subquad.engine.optim import LossScaler, build_optimizer
 from subquad.engine.state import Progress, _progress
@@ -26,8 +25,9 @@ from subquad.engine.tensors import (
 from subquad.errors import CheckpointError
 from subquad.experiment.schema import Train
 from subquad.plan import Permutation, PlanSettings
-from subquad.records import Record, metrics_files, read_records
-from subquad.runs import ATTEMPTS, METRICS, append_line
+from subquad.record.files import append_line
+from subquad.record.metrics import Attempt, Record, metrics_files, read_attempts, read_records
+from subquad.record.names import ATTEMPTS, METRICS
 
 
 def test_the_scaler_backs_off_grows_and_knows_its_floor():
@@ -98,7 +98,7 @@ def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
         append_line(tmp_path / ATTEMPTS, vars(Attempt(number, step, launch, 1, 1)))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
-    found = attempts.read(tmp_path)
+    found = read_attempts(tmp_path)
     assert len(found) == 5
     assert _failures(found, "b", 7) == 2
     assert _failures(found, "b", 0) == 0
@@ -220,5 +220,5 @@ def test_what_a_newer_version_added_is_passed_over(tmp_path):
         0.5,
         True,
     )
-    assert attempts.read(tmp_path) == [Attempt(4, 2, "one", 1, 1)]
+    assert read_attempts(tmp_path) == [Attempt(4, 2, "one", 1, 1)]
     assert _progress({"step": 7, "colour": "blue"}) == Progress(step=7)

@@ -15,19 +15,12 @@ from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
 from subquad.metric import Metric
-from subquad.records import Record
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
+from subquad.record.names import ENVIRONMENT, EXPERIMENT, IDENTITY, METRICS, PREDICTIONS, STUDY
 from subquad.registry import resolve
 from subquad.reports import FORMATS, Report, document_of
-from subquad.runs import (
-    ENVIRONMENT,
-    EXPERIMENT,
-    IDENTITY,
-    METRICS,
-    PREDICTIONS,
-    STUDY,
-    write_json,
-    write_result,
-)
 
 TASKS = ("classification", "language-modeling", "summarization", "regression", "multilabel")
 LABELS = {
@@ -52,13 +45,14 @@ class RunFactory:
         known = {**DEFAULTS, **facts}
         put(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
         write_json(path / ENVIRONMENT, MACHINE)
-        write_json(path / IDENTITY, {"axes": axes(known), "dataset": known["dataset"]})
+        ended = result(known)
+        write_json(path / IDENTITY, {name: ended[name] for name in NAMES})
         put(path / METRICS, "".join(record.line() for record in records(known)))
         kept = known["kept"] if known["correct"] is None else predictions(known["correct"])
         if kept and known["status"] == "finished":
             save_file(kept, path / PREDICTIONS)
         if known["status"] is not None:
-            write_result(path, result(known))
+            write_result(path, ended)
         return path
 
     def cell(self, study: Path, **facts: Any) -> Path:
@@ -79,6 +73,12 @@ def put(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
+
+NAMES = (
+    *("name", "label", "axes", "mixer", "dataset", "task", "backbone", "protocol"),
+    *("protocol_label", "seed", "metric", "tested", "metrics"),
+)
+"""Of what a run has said from its beginning on."""
 
 DEFAULTS: dict[str, Any] = {
     "dataset": "JapaneseVowels", "mixer": "agf", "label": None, "seed": 0, "protocol": "honest",

@@ -12,11 +12,13 @@ import pytest
 from rich.console import Console
 
 from subquad.experiment import dump, load_study
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
+from subquad.record.names import EXPERIMENT, IDENTITY
 from subquad.reports import document_of, print_document, read_report, write_document
 from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.charts import curve_chart
 from subquad.reports.curves import Curve, _expected_range
-from subquad.runs import EXPERIMENT, IDENTITY, write_json, write_result
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}
@@ -346,9 +348,7 @@ def test_unfinished_runs_keep_their_place(listops):
     (run,) = listops.glob("cells/*-0-order7")
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    write_json(
-        run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}
-    )
+    write_json(run / IDENTITY, {**result, "experiment": {}})
     curve = only(read_report([listops]))
     row = curve.rows[2]
     assert (curve.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)

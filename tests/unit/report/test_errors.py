@@ -7,8 +7,8 @@ import json
 import pytest
 
 from subquad.errors import ConfigError, RunError
+from subquad.record.files import json_text, parse_object, write_json
 from subquad.reports import read_report
-from subquad.runs import json_text, parse_object, write_json
 
 
 def test_a_folder_that_is_no_run(tmp_path):
@@ -39,7 +39,7 @@ def test_a_result_of_another_format(factory):
         ),
         (lambda text: "[1]", "no JSON object"),
         (lambda text: "[" * 100_000, "nested deeper than 50 levels"),
-        (lambda text: json_text({"files": {}}), "status: field required"),
+        (lambda text: json_text({"files": {}}), "mixer: field required"),
         (lambda text: "{}", "it was damaged or edited: its `check` does not fit its values"),
         (
             lambda text: text.replace("0.9", "0.8"),
@@ -116,6 +116,8 @@ def test_an_experiment_that_is_no_yaml(factory):
 
 def test_an_experiment_without_a_mixer(factory):
     run = factory.run("one")
+    (run / "identity.json").unlink()
+    (run / "result.json").unlink()
     (run / "experiment.yaml").write_text("dataset: {name: uea}\n")
-    with pytest.raises(RunError, match=r"experiment.yaml: mixer: field required$"):
+    with pytest.raises(RunError, match=r"experiment.yaml: mixer: input should be a valid string$"):
         read_report([run])

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from subquad.record.integrity import write_result
 from subquad.reports import document_of, read_report
-from subquad.runs import write_result
 
 
 def rows_of(study):
@@ -151,10 +151,7 @@ def test_a_row_of_unfinished_runs_only(factory):
         None,
     )
     assert row.status() == "1 unfinished"
-    assert (
-        row.runs[0].protocol_meaning
-        == "checkpoint chosen on a validation part of TRAIN; test opened once"
-    )
+    assert row.runs[0].protocol_meaning == "checkpoint chosen on validation; test opened once"
 
 
 def test_an_unfinished_run_has_its_siblings_names(factory):

@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import result_file
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.records import Record
+from subquad.record.files import read_json, write_json, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
+from subquad.record.names import FINAL, METRICS, SUMMARY, WINNERS
 from subquad.reports import ReportDocument, search_document, write_document
 from subquad.reports.tuning import Tuning, unequal
-from subquad.runs import (
-    FINAL,
-    METRICS,
-    SUMMARY,
-    WINNERS,
-    read_json,
-    write_json,
-    write_result,
-    write_text,
-)
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
@@ -85,7 +79,7 @@ class Folder:
         write_text(folder / METRICS, record.line())
         write_text(folder / "attempts.jsonl", "")
         if status:
-            write_result(folder, {"status": status, "steps": 20, "seconds": 2.0, "reason": reason})
+            write_result(folder, result_file.ended(status, steps=20, seconds=2.0, reason=reason))
 
     def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""
@@ -346,7 +340,7 @@ def uneven(search: Folder, factory) -> Folder:
     write_json(path, {**(read_json(path) or {}), "flops_per_step": None})
     result = path.with_name("result.json")
     result.unlink()
-    write_result(path.parent, {"status": "finished", "steps": 20, "seconds": 2.0})
+    write_result(path.parent, result_file.ended("finished", steps=20, seconds=2.0))
     write_text(search.path / FINAL / "study.yaml", "name: small\nbaseline: softmax\n")
     for seed in (0, 1):
         for mixer, right in (("agf", 380), ("softmax", 200)):

@@ -8,20 +8,14 @@ from random import Random
 from time import process_time
 
 import pytest
+from result_file import ended
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
 from subquad.experiment import Run, load_study
-from subquad.runs import (
-    ATTEMPTS,
-    METRICS,
-    SUMMARY,
-    TRIAL,
-    append_line,
-    read_json,
-    write_json,
-    write_result,
-)
+from subquad.record.files import append_line, read_json, write_json
+from subquad.record.integrity import write_result
+from subquad.record.names import ATTEMPTS, METRICS, SUMMARY, TRIAL
 from subquad.search.folder import Trials
 from subquad.search.prepare import prepare
 from subquad.search.pruner import prune_reason
@@ -57,7 +51,7 @@ class Driver:
             )
             if judged:
                 prune_reason(self.trials, self.pruners, run)
-        write_result(run, {"status": "finished", "steps": 39, "seconds": 0.3, "reason": ""})
+        write_result(run, ended("finished", steps=39, seconds=0.3, reason=""))
 
     def trial(self) -> Run:
         """All that a driver does for one."""

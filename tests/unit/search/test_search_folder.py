@@ -4,11 +4,14 @@ import math
 from dataclasses import replace
 
 import pytest
+from result_file import ended
 from search_trials import curve, trial
 
 from subquad.errors import RunError
-from subquad.records import Record
-from subquad.runs import METRICS, json_text, write_result, write_text
+from subquad.record.files import json_text, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
+from subquad.record.names import METRICS
 from subquad.search import folder
 from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial
@@ -80,7 +83,7 @@ def test_a_trial_that_ended_is_read_once(tmp_path):
     folder = begun(tmp_path, 0)
     trials = Trials(tmp_path, GOALS)
     assert trials.of("agf")[0].state == "waiting"
-    write_result(folder, {"status": "pruned", "steps": 30, "seconds": 7.5, "reason": "too bad"})
+    write_result(folder, ended("pruned", steps=30, seconds=7.5, reason="too bad"))
     (found,) = trials.of("agf")
     assert (found.state, found.steps, found.flops, found.seconds) == ("pruned", 30, 30_000, 7.5)
     assert found.reason == "too bad"
@@ -92,7 +95,7 @@ def test_a_trial_that_ended_is_read_once(tmp_path):
 def test_a_failed_trial_is_charged_what_it_did(tmp_path):
     folder = begun(tmp_path, 0)
     evaluated(folder, (10, {"accuracy": 0.5}))
-    write_result(folder, {"status": "failed", "reason": "lost"})
+    write_result(folder, ended("failed", reason="lost"))
     found = first(folder)
     assert (found.state, found.steps, found.flops, found.reason) == ("failed", 10, 10_000, "lost")
 
@@ -134,7 +137,7 @@ def test_a_damaged_file_is_told_and_never_taken_for_a_trial_to_come(tmp_path, na
 
 def test_a_result_without_its_trial_is_damage(tmp_path):
     folder = begun(tmp_path, 0)
-    write_result(folder, {"status": "finished"})
+    write_result(folder, ended("finished"))
     (folder / "trial.json").unlink()
     with pytest.raises(RunError, match=r"trial\.json: is missing beside result\.json"):
         first(folder)
@@ -164,7 +167,7 @@ def test_a_trial_that_ended_is_read_once_and_a_new_one_is_found(tmp_path, monkey
 
     real = folder._read
     monkeypatch.setattr(folder, "_read", counted)
-    write_result(begun(tmp_path, 0), {"status": "finished"})
+    write_result(begun(tmp_path, 0), ended("finished"))
     begun(tmp_path, 1)
     trials = Trials(tmp_path, GOALS)
     assert [trial.state for trial in trials.of("agf")] == ["finished", "waiting"]

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from result_file import ended
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
-from subquad.runs import write_result
+from subquad.record.integrity import write_result
+from subquad.record.trust import trust_folder
 from subquad.search.prepare import MAX_FRUITLESS, Prepared, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource
 from subquad.space import Point
-from subquad.trust import trust_folder
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 
@@ -45,9 +46,7 @@ def driver(prepared: Prepared, folder: Path) -> TrialSource:
 def end(ticket: Run | None, status: str, steps: int) -> None:
     """Record that a trial ended."""
     assert ticket is not None
-    write_result(
-        ticket.folder, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"}
-    )
+    write_result(ticket.folder, ended(status, steps=steps, seconds=0.0, reason="by the test"))
 
 
 @pytest.mark.ci

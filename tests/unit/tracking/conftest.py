@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from subquad.records import Record, metrics_file
-from subquad.runs import RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record, metrics_file
+from subquad.record.names import RESULT
 
 
 class RunFolder:

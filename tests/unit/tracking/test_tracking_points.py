@@ -6,8 +6,8 @@ import math
 import os
 from pathlib import Path
 
-from subquad.records import Place, Record
-from subquad.runs import write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Place, Record
 from subquad.tracking.mirror import About, Point, about, points_after, points_of
 
 

@@ -1,4 +1,4 @@
-"""What the kernels load and store, counted: figures of their docstrings and docs/how-to/kernels.md.
+"""What the kernels load and store, counted: the figures of their docstrings.
 
 A tolerance stands for what the formulas leave out: landmarks, sums, taps, coefficients.
 """

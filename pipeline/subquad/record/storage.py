@@ -24,31 +24,20 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 from upath import UPath
 
-from subquad import disk
-from subquad.disk import building as building
-from subquad.disk import check_own as check_own
-from subquad.disk import close as close
-from subquad.disk import replacing
-from subquad.downloads import Counted
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
-from subquad.limits import allow_disk
-from subquad.manifest import by_name, manifest_of
-from subquad.runs import (
-    CHECKPOINTS,
-    ERROR,
-    IDENTITY,
-    LOCK,
-    OWNER,
-    RESULT,
-    STOP,
-    is_run,
-    is_study,
-    read_bytes,
-    read_json,
-    runs_root,
-    touching,
-)
-from subquad.stores import STORES, place_at
+from subquad.record.files import find_file, read_bytes, touching
+from subquad.record.layout import is_run, is_study, runs_root
+from subquad.record.models import Identity
+from subquad.record.names import CHECKPOINTS, ERROR, LOCK, OWNER, RESULT, STOP
+from subquad.record.stores import STORES, place_at
+from subquad.record.sums import by_name, manifest_of
+from subquad.security import disk
+from subquad.security.disk import building as building
+from subquad.security.disk import check_own as check_own
+from subquad.security.disk import close as close
+from subquad.security.disk import replacing
+from subquad.security.downloads import Counted
+from subquad.security.limits import allow_disk
 
 SECONDS = 60.0
 """After which a store has not answered, all attempts of its library included."""
@@ -105,9 +94,8 @@ class RunFolder:
     @staticmethod
     def of(run: Path) -> RunFolder:
         """A run, by what its folder says."""
-        identity = read_json(run / IDENTITY) or {}
-        experiment = identity.get("experiment") or {}
-        return RunFolder(run, experiment.get("resources", {}).get("storage"))
+        identity = find_file(Identity, run)
+        return RunFolder(run, identity.storage if identity else None)
 
     @property
     def kept(self) -> Path:

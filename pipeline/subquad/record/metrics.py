@@ -1,5 +1,5 @@
-"""What a run measured: records of training, evaluations and events, a line each, in one file for
-each attempt.
+"""The starts of a run, and what each measured: records of training, evaluations and events, a line
+each.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from subquad.disk import opened
 from subquad.errors import RunError
-from subquad.runs import METRICS, json_line, parse_object, touching
-from subquad.strict_json import lines_of
+from subquad.record.files import json_line, parse_object, read_lines, touching
+from subquad.record.names import ATTEMPTS, METRICS
+from subquad.security.disk import opened
+from subquad.security.strict_json import lines_of
 
 RecordKind = Literal["train", "eval", "system", "event"]
 
@@ -148,4 +150,44 @@ def read_records(run: Path) -> list[Record]:
                 first = min(first, record.step)
         found = [record for record in found if record.step < first]
         found += later
+    return found
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a run.
+
+    Attributes:
+        attempt: 1 for the first start.
+        from_step: step it went on from.
+        launch: the start of the driver; a restart by hand is another one.
+        world_size: number of ranks.
+        threads: of torch on each rank. They decide how sums are cut, so the last bits of a loss.
+        pid, host: the first rank's process.
+        time: wall clock, seconds since 1970.
+    """
+
+    attempt: int
+    from_step: int
+    launch: str
+    world_size: int
+    threads: int
+    pid: int = 0
+    host: str = ""
+    time: float = 0.0
+
+
+_ATTEMPT = TypeAdapter(Attempt)
+
+
+def read_attempts(run: Path) -> list[Attempt]:
+    """The starts of a run, oldest first; damaged lines are left out.
+
+    Raises:
+        RunError: the file cannot be read.
+    """
+    found = list[Attempt]()
+    for line in read_lines(run / ATTEMPTS):
+        with suppress(ValueError):
+            found.append(_ATTEMPT.validate_python(line))
     return found

@@ -1,8 +1,5 @@
 """Read JSON strictly: bounded in bytes, values, depth and digits; finite; each key once; UTF-8
 without lone surrogates.
-
-What is read of a file that others wrote has the shape that its name promises (`shapes`), so its
-readers need not ask.
 """
 
 from __future__ import annotations
@@ -10,12 +7,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 from typing import IO, Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from subquad.errors import escaped
 
@@ -89,17 +84,3 @@ def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
     no JSON.
     """
     return iter(partial(stream.readline, MAX_LINE), b"")
-
-
-def shaped(data: Mapping[str, Any], shape: TypeAdapter[Any]) -> None:
-    """Refuse values that have not the shape of their file.
-
-    Raises:
-        ValueError: the first key that is wrong, and why.
-    """
-    try:
-        shape.validate_python(data, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = escaped(".".join(map(str, first["loc"])), 200)
-        raise ValueError(f"{where}: {first['msg'].lower()}") from None

@@ -13,32 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import change, sum_at, sum_of
-from subquad.runs import (
-    CHECKPOINTS,
-    IDENTITY,
-    RESULT,
-    SUMMARY,
-    bound_files,
+from subquad.record.files import (
+    find_file,
     parse_object,
-    read_json,
+    read_file,
     read_object,
+    touching,
+    write_json,
 )
-from subquad.shapes import CheckpointFile
-from subquad.storage import RunFolder, content_of, is_remote, listing
-from subquad.strict_json import lines_of, shaped
+from subquad.record.layout import bound_files
+from subquad.record.models import FILES, CheckpointManifest, Identity, Result, SearchSummary
+from subquad.record.names import CHECKPOINTS, MANIFEST, RESULT, SUMMARY
+from subquad.record.storage import RunFolder, content_of, is_remote, listing
+from subquad.record.sums import change, manifest_of, sum_at, sum_of
+from subquad.security.disk import opened
+from subquad.security.strict_json import lines_of
 
-MANIFEST, FORMAT = "manifest.json", 1
-"""Of a checkpoint: the file that is written last, and the version of all its files."""
+FORMAT = 1
+"""Version of the files of a checkpoint; manifest.json is written last."""
 MODEL, OPTIMIZER, GENERATORS = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
 STATE = "state.json"
-FILES = (MODEL, OPTIMIZER, GENERATORS, STATE)
+OF_CHECKPOINT = (MODEL, OPTIMIZER, GENERATORS, STATE)
 """The other files of a checkpoint."""
-_SHAPE = TypeAdapter(CheckpointFile)
 _FOLDER = re.compile(r"step-(\d{8,})")
 
 
@@ -53,10 +50,24 @@ class Looked:
         checkpoints: how many are whole.
     """
 
-    result: dict[str, Any] | None
+    result: Result | None
     faults: tuple[str, ...]
     absent: tuple[str, ...] = ()
     checkpoints: int = 0
+
+
+def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
+    """End a run, with the manifest of the files that its result stands on.
+
+    Args:
+        more: files of its checkpoints that belong to them.
+    """
+    paths = bound_files(run)
+    for path in more:
+        paths[f"{CHECKPOINTS}/{path.parent.name}/{path.name}"] = path
+    with touching(run):
+        files = manifest_of(paths)
+    write_json(run / RESULT, {**result, "files": files})
 
 
 def look(run: Path, *, far: bool = False) -> Looked:
@@ -71,7 +82,7 @@ def look(run: Path, *, far: bool = False) -> Looked:
     above = f"{CHECKPOINTS}/"
     bound = {}
     manifests = {}
-    for name, entry in ((result or {}).get("files") or {}).items():
+    for name, entry in ((result and result.files) or {}).items():
         if name.startswith(above):
             manifests[name.removeprefix(above)] = entry
         else:
@@ -91,16 +102,15 @@ def look(run: Path, *, far: bool = False) -> Looked:
     return Looked(result, (*faults, *damaged), tuple(absent), whole)
 
 
-def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
+def _result(run: Path) -> tuple[Result | None, list[str]]:
     """What result.json says, and what is wrong with it."""
-    path = run / RESULT
-    if not path.exists():
+    if not (run / RESULT).exists():
         return None, []
     try:
-        result = read_object(path)
+        result = read_file(Result, run)
     except (OSError, ValueError) as error:
         return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
-    if "files" not in result:
+    if result.files is None:
         return result, [f"{RESULT} does not say which files it stands on: it was written by hand"]
     return result, []
 
@@ -112,7 +122,9 @@ def _unreadable(run: Path) -> Iterator[str]:
     for name, path in bound_files(run).items():
         number = 0
         try:
-            if path.suffix == ".json":
+            if name in FILES:
+                read_file(FILES[name], run)
+            elif path.suffix == ".json":
                 read_object(path)
             elif path.suffix == ".jsonl":
                 with opened(path) as stream:
@@ -153,18 +165,15 @@ def _file_faults(name: str, entry: Any, path: Path) -> Iterator[str]:
         yield fault
 
 
-def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
+def _contradictions(run: Path, result: Result) -> Iterator[str]:
     """What a result says of itself that cannot be."""
-    digest = result.get("experiment")
-    if digest:
-        identity = read_json(run / IDENTITY) or {}
-        if identity.get("digest", digest) != digest:
-            yield f"{RESULT} is of another experiment"
-    test = result.get("test") or {}
-    tested = test.get("step")
-    selected = (result.get("best") or {}).get("step")
-    if test.get("checkpoint") == "best" and tested != selected:
-        yield f"{RESULT}: step {tested} was tested, the best one is {selected}"
+    identity = find_file(Identity, run)
+    if identity and result.experiment and identity.digest not in ("", result.experiment):
+        yield f"{RESULT} is of another experiment"
+    test = result.test
+    selected = result.best and result.best.step
+    if test and test.checkpoint == "best" and test.step != selected:
+        yield f"{RESULT}: step {test.step} was tested, the best one is {selected}"
 
 
 def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
@@ -213,7 +222,7 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
     except CheckpointError as error:
         yield str(error)
         return
-    for name, entry in manifest["files"].items():
+    for name, entry in manifest.files.items():
         yield from _file_faults(f"{above}/{name}", entry, folder / name)
 
 
@@ -223,12 +232,11 @@ def look_at_search(search: Path, below: str = "") -> Iterator[str]:
     Args:
         below: look at those alone whose names begin so.
     """
-    path = search / SUMMARY
-    if not path.exists():
+    if not (search / SUMMARY).exists():
         return
     try:
-        files = read_object(path)["files"]
-    except (OSError, ValueError, KeyError) as error:
+        files = read_file(SearchSummary, search).files
+    except (OSError, ValueError) as error:
         yield f"{SUMMARY}: {error}"
         return
     yield from _changed(search, {name: files[name] for name in files if name.startswith(below)})
@@ -250,39 +258,39 @@ def checkpoint_folder(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def manifest_at(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint: `step`, `best`, `experiment` and `files`.
+def manifest_at(folder: Path) -> CheckpointManifest:
+    """The manifest of a checkpoint.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
     path = folder / MANIFEST
     try:
-        manifest = parse_object(content_of(path))
+        content = parse_object(content_of(path))
     except (OSError, ValueError) as error:
         why = "is not here"
         if any(name.startswith(f"{folder.name}/") for name in listing(folder.parent)):
             why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
         raise CheckpointError(f"{folder}: {why}") from error
-    if manifest.get("format") != FORMAT:
+    if content.get("format") != FORMAT:
         raise CheckpointError(
-            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad "
+            f"{folder}: checkpoint format {content.get('format')!r}, this subquad "
             f"reads format {FORMAT}: "
             "use the subquad version in the run's environment.json"
         )
     try:
-        shaped(manifest, _SHAPE)
+        manifest = CheckpointManifest.read(content)
     except ValueError as error:
         raise CheckpointError(f"{path}: damaged: {error}") from error
-    step = manifest["step"]
-    best = manifest.get("best") or 0
-    files = manifest["files"]
+    step = manifest.step
+    best = manifest.best or 0
     if (
         folder != checkpoint_folder(folder.parent, step)
         or best > step
-        or files.keys() != set(FILES)
+        or manifest.files.keys() != set(OF_CHECKPOINT)
     ):
         raise CheckpointError(
-            f"{path}: damaged: it speaks of step {step}, the best step {best}, and {list(files)}"
+            f"{path}: damaged: it speaks of step {step}, the best step {best}, and "
+            f"{list(manifest.files)}"
         )
     return manifest
