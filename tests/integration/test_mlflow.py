@@ -152,14 +152,13 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     write_json(run.path / "environment.json", {"git": {"commit": "abc", "dirty": False}})
     write_json(run.path / "identity.json", {"digest": "d", "mixer": "agf", "dataset": "recall"})
     run.settings(dataset={"name": "recall", "params": {"num_keys": 6}})
-    os.utime(run.path / "experiment.yaml", (1_600_000_000, 1_600_000_000))
     summary = deliver(upload_for(root, run.path))
     store = client(root)
     found = store.get_run(summary.run_id)
     assert (summary.delivered, summary.error) == (True, None)
     assert store.get_experiment(found.info.experiment_id).name == "demo"
     assert (found.info.run_name, found.info.status) == (f"demo/{run.path.name}", "FINISHED")
-    assert found.info.start_time == 1_600_000_000_000
+    assert found.info.start_time == 1_700_001_001_000
     data = {"dataset.name": "recall", "dataset.params.num_keys": 6}
     assert found.data.params == {
         **{"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf"},

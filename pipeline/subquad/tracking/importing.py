@@ -63,7 +63,7 @@ class Importer:
         self._lock = FileLock(publisher.folder / SENDING, timeout=_LOCK_SECONDS)
         self._store: Store | None = None
         self._ended = set[Path]()
-        self._errors: list[str] = []
+        self._error: str | None = None
 
     def look(self, *, final: bool) -> Summary:
         """Send what is new; never raises.
@@ -72,26 +72,30 @@ class Importer:
             final: nothing comes after this look.
         """
         folder = self._publisher.folder
-        self._errors = []
+        self._error = None
         signal.alarm(_STUCK_SECONDS)
         try:
             self._bring(folder, {}, self._store or self._connect(), final)
         except Timeout:
-            self._errors = [f"Busy: {folder}: another process is sending this run"]
+            self._error = f"Busy: {folder}: another process is sending this run"
         except Exception as error:  # whatever a server, a disk or MLflow may raise
-            self._errors.append(_reason(error))
+            self._fail(error)
         signal.alarm(0)
         if final:
             self._lock.release(force=True)
         run = self._store and self._store.runs.get(folder)
-        if self._errors:  # then MLflow is asked anew what it has
+        if self._error:  # then MLflow is asked anew what it has
             self._store = None
         return Summary(
-            delivered=not self._errors,
+            delivered=not self._error,
             uri=mask(self._publisher.uri),
             run_id=run.id if run else "",
-            error=next(iter(self._errors), None),
+            error=self._error,
         )
+
+    def _fail(self, error: Exception) -> None:
+        """Keep the first error, as one line without credentials."""
+        self._error = self._error or escaped(mask(by_class(error)))
 
     def _connect(self) -> Store:
         from subquad.tracking.mlflow import Store
@@ -108,7 +112,8 @@ class Importer:
         run = store.runs.get(folder)
         points, place = points_after(folder, run.place if run else Place())
         if run is None:
-            began = min(path.stat().st_mtime for path in folder.iterdir())
+            oldest = min(path.stat().st_mtime for path in folder.iterdir())
+            began = points[0].time_ms / 1000 if points else oldest
             run = store.create(folder, what.label, began, above)
         below = parts_in(folder)
         for part in below:
@@ -116,16 +121,11 @@ class Importer:
                 try:
                     self._bring(part, {"mlflow.parentRunId": run.id}, store, final)
                 except (OSError, ValueError, SubquadError) as error:  # of a folder, not the store
-                    self._errors.append(_reason(error))
+                    self._fail(error)
         store.bring(run, folder, what, points)
         run.place = place
         if what.status != "RUNNING" and not below:
             self._ended.add(folder)
-
-
-def _reason(error: BaseException) -> str:
-    """An exception as one line without credentials."""
-    return escaped(mask(by_class(error)))
 
 
 def _main() -> None:
