@@ -60,7 +60,7 @@ class StoredRun:
     """What MLflow has of a run.
 
     Attributes:
-        id: MLflow's.
+        id: MLflow's, as the store says.
         artifacts: where its artefacts go, as the store says.
         status: RUNNING, FINISHED, FAILED or KILLED.
         params, tags: texts by name.
@@ -173,14 +173,17 @@ class Store:
     def _send_files(self, run: StoredRun, folder: Path, names: Sequence[str]) -> None:
         """Send files as artefacts, unless these very files are there. Where they go is not a
         database's to say, nor another user's of a server: below this store's own folder, or to the
-        server itself. MLflow takes no path for a run's id.
+        server itself.
 
         Raises:
-            RunError: the server names another place; or a part of the path is a link.
+            RunError: the server names another place, or a run by a path; or a part of the path is
+                a link.
         """
         digest = _digest(repr(manifest_of({name: folder / name for name in names})))
         if run.tags.get(_FILES) == digest:
             return
+        if not run.id.isalnum():
+            raise RunError(f"no artefacts are sent: {run.id!r} is no id of a run")
         server = self._client.tracking_uri
         own = "dbfs" if server.startswith("databricks") else "mlflow-artifacts"
         if not self._artifacts and not re.match(f"{own}:/(?!/)", run.artifacts):
