@@ -89,7 +89,7 @@ def about(folder: Path, *, final: bool = False) -> About:
         final: nothing comes after this look, so what has no end was killed.
     """
     files = [path for pattern in _FILES for path in sorted(folder.glob(pattern))]
-    time = max(path.stat().st_mtime for path in files)
+    time = max((path.stat().st_mtime for path in files), default=0.0)
     if (folder / names.SEARCH).exists():
         what = _search(folder, time, final)
     elif is_study(folder):

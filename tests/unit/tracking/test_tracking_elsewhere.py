@@ -77,6 +77,14 @@ def test_event_files_have_each_step_once_and_the_score(tmp_path, make_run, write
     assert ("subquad.kind", "study") in writer[str(place)]
 
 
+def test_a_run_without_any_file_of_a_run_is_empty(tmp_path, make_run, writer):
+    folder = study(tmp_path, make_run)
+    (folder / "cells" / "three").mkdir()
+    (folder / "cells" / "three" / "attempts.jsonl").touch()
+    place = write_events(folder) / "cells" / "three"
+    assert [row for row in writer[str(place)] if len(row) > 2] == []
+
+
 def test_event_files_are_those_of_tensorboard(tmp_path, make_run):
     pytest.importorskip("tensorboard")
     place = write_events(study(tmp_path, make_run))
