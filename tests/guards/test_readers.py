@@ -30,7 +30,7 @@ from subquad.cli.main import main
 from subquad.drivers.preflight import check_parts
 from subquad.errors import DataError, UserError
 from subquad.experiment import Study, load_study
-from subquad.tracking.mirror import about, ending
+from subquad.tracking.mirror import about
 
 SEED = 20_351_600
 """Of what CI draws."""
@@ -284,8 +284,7 @@ def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
     report = ["report", str(folder), "--out", str(root / "report"), "--format", "md,csv,tex"]
     wrong = [answered(words) for words in (report, ["verify", str(folder)])]
     with contextlib.suppress(UserError):
-        about(folder)
-        ending(folder, final=True)
+        about(folder, final=True)
     return "".join(f"{number} {done}: {fault}\n" for fault in wrong if fault)
 
 

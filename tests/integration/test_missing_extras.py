@@ -60,7 +60,7 @@ def test_nothing_is_left_behind(place, monkeypatch, capsys, module, arguments, m
 
 def test_a_store_that_is_none_is_refused_as_early(place, capsys):
     assert main([*TUNE, "--local", "tracking.uri=ftp://host"]) == 2
-    assert "tracking.uri: 'ftp' is no MLflow store" in capsys.readouterr().err
+    assert "tracking.uri: 'ftp://host' is no MLflow store" in capsys.readouterr().err
     assert not (place / "runs").exists()
 
 

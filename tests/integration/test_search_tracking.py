@@ -29,9 +29,10 @@ from subquad.record.names import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.trial import Trial
 from subquad.tracking.address import DATABASE, sqlite_uri
+from subquad.tracking.address import SETTINGS as MLFLOW
 from subquad.tracking.importing import Importer
-from subquad.tracking.mlflow import connect, open_client
-from subquad.tracking.publisher import Summary, Upload, open_publisher, sync
+from subquad.tracking.mlflow import Store
+from subquad.tracking.publisher import Publisher, Summary, open_publisher, sync
 
 SETTINGS = {"space": "agf", "sampler": "random", "pruner": "asha", "budget": "3-trials", "seed": 0}
 
@@ -39,13 +40,15 @@ SETTINGS = {"space": "agf", "sampler": "random", "pruner": "asha", "budget": "3-
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name, value in MLFLOW.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database without experiments: making one takes seconds."""
     folder = tmp_path_factory.mktemp("template")
-    connect(sqlite_uri(folder / DATABASE), "template", folder / "artifacts")
+    Store(Publisher(folder, sqlite_uri(folder / DATABASE), "template"))
     return folder / DATABASE
 
 
@@ -181,10 +184,10 @@ def root_of(search: Folder) -> Path:
     return search.path.parents[2]
 
 
-def upload_for(search: Folder, uri: str | None = None) -> Upload:
+def upload_for(search: Folder, uri: str | None = None) -> Publisher:
     root = root_of(search)
     uri = uri or sqlite_uri(root / DATABASE)
-    return Upload(uri=uri, experiment="demo", folder=search.path)
+    return Publisher(uri=uri, experiment="demo", folder=search.path)
 
 
 def deliver(search: Folder, *, final: bool = True) -> Summary:
@@ -192,7 +195,7 @@ def deliver(search: Folder, *, final: bool = True) -> Summary:
 
 
 def client(search: Folder) -> MlflowClient:
-    return open_client(sqlite_uri(root_of(search) / DATABASE))
+    return MlflowClient(sqlite_uri(root_of(search) / DATABASE))
 
 
 def runs_by_name(search: Folder) -> dict[str, Run]:
@@ -246,13 +249,10 @@ def test_a_trial_says_what_it_is_and_what_it_came_to(search: Folder):
         "subquad.candidate": "agf",
         "subquad.trial": "0",
     }
-    expected |= {"subquad.status": "finished", "mlflow.parentRunId": str(summary.parent_run_id)}
+    expected |= {"subquad.status": "finished", "mlflow.parentRunId": summary.run_id}
     assert expected.items() <= trial.data.tags.items()
     assert trial.data.tags["subquad.protocol_label"] == "a trial of a search: test not opened"
     assert trial.data.metrics["objective"] == 0.75
-    (used,) = store.get_run(trial.info.run_id).inputs.dataset_inputs
-    assert (used.dataset.name, used.dataset.source_type) == ("recall", "subquad")
-    assert json.loads(used.dataset.source)["name"] == "recall"
     assert store.get_metric_history(trial.info.run_id, "objective")[0].step == 2
     assert {key: value for key, value in trial.data.metrics.items() if key.startswith("cost/")} == {
         "cost/steps": 2,
@@ -303,16 +303,11 @@ def test_the_parent_has_winners_consumption_and_files(search: Folder):
     assert (summary.delivered, parent.info.status, parent.info.run_id) == (
         True,
         "FINISHED",
-        summary.parent_run_id,
+        summary.run_id,
     )
-    assert parent.data.params == {
-        "name": "demo",
-        **{key: str(value) for key, value in SETTINGS.items()},
-    }
-    assert (
-        parent.data.tags["subquad.winner.agf"]
-        == "trial 0: accuracy 75.00 % at step 2; train.lr=0.1"
-    )
+    assert parent.data.params == {key: str(value) for key, value in SETTINGS.items()}
+    winner = json.loads(parent.data.tags["subquad.winner.agf"])
+    assert (winner["number"], winner["value"], winner["point"]) == (0, 0.75, {"train.lr": 0.1})
     expected = {
         "agf/steps": 6,
         "agf/flops": 300,
@@ -373,11 +368,10 @@ def test_a_resumed_search_goes_on_in_the_same_runs(search: Folder):
     end(trial_folder(search.path, "agf", 2))
     search.summary("budget used")
     last = deliver(search)
-    assert (last.parent_run_id, last.run_ids[:2]) == (first.parent_run_id, first.run_ids)
+    assert last.run_id == first.run_id
     assert {run.info.status for run in runs_by_name(search).values()} == {"FINISHED"}
-    steps = [
-        metric.step for metric in client(search).get_metric_history(last.run_ids[1], "train/loss")
-    ]
+    again = runs_by_name(search)["agf-00001"].info.run_id
+    steps = [metric.step for metric in client(search).get_metric_history(again, "train/loss")]
     assert steps == [1, 2, 3, 4]
 
 
@@ -419,7 +413,7 @@ def test_sync_sends_all_of_a_search_that_had_no_server(
     end(cell, test={"metrics": {"accuracy": 0.5}, "step": 2})
     uri = sqlite_uri(root_of(search) / DATABASE)
     assert main(["sync", str(search.path), "--uri", uri]) == 0
-    assert capsys.readouterr().out == f"{search.path}: delivered to {uri} (2 runs)\n"
+    assert capsys.readouterr().out == f"{search.path}: delivered to {uri}\n"
     found = runs_by_name(search)
     names = {run.info.run_id: name for name, run in found.items()}
     above = {
@@ -451,8 +445,8 @@ def test_what_was_drawn_anew_is_sent_anew(search: Folder):
     search.winner()
     deliver(search)
     (search.path / "plots" / "agf-slice.png").write_bytes(b"picture")
-    parent = deliver(search).parent_run_id
-    plots = [artifact.path for artifact in client(search).list_artifacts(str(parent), "plots")]
+    parent = deliver(search).run_id
+    plots = [artifact.path for artifact in client(search).list_artifacts(parent, "plots")]
     assert plots == ["plots/agf-slice.png", "plots/best-so-far.png"]
 
 
@@ -464,7 +458,7 @@ def test_a_folder_that_is_no_run_of_any_kind_is_refused(tmp_path: Path):
 
 
 def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder):
-    parent = deliver(search, final=False).parent_run_id
+    parent = deliver(search, final=False).run_id
     cell = search.path / "final" / "cells" / "agf-seed0"
     cell.mkdir(parents=True)
     train(cell, range(1, 3))

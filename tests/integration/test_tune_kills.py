@@ -21,7 +21,6 @@ from subquad.record.layout import runs_below
 from subquad.record.metrics import read_attempts, read_records
 from subquad.record.names import ATTEMPTS, CHECKPOINTS, RESULT
 from subquad.tracking.address import DATABASE, sqlite_uri
-from subquad.tracking.mlflow import open_client
 
 EVERY = 20
 """Steps between checkpoints."""
@@ -137,7 +136,7 @@ def first_step_after(kill: Kill) -> float:
 
 def tracked(root: Path) -> list[str]:
     """States of the runs below the search's in MLflow, the final study's aside."""
-    client: MlflowClient = open_client(sqlite_uri(root / DATABASE))
+    client: MlflowClient = MlflowClient(sqlite_uri(root / DATABASE))
     runs = client.search_runs(
         [experiment.experiment_id for experiment in client.search_experiments()]
     )

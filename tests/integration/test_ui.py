@@ -25,7 +25,8 @@ from mlflow import MlflowClient
 
 from subquad.cli.main import main
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
-from subquad.tracking.mlflow import connect
+from subquad.tracking.mlflow import Store
+from subquad.tracking.publisher import Publisher
 from subquad.tracking.server import USER, newest_page, serving
 
 API = "/api/2.0/mlflow"
@@ -109,7 +110,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 def strangers_database(root: Path, outside: Path, foreign: str) -> dict[str, str]:
     """A run of ours below `root` with the artefact note.txt, and runs that name other places."""
     uri = sqlite_uri(root / DATABASE)
-    connect(uri, "demo", root / ARTIFACTS)
+    Store(Publisher(root / "one", uri, "demo"))
     store = MlflowClient(uri)
     demo = store.get_experiment_by_name("demo").experiment_id
     runs = {"own": store.create_run(demo).info.run_id}
@@ -360,7 +361,7 @@ def test_only_its_user_can_read_the_password(pages: Pages):
 def test_the_command_opens_on_the_newest_experiment_and_ends_with_all(
     tmp_path: Path, end: signal.Signals
 ):
-    connect(sqlite_uri(tmp_path / DATABASE), "demo", tmp_path / ARTIFACTS)
+    Store(Publisher(tmp_path / "one", sqlite_uri(tmp_path / DATABASE), "demo"))
     words = ["ui", "--root", str(tmp_path), "--no-browser"]
     command = [sys.executable, "-m", "subquad.cli.main", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:

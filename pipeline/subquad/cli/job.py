@@ -115,17 +115,11 @@ def refuse_secrets(study: Study) -> None:
         UserError: only the experiment's file names the address that it is tracked at.
     """
     from subquad.addresses import without_secrets
-    from subquad.tracking.address import store_uri
-    from subquad.tracking.publisher import refuse_strange
+    from subquad.tracking.publisher import given_store
 
     for run in study.runs:
-        if uri := run.experiment.tracking.address:
-            refuse_strange(
-                store_uri(uri, Path.cwd()),
-                Path.cwd(),
-                f"tracking.uri: {uri}",
-                f"tracking.uri={uri}",
-            )
+        if address := run.experiment.tracking.address:
+            given_store(address, Path.cwd())
         for key, value in flatten(run.experiment.model_dump(mode="json")).items():
             if without_secrets(value, key) != value:
                 raise ConfigError(

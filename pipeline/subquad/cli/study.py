@@ -165,9 +165,8 @@ def report_apart(folder: Path, console: Console) -> Iterator[None]:
 
 def tracking_line(tracking: Tracked) -> str:
     """Where a study's runs are, or why they are not there yet."""
-    run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
-        return f"{tracking.uri}, run {run} (open with: subquad ui)"
+        return f"{tracking.uri}, run {tracking.run_id} (open with: subquad ui)"
     return f"{tracking.uri}: {tracking.error}; later: subquad sync"
 
 

@@ -67,9 +67,8 @@ def sync_command(
 
 
 def _line(folder: Path, summary: Summary) -> str:
-    runs = len(summary.run_ids)
     if summary.delivered:
-        return f"{folder}: delivered to {summary.uri} ({runs} run{'' if runs == 1 else 's'})"
+        return f"{folder}: delivered to {summary.uri}"
     return f"{folder}: not delivered to {summary.uri}: {summary.error}"
 
 

@@ -126,7 +126,7 @@ def _run(
     study = begin_final(search, folder, winners)
     summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)
-    sent_with_the_search = Publisher(None)
+    sent_with_the_search = Publisher(study.folder, uri="", experiment="")
     outcome = drive(study, watch.display, executor, watch.report, sent_with_the_search)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 

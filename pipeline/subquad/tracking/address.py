@@ -14,6 +14,25 @@ from subquad.suggest import did_you_mean
 
 DATABASE, ARTIFACTS = "mlruns.db", "mlartifacts"
 VARIABLE = "MLFLOW_TRACKING_URI"
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs its eight extra processes
+    "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",
+    "MLFLOW_ENABLE_AI_GATEWAY": "false",  # a stranger's database may name models and addresses
+    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "none",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Of every process here that imports MLflow, which reads some at once. A value that the user has
+set stays.
+"""
 _SERVERS = ("http", "https", "databricks")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ESCAPED = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
@@ -31,29 +50,20 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
         ConfigError: a kind of store that MLflow does not have or no longer opens.
     """
     if uri is None:
-        uri = os.environ.get(VARIABLE)
+        uri = os.environ.get(VARIABLE) or sqlite_uri(root.resolve() / DATABASE)
         key = VARIABLE
-        if not uri:
-            return sqlite_uri(root.resolve() / DATABASE)
-    scheme = _scheme(uri)
     known = (*_SERVERS, *_DATABASES)
-    if scheme in ("", "file"):
-        raise ConfigError(
-            f"{key}: {mask(uri)!r} is a folder, which MLflow 3 no longer writes to; "
-            "give sqlite:///FILE or a server's http(s) address"
-        )
-    if scheme not in known:
-        names = ", ".join(known)
-        hint = did_you_mean(scheme, known)
-        raise ConfigError(f"{key}: {scheme!r} is no MLflow store; known: {names}{hint}")
+    scheme = _scheme(uri)
     database = sqlite_path(uri)
+    if scheme not in known or (database and database.name in ("", ":memory:")):
+        raise ConfigError(
+            f"{key}: {mask(uri)!r} is no MLflow store; give sqlite:///FILE, or an address of "
+            f"{', '.join(known)}{did_you_mean(scheme, known)}"
+        )
     if database is None:
         return uri
-    if ":///" not in uri or str(database) in (".", ":memory:"):
-        raise ConfigError(f"{key}: {uri!r} names no file; give sqlite:///FILE")
     _, mark, query = uri.partition("?")
-    absolute = sqlite_uri(root.resolve() / database)
-    return f"{absolute}{mark}{query}"
+    return f"{sqlite_uri(root.resolve() / database)}{mark}{query}"
 
 
 def sqlite_uri(path: Path) -> str:
@@ -65,7 +75,7 @@ def sqlite_path(uri: str) -> Path | None:
     """The database file of a sqlite URI, None for another store."""
     if _scheme(uri) != "sqlite":
         return None
-    path, _, _ = uri.split(":///", 1)[-1].partition("?")
+    path, _, _ = uri.partition(":///")[2].partition("?")
     return Path(unquote(path))
 
 
@@ -81,10 +91,5 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
 
 
 def _scheme(uri: str) -> str:
-    if uri == "databricks":
-        return uri
-    kind, colon, _ = uri.partition(":")
-    if not colon:
-        return ""
-    scheme, _, _ = kind.partition("+")
-    return scheme.lower()
+    """`postgresql` of `postgresql+psycopg2://...`; MLflow takes `databricks` alone too."""
+    return uri.partition(":")[0].partition("+")[0].lower()

@@ -7,84 +7,65 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.record import names
 from subquad.record.files import read_json
-from subquad.record.layout import is_study, runs_below, runs_root
-from subquad.record.names import (
-    ATTEMPTS,
-    CELLS,
-    FINAL,
-    IDENTITY,
-    METRICS,
-    RESULT,
-    SEARCH,
-    STUDY,
-    TRIAL,
-    TRIALS,
-)
-from subquad.tracking.values import Values
+from subquad.record.layout import runs_root
 
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
 SENDING = ".mlflow.lock"
 """Locked while a folder is sent; then it stays, in a folder that was sent."""
+_BELOW = {
+    f"{names.TRIALS}/*/*": names.SEARCH,
+    names.FINAL: names.SEARCH,
+    f"{names.CELLS}/*": names.STUDY,
+}
+"""Where the parts of a study or search are, and the file that says that it is one."""
+_BEGUN = (names.STUDY, names.ATTEMPTS, names.METRICS, names.RESULT)
 
 
-def begun(folder: Path) -> bool:
-    """Whether there is anything to send yet of what is below a study or search, which writes the
-    settings of all its runs first.
+def parts_in(folder: Path) -> list[Path]:
+    """What is directly below a study or search and has begun: these write the settings of all
+    their runs first. A run or trial has no parts.
     """
-    names = (STUDY, ATTEMPTS, METRICS, RESULT)
-    is_there = any((folder / name).exists() for name in names)
-    return is_there or "state" in (read_json(folder / TRIAL) or {})
+    found: list[Path] = []
+    for pattern, mark in _BELOW.items():
+        if (folder / mark).exists():
+            found += filter(_has_begun, sorted(folder.glob(pattern)))
+    return found
 
 
-def parts_in(folder: Path) -> list[Path] | None:
-    """What is directly below a study or search; None for a run or trial.
-
-    Raises:
-        RunError: the folder is none of these.
-    """
-    if (folder / SEARCH).exists():
-        trials = sorted(folder.glob(f"{TRIALS}/*/*/{TRIAL}"))
-        finals = folder.glob(f"{FINAL}/{STUDY}")
-        return [path.parent for path in (*trials, *finals)]
-    if (folder / TRIAL).exists():
-        return None
-    below = runs_below(folder)
-    return None if below == [folder] else below
+def _has_begun(folder: Path) -> bool:
+    if any((folder / name).exists() for name in _BEGUN):
+        return True
+    return "state" in (read_json(folder / names.TRIAL) or {})
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
     """The folder, and all below it that began."""
     yield folder
-    for part in parts_in(folder) or ():
-        if begun(part):
-            yield from parts_below(part)
-
-
-def parent_of(folder: Path) -> Path | None:
-    """The study or search that a run, trial or final study belongs to."""
-    parent = folder.parent
-    if (folder / TRIAL).exists() and len(folder.parents) > 2:
-        return folder.parents[2]
-    if parent.name == CELLS and is_study(parent.parent):
-        return parent.parent
-    if folder.name == FINAL and (parent / SEARCH).exists():
-        return parent
-    return None
+    for part in parts_in(folder):
+        yield from parts_below(part)
 
 
 def whole_of(folder: Path) -> Path:
     """What is sent together: a run, a study, or a search; of a part of one, the whole."""
-    above = parent_of(folder)
-    return whole_of(above) if above else folder
+    for pattern, mark in _BELOW.items():
+        if folder.match(pattern):
+            above = folder.parents[pattern.count("/")]
+            if (above / mark).exists():
+                return whole_of(above)
+    return folder
 
 
 def key_of(whole: Path) -> str:
     """What finds the run of a folder again in any store, also where both were moved: it stands in
     the folder's name, and in the digest of a run.
     """
-    identity = read_json(whole / IDENTITY) or {}
+    identity = read_json(whole / names.IDENTITY) or {}
     digest = identity.get("digest")
     return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
 

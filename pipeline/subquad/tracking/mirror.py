@@ -1,5 +1,5 @@
-"""What a run, a trial, or the parent of such, a study or search, shows to a tracker: what it is
-(`about`), its points (`points_after`), and how it ended (`ending`).
+"""What a run, a trial, or the parent of such, a study or search, shows to a tracker: what it is and
+came to (`about`), and the points of its curves (`points_after`).
 
 All is read from files, so any process can send it anywhere, while it grows or later. There are no
 secrets in it.
@@ -7,87 +7,109 @@ secrets in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
-from subquad.metric import metric_of, read_metrics
+from subquad.record import names
 from subquad.record.files import flatten, read_json
 from subquad.record.layout import is_study, runs_below
 from subquad.record.metrics import Place, read_new
-from subquad.record.names import (
-    DIAGNOSIS,
-    ENVIRONMENT,
-    EXPERIMENT,
-    FINAL,
-    IDENTITY,
-    RESULT,
-    SEARCH,
-    STUDY,
-    SUMMARY,
-    TRIAL,
-    WINNERS,
-)
-from subquad.tracking.folders import parent_of, read_yaml
-from subquad.tracking.values import Point, Values, points_of, points_under
+from subquad.tracking.folders import Values, read_yaml, whole_of
 
-_REPORTS = ("report.md", "report.csv", "report.html", DIAGNOSIS)
-_STATUSES = ("FINISHED", "FAILED", "KILLED")
+_NAME_LIMIT = 250
+_REFUSED = re.compile(r"[^\w.\- /]|(?<![^/])[./]|/$")
+"""Characters that MLflow takes in no name, and those that would make a path of another one."""
+_FILES = (
+    *(names.SEARCH, names.SUMMARY, names.STUDY, names.TRIAL, names.EXPERIMENT, names.ENVIRONMENT),
+    *(names.RESULT, f"{names.FINAL}.yaml", "report.md", "report.csv", "report.html"),
+    *(names.DIAGNOSIS, "diagnosis/*.png", "metrics*.jsonl"),
+    *(f"{names.WINNERS}/*.yaml", "plots/*.png"),
+)
+"""What is worth keeping with a run, study or search."""
+_STATES = ("finished", "failed", "killed", "running")
 """The last one among its runs is a study's."""
-_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
-"""A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it
-from others.
+_STATUS = {
+    "finished": "FINISHED",
+    "pruned": "FINISHED",
+    "failed": "FAILED",
+    "running": "RUNNING",
+}
+"""MLflow's words; what is none of these was KILLED. A trial that was ended early did what it was
+meant to do; the tag `subquad.status` tells it from others.
 """
+
+
+class Point(NamedTuple):
+    """One value of one metric; `time_ms` is milliseconds since 1970."""
+
+    key: str
+    value: float
+    time_ms: int
+    step: int
 
 
 @dataclass(frozen=True)
 class About:
-    """What a folder is.
+    """What a folder is and came to.
 
     Attributes:
-        label: its name.
-        began: seconds since 1970.
+        state: running, finished, failed, stopped, killed; of a trial also pruned, infeasible.
         params, tags: plain values by name.
-        data: the data set's `label`, plugin `name` and `params`; empty for a study or search.
-    """
-
-    label: str
-    began: float
-    params: Values
-    tags: Values
-    data: Values = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a folder ended.
-
-    Attributes:
-        status: FINISHED, FAILED or KILLED.
-        time: seconds since 1970.
-        tags: last tags.
-        points: final metrics.
+        points: final metrics, once it ended.
+        label: its name.
+        time: seconds since 1970 of its end, or of what is newest in it.
         files: names of its files that are worth keeping with it.
     """
 
-    status: str
-    time: float
+    state: str
+    params: Values
     tags: Values
     points: Sequence[Point] = ()
+    label: str = ""
+    time: float = 0.0
     files: Sequence[str] = ()
 
+    @property
+    def status(self) -> str:
+        """RUNNING, FINISHED, FAILED or KILLED."""
+        return _STATUS.get(self.state, "KILLED")
 
-def about(folder: Path) -> About:
-    """What a folder is, as it stands written when it begins."""
-    if (folder / SEARCH).exists():
-        what = _search(folder)
+
+def about(folder: Path, *, final: bool = False) -> About:
+    """What a folder shows.
+
+    Args:
+        final: nothing comes after this look, so what has no end was killed.
+    """
+    files = [path for pattern in _FILES for path in sorted(folder.glob(pattern))]
+    time = max((path.stat().st_mtime for path in files), default=0.0)
+    if (folder / names.SEARCH).exists():
+        what = _search(folder, time, final)
     elif is_study(folder):
-        tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
-        what = About(folder.name, folder.stat().st_mtime, {}, tags)
+        what = _study(folder, final)
     else:
-        what = _run(folder)
-    return About(*map(without_secrets, vars(what).values()))
+        what = _run(folder, time, final)
+    whole = whole_of(folder)
+    above = f"{whole.parent.name}/{whole.name}"
+    tags = {**what.tags, "subquad.status": what.state}
+    if (whole / names.SEARCH).exists():
+        tags = {"subquad.kind": "final", **tags, "subquad.search": above}
+    label = above if folder == whole else what.label or folder.name
+    return replace(
+        what,
+        params=without_secrets(what.params),
+        tags=without_secrets({name: tag for name, tag in tags.items() if tag not in (None, "")}),
+        label=without_secrets(label),
+        time=time,
+        files=[path.relative_to(folder).as_posix() for path in files],
+    )
 
 
 def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
@@ -95,212 +117,152 @@ def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
     read. Steps that a resume trained again are there twice; a study or search has none.
     """
     records, place = read_new(folder, place)
-    return [point for record in records for point in points_of(record)], place
+    points: list[Point] = []
+    for record in records:
+        above = record.split or record.kind
+        values = {f"{above}/{name}": value for name, value in record.metrics.items()}
+        points += points_of(values, record.time, record.step)
+    return points, place
 
 
-def ending(folder: Path, *, final: bool) -> Ending | None:
-    """How a folder ended; None while it goes on.
-
-    Args:
-        final: nothing comes after this look, so what has no end was killed.
+def _run(folder: Path, time: float, final: bool) -> About:
+    """A run, alone or in a study, or a trial. Where the plugin or the data refused a trial's point,
+    nothing ran and nothing failed.
     """
-    if (folder / SEARCH).exists():
-        end = _end_of_search(folder, final)
-    elif is_study(folder):
-        end = _end_of_study(folder, final)
-    else:
-        end = _end_of_run(folder, final)
-    return end and replace(end, tags=without_secrets(end.tags))
-
-
-def _run(folder: Path) -> About:
-    """A run, alone or in a study, or a trial."""
-    experiment = read_yaml(folder / EXPERIMENT)
-    identity = read_json(folder / IDENTITY) or {}
-    params = flatten(experiment)
-    named = {
-        "subquad.protocol": params.get("protocol"),
-        "subquad.dataset": params.get("dataset.name"),
-        "subquad.mixer": params.get("mixer.name"),
+    result = read_json(folder / names.RESULT) or {}
+    trial = read_json(folder / names.TRIAL) or {}
+    identity = read_json(folder / names.IDENTITY) or {}
+    environment = read_json(folder / names.ENVIRONMENT) or {}
+    params = flatten(read_yaml(folder / names.EXPERIMENT))
+    facts = {**trial, **identity, **result}
+    git = environment.get("git") or {}
+    tags = {
         "subquad.experiment": identity.get("digest"),
+        "subquad.plugins": environment.get("plugins"),
+        "mlflow.source.git.commit": git.get("commit"),
+        "git.dirty": git.get("dirty"),
     }
-    tags = {name: value for name, value in named.items() if value is not None}
-    above = parent_of(folder)
-    label = folder.name if above else str(params.get("name") or folder.name)
-    trial = read_json(folder / TRIAL)
-    if above and trial:
-        number = folder.name
-        candidate = folder.parent.name
-        label = f"{candidate}-{number}"
-        params |= {**(trial.get("settings") or {}), **(trial.get("point") or {})}
-        tags |= {"subquad.candidate": candidate, "subquad.trial": int(number)}
-        tags |= _in_search(above, "trial")
-    elif above:
-        tags |= _in_search(parent_of(above), "final")
-    data = {"label": identity.get("dataset"), **(experiment.get("dataset") or {})}
-    records, _ = read_new(folder, Place())
-    began = records[0].time if records else folder.stat().st_mtime
-    return About(label, began, params, tags, data)
-
-
-def _end_of_run(folder: Path, final: bool) -> Ending | None:
-    """The end of a run or trial. Where the plugin or the data refused a trial's point, nothing ran
-    and nothing failed.
-    """
-    result = read_json(folder / RESULT)
-    trial = read_json(folder / TRIAL) or {}
-    state = trial.get("state")
-    if not (result or state or final):
-        return None
-    names = (TRIAL, EXPERIMENT, ENVIRONMENT, RESULT, *_REPORTS)
-    files = _present(folder, *names, "metrics*.jsonl", f"{Path(DIAGNOSIS).stem}/*.png")
-    tags = _environment(folder)
-    if state:
-        tags |= {"subquad.status": state, "subquad.reason": trial.get("reason") or ""}
-        return Ending("KILLED", _changed(folder, TRIAL), tags, (), files)
-    if result is None:
-        tags["subquad.status"] = "killed"
-        return Ending("KILLED", _changed(folder, "metrics*.jsonl"), tags, (), files)
-    for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
-        if result.get(key):
-            tags[f"subquad.{key}"] = result[key]
-    time = _changed(folder, RESULT)
-    last = _tested("test", result, time) + _costs(result, time)
+    for name in ("dataset", "mixer", "protocol", "protocol_label", "reason"):
+        tags[f"subquad.{name}"] = facts.get(name)
+    points = _last_points(result, time)
+    label = ""
     if trial:
-        last += _objective(result, time)
-    return Ending(_STATUS.get(str(result.get("status")), "KILLED"), time, tags, last, files)
+        candidate = folder.parent.name
+        label = f"{candidate}-{folder.name}"
+        params |= {**(trial.get("settings") or {}), **(trial.get("point") or {})}
+        tags |= {
+            "subquad.kind": "trial",
+            "subquad.candidate": candidate,
+            "subquad.trial": trial.get("number"),
+        }
+        if result.get("status") == "finished":  # what decides: the best validation metric
+            best = result.get("best") or {}
+            value = (best.get("metrics") or {}).get(result.get("metric"))
+            points += points_of({"objective": value}, time, best.get("step"))
+    return About(_state(facts, final), params, tags, points, label)
 
 
-def _present(folder: Path, *patterns: str) -> list[str]:
-    """Names of those files below a folder that are there."""
-    found: list[str] = []
-    for pattern in patterns:
-        found += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(pattern))]
-    return found
+def _state(facts: Values, final: bool) -> str:
+    return facts.get("status") or facts.get("state") or ("killed" if final else "running")
 
 
-def _changed(folder: Path, *patterns: str) -> float:
-    """When the newest of some files was written, in seconds since 1970."""
-    times = [(folder / name).stat().st_mtime for name in _present(folder, *patterns)]
-    return max(times, default=folder.stat().st_mtime)
-
-
-def _costs(result: Values, time: float) -> list[Point]:
-    """What a run or trial is and used up, as metrics `cost/...`."""
-    names = ("parameters", "flops_per_step", "steps", "seconds")
-    used: Values = {name: result.get(name) for name in names}
-    steps = used["steps"]
-    if steps and used["flops_per_step"]:
-        used["flops"] = steps * used["flops_per_step"]
-    return points_under("cost", used, time, steps)
-
-
-def _objective(result: Values, time: float) -> list[Point]:
-    """What decides between finished trials: the best validation metric."""
-    best = result.get("best") or {}
-    metrics = best.get("metrics") or {}
-    value = metrics.get(result.get("metric"))
-    if result.get("status") != "finished" or value is None:
-        return []
-    return [Point("objective", float(value), int(time * 1000), best.get("step") or 0)]
-
-
-def _tested(prefix: str, result: Mapping, time: float) -> list[Point]:
-    """Test metrics of a result, as `<prefix>/<metric>`."""
+def _last_points(result: Values, time: float) -> list[Point]:
+    """Test metrics, and what the run is and used up."""
     test = result.get("test") or {}
-    return points_under(prefix, test.get("metrics") or {}, time, test.get("step"))
+    scores = {f"test/{name}": value for name, value in (test.get("metrics") or {}).items()}
+    steps = result.get("steps") or 0
+    used = {"cost/flops": steps * (result.get("flops_per_step") or 0) or None}
+    for name in ("parameters", "flops_per_step", "steps", "seconds"):
+        used[f"cost/{name}"] = result.get(name)
+    return points_of(scores, time, test.get("step")) + points_of(used, time, steps)
 
 
-def _end_of_study(folder: Path, final: bool) -> Ending | None:
+def _study(folder: Path, final: bool) -> About:
     """The parent of a study's runs ends with the last of them."""
-    below = runs_below(folder)
-    ends = [end for run in below if (end := _end_of_run(run, final))]
-    if not final and (not below or len(ends) < len(below)):
-        return None
-    worst = max((_STATUSES.index(end.status) for end in ends), default=-1)
-    status = _STATUSES[worst]
-    time = max((end.time for end in ends), default=folder.stat().st_mtime)
-    scores: list[Point] = []
-    for run in below:
-        scores += _tested(f"{run.name}/test", read_json(run / RESULT) or {}, time)
-    files = _present(folder, STUDY, *_REPORTS)
-    return Ending(status, time, {"subquad.status": status.lower()}, scores, files)
+    last = 0
+    for run in reversed(runs_below(folder)):  # what has not begun stands last
+        state = _state(read_json(run / names.RESULT) or {}, final)
+        last = max(last, _STATES.index(state if state in _STATES else "killed"))
+        if _STATES[last] == "running":
+            break
+    return About(_STATES[last], {}, {"subquad.kind": "study"})
 
 
-def _search(folder: Path) -> About:
-    """The parent of a search's trials."""
-    written = read_yaml(folder / SEARCH)
-    experiment = written.get("experiment") or {}
-    params = {"name": experiment.get("name"), **(written.get("settings") or {})}
-    tags = _in_search(folder, "search")
-    began = (folder / SEARCH).stat().st_mtime
-    return About(tags["subquad.search"], began, params, tags)
-
-
-def _end_of_search(folder: Path, final: bool) -> Ending | None:
-    """FINISHED where no further trial will start, FAILED where then a candidate has no winner."""
-    summary = read_json(folder / SUMMARY) or {}
-    candidates = summary.get("candidates") or []
+def _search(folder: Path, time: float, final: bool) -> About:
+    """The parent of a search's trials: finished where no further trial will start, failed where
+    then a candidate has no winner.
+    """
+    candidates = (read_json(folder / names.SUMMARY) or {}).get("candidates") or []
+    tags: Values = {"subquad.kind": "search"}
+    used: list[Point] = []
     is_over = bool(candidates)
-    tags: Values = {}
+    state = "finished"
     for candidate in candidates:
+        label = candidate["label"]
+        best = candidate["best"]
         trials = candidate["trials"]
         if trials.get("running") or trials.get("waiting") or not candidate["over"]:
             is_over = False
-        if candidate["best"]:
-            label = candidate["label"]
-            tags[f"subquad.winner.{label}"] = _winner(candidate)
-    if not final and not is_over:
-        return None
-    status = "KILLED"
-    if is_over:
-        status = "FINISHED" if len(tags) == len(candidates) else "FAILED"
-    tags["subquad.status"] = status.lower()
-    names = (SUMMARY, f"{FINAL}.yaml", f"{WINNERS}/*.yaml", "plots/*.png")
-    files = _present(folder, *names)
-    time = _changed(folder, *names)
-    used: list[Point] = []
-    for candidate in candidates:
-        used += _consumed(candidate, time)
-    return Ending(status, time, tags, used, [SEARCH, *files])
+        if not best:
+            state = "failed"
+        tags[f"subquad.winner.{label}"] = best
+        values = {f"{label}/trials_{name}": count for name, count in trials.items()}
+        for name in ("steps", "flops", "seconds", "dimensions"):
+            values[f"{label}/{name}"] = candidate[name]
+        values[f"{label}/objective"] = (best or {}).get("value")
+        used += points_of(values, time, candidate["steps"])
+    if not is_over:
+        state = "killed" if final else "running"
+    settings = read_yaml(folder / names.SEARCH).get("settings")
+    params = settings if isinstance(settings, dict) else {}
+    return About(state, params, tags, () if state == "running" else used)
 
 
-def _winner(candidate: Values) -> str:
-    best = candidate["best"]
-    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
-    score = metric.text(best["value"])
-    number = best["number"]
-    step = best["step"]
-    settings = " ".join(f"{key}={value}" for key, value in best["point"].items())
-    return f"trial {number}: {score} at step {step}; {settings}"
+def clean(values: Mapping[str, Any]) -> Values:
+    """The same values by names MLflow takes: other characters become `_`. Two names never become
+    one.
+    """
+    found: Values = {}
+    for name, value in values.items():
+        short = _REFUSED.sub("_", name[:_NAME_LIMIT]) or "_"
+        if len(name) > _NAME_LIMIT or short in found:
+            mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+            short = f"{short[: _NAME_LIMIT - 9]}-{mark}"
+        found[short] = value
+    return found
 
 
-def _consumed(candidate: Values, time: float) -> list[Point]:
-    """What a candidate used up and found, as metrics `<candidate>/...`."""
-    values = {key: candidate[key] for key in ("steps", "flops", "seconds", "dimensions")}
-    values |= {f"trials_{state}": count for state, count in candidate["trials"].items()}
-    if candidate["best"]:
-        values["objective"] = candidate["best"]["value"]
-    return points_under(candidate["label"], values, time, 0)
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters or tags as YAML would write each on one line, by clean names."""
+    found = {}
+    for name, value in clean(values).items():
+        is_text = isinstance(value, str)
+        found[name] = value if is_text else json.dumps(value, default=str, ensure_ascii=False)
+    return found
 
 
-def _in_search(search: Path | None, kind: str) -> dict[str, str]:
-    """What names the search that something is a part of; nothing where it is of none."""
-    if search is None:
-        return {}
-    name = f"{search.parent.name}/{search.name}"  # what `subquad resume` is given, below runs/
-    return {"subquad.kind": kind, "subquad.search": name}
+def points_of(values: Mapping[str, Any], time: float, step: int | None) -> list[Point]:
+    """Values as metrics; None is no value, and an infinity is NaN, since MLflow would store it as
+    1.8e308. The time is seconds since 1970.
+    """
+    points = []
+    for name, value in clean(values).items():
+        if value is not None:
+            number = float(value)
+            finite = number if math.isfinite(number) else math.nan
+            points.append(Point(name, finite, int(time * 1000), step or 0))
+    return points
 
 
-def _environment(run: Path) -> Values:
-    """Tags for the commit and the plugins' distributions, from a run's environment.json."""
-    environment = read_json(run / ENVIRONMENT) or {}
-    tags: Values = {}
-    if git := environment.get("git"):
-        tags = {"mlflow.source.git.commit": git["commit"], "git.dirty": str(git.get("dirty"))}
-    for plugin in environment.get("plugins") or []:
-        kind = plugin.get("kind")
-        distribution = plugin.get("distribution")
-        version = plugin.get("version")
-        tags[f"plugin.{kind}"] = f"{distribution} {version}"
-    return tags
+def unsent(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
+    """Values above the last step of their metric: after a resume some steps are trained again.
+
+    Args:
+        steps: the last step of each metric, which is kept up to date.
+    """
+    new = []
+    for point in points:
+        if point.step > steps.get(point.key, -1):
+            steps[point.key] = point.step
+            new.append(point)
+    return new

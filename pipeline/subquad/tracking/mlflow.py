@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from subquad.addresses import mask
 from subquad.errors import RunError
+from subquad.record.metrics import Place
 from subquad.record.sums import manifest_of
 from subquad.security.disk import (
     delete,
@@ -32,285 +35,228 @@ from subquad.security.disk import (
     replacing,
     temporary_beside,
 )
-from subquad.tracking.address import sqlite_path, sqlite_uri
-from subquad.tracking.database import check_database
-from subquad.tracking.mirror import About, Ending
-from subquad.tracking.values import (
-    PARAM_LIMIT,
-    TAG_LIMIT,
-    Point,
-    Values,
-    nonfinite_tags,
-    texts,
-    unsent,
-)
+from subquad.tracking.address import artifact_folder, sqlite_path, sqlite_uri
+from subquad.tracking.folders import Values, key_of, root_above
+from subquad.tracking.mirror import About, Point, texts, unsent
+from subquad.tracking.publisher import Publisher
 
-_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-}
-for _name, _value in _SETTINGS.items():
-    os.environ.setdefault(_name, _value)  # a value the user has set stays
-
-# MLflow reads some settings when it is imported, hence the order.
-from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag  # noqa: E402
-from mlflow.exceptions import MlflowException  # noqa: E402
-from mlflow.store.artifact.artifact_repository_registry import (  # noqa: E402
-    get_artifact_repository,
-)
-
-_KEY, _ENDED = "subquad.key", "subquad.ended"
-"""Tags by which a run is found again, and its end, if all of that is there."""
-_METRICS_PER_CALL = 1000
-_PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
+_KEY, _FILES = "subquad.key", "subquad.files"
+"""Tags by which a run is found again, and what files of it are there."""
 _RUNS_PER_CALL = 1000
 _LOCK_SECONDS = 120
 _AS_TEXT = (".yaml", ".json", ".md", ".csv", ".html")
 """Files that are sent as text, so that no address in them carries a password."""
 
+_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
+"""The end of a journal that belongs to several databases: SQLite deletes a file that it names."""
+_STRANGE = """
+    SELECT type, name FROM sqlite_master
+    WHERE type = 'view' OR type = 'trigger' AND tbl_name != 'secrets' OR sql LIKE 'CREATE VIRTUAL%'
+"""
+"""MLflow's own only trigger is on a table that runs have no part in."""
+
 
 class StoredRun:
-    """A run of a store.
+    """What MLflow has of a run.
 
     Attributes:
-        id: MLflow's.
+        id: MLflow's, as the store says.
+        artifacts: where its artefacts go, as the store says.
+        status: RUNNING, FINISHED, FAILED or KILLED.
+        params, tags: texts by name.
+        steps: the last step of each metric.
+        has_data: whether its data set is there.
+        place: how far the records of its folder were sent.
     """
 
-    def __init__(self, client: MlflowClient, run: Run, artifacts: Path | None):
+    def __init__(self, run: Run):
         self.id = run.info.run_id
-        self._tags = dict(run.data.tags)
-        self._client = client
-        self._status = run.info.status
-        self._params = dict(run.data.params)
-        # of each metric the last step, which `data.metrics` leaves out
-        self._steps = {metric.key: metric.step for metric in run.data.to_proto().metrics}
-        self._has_data = bool(run.inputs and run.inputs.dataset_inputs)
-        self._place = str(run.info.artifact_uri)
-        self._artifacts = artifacts
+        self.artifacts = str(run.info.artifact_uri)
+        self.status = run.info.status
+        self.params = dict(run.data.params)
+        self.tags = dict(run.data.tags)
+        # `data.metrics` leaves the steps out
+        self.steps = {metric.key: metric.step for metric in run.data.to_proto().metrics}
+        self.has_data = bool(run.inputs and run.inputs.dataset_inputs)
+        self.place = Place()
 
-    def describe(self, what: About, above: Values) -> None:
-        """Send what it lacks of what a folder is.
+
+class Store:
+    """The experiment of an MLflow store that a folder is sent to, either made where it is missing.
+
+    Attributes:
+        runs: its runs of that folder and of what is below; without those that their user deleted.
+
+    Raises:
+        MlflowException: the store refuses, or is of another MLflow.
+        RunError: a database file is more than tables, see `_check_database`.
+    """
+
+    def __init__(self, publisher: Publisher):
+        self._folder = publisher.folder
+        self._key = key_of(publisher.folder)
+        self._artifacts = artifact_folder(publisher.uri, root_above(publisher.folder))
+        if self._artifacts:
+            hold(self._artifacts.parent)  # nothing below is reached through a link from here on
+        database = sqlite_path(publisher.uri)
+        with _prepared(database, publisher.uri) if database else nullcontext():
+            self._client = MlflowClient(publisher.uri)
+            self._experiment = self._experiment_id(publisher.experiment)
+        self.runs: dict[Path, StoredRun] = {}
+        token: str | None = ""
+        while token is not None:
+            page = self._client.search_runs(
+                [self._experiment],
+                f"tags.`{_KEY}` LIKE '{self._key}%'",
+                max_results=_RUNS_PER_CALL,
+                page_token=token,
+            )
+            for run in page:
+                _, _, part = run.data.tags[_KEY].partition("/")
+                self.runs[self._folder / part] = StoredRun(run)
+            token = page.token or None
+
+    def _experiment_id(self, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        if found:
+            return found.experiment_id
+        place = self._artifacts.as_uri() if self._artifacts else None
+        return self._client.create_experiment(name, place)
+
+    def create(self, folder: Path, label: str, began: float, above: Values) -> StoredRun:
+        """Make the run of a folder, which began at a time in seconds since 1970.
 
         Args:
             above: tags that name its parent.
         """
-        tags = {**what.tags, **above}
-        added = []
-        for key, text in texts(what.params).items():
-            value = text[:PARAM_LIMIT]
-            if value != text:
-                size = len(text)
-                tags[f"param_cut.{key}"] = (
-                    f"{size} characters; all of them in the artefact experiment.yaml"
-                )
-            if key not in self._params:
-                added.append(Param(key, value))
-            elif self._params[key] != value:  # MLflow refuses to change it
-                tags[f"param_changed.{key}"] = value
-        self._log("params", added, _PAIRS_PER_CALL)
-        self.tag(tags)
-        if what.data.get("name") and not self._has_data:
-            self._client.log_inputs(self.id, [_dataset(what.data)])
+        key = f"{self._key}/{folder.relative_to(self._folder)}"
+        tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL", **above}
+        made = self._client.create_run(self._experiment, int(began * 1000), tags, label)
+        run = self.runs[folder] = StoredRun(made)
+        return run
 
-    def tag(self, values: Values) -> None:
+    def bring(self, run: StoredRun, folder: Path, what: About, points: Sequence[Point]) -> None:
+        """Send what a run lacks: settings, data set, each metric's values above the last step of it
+        that MLflow has, tags, status, and at the end files. These come last: they may need a
+        storage that this machine cannot reach.
+        """
+        params = {  # MLflow refuses to change one
+            key: text for key, text in texts(what.params).items() if key not in run.params
+        }
+        self._client.log_batch(
+            run.id,
+            params=[Param(*pair) for pair in params.items()],
+            metrics=[Metric(*point) for point in unsent([*points, *what.points], run.steps)],
+        )
+        run.params |= params
+        self._tag(run, what.tags)
+        name = what.tags.get("subquad.dataset")
+        if name and not run.has_data:
+            data = {key: value for key, value in what.params.items() if key.startswith("dataset.")}
+            source = json.dumps(data, default=str)
+            dataset = Dataset(name, _digest(source), "subquad", source)
+            self._client.log_inputs(run.id, [DatasetInput(dataset)])
+            run.has_data = True
+        if what.status != run.status:
+            self._client.set_terminated(run.id, what.status, int(what.time * 1000))
+            run.status = what.status
+        if what.status != "RUNNING":
+            self._send_files(run, folder, what.files)
+
+    def _tag(self, run: StoredRun, values: Values) -> None:
         """Send tags that it lacks or has with another value."""
-        tags = {key: text[:TAG_LIMIT] for key, text in texts(values).items()}
-        new = dict(tags.items() - self._tags.items())
-        self._log("tags", [RunTag(key, value) for key, value in new.items()], _PAIRS_PER_CALL)
-        self._tags |= new
+        tags = texts(values)
+        new = tags.items() - run.tags.items()
+        self._client.log_batch(run.id, tags=[RunTag(*pair) for pair in new])
+        run.tags |= tags
 
-    def add(self, points: Sequence[Point]) -> None:
-        """Send each metric's values above the last step of it that MLflow has."""
-        self._send(unsent(points, self._steps))
-
-    def _send(self, points: Sequence[Point]) -> None:
-        """MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not
-        finite is a tag.
-        """
-        finite = [Metric(*point) for point in points if not math.isinf(point.value)]
-        self._log("metrics", finite, _METRICS_PER_CALL)
-        self.tag({**nonfinite_tags(points), **self._tags})
-
-    def _log(self, kind: str, rows: Sequence[Any], most: int) -> None:
-        """Send some in each call."""
-        for start in range(0, len(rows), most):
-            some: dict[str, Any] = {kind: rows[start : start + most]}
-            self._client.log_batch(self.id, **some)
-
-    def reopen(self) -> None:
-        """Mark a run as running that goes on after its end was told."""
-        if self._status != "RUNNING":
-            self._client.update_run(self.id, status="RUNNING")
-            self._status = "RUNNING"
-            self.tag({"subquad.status": "running", _ENDED: ""})
-
-    def close(self, folder: Path, end: Ending) -> None:
-        """Tell its end, unless this very end was told. Final metrics and status come first:
-        artefacts may need a storage that this machine cannot reach.
-        """
-        files = manifest_of({name: folder / name for name in end.files})
-        values = [(point.key, point.step, point.value) for point in end.points]
-        told = json.dumps([end.status, end.tags, values, files], sort_keys=True, default=str)
-        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-        if self._tags.get(_ENDED) == digest:
-            return
-        self._send(end.points)
-        self.tag(end.tags)
-        self._client.set_terminated(self.id, end.status, end_time=int(end.time * 1000))
-        self._status = end.status
-        for name in end.files:
-            self._send_file(folder / name, name)
-        self.tag({_ENDED: digest})
-
-    def _send_file(self, path: Path, name: str) -> None:
-        """Send a file as an artefact. Where it goes is not a database's to say, nor another user's
-        of a server: below this store's own folder, or to the server itself. MLflow takes no path
-        for a run's id.
+    def _send_files(self, run: StoredRun, folder: Path, names: Sequence[str]) -> None:
+        """Send files as artefacts, unless these very files are there. Where they go is not a
+        database's to say, nor another user's of a server: below this store's own folder, or to the
+        server itself.
 
         Raises:
-            RunError: the server names another place; or a part of the path is a link.
+            RunError: the server names another place, or a run by a path; or a part of the path is
+                a link.
         """
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch, path.name)  # MLflow would follow a link in its place
-            with opened(path) as source, opened(copy, "xb") as target:
-                if path.suffix in _AS_TEXT:
-                    target.write(mask(source.read().decode()).encode())
-                else:
-                    shutil.copyfileobj(source, target)
-            if self._artifacts is None:
-                self._to_server(copy, name)
-                return
-            own = self._artifacts / self.id / "artifacts" / name
-            with opened(copy) as source, replacing(own) as target:
-                shutil.copyfileobj(source, target)
-
-    def _to_server(self, path: Path, name: str) -> None:
-        uri = self._client.tracking_uri
-        own = "dbfs" if uri.startswith("databricks") else "mlflow-artifacts"
-        if not re.match(f"{own}:/(?!/)", self._place):
+        digest = _digest(repr(manifest_of({name: folder / name for name in names})))
+        if run.tags.get(_FILES) == digest:
+            return
+        if not run.id.isalnum():
+            raise RunError(f"no artefacts are sent: {run.id!r} is no id of a run")
+        server = self._client.tracking_uri
+        own = "dbfs" if server.startswith("databricks") else "mlflow-artifacts"
+        if not self._artifacts and not re.match(f"{own}:/(?!/)", run.artifacts):
             raise RunError(
-                f"no artefacts are sent: the server wants them at {mask(self._place)}, "
+                f"no artefacts are sent: the server wants them at {mask(run.artifacts)}, "
                 "and they go to the server itself alone"
             )
-        above, _, _ = name.rpartition("/")
-        repository = get_artifact_repository(self._place, tracking_uri=uri)
-        repository.log_artifact(str(path), above or None)
+        with tempfile.TemporaryDirectory() as scratch:
+            target = (self._artifacts or Path(scratch)) / run.id / "artifacts"
+            for name in names:
+                _copy(folder / name, target / name)
+            if not self._artifacts:
+                repository = get_artifact_repository(run.artifacts, tracking_uri=server)
+                repository.log_artifacts(str(target))
+        self._tag(run, {_FILES: digest})
 
 
-def _dataset(data: Values) -> DatasetInput:
-    source = json.dumps(data, sort_keys=True, default=str)
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    label = str(data.get("label") or data["name"])
-    context = InputTag("mlflow.data.context", "training")
-    return DatasetInput(Dataset(label, digest, "subquad", source), [context])
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Store:
-    """One experiment of one MLflow store. Made by `connect`."""
-
-    def __init__(self, client: MlflowClient, experiment_id: str, artifacts: Path | None):
-        self._client = client
-        self.experiment_id = experiment_id
-        self._artifacts = artifacts
-
-    def runs(self, key: str) -> dict[str, StoredRun]:
-        """Runs by the keys they were made with, of those that begin with this one; without those
-        that their user deleted.
-        """
-        query = f"tags.`{_KEY}` LIKE '{key}%'"
-        found: dict[str, StoredRun] = {}
-        page = None
-        while page is None or page.token:
-            token = page.token if page else None
-            page = self._client.search_runs(
-                [self.experiment_id], query, max_results=_RUNS_PER_CALL, page_token=token
-            )
-            for run in page:
-                found[run.data.tags[_KEY]] = StoredRun(self._client, run, self._artifacts)
-        return found
-
-    def create(self, label: str, key: str, began: float) -> StoredRun:
-        """Make a run that began at a time in seconds since 1970."""
-        tags = {
-            _KEY: key,
-            "mlflow.source.name": "subquad",
-            "mlflow.source.type": "LOCAL",
-        }
-        made = self._client.create_run(self.experiment_id, int(began * 1000), tags, label)
-        return StoredRun(self._client, made, self._artifacts)
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file, without the passwords of addresses in it."""
+    with opened(path) as source, replacing(target) as copy:
+        if path.suffix in _AS_TEXT:
+            copy.write(mask(source.read().decode()).encode())
+        else:
+            shutil.copyfileobj(source, copy)
 
 
-def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
-    """Open a store and its experiment, making either where it is missing.
+@contextmanager
+def _prepared(database: Path, uri: str) -> Iterator[None]:
+    """Make a database where there is none, in a file beside it that is renamed: a process killed
+    meanwhile leaves no half one. During the block no other process makes anything in it.
 
-    Args:
-        uri: the store, absolute.
-        experiment: the experiment's name.
-        artifacts: folder for the artefacts; None: they go to the server.
-
-    Raises:
-        MlflowException: the store refuses, or is of another MLflow.
-        RunError: see `check_database`.
+    MLflow would change the tables of an older version by itself, and destroys a new file that
+    several processes open at once.
     """
-    if artifacts:
-        hold(artifacts.parent)  # nothing below is reached through a link from here on
-    database = sqlite_path(uri)
-    if database is None:
-        return _open(uri, experiment, artifacts)
-    make_folder(database.parent, exist_ok=True)
-    # MLflow destroys a new sqlite file that several processes open at once.
-    with FileLock(f"{database}.lock", timeout=_LOCK_SECONDS):
-        if not os.path.lexists(database):
-            _create_database(database)
-        check_database(database)
-        _check_version(uri)
-        return _open(uri, experiment, artifacts)
-
-
-def open_client(uri: str) -> MlflowClient:
-    """MLflow's client of a store that exists."""
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-
-def _create_database(database: Path) -> None:
-    """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no
-    half database.
-    """
+    from mlflow.store.db.utils import _verify_schema, create_sqlalchemy_engine
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    for left in database.parent.glob(f".{database.name}.*.tmp"):
-        delete(left)
-    draft = temporary_beside(database)
-    SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
-    rename(draft, database)
-
-
-def _check_version(uri: str) -> None:
-    """MLflow would change the tables of an older version by itself."""
-    from mlflow.store.db.utils import _verify_schema, create_sqlalchemy_engine
-
-    engine = create_sqlalchemy_engine(uri)
-    try:
+    make_folder(database.parent, exist_ok=True)
+    with FileLock(f"{database}.lock", timeout=_LOCK_SECONDS):
+        if not os.path.lexists(database):
+            for left in database.parent.glob(f".{database.name}.*.tmp"):
+                delete(left)
+            draft = temporary_beside(database)
+            SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
+            rename(draft, database)
+        _check_database(database)
+        engine = create_sqlalchemy_engine(uri)
         _verify_schema(engine)
-    finally:
         engine.dispose()
+        yield
 
 
-def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
-    client = open_client(uri)
-    if client.get_experiment_by_name(experiment) is None:
-        with suppress(MlflowException):  # another process was faster
-            client.create_experiment(experiment, artifacts.as_uri() if artifacts else None)
-    found = client.get_experiment_by_name(experiment)
-    if found is None or found.lifecycle_stage != "active":
-        raise MlflowException(
-            f"experiment {experiment!r} was deleted: restore it, or name another one"
-        )
-    return Store(client, found.experiment_id, artifacts)
+def _check_database(database: Path) -> None:
+    """Refuse a database file that is more than tables; its folder is held.
+
+    Raises:
+        RunError: it or a file beside it that SQLite would open is a link or a pipe; or it does
+            things by itself; or it is no database.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        beside = database.with_name(f"{database.name}{suffix}")
+        with suppress(FileNotFoundError), opened(beside) as stream:
+            end = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, end - len(_NAMES_A_FILE)))
+            if stream.read() == _NAMES_A_FILE:
+                raise RunError(f"{beside}: names another file, which SQLite would delete")
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True)) as connection:
+            for kind, name in connection.execute(_STRANGE):
+                raise RunError(f"{database}: has a {kind} {name}, which MLflow does not make")
+    except sqlite3.Error as error:
+        raise RunError(f"{database}: {error}") from error

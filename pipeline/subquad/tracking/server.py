@@ -15,13 +15,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from subquad.errors import UserError
 from subquad.record.files import write_text
-from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
+from subquad.tracking.address import ARTIFACTS, DATABASE, SETTINGS, sqlite_uri
 
 ROOT = "SUBQUAD_UI_ROOT"
 """The variable that tells the server below which folder artefacts are served."""
@@ -30,16 +29,7 @@ USER = "admin"
 LOGIN = "/login"
 """Where a browser brings the password first."""
 _HOST = "127.0.0.1"
-_START_SECONDS, _STOP_SECONDS = 90.0, 10.0
-_SETTINGS = {
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs its eight extra processes
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",
-    "MLFLOW_ENABLE_AI_GATEWAY": "false",  # a stranger's database may name models and addresses
-    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "none",
-}
-"""Defaults: a value the user has set stays."""
+_START_SECONDS = 90.0
 _LOGIN = """[mlflow]
 default_permission = NO_PERMISSIONS
 database_uri = sqlite:///users.db
@@ -66,7 +56,6 @@ def serving(
     Raises:
         UserError: the port is in use, the server ended, or it did not answer within 90 s.
     """
-    port = _free_port(port)
     password = secrets.token_hex(12)
     with (
         tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder,  # only this user may enter it
@@ -81,34 +70,57 @@ def serving(
             "MLFLOW_AUTH_ADMIN_PASSWORD": password,
             "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(),
         }
-        process = subprocess.Popen(
-            _command(root.resolve(), port),
-            cwd=folder,  # uvicorn imports from where it stands, and users.db is there
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**_SETTINGS, **os.environ, **own},
-            start_new_session=True,
-        )
+        with _listening(port) as listener:
+            _, bound = listener.getsockname()
+            process = subprocess.Popen(
+                _command(root.resolve(), bound),
+                cwd=folder,  # uvicorn imports from where it stands, and users.db is there
+                stdin=listener.fileno(),  # whose port nobody else can take meanwhile
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**SETTINGS, **os.environ, **own},
+                start_new_session=True,
+            )
         try:
-            if not _answers(process, port):
+            if not _answers(bound):
                 output.seek(0)
                 text = output.read().decode(errors="replace").strip() or "it said nothing"
                 last = text.splitlines()[-1].strip()
                 raise UserError(f"the MLflow server did not start: {last}")
-            yield f"http://{_HOST}:{port}", password, process
-        finally:
-            _stop(process)
+            yield f"http://{_HOST}:{bound}", password, process
+        finally:  # with all that it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _listening(port: int | None) -> socket.socket:
+    try:
+        listener = socket.create_server((_HOST, port or 0))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UserError(f"--port {port}: {reason}; leave --port out for a free one") from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # uvicorn sees no TCP in it
+    return listener
 
 
 def _command(root: Path, port: int) -> list[str]:
-    command = [sys.executable, "-P", "-m", "mlflow", "server"]
+    command = [sys.executable, "-P", "-m", "mlflow", "server", "--uvicorn-opts", "--fd 0"]
     command += ["--host", _HOST, "--port", str(port), "--workers", "1"]
     command += ["--app-name", "basic-auth", "--x-frame-options", "DENY"]
     command += ["--allowed-hosts", f"{_HOST}:{port}"]
     command += ["--backend-store-uri", sqlite_uri(root / DATABASE)]
     command += ["--artifacts-destination", (root / ARTIFACTS).as_uri()]
     return command
+
+
+def _answers(port: int) -> bool:
+    """Wait until the server answers; False where it ended, or took too long."""
+    server = http.client.HTTPConnection(_HOST, port, timeout=_START_SECONDS)  # asks no proxy
+    with contextlib.suppress(OSError), contextlib.closing(server):
+        server.request("GET", "/health")
+        return server.getresponse().status == 200
+    return False
 
 
 def newest_page(root: Path, address: str, password: str) -> str:
@@ -128,55 +140,9 @@ def newest_page(root: Path, address: str, password: str) -> str:
 @contextlib.contextmanager
 def leading_page(page: str) -> Iterator[str]:
     """The address of a file that leads to a page during the block. Other users see the words a
-    browser starts with.
+    browser starts with, and may not enter its folder.
     """
-    with tempfile.TemporaryDirectory(
-        prefix="subquad-ui-"
-    ) as folder:  # which only this user may enter
+    with tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder:
         path = Path(folder, "open.html")
         write_text(path, f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">\n')
         yield path.as_uri()
-
-
-def _free_port(port: int | None) -> int:
-    """The port asked for, or any that is free."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(port is not None))
-        try:
-            probe.bind((_HOST, port or 0))
-        except OSError as error:
-            raise UserError(
-                f"--port {port}: {error.strerror}; leave --port out for a free one"
-            ) from error
-        return probe.getsockname()[1]
-
-
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server answers; False where it ended, or took too long."""
-    deadline = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        server = http.client.HTTPConnection(_HOST, port, timeout=2)  # which asks no proxy
-        with contextlib.suppress(OSError), contextlib.closing(server):
-            server.request("GET", "/health")
-            return server.getresponse().status == 200
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)
-    return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the whole process group, also where its leader has ended already or a second Ctrl-C
-    comes.
-    """
-    try:
-        _signal(process, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS)
-    finally:
-        _signal(process, signal.SIGKILL)
-        process.wait()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)

@@ -9,8 +9,7 @@ from subquad.record.layout import enter
 from subquad.record.metrics import Place
 from subquad.security.disk import delete_tree, hold, make_folder
 from subquad.tracking.folders import parts_below, root_above, whole_of
-from subquad.tracking.mirror import about, ending, points_after
-from subquad.tracking.values import texts, unsent
+from subquad.tracking.mirror import about, points_after, texts, unsent
 
 
 def write_events(folder: Path) -> Path:
@@ -38,11 +37,10 @@ def write_events(folder: Path) -> Path:
         place = target / part.relative_to(whole)
         make_folder(place, exist_ok=True)
         with SummaryWriter(str(place)) as writer:
-            what = about(part)
-            for name, text in {**texts(what.params), **texts(what.tags)}.items():
+            what = about(part, final=True)
+            for name, text in texts({**what.params, **what.tags}).items():
                 writer.add_text(name, text)
             points, _ = points_after(part, Place())
-            end = ending(part, final=True)
-            for point in unsent([*points, *(end.points if end else ())], {}):
+            for point in unsent([*points, *what.points], {}):
                 writer.add_scalar(point.key, point.value, point.step, point.time_ms / 1000)
     return target

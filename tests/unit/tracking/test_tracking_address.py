@@ -54,32 +54,27 @@ def test_artefacts_lie_beside_a_database_file_and_where_a_server_wants_them(tmp_
     assert artifact_folder("http://h:5000", tmp_path) is None
 
 
-@pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:///data/mlruns", "/data/mlruns"])
-def test_a_folder_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(
-        ConfigError,
-        match=r"^tracking\.uri: '.*mlruns' is a folder, .*; give sqlite:///FILE or a server",
-    ):
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("mlruns", "./mlruns", "file:///data/mlruns", "/data/mlruns"),
+        *("sqlite://", "sqlite:///", "sqlite:///:memory:", ""),
+    ],
+)
+def test_what_is_no_store_is_refused(uri: str, tmp_path: Path):
+    words = r"^tracking\.uri: '.*' is no MLflow store; give sqlite:///FILE, or an address of http, "
+    with pytest.raises(ConfigError, match=words):
         store_uri(uri, tmp_path)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest_one(tmp_path: Path):
-    with pytest.raises(
-        ConfigError,
-        match=r"^tracking\.uri: 'htps' is no MLflow store; known: .*did you mean 'https'\?$",
-    ):
+    with pytest.raises(ConfigError, match=r"'htps://h' is no MLflow .*; did you mean 'https'\?$"):
         store_uri("htps://h", tmp_path)
-
-
-@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
-def test_a_database_without_a_file_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"names no file; give sqlite:///FILE$"):
-        store_uri(uri, tmp_path)
 
 
 def test_the_environments_mistake_names_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///x")
-    with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI: 'file:///x' is a folder"):
+    with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI: 'file:///x' is no MLflow store"):
         store_uri(None, tmp_path)

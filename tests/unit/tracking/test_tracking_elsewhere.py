@@ -74,7 +74,15 @@ def test_event_files_have_each_step_once_and_the_score(tmp_path, make_run, write
     assert [row[2] for row in rows if row[0] == "train/loss"] == [1, 2, 3, 4, 5]
     assert ("test/accuracy", 0.75, 15) in [row[:3] for row in rows]
     assert ("mixer.name", "one") in rows
-    assert ("one/test/accuracy", 0.75, 15) in [row[:3] for row in writer[str(place)]]
+    assert ("subquad.kind", "study") in writer[str(place)]
+
+
+def test_a_run_without_any_file_of_a_run_is_empty(tmp_path, make_run, writer):
+    folder = study(tmp_path, make_run)
+    (folder / "cells" / "three").mkdir()
+    (folder / "cells" / "three" / "attempts.jsonl").touch()
+    place = write_events(folder) / "cells" / "three"
+    assert [row for row in writer[str(place)] if len(row) > 2] == []
 
 
 def test_event_files_are_those_of_tensorboard(tmp_path, make_run):
@@ -114,7 +122,7 @@ def test_the_pages_command_sends_to_weights_and_biases(tmp_path, make_run, monke
     sent = []
 
     def init(**about):
-        run = SimpleNamespace(about=about, logged=[], summary={}, ended=None)
+        run = SimpleNamespace(about=about, logged=[], ended=None)
         run.log = lambda values, step: run.logged.append((step, values))
         run.finish = lambda exit_code: setattr(run, "ended", exit_code)
         sent.append(run)
@@ -130,8 +138,8 @@ def test_the_pages_command_sends_to_weights_and_biases(tmp_path, make_run, monke
     outcome = CliRunner().invoke(space["to_wandb"], [str(folder)], catch_exceptions=False)
     assert outcome.exit_code == 0
     above, run = sent
-    assert (above.about["name"], run.about["name"]) == ("s1", "one")
+    assert (above.about["name"], run.about["name"]) == ("demo/s1", "one")
     assert run.about["config"]["mixer.name"] == "one"
     assert [step for step, values in run.logged if "train/loss" in values] == [1, 2, 3, 4, 5]
     assert {step for step, values in run.logged if "test/accuracy" in values} == {15}
-    assert (run.summary["subquad.status"], run.ended) == ("finished", False)
+    assert (run.about["config"]["subquad.status"], run.ended) == ("finished", False)

@@ -4,57 +4,56 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 
 from subquad.record.files import write_json
 from subquad.record.metrics import Place, Record
-from subquad.tracking.mirror import Ending, about, ending, points_after
-from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
+from subquad.tracking.mirror import About, Point, about, points_after, points_of
 
 
-def record(kind: str, split: str = "", **metrics: float) -> Record:
-    return Record(
-        kind=kind, step=7, epoch=0.7, seconds=1, time=12.3456, split=split, metrics=metrics
-    )  # type: ignore[arg-type]
-
-
-def end_of(folder, *, final: bool = False) -> Ending:
-    found = ending(folder, final=final)
-    assert found is not None
+def end_of(folder: Path, *, final: bool = False) -> About:
+    found = about(folder, final=final)
+    assert found.status != "RUNNING"
     return found
 
 
-def test_each_kind_has_its_own_prefix():
-    assert points_of(record("train", loss=1.0)) == [Point("train/loss", 1.0, 12345, 7)]
-    assert points_of(record("eval", "validation", accuracy=0.5)) == [
-        Point("validation/accuracy", 0.5, 12345, 7)
+def written_at(time: int, folder: Path) -> None:
+    for path in folder.iterdir():
+        os.utime(path, (time, time))
+
+
+def test_each_kind_has_its_own_prefix(run_folder):
+    run_folder.record(1, {"loss": 1.0})
+    run_folder.record(2, {"accuracy": 0.5}, kind="eval", split="validation")
+    run_folder.record(3, {"cpu": 3.0}, kind="system")
+    run_folder.record(4, {}, kind="event")
+    found, _ = points_after(run_folder.path, Place())
+    assert found == [
+        Point("train/loss", 1.0, 1_700_001_001_000, 1),
+        Point("validation/accuracy", 0.5, 1_700_001_002_000, 2),
+        Point("system/cpu", 3.0, 1_700_001_003_000, 3),
     ]
-    assert points_of(record("system", cpu=3.0)) == [Point("system/cpu", 3.0, 12345, 7)]
-    assert points_of(record("event", loss=1.0)) == []
 
 
-def test_values_that_are_not_finite_are_told_in_a_tag():
-    found = points_of(record("train", loss=math.inf, other=-math.inf, nan=math.nan, good=1.0))
-    assert nonfinite_tags(found) == {
-        "nonfinite.train/loss": "first at step 7: inf",
-        "nonfinite.train/other": "first at step 7: -inf",
-        "nonfinite.train/nan": "first at step 7: nan",
-    }
+def test_an_infinity_is_shown_as_no_number():
+    found = points_of({"loss": math.inf, "other": "-Infinity", "nan": math.nan, "good": 1.0}, 1, 7)
+    assert [math.isnan(point.value) for point in found] == [True, True, True, False]
 
 
 def test_test_metrics_and_costs_are_the_last_ones(run_folder):
     run_folder.result(test={"metrics": {"accuracy": 0.5, "auc": "NaN", "top@5": None}, "step": 9})
-    os.utime(run_folder.path / "result.json", (4, 4))
+    written_at(4, run_folder.path)
     accuracy, auc, *_ = end_of(run_folder.path).points
     assert accuracy == Point("test/accuracy", 0.5, 4000, 9)
     assert auc.key == "test/auc"
     assert math.isnan(auc.value)
     run_folder.result(test=None)
     assert [point.key for point in end_of(run_folder.path).points] == ["cost/steps"]
-    assert points_under("a", {"b": None}, 1, 2) == []
+    assert points_of({"a/b": None}, 1, 2) == []
 
 
 def test_a_run_ends_as_its_result_says(run_folder):
-    assert ending(run_folder.path, final=False) is None
+    assert about(run_folder.path).status == "RUNNING"
     assert end_of(run_folder.path, final=True).status == "KILLED"
     for outcome, status in {
         "finished": "FINISHED",
@@ -71,7 +70,7 @@ def test_a_run_ends_as_its_result_says(run_folder):
             "honest",
         )
     run_folder.result("failed", reason="see https://u:p@h/x")
-    os.utime(run_folder.path / "result.json", (5000, 5000))
+    written_at(5000, run_folder.path)
     end = end_of(run_folder.path)
     assert (end.tags["subquad.reason"], end.time) == ("see https://***@h/x", 5000)
 
@@ -81,14 +80,14 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
     first, second = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
     (study / "study.yaml").write_text("matrix: {}\n")
     first.result("finished")
-    assert ending(study, final=False) is None
+    assert about(study).status == "RUNNING"
     assert end_of(study, final=True).status == "KILLED"
     second.result("failed")
     assert end_of(study).status == "FAILED"
     second.result("finished")
     assert end_of(study).status == "FINISHED"
     make_run(study / "cells" / "three")
-    assert ending(study, final=False) is None
+    assert about(study).status == "RUNNING"
 
 
 def test_commit_and_plugins_become_tags(run_folder):
@@ -97,29 +96,30 @@ def test_commit_and_plugins_become_tags(run_folder):
     write_json(run_folder.path / "environment.json", fields)
     assert end_of(run_folder.path, final=True).tags == {
         "mlflow.source.git.commit": "abc",
-        "git.dirty": "True",
-        "plugin.mixer": "subquad 1",
+        "git.dirty": True,
+        "subquad.plugins": [plugin],
         "subquad.status": "killed",
     }
 
 
-def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(
+def test_what_is_alone_is_named_like_its_folder_below_runs_and_a_part_by_its_own(
     run_folder, tmp_path, make_run
 ):
     study = tmp_path / "study"
     run = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
     labels = [about(folder).label for folder in (run_folder.path, run.path, study)]
-    assert labels == ["demo", "one", "study"]
+    assert labels == [f"demo/{run_folder.path.name}", "one", f"{tmp_path.name}/study"]
 
 
 def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
-    write_json(run_folder.path / "identity.json", {"digest": "d"})
+    write_json(run_folder.path / "identity.json", {"digest": "d", "mixer": "agf"})
     shown = about(run_folder.path)
     assert shown.params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
-    assert {name: tag for name, tag in shown.tags.items() if tag} == {
+    assert shown.tags == {
         "subquad.mixer": "agf",
         "subquad.experiment": "d",
+        "subquad.status": "running",
     }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import runpy
 import signal
 import stat
 import subprocess
@@ -24,7 +23,8 @@ from subquad.cli.main import main
 from subquad.record import trust
 from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking import importing
-from subquad.tracking.publisher import Summary
+from subquad.tracking.mirror import about
+from subquad.tracking.publisher import Publisher, Summary
 
 CANARY = "c4n4rytoken"
 
@@ -95,7 +95,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_an_experiments_address_gets_nothing(stranger, capsys, words):
     verb = 2 if words[0] == "submit" else 3 if words[0] == "cluster" else 1
     errors = refused([*words[:verb], experiment(stranger.url), *words[verb:]], capsys)
-    assert f"write tracking.uri={stranger.url} once" in errors
+    assert f"{stranger.url} is an address that you have not given yourself" in errors
     assert stranger.asked == []
     assert not Path("runs").exists()
 
@@ -104,8 +104,19 @@ def test_a_folders_address_gets_nothing(stranger, capsys):
     run = Path("runs/small/20260101-000000-aa")
     run.mkdir(parents=True)
     (run / "experiment.yaml").write_text(SMALL.replace("uri: off", f"uri: '{stranger.url}'"))
-    assert f"write --uri {stranger.url} once" in refused(["sync", str(run)], capsys)
+    assert "(tracking.uri=... or sync --uri ...)" in refused(["sync", str(run)], capsys)
     assert stranger.asked == []
+
+
+def test_what_sync_was_given_once_counts_as_given(capsys, own, monkeypatch):
+    monkeypatch.setattr(Publisher, "close", lambda self, timeout: Summary(delivered=True))
+    run = Path("runs/small/20260101-000000-aa")
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").write_text(SMALL.replace("uri: off", "uri: 'http://lab'"))
+    refused(["sync", str(run)], capsys)
+    assert main(["sync", str(run), "--uri", "http://lab"]) == 0
+    assert json.loads(own.read_text()) == {"addresses": ["http://lab"]}
+    assert main(["sync", str(run)]) == 0
 
 
 def test_a_folders_database_elsewhere_is_not_written(tmp_path, capsys):
@@ -194,6 +205,16 @@ def test_sync_reads_yaml_as_strictly_as_report(tmp_path, capsys, name: str, text
     assert name in errors
 
 
+@pytest.mark.parametrize("text", ["experiment: 5\n", "experiment: [a]\nsettings: 5\n"])
+def test_a_search_of_other_values_is_told_in_one_line(tmp_path, capsys, text: str):
+    search = tmp_path / "work" / "runs" / "demo" / "one"
+    search.mkdir(parents=True)
+    (search / "search.yaml").write_text(text)
+    assert about(search).params == {}
+    assert main(["sync", str(search)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.sleep(900)"}
 
 
@@ -206,54 +227,42 @@ def test_what_sends_ends_whatever_it_is_at(tmp_path, work: str):
         f"def bring(*_):\n    {work}\n"
         "importing.Importer._bring = bring\nimporting.Importer._connect = lambda self: None\n"
         "importing._STUCK_SECONDS = 1\n"
-        f"importing.follow(importing.Upload(Path({str(tmp_path)!r}), 'sqlite:///x.db', 'x'))\n"
+        f"importing.follow(importing.Publisher(Path({str(tmp_path)!r}), 'sqlite:///x.db', 'x'))\n"
     )
     command = [sys.executable, "-c", sending]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     assert ended.returncode == -signal.SIGALRM
 
 
-def test_the_process_beside_training_is_idle_for_the_system(tmp_path):
-    code = (
-        "import os, runpy\nfrom subquad.tracking import importing, publisher\n"
-        "says = lambda upload: publisher.Summary(delivered=os.sched_getscheduler(0) == 5)\n"
-        "importing.follow = says\n"
-        "runpy.run_module('subquad.tracking', run_name='__main__')\n"
+def test_the_process_beside_training_is_idle_for_the_system(tmp_path, monkeypatch):
+    code = "import os, sys; sys.stdin.read(); print(os.sched_getscheduler(0))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:///x.db"}
-    for words, is_idle in {("idle",): True, (): False}.items():
-        command = [sys.executable, "-c", code, str(tmp_path), "demo", *words]
-        said = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            check=True,
-            env=environment,
-        )
-        assert Summary.model_validate_json(said.stdout).delivered is is_idle
+    monkeypatch.setattr(Publisher, "_start", lambda _: process)
+    publisher = Publisher(tmp_path, "sqlite:///x.db", "demo")
+    publisher.start()
+    assert process.communicate() == (f"{os.SCHED_IDLE}\n", None)
 
 
-def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch, capsys):
+def test_nothing_is_done_before_there_is_a_record(tmp_path, monkeypatch):
     """The first steps have the machine for themselves."""
     run = tmp_path / "cells" / "one"
-    asked = []
+    asked, looked = [], []
 
     def waited(*_):
         asked.append(run.exists())
         if len(asked) == 3:
             run.mkdir(parents=True)
             (run / "metrics.jsonl").touch()
-        return [], [], []
+        return [0] * (len(asked) == 5), [], []
 
-    def follow(upload):
-        assert len(asked) == 3
-        return Summary(delivered=True, uri=upload.uri)
+    def look(_, *, final: bool):
+        looked.append((len(asked), final))
+        return Summary(delivered=True)
 
     monkeypatch.setattr("select.select", waited)
-    monkeypatch.setattr(importing, "follow", follow)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///x.db")
-    monkeypatch.setattr(sys, "argv", ["tracking", str(tmp_path), "demo"])
-    monkeypatch.delitem(sys.modules, "subquad.tracking.__main__", raising=False)
-    runpy.run_module("subquad.tracking", run_name="__main__")
-    assert asked == [False] * 3
-    assert Summary.model_validate_json(capsys.readouterr().out).uri == "sqlite:///x.db"
+    monkeypatch.setattr(importing.Importer, "look", look)
+    importing.follow(importing.Publisher(tmp_path, "sqlite:///x.db", "demo"))
+    assert asked == [False] * 3 + [True] * 2
+    assert looked == [(3, False), (4, False), (5, True)]
