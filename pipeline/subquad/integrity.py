@@ -21,6 +21,7 @@ from subquad.manifest import change, sum_at, sum_of
 from subquad.runs import (
     CHECKPOINTS,
     IDENTITY,
+    JOURNAL,
     RESULT,
     SUMMARY,
     bound_files,
@@ -77,7 +78,7 @@ def look(run: Path, *, far: bool = False) -> Looked:
         else:
             bound[name] = entry
     if result is None:
-        faults += _unreadable(run)
+        faults += _unreadable(bound_files(run))
     else:
         faults += _changed(run, bound)
         faults += _contradictions(run, result)
@@ -105,11 +106,11 @@ def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
     return result, []
 
 
-def _unreadable(run: Path) -> Iterator[str]:
-    """Of a run without a result: files that do not fit the check that each of them has, as a JSON
-    file has, and each whole line of one of JSON lines.
+def _unreadable(files: Mapping[str, Path]) -> Iterator[str]:
+    """Files that do not fit the check that each of them has, as a JSON file has, and each whole
+    line of one of JSON lines.
     """
-    for name, path in bound_files(run).items():
+    for name, path in files.items():
         number = 0
         try:
             if path.suffix == ".json":
@@ -217,12 +218,13 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
         yield from _file_faults(f"{above}/{name}", entry, folder / name)
 
 
-def look_at_search(search: Path, below: str = "") -> Iterator[str]:
-    """Files of a search, such as its trials' results, that are not what its search.json says.
-
-    Args:
-        below: look at those alone whose names begin so.
+def look_at_search(search: Path) -> Iterator[str]:
+    """Files of a search that are not what its search.json says, and lines of its journal that were
+    edited.
     """
+    path = search / JOURNAL
+    if path.exists():
+        yield from _unreadable({JOURNAL: path})
     path = search / SUMMARY
     if not path.exists():
         return
@@ -231,7 +233,7 @@ def look_at_search(search: Path, below: str = "") -> Iterator[str]:
     except (OSError, ValueError, KeyError) as error:
         yield f"{SUMMARY}: {error}"
         return
-    yield from _changed(search, {name: files[name] for name in files if name.startswith(below)})
+    yield from _changed(search, files)
 
 
 def steps_of(root: Path) -> dict[int, bool]:

@@ -135,10 +135,8 @@ class EnvironmentFile(TypedDict, total=False):
 class TrialFile(TypedDict, total=False):
     """trial.json."""
 
-    candidate: str
-    number: _Count
-    state: str | None
-    reason: str | None
+    state: str
+    reason: str
     settings: dict[str, Any]
     point: dict[str, Any]
 

@@ -24,9 +24,8 @@ from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
 from subquad.records import Record
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, write_json
-from subquad.search.folder import Trials, trial_folder
-from subquad.search.trial import Trial
+from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRIAL, write_json
+from subquad.search.folder import trial_folder
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import connect, open_client
@@ -67,15 +66,8 @@ class Folder:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        fields = {
-            "point": point,
-            "settings": point | {"train.epochs": 2},
-            "total_steps": 4,
-            "flops_per_step": 50,
-        }
-        Trials(self.path, {}).write(
-            Trial(candidate=candidate, number=number, state="waiting", **fields)
-        )
+        settings = point | {"train.epochs": 2}
+        write_json(folder / TRIAL, {"point": point, "settings": settings})
         facts = {
             "name": "demo",
             "mixer": {"name": candidate},
@@ -87,14 +79,8 @@ class Folder:
         return folder
 
     def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
-        trial = Trial(
-            candidate=candidate,
-            number=number,
-            point={"train.lr": 7},
-            state="infeasible",
-            reason=reason,
-        )
-        Trials(self.path, {}).write(trial)
+        trial = {"point": {"train.lr": 7}, "state": "infeasible", "reason": reason}
+        write_json(trial_folder(self.path, candidate, number) / TRIAL, trial)
 
     def summary(
         self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int

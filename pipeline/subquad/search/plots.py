@@ -25,8 +25,8 @@ from optuna.distributions import CategoricalDistribution
 
 from subquad.disk import replacing
 from subquad.errors import by_class
-from subquad.search.optuna_study import quiet
-from subquad.search.trial import Goal, Trial, objectives
+from subquad.search.journal import quiet
+from subquad.search.trial import Curve, Goal, Trial, objectives
 from subquad.space import Dimension, Space
 
 _DPI = 120
@@ -43,12 +43,17 @@ class _NotDrawn(Exception):
 
 @dataclass(frozen=True)
 class Pictured:
-    """One candidate's part of a search; its label begins the names of its files."""
+    """One candidate's part of a search; its label begins the names of its files.
+
+    Attributes:
+        curve: that of a trial, of several seeds the newest one's.
+    """
 
     label: str
     space: Space
     goal: Goal
     trials: Sequence[Trial]
+    curve: Callable[[Trial], Curve]
 
     @property
     def metric(self) -> str:
@@ -136,7 +141,9 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
     scaled = pictured.goal.shown.scaled
     for trial in pictured.trials:
         learned = {
-            point.step: scaled(point.value) for point in trial.curve if math.isfinite(point.value)
+            point.step: scaled(point.value)
+            for point in pictured.curve(trial)
+            if math.isfinite(point.value)
         }
         if learned:
             state = optuna.trial.TrialState.PRUNED

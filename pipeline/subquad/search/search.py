@@ -32,7 +32,8 @@ from subquad.runs import (
 )
 from subquad.search.candidates import Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
-from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
+from subquad.search.folder import BUDGETS, free_name
+from subquad.search.journal import PUT_BACK, Trials, read_trials
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
@@ -48,7 +49,7 @@ from subquad.space import (
 )
 from subquad.suggest import did_you_mean
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,13 @@ class Search:
         """What is searched of all candidates."""
         return [dim for candidate in self.candidates for dim in candidate.space.dims]
 
-    def trials(self, folder: Path) -> Trials:
-        """The reader of its trials.
+    def trials(self, folder: Path) -> dict[str, Trials]:
+        """Its trials, by the candidate's label.
 
         Raises:
-            RunError: one that had ended is gone, or was changed.
+            RunError: the journal is damaged.
         """
-        found = Trials(folder, {candidate.label: candidate.goal for candidate in self.candidates})
-        found.check()
-        return found
+        return read_trials(folder, self.candidates)
 
     def sampler(self, candidate: Candidate) -> Sampler:
         """What suggests the candidate's points.
@@ -96,7 +95,6 @@ class Search:
         return Sampler(
             settings.sampler,
             candidate.space,
-            candidate.goal,
             settings.seed,
             candidate=candidate.label,
             first=first,

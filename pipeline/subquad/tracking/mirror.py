@@ -232,7 +232,7 @@ def _end_of_search(folder: Path, final: bool) -> Ending | None:
     tags: Values = {}
     for candidate in candidates:
         trials = candidate["trials"]
-        if trials.get("running") or trials.get("waiting") or not candidate["over"]:
+        if trials.get("running") or not candidate["over"]:
             is_over = False
         if candidate["best"]:
             label = candidate["label"]
