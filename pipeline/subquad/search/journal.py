@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,10 +25,10 @@ from subquad.errors import RunError, by_class
 from subquad.runs import JOURNAL, append_line, parse_object, read_bytes, touching, write_text
 from subquad.search.candidates import Candidate
 from subquad.search.pruner import Pruner
-from subquad.search.sampler import POINT, Sampler
+from subquad.search.sampler import POINT, Sampler, as_optuna
 from subquad.search.trial import Evaluation, Trial, Values, objectives
 from subquad.space import Point
-from subquad.strict_json import MAX_BYTES
+from subquad.strict_json import MAX_BYTES, MAX_VALUES
 
 PUT_BACK = "put it back as it was, or start a new search"
 _OWN = "subquad"
@@ -41,13 +41,15 @@ class Journal(BaseJournalBackend):
 
     Args:
         search: the folder.
+        kept: called after each line.
 
     Raises:
         RunError: a line is damaged, or the file is a link or too large.
     """
 
-    def __init__(self, search: Path):
+    def __init__(self, search: Path, kept: Callable[[], None] = lambda: None):
         self._path = search / JOURNAL
+        self._kept = kept
         self._changes: list[Values] = []
         self._new: list[Values] = []
         self._is_torn = False
@@ -56,8 +58,8 @@ class Journal(BaseJournalBackend):
             return
         with touching(self._path), opened(self._path) as stream:
             content: bytes = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise RunError(f"{self._path}: larger than {MAX_BYTES:,} bytes")
+        if len(content) > MAX_BYTES or content.count(b",") > MAX_VALUES:
+            raise RunError(f"{self._path}: more than {MAX_BYTES:,} bytes or {MAX_VALUES:,} values")
         *lines, torn = content.split(b"\n")
         self._is_torn = torn != b""
         self._lines = len(lines)
@@ -88,6 +90,7 @@ class Journal(BaseJournalBackend):
         self._lines += 1
         append_line(self._path, {"line": self._lines, "changes": self._new})
         self._new = []
+        self._kept()
 
 
 def damaged(place: object, error: Exception) -> RunError:
@@ -102,14 +105,19 @@ def _numbered(change: Values) -> Values:
     return change
 
 
-def read_trials(search: Path, candidates: Iterable[Candidate]) -> dict[str, Trials]:
+def read_trials(
+    search: Path, candidates: Iterable[Candidate], kept: Callable[[], None] = lambda: None
+) -> dict[str, Trials]:
     """The trials of a search's folder, by the candidate's label. Nothing is written before one is
     recorded.
+
+    Args:
+        kept: called after each change that is on the disk.
 
     Raises:
         RunError: the journal is damaged.
     """
-    journal = Journal(search)
+    journal = Journal(search, kept)
     try:
         storage = JournalStorage(journal)
         return {
@@ -129,6 +137,7 @@ class Trials:
 
     Raises:
         ValueError: the study has other objectives.
+        TypeError: its values are none.
     """
 
     def __init__(
@@ -141,28 +150,30 @@ class Trials:
         self._keep = keep
         self._read: dict[int, tuple[FrozenTrial, Trial]] = {}
         """By number, with what each was read of, which Optuna replaces where it changes."""
+        self._known: Sequence[Trial] | None = None
+        names = [study.study_name for study in storage.get_all_studies()]
         with quiet():
-            self._study = optuna.create_study(
-                storage=storage,
-                study_name=self._label,
-                directions=self.goal.directions,
-                load_if_exists=True,
-            )
-        if len(self._study.directions) != len(self.goal.directions):
-            raise ValueError(f"{self._label}: has other objectives")
+            if self._label not in names:
+                optuna.create_study(
+                    storage=storage, study_name=self._label, directions=self.goal.directions
+                )
+            self._study = optuna.load_study(study_name=self._label, storage=storage)
+        directions = [direction.name.lower() for direction in self._study.directions]
+        if directions != self.goal.directions:
+            raise ValueError(f"{self._label}: has other objectives, {directions}")
+        self._worst()  # of values that are none it raises, too
 
     @property
-    def known(self) -> list[Trial]:
+    def known(self) -> Sequence[Trial]:
         """All that were begun, by number.
 
         Raises:
             RunError: what the journal says of one cannot be.
         """
-        found: list[Trial] = []
-        for number, frozen in enumerate(self._suggested()):
-            if _OWN in frozen.user_attrs:
-                found.append(self._trial(number, frozen))
-        return found
+        if self._known is None:
+            begun = [frozen for frozen in self._suggested() if _OWN in frozen.user_attrs]
+            self._known = [self._trial(number, frozen) for number, frozen in enumerate(begun)]
+        return self._known
 
     def _suggested(self) -> list[FrozenTrial]:
         """Those that were begun, and behind them one that was asked for and not begun yet."""
@@ -176,13 +187,11 @@ class Trials:
         source, trial = self._read.get(number, (None, None))
         if trial is None or source is not frozen:
             try:
-                own = {
-                    "candidate": self._label,
-                    "number": number,
-                    "point": frozen.user_attrs[POINT],
-                }
+                point = frozen.user_attrs[POINT]
+                own = {"candidate": self._label, "number": number, "point": point}
                 trial = _TRIAL.validate_python({**frozen.user_attrs[_OWN], **own})
-                if not self._space.holds(trial.point):
+                told = {"params": frozen.params, "distributions": frozen.distributions}
+                if not self._space.holds(point) or told != as_optuna(self._space, point):
                     raise ValueError("is at no point of the space")
             except (ValueError, TypeError) as error:
                 raise damaged(f"{JOURNAL}: trial {number} of {self._label}", error) from None
@@ -209,6 +218,7 @@ class Trials:
         for name in ("candidate", "number", "point"):
             del own[name]
         id_ = self._id(trial.number)
+        self._known = None
         self._storage.set_trial_user_attr(id_, _OWN, own)
         if trial.ended:
             state, values = self._told(trial)
@@ -253,7 +263,7 @@ class Trials:
         """
         known = self.known
         trial = known[number]
-        total = trial.total_steps
+        total = trial.total_steps or 1
         done = run * total + newest.step
         percent = int(100 * done / (max(1, len(trial.seeds)) * total) + 1e-9)
         said = f"pruned at {percent} %"

@@ -95,7 +95,7 @@ def _run(
     prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]
 ) -> Ended:
     search = prepared.search
-    trials = search.trials(folder)
+    trials = search.trials(folder, keep)
 
     def summarize() -> Values:
         summary = summary_of(search, folder, trials, source.over)

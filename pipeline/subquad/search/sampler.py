@@ -102,7 +102,7 @@ class Sampler:
         if point is None:
             return False
         trial = optuna.create_trial(
-            state=TrialState.RUNNING, user_attrs={POINT: point}, **_as_optuna(self._space, point)
+            state=TrialState.RUNNING, user_attrs={POINT: point}, **as_optuna(self._space, point)
         )
         study.add_trial(trial)
         return True
@@ -144,7 +144,7 @@ class Sampler:
         return left[seed_of(self._seed, number, "left") % len(left)]
 
 
-def _as_optuna(space: Space, point: Point) -> dict[str, Any]:
+def as_optuna(space: Space, point: Point) -> dict[str, Any]:
     """A point in Optuna's words: `params` and `distributions`."""
     params: dict[str, Any] = {}
     distributions: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,13 +72,13 @@ class Search:
         """What is searched of all candidates."""
         return [dim for candidate in self.candidates for dim in candidate.space.dims]
 
-    def trials(self, folder: Path) -> dict[str, Trials]:
-        """Its trials, by the candidate's label.
+    def trials(self, folder: Path, kept: Callable[[], None] = lambda: None) -> dict[str, Trials]:
+        """Its trials, by the candidate's label; see `read_trials`.
 
         Raises:
             RunError: the journal is damaged.
         """
-        return read_trials(folder, self.candidates)
+        return read_trials(folder, self.candidates, kept)
 
     def sampler(self, candidate: Candidate) -> Sampler:
         """What suggests the candidate's points.

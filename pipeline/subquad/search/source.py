@@ -131,7 +131,8 @@ class TrialSource:
         for number, folder in enumerate(runs_of(self._folder, trial)):
             if folder in self._given_out or _has_result(folder):
                 continue
-            settings = dict(self._fitter.fit(candidate, trial.point).values)
+            settings = self._fitter.fit(candidate, trial.point).values
+            self._write(trial, settings=settings)
             if trial.seeds:
                 settings["train.seed"] = trial.seeds[number]
             run = self._given(candidate, trial, candidate.laid(settings), folder)
@@ -190,21 +191,17 @@ class TrialSource:
         trial = _planned(trial, fitted, self._search.seeds(candidate), known)
         if not budget.admits(known, trial):
             return "budget used"
-        self._write(trial, settings=fitted.values)
+        folder = trial_folder(self._folder, trial.candidate, trial.number)
+        if any(folder.rglob(ATTEMPTS)):
+            raise RunError(f"{self._folder / JOURNAL}: does not know {folder}; {PUT_BACK}")
         trials.record(trial)
         run = self._open_run(candidate, trial)
         assert run is not None
         return run
 
     def _write(self, trial: Trial, **more: Any) -> None:
-        """Say in a trial's folder which point it is, for those who read folders.
-
-        Raises:
-            RunError: the folder has a run that the journal does not know.
-        """
+        """Say in a trial's folder which point it is, for those who read folders."""
         folder = trial_folder(self._folder, trial.candidate, trial.number)
-        if any(folder.rglob(ATTEMPTS)):
-            raise RunError(f"{self._folder / JOURNAL}: does not know {folder}; {PUT_BACK}")
         write_json(folder / TRIAL, {"point": trial.point, **more})
 
     def _given(self, candidate: Candidate, trial: Trial, run: Run, folder: Path) -> Run:

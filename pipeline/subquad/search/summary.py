@@ -154,9 +154,9 @@ def trials_csv(search: Search, trials: Mapping[str, Trials]) -> str:
     for candidate in search.candidates:
         for trial in trials[candidate.label].known:
             record = {**trial.point}
-            for column in (*_NAMED, *_SPENT):
+            for column in (*_NAMED, *(_SPENT if trial.ended else ())):
                 record[column] = getattr(trial, column)
-            if trial.flops is None:
+            if trial.ended and trial.flops is None:
                 record["flops"] = "unknown"
             if trial.best:
                 record["objective"] = trial.best.value

@@ -106,6 +106,7 @@ def test_cpu_time_of_a_trial(tmp_path, monkeypatch, sampler, pruner, count):
     settings = Settings("./space.yaml", sampler=sampler, pruner=pruner, budget=budget)
     prepared = prepare(plan_search(study, settings), LocalExecutor())
     folder = tmp_path / "search"
+    folder.mkdir()
     driver = Driver(folder, prepared)
     driver.many(count)
     driver.trial()

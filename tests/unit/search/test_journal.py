@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.distributions import FloatDistribution, distribution_to_json
 from optuna.storages import JournalStorage
 from search_trials import ACCURACY, MIXED, of, trial
 
@@ -120,6 +121,8 @@ def added(*changes: Any) -> Callable[[Path], None]:
 
 OWN = {"op_code": 8, "worker_id": "x", "trial_id": 2}
 PARAM = {"op_code": 5, "worker_id": "x", "trial_id": 3, "param_name": "train.lr"}
+NOON = "2026-01-01T12:00:00"
+WIDE = distribution_to_json(FloatDistribution(1e-9, 10.0, log=True))
 NEW = {"op_code": 4, "worker_id": "x", "study_id": 0, "datetime_start": None}
 
 
@@ -155,6 +158,14 @@ NEW = {"op_code": 4, "worker_id": "x", "study_id": 0, "datetime_start": None}
         (
             added({**OWN, "user_attr": {"point": {"mixer": "./evil.py:Evil"}}}),
             r"trials\.jsonl: trial 2 of agf: damaged: ValueError: is at no point of the space",
+        ),
+        (
+            added({**PARAM, "trial_id": 2, "param_value_internal": 7.0, "distribution": WIDE}),
+            r"trials\.jsonl: trial 2 of agf: damaged: ValueError: is at no point of the space",
+        ),
+        (
+            added({**OWN, "op_code": 6, "state": 1, "datetime_complete": NOON, "values": None}),
+            r"trials\.jsonl: damaged: TypeError",
         ),
         (added({**OWN, "user_attr": {"point": 3}}), r"trials\.jsonl: trial 2 of agf: damaged: "),
         (added({"op_code": 1, "worker_id": "x", "study_id": 0}), ""),
@@ -202,9 +213,10 @@ def test_a_link_is_refused(written, tmp_path_factory):
         opened(written)
 
 
-def test_it_is_bounded(written, monkeypatch):
-    monkeypatch.setattr(journal, "MAX_BYTES", 100)
-    with pytest.raises(RunError, match=r"trials\.jsonl: larger than 100 bytes$"):
+@pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_VALUES"])
+def test_it_is_bounded(written, monkeypatch, bound):
+    monkeypatch.setattr(journal, bound, 100)
+    with pytest.raises(RunError, match=r"trials\.jsonl: more than \S+ bytes or \S+ values$"):
         opened(written)
 
 

@@ -3,13 +3,18 @@ them.
 """
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from search_trials import NONE, of, studied, trial
 
 from subquad.errors import RunError
 from subquad.records import Record
 from subquad.runs import METRICS, json_text, write_result, write_text
 from subquad.search.folder import came_to, place_of, trial_folder
+from subquad.search.search import Search
+from subquad.search.summary import trials_csv
 from subquad.search.trial import Evaluation, Goal, Trial, best_of
 
 GOAL = Goal("accuracy", "max")
@@ -125,3 +130,12 @@ def test_the_best_of_a_curve_and_of_several():
     assert best_of([longer], "min") == longer[0]
     assert best_of([short, short[1:]], "max") is None
     assert best_of([], "max") is None
+
+
+def test_a_trial_that_runs_has_not_spent_yet_what_it_is_expected_to():
+    known = [trial(0, 0.5, state="finished", steps=7, flops=None), trial(1, flops=1e9, seconds=5.0)]
+    search = SimpleNamespace(candidates=[of(NONE)], dimensions=[])
+    head, ended, runs = trials_csv(cast("Search", search), {"": studied(known)}).splitlines()
+    assert head == "candidate,number,state,objective,loss,steps,flops,seconds,reason"
+    assert ended == ",0,finished,0.5,nan,7,unknown,0.0,"
+    assert runs == ",1,running,,,,,,"

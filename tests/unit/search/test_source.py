@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,7 @@ def end(source: TrialSource, ticket: Run | None, status: str, steps: int) -> Non
     source.ended(ticket.folder)
 
 
-def known(prepared: Prepared, folder: Path) -> list[Trial]:
+def known(prepared: Prepared, folder: Path) -> Sequence[Trial]:
     """Trials as a reader of the folder has them."""
     return prepared.search.trials(folder)["small"].known
 
@@ -207,7 +207,8 @@ def test_killed_in_the_middle_of_any_write_it_gives_out_the_same_points(
     space = "dims: {train.lr: {choice: [1e-4, 1e-3, 1e-2]}, train.batch_size: {choice: [8, 16]}}"
     ready = prepared(space, budget="5-trials", sampler=sampler)
 
-    def drive(folder: Path) -> list[Trial]:
+    def drive(folder: Path) -> Sequence[Trial]:
+        folder.mkdir(exist_ok=True)
         source = driver(ready, folder)
         for run in list(source.unrecorded()):
             source.ended(run)
