@@ -21,10 +21,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from subquad.errors import RunError
 from subquad.records import Record, read_records
 from subquad.runs import FINAL, RESULT, TRIALS, read_object
-from subquad.search.journal import PUT_BACK, damaged
+from subquad.search.journal import damaged
 from subquad.search.trial import Curve, Evaluation, Goal, State, Trial, Values, best_of
 
 BUDGETS = "budgets.json"
@@ -60,7 +59,7 @@ def came_to(search: Path, trial: Trial, goal: Goal) -> Trial:
     steps, seconds = 0, 0.0
     for run in runs_of(search, trial):
         result = _result(run)
-        records = _records(run)
+        records = read_records(run)
         states.append(result["status"])
         curves.append(_curve(records, goal.metric))
         reasons.append(result.get("reason") or "")
@@ -101,20 +100,13 @@ def _result(run: Path) -> Values:
         raise damaged(path, error) from None
 
 
-def _records(run: Path) -> list[Record]:
-    try:
-        return read_records(run)
-    except RunError as error:
-        raise RunError(f"{error}; {PUT_BACK}") from error
-
-
 def curve_of(run: Path, metric: str) -> Curve:
     """The evaluations of a trial's run on the validation split, by step.
 
     Raises:
         RunError: its records are damaged.
     """
-    return _curve(_records(run), metric)
+    return _curve(read_records(run), metric)
 
 
 def _curve(records: Sequence[Record], metric: str) -> Curve:

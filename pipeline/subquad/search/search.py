@@ -34,7 +34,7 @@ from subquad.runs import (
 from subquad.search.candidates import Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, free_name
-from subquad.search.journal import PUT_BACK, Trials, read_trials
+from subquad.search.journal import PUT_BACK, Trials, damaged, read_trials
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
@@ -272,7 +272,7 @@ def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
         KeyError,
         TypeError,
     ) as error:  # only where the folder has another name, which the hash is part of
-        raise RunError(f"{path}: damaged: {type(error).__name__}: {error}; {PUT_BACK}") from error
+        raise damaged(path, error) from error
 
 
 def _read_candidate(candidate: Candidate, data: Values, space: str) -> Candidate:

@@ -113,7 +113,7 @@ def test_a_trial_is_told_by_its_folder(tmp_path):
             json_text({}),
             r"result\.json: damaged: ValueError: does not say how",
         ),
-        ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record; put it back"),
+        ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record$"),
     ],
 )
 def test_a_damaged_file_is_told(tmp_path, name, text, message):
