@@ -82,7 +82,7 @@ class Structure:
 
 
 def room(module: str) -> str:
-    """`subquad.engine.loop` is in `engine`, `subquad.runs` is `runs`; the tools are one room."""
+    """`subquad.engine.loop` is in `engine`, `subquad.record.files` is `runs`; the tools are one room."""
     first, _, rest = module.partition(".")
     return rest.split(".")[0] if rest and first == CORE else first
 

@@ -21,8 +21,9 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from object_store import Asked, Bucket
 
-from subquad import disk, trust
 from subquad.processes import FOR_CHECKS
+from subquad.record import trust
+from subquad.security import disk
 
 if TYPE_CHECKING:
     from ranks import Ranks

@@ -140,7 +140,7 @@ def list_prepared(check: bool, as_json: bool) -> None:
     \b
     subquad data list --check
     """
-    from subquad.storage import data_root
+    from subquad.record.storage import data_root
     from subquad_datasets.shown import prepared_folders
 
     folders = list(prepared_folders(data_root(), sums=check))

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName
-from subquad.limits import allow_memory
 from subquad.plugin import Config, param
+from subquad.security.limits import allow_memory
 from subquad_datasets.guesses import majority
 
 _TOKEN_BYTES = 48

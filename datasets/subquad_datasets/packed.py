@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
-from subquad.limits import check_npy
+from subquad.security.limits import check_npy
 from subquad_datasets.prepared import prepared_content
 
 Tokens = np.ndarray | bytes | bytearray

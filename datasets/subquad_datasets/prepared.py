@@ -23,8 +23,8 @@ from filelock import FileLock
 
 from subquad.data import digest_of
 from subquad.errors import DataError
-from subquad.runs import read_json, write_json
-from subquad.storage import building, check_own
+from subquad.record.files import read_json, write_json
+from subquad.record.storage import building, check_own
 
 FORMAT = 1
 """Version of the layout; part of the folder's name, so that another version never reads it."""

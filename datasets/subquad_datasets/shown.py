@@ -15,7 +15,7 @@ import numpy as np
 
 from subquad.data import NO_LABEL, ArrayBatch, Dataset, DataSpec, Split
 from subquad.errors import DataError
-from subquad.runs import touching
+from subquad.record.files import touching
 from subquad_datasets.prepared import MANIFEST, fault_of, read_manifest
 
 _WIDTH = 62

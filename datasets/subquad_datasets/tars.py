@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from subquad.errors import DataError
-from subquad.limits import HEADER, MEMBER, MEMBERS, allow, open_unpacked
+from subquad.security.limits import HEADER, MEMBER, MEMBERS, allow, open_unpacked
 from subquad_datasets.text.lines import is_hidden
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import VALUES, allow
+from subquad.security.limits import VALUES, allow
 from subquad_datasets.prepared import check_prepared, prepare_once
 
 TokenizerName = Literal["byte", "bpe", "word"]

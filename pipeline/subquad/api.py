@@ -159,7 +159,6 @@ def train(
     from subquad.drivers.progress import Display
     from subquad.drivers.size import sized_there
     from subquad.results import Results
-    from subquad.runs import read_result
 
     executor = executor_of(local, address, jobs)
     study, given, folder = _given_study(str(target), overrides, data, str(root), executor)
@@ -229,7 +228,7 @@ def _given_study(
     """What is trained, the data that the caller gave for it, and the folder for runs/."""
     from subquad.drivers.given import given_data
     from subquad.experiment import load_study
-    from subquad.stores import root_of
+    from subquad.record.stores import root_of
 
     folder, storage = root_of(root)
     given = given_data(target, overrides, data)
@@ -312,8 +311,8 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     from subquad.drivers.export import load_exported
     from subquad.drivers.folder import local_folder
     from subquad.drivers.trained import Trained
+    from subquad.record.names import EXPORTED
     from subquad.results import Results, refuse_no_batch
-    from subquad.runs import EXPORTED
 
     folder = local_folder(str(run))
     if (folder / EXPORTED).exists():

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subquad.errors import RunError
-from subquad.runs import FINAL, SEARCH, enter
+from subquad.record.layout import enter
+from subquad.record.names import FINAL, SEARCH
 
 if TYPE_CHECKING:
     import pandas as pd

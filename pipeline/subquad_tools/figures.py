@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from subquad.disk import replacing
+from subquad.security.disk import replacing
 
 _DPI = 120
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from result_file import read_result
 from small_run import add_up_gradients, digests, on_ranks, run_here, stopped_at
 
 from subquad.engine import feed
 from subquad.engine.feed import BAD, Micro
 from subquad.engine.step import UNREAD
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 
 pytestmark = pytest.mark.gpu
 

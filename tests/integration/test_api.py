@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from command import cli
+from result_file import read_result
 from small_run import only_run
 
 import subquad
@@ -14,7 +15,6 @@ from subquad.cli.main import main
 from subquad.cli.new import package_files
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run, load_study
-from subquad.runs import read_result
 
 BROKEN = '''
 from subquad.nn import TokenMixer

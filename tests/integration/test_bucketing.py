@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import digests, only_run, run_here
 
@@ -24,8 +25,7 @@ from subquad.engine.parts import build_dataset, build_parts
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.plan import ShardWindow, TokenBudget
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 
 VOWELS = """
 name: small

@@ -18,11 +18,12 @@ import psutil
 import pytest
 from cluster import Cluster, apart
 from command import Command, cli
+from result_file import read_result
 from small_run import SMALL, digests, only_run
+from subquad.record.names import ATTEMPTS
 from waiting import until
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.metrics import read_records
 
 pytestmark = pytest.mark.extended
 ROOT = Path("/tmp/subquad-campaign")

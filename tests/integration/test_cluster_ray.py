@@ -18,12 +18,13 @@ import psutil
 import pytest
 from cluster import APART, Cluster, apart
 from command import Command, cli
+from result_file import read_result
 from small_run import digests, only_run
+from subquad.record.names import ATTEMPTS, LAST
 from waiting import until
 from wheels import wheel
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, LAST, read_result
+from subquad.record.metrics import read_records
 
 ROOT = Path("/tmp/subquad-driver")
 """Of the driver alone."""

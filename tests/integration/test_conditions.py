@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from result_file import read_result
 from small_run import one_run, run_here, stopped_at
 
 from subquad.drivers.work import work
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt, _rounded
 from subquad.engine.group import Group
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

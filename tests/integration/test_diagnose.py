@@ -4,8 +4,7 @@ import json
 
 from command import cli
 from small_run import only_run
-
-from subquad.runs import OPENINGS
+from subquad.record.names import OPENINGS
 
 
 def test_a_run_is_measured_before_and_after_and_an_experiment_untrained(small, tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from command import cli
+from result_file import read_result
 from safetensors.torch import load_file
 from small_run import digests, only_run, run_here, stop_ranks_at, stopped_at
 
@@ -24,8 +25,8 @@ from subquad.engine.run import train_run
 from subquad.engine.step import UNREAD
 from subquad.errors import DataError
 from subquad.experiment import load_study
-from subquad.records import read_records
-from subquad.runs import read_json, read_result
+from subquad.record.files import read_json
+from subquad.record.metrics import read_records
 
 # fp64 without dropout: what is left between two ways of cutting a batch is rounding.
 PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")

@@ -15,6 +15,7 @@ import pytest
 import torch
 from command import Command, cli
 from filelock import FileLock
+from result_file import read_result
 from safetensors.torch import load_file, save
 from small_run import digests, only_run, run_here, wait_for_steps
 
@@ -22,8 +23,8 @@ from subquad.cli.main import main
 from subquad.engine import checkpoint, faults
 from subquad.engine.optim import LossScaler
 from subquad.errors import CheckpointError, RunError
-from subquad.records import read_records
-from subquad.runs import read_result, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ import pandas as pd
 import pytest
 import torch
 from command import cli
+from result_file import read_result
+from subquad.record.names import OPENINGS
 
 import subquad
 from subquad.cli.main import main
 from subquad.errors import ConfigError, DataError
-from subquad.runs import OPENINGS, read_result
 
 SERIES = """
 name: waves

@@ -16,12 +16,14 @@ import pytest
 import torch
 from command import cli
 from platformdirs import user_config_path
+from result_file import read_result
 from safetensors.torch import load_file, save_file
 from states import numbers, state, steps, unequal
+from subquad.record.names import INPUTS, RESULT
 
 from subquad.api import report
-from subquad.manifest import manifest_of
-from subquad.runs import INPUTS, RESULT, json_text, read_json, read_result
+from subquad.record.files import json_text, read_json
+from subquad.record.sums import manifest_of
 
 WAVES = """
 name: waves

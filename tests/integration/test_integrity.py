@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 from damage import Said, call, make_folders
+from result_file import read_result
 from small_run import SMALL
+from subquad.record.layout import bound_files
 
 from subquad.api import load
-from subquad.integrity import look
-from subquad.runs import JOURNAL, bound_files, parse_object, read_result
+from subquad.record.files import JOURNAL, parse_object
+from subquad.record.integrity import look
 
 DAMAGES = ("flipped", "cut", "removed")
 

@@ -9,13 +9,14 @@ import json
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import only_run, run_here
+from subquad.record.names import PREDICTIONS
 
 from subquad.cli.main import main
 from subquad.drivers.verify import verify
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.metrics import read_records
 
 MODEL = (
     "task=language-modeling",

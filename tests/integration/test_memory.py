@@ -11,12 +11,12 @@ import states
 import torch
 from command import cli
 from drawn_memory import REFUSED
+from result_file import read_result
 from safetensors.torch import load_file
 from small_run import SMALL, only_run, run_here
 
 import subquad
 from subquad.errors import UserError
-from subquad.runs import read_result
 
 OPTIMIZERS = ("adamw", "adam", "radam", "sgd")
 MODULES = Path(__file__).parents[1] / "support" / "drawn_memory.py"

@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from small_run import digests, only_run
 
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 
 FILE = '''
 import torch

@@ -20,11 +20,12 @@ import pytest
 import yaml
 from filelock import FileLock
 from mlflow import MlflowClient
+from subquad.record.names import METRICS, RESULT
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
-from subquad.records import Record, metrics_file
-from subquad.runs import METRICS, RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record, metrics_file
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import connect, open_client

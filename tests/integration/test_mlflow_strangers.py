@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from mlflow.entities import Run, RunData
+from subquad.record.names import METRICS, RESULT
 from talking import Sink
 
 from subquad.errors import RunError
-from subquad.records import Record
-from subquad.runs import METRICS, RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 from subquad.tracking.importing import Importer
 from subquad.tracking.mlflow import StoredRun, connect

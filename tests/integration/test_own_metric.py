@@ -14,7 +14,7 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.metric import Metric
-from subquad.records import read_records
+from subquad.record.metrics import read_records
 from subquad.reports import document_of, read_report, write_document
 from subquad.reports.charts import score_charts, training_charts
 from subquad.reports.values import report_values

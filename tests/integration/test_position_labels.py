@@ -7,11 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import run_here
+from subquad.record.names import PREDICTIONS
 
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.metrics import read_records
 
 MQAR = (
     "dataset={name: mqar, params: {num_pairs: 2, length: 9, train_size: 100, "

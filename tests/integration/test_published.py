@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from subquad.record.names import RESULT
 
 import subquad
 from subquad.reports import read_report
-from subquad.runs import RESULT
 
 DATA = {
     "min_length": 5, "max_length": 20, "max_depth": 4, "max_args": 3,

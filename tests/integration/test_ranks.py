@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import digests, only_run, wait_for_steps
-
-from subquad.runs import read_result
 
 EPOCHS = "train.epochs=30"
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import digests, only_run, wait_for_steps
 
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 
 
 def test_ray_gives_the_local_numbers_and_leaves_nothing_beside_a_strangers_cluster(

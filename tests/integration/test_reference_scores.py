@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from subquad.record.names import RESULT
 
 import subquad
 from subquad.data import TestKey
 from subquad.reports import FORMATS, document_of, read_report
-from subquad.runs import RESULT
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.dataset import ListOps
 from subquad_datasets.recall.dataset import Recall

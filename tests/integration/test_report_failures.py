@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
 from subquad.reports.drawing import ScoreChart
-from subquad.runs import read_result
 
 SPACE = "dims: {train.lr: {choice: [0.001, 0.01]}}\n"
 SHORT = ["train.epochs=1", "--local"]

@@ -19,12 +19,13 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from subquad.record.names import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRIAL
 
 from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
-from subquad.records import Record
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRIAL, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record
 from subquad.search.folder import trial_folder
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.importing import Importer

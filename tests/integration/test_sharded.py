@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import states
 from odd import odd_mixer
+from result_file import read_result
 from states import losses
-
-from subquad.runs import read_result
 
 SAVED = [5, 10, 13, 15, 20, 25, 26]
 SETTINGS = ("train.epochs=2", "train.checkpoint_every_steps=5", "train.keep_checkpoints=20")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from command import cli
+from result_file import read_result
 from sharded import picture_folder, shard_folder
 from small_run import digests, only_run
 
 from subquad.cli.main import main
-from subquad.records import read_records
-from subquad.runs import read_result
+from subquad.record.metrics import read_records
 from subquad_datasets.shards.index import index_path, read_index
 
 EXPERIMENT = """

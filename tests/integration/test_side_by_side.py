@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import SMALL, digests, only_run
+from subquad.record.names import ATTEMPTS
 from waiting import until
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.metrics import read_records
 
 STUDY = (
     SMALL

@@ -15,7 +15,7 @@ from safetensors.torch import load
 from small_run import only_run
 
 from subquad.cli.main import main
-from subquad.records import metrics_files, read_records
+from subquad.record.metrics import metrics_files, read_records
 
 
 def weights(bucket: Bucket) -> dict[str, str]:

@@ -25,9 +25,9 @@ from reach import Reach, reaches
 from s3fs import S3FileSystem
 from strangers import ESCAPES, FOLDERS, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
-from subquad import trust
 from subquad.experiment import load_study
 from subquad.experiment.components import resolve_unrun
+from subquad.record import trust
 
 RAYS_OWN = "ignore:ssl=None is deprecated:DeprecationWarning"
 pytestmark = pytest.mark.filterwarnings(RAYS_OWN)

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, cluster
 from command import Command, cli, ready
+from result_file import read_result
 from small_run import SMALL, only_run
+from subquad.record.names import ATTEMPTS
 from waiting import until
 from wheels import MEAN, wheel
 
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, read_result
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture(scope="module")

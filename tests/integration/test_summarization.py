@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import cli
+from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import only_run, run_here, stop_ranks_at
+from subquad.record.names import OPENINGS, PREDICTIONS
 
 from subquad.drivers.verify import verify
-from subquad.runs import OPENINGS, PREDICTIONS, read_result
 
 MODEL = (
     "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",

@@ -9,8 +9,7 @@ from command import cli
 from pictures import write_folder
 from safetensors.torch import load_file, save_file
 from small_run import only_run
-
-from subquad.runs import OPENINGS
+from subquad.record.names import OPENINGS
 
 VIT = """
 name: small

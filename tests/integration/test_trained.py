@@ -16,7 +16,7 @@ import subquad
 from subquad.cli.main import main
 from subquad.drivers.trained import Trained
 from subquad.errors import CheckpointError, RunError
-from subquad.runs import write_json
+from subquad.record.files import write_json
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"
 TOY = """

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import SMALL
+from subquad.record.layout import runs_below
 from waiting import until
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.records import read_records
-from subquad.runs import read_json, read_result, runs_below
+from subquad.record.files import read_json
+from subquad.record.metrics import read_records
 from subquad.tracking.publisher import Publisher, open_publisher
 
 MIXERS = "matrix: {mixer: [agf, softmax], seed: [3, 4]}\n"

@@ -15,8 +15,8 @@ from small_run import SMALL
 from wheels import MEAN
 
 from subquad.cli.main import main
-from subquad.runs import JOURNAL, read_json, write_json
-from subquad.trust import trust_folder
+from subquad.record.files import JOURNAL, read_json, write_json
+from subquad.record.trust import trust_folder
 
 LONG = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}\ntrain: {epochs: 3,"
 SHORT = "mixer: ./mine.py:Mean\ntrain: {steps: 4, eval_every_epochs: null,"

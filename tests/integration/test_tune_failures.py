@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from command import cli
+from result_file import read_result
 from searches import only_search
 from small_run import SMALL
+from subquad.record.layout import runs_below
 
-from subquad.runs import read_result, runs_below
 from subquad.search.search import read_search
 
 MIXER = '''"""Fails as asked: when built, at once, or in its tenth pass over a training batch."""

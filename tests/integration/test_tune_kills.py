@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from result_file import read_result
 from searches import last_step, only_search, start, trained, trial_folders
+from subquad.record.layout import runs_below
+from subquad.record.names import ATTEMPTS, CHECKPOINTS, RESULT
 from waiting import until
 
 from subquad.engine import attempts, checkpoint
-from subquad.records import read_records
-from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_result, runs_below
+from subquad.record.metrics import read_records
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import open_client
 

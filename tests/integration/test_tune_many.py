@@ -17,10 +17,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from result_file import read_result
 from searches import descendants, only_search, start, trained, trial_folders
 from small_run import SMALL
-
-from subquad.runs import ATTEMPTS, RESULT, read_result, runs_below
+from subquad.record.layout import runs_below
+from subquad.record.names import ATTEMPTS, RESULT
 
 pytestmark = pytest.mark.extended
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from result_file import read_result
 from small_run import SMALL
 
 import subquad
 from subquad.cli.main import main
 from subquad.errors import ConfigError
-from subquad.runs import read_json, read_result
+from subquad.record.files import read_json
 
 SHORT = ["train.steps=4", "train.epochs=null", "train.eval_every_epochs=null"]
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, train.batch_size: {choice: [8, 16]}}"

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from command import Command, cli
+from result_file import read_result
 from small_run import SMALL
+from subquad.record.layout import runs_below
 from waiting import until
 
-from subquad.records import read_records
-from subquad.runs import read_json, read_result, runs_below
+from subquad.record.files import read_json
+from subquad.record.metrics import read_records
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import cli
+from result_file import read_result
 from searches import (
     Traces,
     descendants,
@@ -28,9 +29,8 @@ from searches import (
     trial_folders,
 )
 from small_run import SMALL
+from subquad.record.names import ATTEMPTS
 from waiting import until
-
-from subquad.runs import ATTEMPTS, read_result
 
 pytestmark = pytest.mark.extended
 

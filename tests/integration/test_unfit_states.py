@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 import states
+from result_file import read_result
 from small_run import run_here
 
 from subquad.engine import state
-from subquad.runs import read_result
 
 SETTINGS = ("train.epochs=1", "train.checkpoint_every_steps=5", "train.eval_every_epochs=null")
 SPOILT = """

@@ -14,7 +14,7 @@ from damage import Said, call
 from small_run import SMALL, only_run
 from wheels import MEAN
 
-from subquad.runs import read_json, write_json
+from subquad.record.files import read_json, write_json
 
 LIAR = """
 import pathlib

@@ -20,13 +20,14 @@ from typing import Any
 
 from command import cli
 from covertable.main import make
+from result_file import read_result
 from small_run import SMALL
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.records import read_records
-from subquad.runs import flatten, read_json, read_result
+from subquad.record.files import flatten, read_json
+from subquad.record.metrics import read_records
 from subquad.search.search import read_search
 from subquad.search.settings import KEYS
 

@@ -18,8 +18,10 @@ import torch
 import yaml
 from engine_rows import RANKS, Row, Settings, Space
 from ranks import Ended, Ranks
+from result_file import read_result
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
+from subquad.record.names import PREDICTIONS
 
 from subquad.data import NO_LABEL, TestKey
 from subquad.drivers.folder import start
@@ -29,8 +31,7 @@ from subquad.engine import attempts, checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
-from subquad.records import read_records
-from subquad.runs import PREDICTIONS, read_result
+from subquad.record.metrics import read_records
 
 SAME = {"fp64": 1e-7, "fp32": 2e-3, "bf16": 0.1, "fp16": 0.1}
 """How far numbers may be apart on other ranks, or when a trained model is scored again, by

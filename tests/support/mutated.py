@@ -9,9 +9,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from subquad import runs
-from subquad.manifest import manifest_of
-from subquad.runs import json_value
+from subquad.record.names import RESULT, SUMMARY
+
+from subquad.record.files import json_text, json_value
+from subquad.record.sums import manifest_of
 
 RAW = "@raw"
 """What stands before a text that is written without quotes, as no writer of JSON would."""
@@ -76,7 +77,7 @@ def written(data: Any) -> str:
     if isinstance(data, dict):
         data.pop("check", None)
         try:
-            data["check"] = json.loads(runs.json_text(json.loads(text_of(data))))["check"]
+            data["check"] = json.loads(json_text(json.loads(text_of(data))))["check"]
         except (ValueError, RecursionError):
             data["check"] = "0" * 16
     return text_of(data)
@@ -111,10 +112,10 @@ def mutate(root: Path, rng: random.Random, kinds: tuple[str, ...] = (".json", ".
 
 def forge(root: Path, changed: Path) -> None:
     """Let every manifest fit the files as they are; one that was changed itself stays."""
-    for name in ("manifest.json", runs.RESULT, runs.SUMMARY):
+    for name in ("manifest.json", RESULT, SUMMARY):
         for path in sorted(root.rglob(name)):
             if path == changed:
                 continue
             data = json.loads(path.read_text())
             data["files"] |= manifest_of({file: path.parent / file for file in data["files"]})
-            path.write_text(runs.json_text(json_value(data)))
+            path.write_text(json_text(json_value(data)))

@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from subquad.experiment import Run, dump, load_study
+from subquad.record.files import flatten
 from subquad.registry import recipes, resolve
 from subquad.reports.beside import Beside, published_beside, value_text
 from subquad.reports.published import published_tables, source_title
 from subquad.reports.reported_run import Machine, ReportedRun
 from subquad.reports.rows import TableRow, make_rows
-from subquad.runs import flatten
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/papers.md"
 SMALLER = ("-small", "-smoke")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from result_file import read_result
 
-from subquad.records import read_records
-from subquad.runs import read_json, read_result
+from subquad.record.files import read_json
+from subquad.record.metrics import read_records
 
 MARK = "SUBQUAD_TEST_MARK"
 """Environment variable that all processes of a test inherit."""

@@ -27,7 +27,7 @@ from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
 from subquad.experiment import Run
 from subquad.processes import forking_context, settle
-from subquad.records import read_records
+from subquad.record.metrics import read_records
 from subquad.testing.calls import padded
 from subquad.testing.subject import check_subjects
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from subquad.records import read_records
+from subquad.record.metrics import read_records
 
 FILES = ("model", "optimizer", "rng")
 

@@ -215,7 +215,7 @@ Hostile = Callable[[World], str]
 
 def _changed(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Edit a JSON file as somebody does who knows how its check is made."""
-    from subquad.runs import write_json
+    from subquad.record.files import write_json
 
     found = json.loads(path.read_text(encoding="utf-8"))
     found.pop("check", None)
@@ -373,7 +373,7 @@ def _link(name: str) -> Callable[[World, Path], None]:
 
 
 def _address(world: World, place: Path) -> None:
-    from subquad.runs import write_json
+    from subquad.record.files import write_json
 
     ids = {"experiment": "x", "key": "k", "run_id": "r", "experiment_id": "1"}
     write_json(place / "mlflow.json", {"uri": world.sink.address, **ids})
@@ -432,7 +432,7 @@ def _naming(section: str, address: str, *keys: str) -> Callable[[World, Path], N
 
         from subquad.experiment import load_study
         from subquad.experiment.components import resolve_unrun
-        from subquad.manifest import sum_at
+        from subquad.record.sums import sum_at
 
         def named(experiment: dict[str, Any]) -> None:
             *above, last = keys

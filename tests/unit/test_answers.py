@@ -16,9 +16,9 @@ from subquad.engine.parts import build_model
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import checked_run, parse
 from subquad.nn import Backbone, ModelOutput
+from subquad.record.files import write_output
 from subquad.registry import find_plugins, resolve
 from subquad.reports.text import metric_lines
-from subquad.runs import write_output
 
 SPEC = DataSpec.tokens(
     4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids))

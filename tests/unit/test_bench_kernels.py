@@ -13,7 +13,7 @@ from subquad.cli.main import main
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Config, Facts
-from subquad.trust import give
+from subquad.record.trust import give
 from subquad_tools.bench import clock, kernels, mixers
 from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer
 

@@ -16,8 +16,8 @@ from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import using
 from subquad.plugin import Config, Facts
+from subquad.record.trust import give
 from subquad.registry import blocked, find_plugins
-from subquad.trust import give
 from subquad_tools.bench import calibrate, clock, mixers, timed
 from subquad_tools.bench.calibrate import calibrate as measured_anew
 from subquad_tools.bench.clock import one_thread, roofline, seconds

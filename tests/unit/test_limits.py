@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import save
 from yarl import URL
 
-from subquad import downloads, storage
-from subquad.downloads import check_redirect
 from subquad.engine.start import _read
 from subquad.errors import ConfigError, DataError
+from subquad.record import storage
+from subquad.security import downloads
+from subquad.security.downloads import check_redirect
 
 
 @pytest.fixture

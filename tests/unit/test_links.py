@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 from small_run import SMALL, only_run, run_here, stopped_at
+from subquad.record.layout import enter
 
 import subquad
-from subquad import disk
 from subquad.cli.main import main
 from subquad.drivers.folder import reopen, start
 from subquad.errors import RunError
 from subquad.experiment import load_study
-from subquad.runs import append_line, enter, write_json, write_text
-from subquad.storage import put, remove_tree
+from subquad.record.files import append_line, write_json, write_text
+from subquad.record.storage import put, remove_tree
+from subquad.security import disk
 
 CANARY = b"what only its owner may read or change\n"
 EXPERIMENT = "experiment.yaml"

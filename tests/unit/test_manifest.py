@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from upath import UPath
 
-from subquad.manifest import change, manifest_of, sum_at, sum_of
+from subquad.record.sums import change, manifest_of, sum_at, sum_of
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(1_000_000)], ids=["empty", "short", "long"])

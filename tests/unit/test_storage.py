@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from subquad import storage, stores
 from subquad.cli.main import main
 from subquad.drivers.folder import local_folder
 from subquad.engine.checkpoint import (
@@ -21,8 +20,9 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, RunError, UserError
-from subquad.runs import append_line, write_json
-from subquad.storage import RunFolder
+from subquad.record import storage, stores
+from subquad.record.files import append_line, write_json
+from subquad.record.storage import RunFolder
 
 
 def saved(root, step: int, value: float = 1.0) -> None:

@@ -9,18 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from subquad.record.names import IDENTITY, OWNER, RESULT, SUMMARY
 
-from subquad.runs import (
-    IDENTITY,
-    OWNER,
-    RESULT,
-    SUMMARY,
-    json_text,
-    parse_object,
-    read_json,
-    read_object,
-)
-from subquad.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
+from subquad.record.files import json_text, parse_object, read_json, read_object
+from subquad.security.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from subquad.cli.main import main
 from subquad.errors import PluginError
 from subquad.experiment import load_study
 from subquad.ray.upload import JOB, add_packages, check_packages, pack
-from subquad.trust import trust_folder
+from subquad.record.trust import trust_folder
 
 TOKEN = "t0ken" * 8
 

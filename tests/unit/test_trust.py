@@ -19,9 +19,9 @@ from small_run import SMALL
 from wheels import MEAN
 
 import subquad
-from subquad import trust
 from subquad.cli.main import main
 from subquad.errors import PluginError, UserError
+from subquad.record import trust
 from subquad.registry import source
 
 CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"

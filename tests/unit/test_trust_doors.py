@@ -12,9 +12,9 @@ import pytest
 from small_run import SMALL
 from wheels import MEAN
 
-from subquad import trust
 from subquad.cli.main import main
 from subquad.experiment.strict_yaml import parse_yaml
+from subquad.record import trust
 
 MIXER = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}"
 ENTRY = "{name: ./x.py:Mean, roles: [self], layers: [0]}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole
+from subquad.security.limits import read_whole
 from subquad_datasets.image.gray import to_gray
 from subquad_datasets.image.unpickle import read_pickle
 from subquad_datasets.tars import in_tar, tar_content

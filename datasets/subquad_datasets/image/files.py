@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole
+from subquad.security.limits import read_whole
 from subquad_datasets.decode import PNG, check_depth
 from subquad_datasets.image.gray import to_gray
 from subquad_datasets.tars import in_tar, tar_content, tar_files

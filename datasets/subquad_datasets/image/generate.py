@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from subquad.limits import allow_disk, allow_memory
+from subquad.security.limits import allow_disk, allow_memory
 from subquad_datasets.image.split import PIXELS, write_labels
 from subquad_datasets.invented import Stream, balanced, below, source
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import MEMBER, allow, check_pickle
+from subquad.security.limits import MEMBER, allow, check_pickle
 
 # fmt: off
 _OPCODES = {

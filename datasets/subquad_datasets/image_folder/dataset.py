@@ -24,7 +24,7 @@ from subquad.data import (
     stratified_validation,
 )
 from subquad.errors import DataError
-from subquad.limits import read_whole
+from subquad.security.limits import read_whole
 from subquad.suggest import did_you_mean
 from subquad_datasets.augment.split import PictureSplit
 from subquad_datasets.class_names import first_alike

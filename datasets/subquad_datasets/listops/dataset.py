@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from subquad.data import Dataset, DataSpec, Split, SplitName
-from subquad.limits import allow_disk, allow_memory
+from subquad.security.limits import allow_disk, allow_memory
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
 from subquad_datasets.listops.guesses import guesses

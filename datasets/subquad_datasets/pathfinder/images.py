@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import read_whole
+from subquad.security.limits import read_whole
 from subquad_datasets.pathfinder.official import Listing
 
 _IN_BLOCK = 1024

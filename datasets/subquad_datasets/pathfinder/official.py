@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import LINE, check_npy, read_whole
+from subquad.security.limits import LINE, check_npy, read_whole
 from subquad_datasets.pathfinder.drawing import FOLDERS, Difficulty, Resolution
 from subquad_datasets.text.lines import listed
 

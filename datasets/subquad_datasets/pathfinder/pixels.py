@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
-from subquad.limits import allow_disk
+from subquad.security.limits import allow_disk
 from subquad_datasets.prepared import prepared_content
 
 PixelRule = Literal["shifted", "official"]

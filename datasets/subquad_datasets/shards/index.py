@@ -23,9 +23,9 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
-from subquad.limits import MEMBER, allow, read_whole
-from subquad.storage import put, reaching
-from subquad.stores import place_at
+from subquad.record.storage import put, reaching
+from subquad.record.stores import place_at
+from subquad.security.limits import MEMBER, allow, read_whole
 from subquad.suggest import to_paste
 from subquad_datasets.tars import open_tar, tar_content, tar_files
 from subquad_datasets.text.lines import is_hidden

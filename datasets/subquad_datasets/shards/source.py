@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from subquad.errors import DataError
-from subquad.limits import LINE, MEMBER, allow, read_whole
+from subquad.security.limits import LINE, MEMBER, allow, read_whole
 from subquad.suggest import did_you_mean
 from subquad_datasets.shards.index import IMAGES
 from subquad_datasets.tars import open_tar, tar_files

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import DataError
-from subquad.limits import COLUMNS, LINE, allow, unpacked_limit
+from subquad.security.limits import COLUMNS, LINE, allow, unpacked_limit
 from subquad_datasets.table.columns import Columns
 from subquad_datasets.text.lines import check_utf8, fault
 from subquad_datasets.text.own import (

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import MEMBER, allow
+from subquad.security.limits import MEMBER, allow
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table.times import OddTime, ordered

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import check_npy, open_zip
+from subquad.security.limits import check_npy, open_zip
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table import Config
 from subquad_datasets.table.columns import LARGEST

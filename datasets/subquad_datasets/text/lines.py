@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from subquad.errors import DataError
-from subquad.limits import LINE, PACKED, VALUES, allow, open_unpacked
+from subquad.security.limits import LINE, PACKED, VALUES, allow, open_unpacked
 from subquad.suggest import did_you_mean
 
 COMPRESSED = ("", *PACKED)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from subquad.errors import DataError
-from subquad.limits import LINE, open_unpacked
+from subquad.security.limits import LINE, open_unpacked
 from subquad_datasets.text.lines import check_utf8, damage_named, fault, raw_lines, utf8_lines
 from subquad_datasets.text.source import read_text
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.errors import DataError
-from subquad.limits import LINE, read_whole
+from subquad.security.limits import LINE, read_whole
 from subquad_datasets.prepared import fingerprint, sha256_of
 from subquad_datasets.text.lines import check_start, check_utf8, is_file, json_rows, listed
 

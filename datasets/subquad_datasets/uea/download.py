@@ -16,9 +16,9 @@ import psutil
 from filelock import FileLock
 
 from subquad.errors import DataError
-from subquad.limits import DOWNLOAD
-from subquad.runs import read_json, write_json
-from subquad.storage import check_own, close
+from subquad.record.files import read_json, write_json
+from subquad.record.storage import check_own, close
+from subquad.security.limits import DOWNLOAD
 from subquad_datasets.uea import fetch
 from subquad_datasets.uea.source import find_in
 

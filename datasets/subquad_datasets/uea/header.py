@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from subquad.errors import DataError
-from subquad.limits import COLUMNS, allow
+from subquad.security.limits import COLUMNS, allow
 from subquad.suggest import did_you_mean
 from subquad_datasets.text.lines import fault, plain_number
 

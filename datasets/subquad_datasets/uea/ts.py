@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from subquad.data import hashed
-from subquad.limits import VALUES, allow
+from subquad.security.limits import VALUES, allow
 from subquad_datasets.text.lines import fault, raw_lines
 from subquad_datasets.uea.blocks import blocks, parse_block
 from subquad_datasets.uea.header import Header, parse_header

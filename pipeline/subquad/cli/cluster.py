@@ -19,7 +19,7 @@ from subquad.cli.job import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
 from subquad.experiment.components import resolve_unrun
-from subquad.runs import write_output
+from subquad.record.files import write_output
 from subquad.terminal import print_text
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"

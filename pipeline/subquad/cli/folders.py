@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from subquad.disk import delete, make_folder, opened, temporary_beside
 from subquad.drivers.folder import local_folder
 from subquad.errors import RunError
+from subquad.record.trust import give
+from subquad.security.disk import delete, make_folder, opened, temporary_beside
 from subquad.terminal import print_line
-from subquad.trust import give
 
 
 def writable(root: Path) -> Path:

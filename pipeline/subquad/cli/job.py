@@ -21,7 +21,8 @@ from subquad.cli.tune import is_of_search, search_options, tune_command
 from subquad.errors import ConfigError, RunError
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
-from subquad.runs import OWNER, flatten, read_json
+from subquad.record.files import flatten, read_json
+from subquad.record.names import OWNER
 from subquad.terminal import print_line
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
         UserError: it cannot be done as it is, or holds a secret.
     """
     from subquad.experiment import load_study
+    from subquad.record.trust import note_place
     from subquad.search.settings import Settings
-    from subquad.trust import note_place
 
     if base is resume_command:
         return None
@@ -180,7 +181,7 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
     """
     from subquad.cli.main import main
     from subquad.experiment.strict_yaml import parse_yaml, read_text
-    from subquad.trust import give, trust_folder
+    from subquad.record.trust import give, trust_folder
 
     sent, begun = Path.cwd(), time.time() - 1
     check_packages(sent)

@@ -15,21 +15,21 @@ from typing import Any
 
 import click
 
-from subquad.disk import hold
 from subquad.errors import RunError
 from subquad.metric import Metric, metric_of
-from subquad.runs import (
+from subquad.record.files import read_json
+from subquad.record.names import (
     CELLS,
     EXPERIMENT,
     FINAL,
     LOCK,
+    RESULT,
     SEARCH,
     STUDY,
     SUMMARY,
     TRIALS,
-    read_json,
-    read_result,
 )
+from subquad.security.disk import hold
 from subquad.terminal import LocalPath, duration, print_json, print_line, print_table
 
 _KINDS = {SEARCH: "search", STUDY: "study", EXPERIMENT: "run"}
@@ -162,7 +162,7 @@ def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for run in runs:
         with suppress(RunError):  # a link
-            result = read_result(run)
+            result = read_json(run / RESULT)
             if result:
                 found.append(result)
     return found

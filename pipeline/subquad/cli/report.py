@@ -9,7 +9,7 @@ import click
 
 from subquad.cli.completion import run_folders
 from subquad.errors import RunError
-from subquad.runs import enter
+from subquad.record.layout import enter
 from subquad.terminal import LocalPath
 
 

@@ -31,9 +31,10 @@ from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment import Study
 from subquad.experiment.settings import shorten
+from subquad.record.files import json_value
+from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
-from subquad.runs import WINNERS, json_value
 from subquad.search.candidates import Candidate
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.run import Ended, Watch, run

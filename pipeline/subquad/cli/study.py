@@ -26,6 +26,7 @@ from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import DiskError, Interrupted, by_class
 from subquad.experiment import Run, Study
+from subquad.record.storage import RunFolder
 from subquad.reports import (
     ReportDocument,
     Table,
@@ -35,7 +36,6 @@ from subquad.reports import (
     read_report,
     write_document,
 )
-from subquad.storage import RunFolder
 from subquad.suggest import to_paste
 from subquad.terminal import console_of, print_text
 from subquad.tracking.publisher import Summary as Tracked

@@ -22,7 +22,7 @@ from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, RunError, UserError, escaped
 from subquad.ray.upload import JOB, check_packages, pack
-from subquad.stores import root_of
+from subquad.record.stores import root_of
 from subquad.suggest import to_paste
 from subquad.terminal import LocalPath, print_json, print_line, print_table, print_text
 

@@ -8,7 +8,7 @@ import click
 
 from subquad.api import among_ranks, executor_of
 from subquad.cli.completion import run_folders, settings, targets
-from subquad.runs import SEARCH
+from subquad.record.names import SEARCH
 from subquad.terminal import LocalPath
 
 ADDRESS = click.option(
@@ -66,7 +66,7 @@ def train_command(
     subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
     from subquad.experiment import load_study
-    from subquad.stores import root_of
+    from subquad.record.stores import root_of
 
     folder, storage = root_of(root)
     given = (*overrides, *storage)

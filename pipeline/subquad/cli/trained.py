@@ -54,7 +54,7 @@ def predict_command(
     subquad predict runs/summaries/20260101-101500-ab12cd34 articles.jsonl --out summaries.jsonl
     subquad predict runs/writer/20260101-101500-ab12cd34 prompts.txt task.params.temperature=0.8
     """
-    from subquad.runs import json_value, write_output
+    from subquad.record.files import json_value, write_output
 
     trained, split = _opened(run, which, file, settings, labelled=False)
     rows = (_line(json_value(row)) for row in trained.answers(split, batch_size))
@@ -93,8 +93,8 @@ def eval_command(
     \b
     subquad eval runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0 other.ts
     """
+    from subquad.record.files import json_value
     from subquad.reports.text import metric_lines
-    from subquad.runs import json_value
 
     trained, split = _opened(run, which, file, settings, labelled=True)
     scores = trained.scores(split)

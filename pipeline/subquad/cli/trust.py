@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from subquad.record.trust import forget_folder, trust_folder, trusted_folders
 from subquad.terminal import LocalPath, print_line
-from subquad.trust import forget_folder, trust_folder, trusted_folders
 
 
 @click.command("trust")

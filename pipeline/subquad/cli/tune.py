@@ -99,9 +99,9 @@ def tune_command(
     subquad tune controls --space optimizer --pruner asha --budget 1e15flops trial.match=flops
     """
     from subquad.experiment import load_study
+    from subquad.record.stores import root_of
     from subquad.search.settings import Settings
     from subquad.space import find_space
-    from subquad.stores import root_of
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     overrides, options = search_options(overrides, chosen)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from subquad.drivers.executor import Source
 from subquad.drivers.queue import END, Done, Lane, RunQueue
 from subquad.experiment import Run
-from subquad.runs import write_text
+from subquad.record.files import write_text
 
 Answer = TypeVar("Answer")
 

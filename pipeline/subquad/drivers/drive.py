@@ -10,7 +10,7 @@ from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.experiment import Study
-from subquad.storage import RunFolder
+from subquad.record.storage import RunFolder
 from subquad.tracking.publisher import Publisher, Summary, open_publisher
 
 

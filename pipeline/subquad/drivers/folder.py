@@ -11,13 +11,13 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from subquad.disk import rename, temporary_beside
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.registry import Kind, Resolved
-from subquad.runs import (
+from subquad.record.files import read_bytes, read_json, touching, write_json, write_text
+from subquad.record.layout import enter, is_run, is_study, new_folder
+from subquad.record.names import (
     ATTEMPTS,
     CELLS,
     CHECKPOINTS,
@@ -29,20 +29,13 @@ from subquad.runs import (
     SOURCES,
     STUDY,
     TRIAL,
-    enter,
-    is_run,
-    is_study,
-    new_folder,
-    read_bytes,
-    read_json,
-    touching,
-    write_json,
-    write_text,
 )
-from subquad.storage import content_of, listing, put, remove_tree
-from subquad.stores import address_fault, place_at
+from subquad.record.storage import content_of, listing, put, remove_tree
+from subquad.record.stores import address_fault, place_at
+from subquad.record.trust import give, note_place, note_source, refuse_strange_storage
+from subquad.registry import Kind, Resolved
+from subquad.security.disk import rename, temporary_beside
 from subquad.suggest import to_paste
-from subquad.trust import give, note_place, note_source, refuse_strange_storage
 
 
 def start(study: Study, root: Path) -> Study:

@@ -13,8 +13,8 @@ from subquad.errors import ConfigError, DataError
 from subquad.experiment import named_datasets
 from subquad.experiment.components import resolve_given
 from subquad.plugin import DatasetPlugin
+from subquad.record.storage import data_root
 from subquad.registry import Resolved, find_plugins, import_target, resolve
-from subquad.storage import data_root
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from subquad.drivers.work import work
 from subquad.engine.group import Group
 from subquad.experiment.schema import Resources
 from subquad.processes import forking_context, settle
-from subquad.runs import STOP
+from subquad.record.names import STOP
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 2.0

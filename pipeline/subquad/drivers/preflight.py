@@ -22,8 +22,8 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
-from subquad.storage import check_storage, is_remote
-from subquad.stores import ADDRESSES, address_fault, place_at
+from subquad.record.storage import check_storage, is_remote
+from subquad.record.stores import ADDRESSES, address_fault, place_at
 
 
 @dataclass(frozen=True)

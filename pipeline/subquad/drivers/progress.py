@@ -23,8 +23,9 @@ from rich.progress import (
 
 from subquad.errors import escaped
 from subquad.experiment import Run
-from subquad.records import Place, Record, read_new
-from subquad.runs import ATTEMPTS, PLAN, parse_object, read_bytes, read_json
+from subquad.record.files import parse_object, read_bytes, read_json
+from subquad.record.metrics import Place, Record, read_new
+from subquad.record.names import ATTEMPTS, PLAN
 
 _INTERVAL_SECONDS = 0.5
 _LINE_SECONDS = 5.0  # between plain lines about evaluations

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import subquad.errors
-from subquad.disk import opened
 from subquad.drivers.executor import Source
 from subquad.drivers.preflight import Room
 from subquad.drivers.signals import Signum
@@ -21,7 +20,8 @@ from subquad.engine.result import fail
 from subquad.errors import ConfigError, RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.runs import ERROR, read_result
+from subquad.record.names import ERROR
+from subquad.security.disk import opened
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from subquad.runs import read_bytes, write_text
-from subquad.storage import remove
+from subquad.record.files import read_bytes, write_text
+from subquad.record.storage import remove
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2

@@ -22,10 +22,11 @@ from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
-from subquad.integrity import Looked, look, look_at_search
-from subquad.limits import check_safetensors
 from subquad.plugin import TaskPlugin
-from subquad.runs import (
+from subquad.record.files import read_bytes
+from subquad.record.integrity import Looked, look, look_at_search
+from subquad.record.layout import enter, is_run, is_study
+from subquad.record.names import (
     CELLS,
     EXPERIMENT,
     FINAL,
@@ -36,11 +37,8 @@ from subquad.runs import (
     STUDY,
     TRIALS,
     WINNERS,
-    enter,
-    is_run,
-    is_study,
-    read_bytes,
 )
+from subquad.security.limits import check_safetensors
 
 _TOLERANCE = 1e-9
 

@@ -19,7 +19,7 @@ from subquad.engine.result import fail
 from subquad.engine.run import train_run
 from subquad.errors import DiskError, RunError, SubquadError, in_one_line
 from subquad.experiment import Run
-from subquad.runs import ERROR
+from subquad.record.names import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
 _TAKEOVER_SECONDS = 60.0

@@ -25,22 +25,11 @@ from subquad.engine.group import Group
 from subquad.engine.revision import revision
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
-from subquad.records import Place, read_new
+from subquad.record.files import append_line, read_bytes, read_json, read_lines, write_json
+from subquad.record.metrics import Place, read_new
+from subquad.record.names import ATTEMPTS, ENVIRONMENT, ERROR, INPUTS, METRICS, RESULT
+from subquad.record.storage import remove
 from subquad.registry import plugin_facts
-from subquad.runs import (
-    ATTEMPTS,
-    ENVIRONMENT,
-    ERROR,
-    INPUTS,
-    METRICS,
-    RESULT,
-    append_line,
-    read_bytes,
-    read_json,
-    read_lines,
-    write_json,
-)
-from subquad.storage import remove
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
 

@@ -27,11 +27,11 @@ from typing import Any
 
 from torch import Tensor
 
-from subquad.disk import make_folder, opened
 from subquad.engine import faults
 from subquad.engine.tensors import packed, unpacked
 from subquad.errors import CheckpointError, DataError, DiskError
-from subquad.integrity import (
+from subquad.record.files import json_text, parse_object
+from subquad.record.integrity import (
     FORMAT,
     GENERATORS,
     MANIFEST,
@@ -42,9 +42,9 @@ from subquad.integrity import (
     manifest_at,
     steps_of,
 )
-from subquad.manifest import change, sum_of
-from subquad.runs import json_text, parse_object
-from subquad.storage import content_of, is_remote, put, reason_of, remove_tree
+from subquad.record.storage import content_of, is_remote, put, reason_of, remove_tree
+from subquad.record.sums import change, sum_of
+from subquad.security.disk import make_folder, opened
 
 
 @dataclass(frozen=True)

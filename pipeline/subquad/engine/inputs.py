@@ -19,11 +19,12 @@ from subquad.engine.start import weights_of
 from subquad.errors import RunError, UserError
 from subquad.experiment import Run
 from subquad.experiment.settings import dotted
-from subquad.manifest import by_name, manifest_of
+from subquad.record.files import read_json, touching, write_json
+from subquad.record.models import DATASET, Input
+from subquad.record.names import INPUTS, SEARCH, STUDY
+from subquad.record.storage import RunFolder
+from subquad.record.sums import by_name, manifest_of
 from subquad.registry import imported_by
-from subquad.runs import INPUTS, SEARCH, STUDY, read_json, touching, write_json
-from subquad.shapes import DATASET, Input
-from subquad.storage import RunFolder
 
 Inputs = Mapping[str, Input]
 """By the part of the experiment that asks: "dataset", "init", "mixer", "mixers[0]"."""

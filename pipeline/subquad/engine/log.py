@@ -13,12 +13,12 @@ from typing import IO, Any
 
 import torch
 
-from subquad.disk import opened
 from subquad.engine.group import Group
 from subquad.engine.state import Progress
 from subquad.plan import Plan
-from subquad.records import Record, RecordKind, metrics_file
-from subquad.runs import to_disk, touching
+from subquad.record.files import to_disk, touching
+from subquad.record.metrics import Record, RecordKind, metrics_file
+from subquad.security.disk import opened
 
 FLUSH_SECONDS = 0.5
 

@@ -28,8 +28,8 @@ from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.nn.numbers import dense, own_kind
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Config, Site
+from subquad.record.storage import data_root, fetched
 from subquad.registry import Resolved, build_class, make_mixer
-from subquad.storage import data_root, fetched
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -30,8 +30,10 @@ from subquad.errors import DiskError, TrainingFailed, escaped, in_one_line
 from subquad.experiment import Run
 from subquad.nn import Decoder
 from subquad.plugin import Metric, TaskPlugin
-from subquad.runs import OPENINGS, PREDICTIONS, append_line, read_lines, write_result
-from subquad.storage import put
+from subquad.record.files import append_line, read_lines
+from subquad.record.integrity import write_result
+from subquad.record.names import OPENINGS, PREDICTIONS
+from subquad.record.storage import put
 
 _FORMAT = 1
 _EXAMPLE = 2000

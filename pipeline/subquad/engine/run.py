@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from subquad.cost import Cost
 from subquad.data import Dataset
-from subquad.disk import hold, opened
 from subquad.engine import attempts, checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.evaluate import EvaluationStopped
@@ -34,7 +33,11 @@ from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
 from subquad.nn.numbers import single_precision
 from subquad.processes import keep_strange_code_out
-from subquad.runs import ERROR, OPENINGS, PLAN, runs_root, write_json, write_result
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
+from subquad.record.layout import runs_root
+from subquad.record.names import ERROR, OPENINGS, PLAN
+from subquad.security.disk import hold, opened
 
 Status = Literal["finished", "failed", "stopped"]
 

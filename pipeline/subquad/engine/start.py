@@ -19,11 +19,12 @@ from subquad.engine import checkpoint
 from subquad.engine.tensors import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
-from subquad.limits import check_pickle, open_zip
 from subquad.nn import Backbone
-from subquad.runs import enter, read_result
-from subquad.storage import RunFolder, reaching
-from subquad.stores import place_at
+from subquad.record.layout import enter
+from subquad.record.names import RESULT
+from subquad.record.storage import RunFolder, reaching
+from subquad.record.stores import place_at
+from subquad.security.limits import check_pickle, open_zip
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
@@ -78,7 +79,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
         path = enter(path)
-        found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, read_result(path))
+        found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, read_json(path / RESULT))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found

@@ -30,8 +30,9 @@ from subquad.engine.tensors import (
 )
 from subquad.errors import CheckpointError, TrainingFailed, and_more
 from subquad.experiment import Run
-from subquad.runs import BEST, LAST, write_json
-from subquad.storage import remove
+from subquad.record.files import write_json
+from subquad.record.names import BEST, LAST
+from subquad.record.storage import remove
 
 _TRAINED = "/"
 """Starts the names of weights that go on training, where a checkpoint's model holds their

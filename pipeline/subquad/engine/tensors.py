@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.errors import CheckpointError, DataError, and_more
-from subquad.limits import check_safetensors
+from subquad.security.limits import check_safetensors
 
 _PAIRS = ":complex128"
 """Ends the names of complex numbers that are written as pairs: safetensors has those of 64 bits

@@ -32,7 +32,7 @@ from subquad.experiment.settings import (
     key_path,
     single,
 )
-from subquad.runs import flatten
+from subquad.record.files import flatten
 from subquad.suggest import did_you_mean
 
 ALL = "all"

@@ -29,10 +29,10 @@ from subquad.experiment.settings import (
 )
 from subquad.experiment.sources import parse_overrides
 from subquad.plugin import Config
+from subquad.record.trust import is_named, refuse_strange_file
 from subquad.registry import Kind, Resolved, SourceFile, load_source
 from subquad.registry.faults import blamed
 from subquad.registry.loaded import read_only
-from subquad.trust import is_named, refuse_strange_file
 
 Resolve = Callable[..., Resolved]
 """`resolve_given`, or something with its signature."""
@@ -44,7 +44,7 @@ def resolve_given(
     """Load the plugin that an experiment names, see `subquad.registry.resolve`.
 
     A file of code runs only where the user named it or trusts the folder, see
-    `subquad.trust.refuse_strange_file`: an experiment may be somebody else's.
+    `subquad.record.trust.refuse_strange_file`: an experiment may be somebody else's.
 
     Args:
         owner: folder of the run, study, search or exported model that the experiment is kept in.

@@ -40,10 +40,10 @@ from subquad.experiment.settings import (
     path_fields,
 )
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
+from subquad.record.layout import path_at
+from subquad.record.storage import RunFolder
+from subquad.record.trust import give
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
-from subquad.runs import path_at, read_result
-from subquad.storage import RunFolder
-from subquad.trust import give
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""

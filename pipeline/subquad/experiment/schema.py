@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, create_model, field_validator, model_vali
 from subquad.addresses import has_secret
 from subquad.experiment.allowed import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Misfit, Not, Role, Site, param
+from subquad.record.stores import address_fault
 from subquad.registry.parameters import models_below
-from subquad.stores import address_fault
 
 FORMAT = 1
 """Version of the experiment format; written into every run."""

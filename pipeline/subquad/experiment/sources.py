@@ -23,8 +23,8 @@ from subquad.experiment.settings import (
     shown_target,
 )
 from subquad.experiment.strict_yaml import parse_value, parse_yaml, read_text
+from subquad.record.trust import give
 from subquad.suggest import did_you_mean, nearest
-from subquad.trust import give
 
 if TYPE_CHECKING:
     from subquad.registry import Recipe

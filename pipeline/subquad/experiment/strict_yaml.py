@@ -20,9 +20,9 @@ from typing import Any, cast
 import yaml
 from yaml import events
 
-from subquad.disk import opened
 from subquad.errors import ConfigError
 from subquad.experiment.settings import KeyPath, Origin, Tree, shorten, shown_key
+from subquad.security.disk import opened
 
 MAX_BYTES = 1_000_000
 

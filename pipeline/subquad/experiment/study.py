@@ -20,8 +20,9 @@ from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
-from subquad.runs import CELLS, runs_root
-from subquad.trust import give
+from subquad.record.layout import runs_root
+from subquad.record.names import CELLS
+from subquad.record.trust import give
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from subquad.experiment.schema import Resources
 from subquad.ray.cluster import OwnCluster
 from subquad.ray.files import Question, driver_here
 from subquad.ray.lanes import fit_lanes
-from subquad.runs import STOP
+from subquad.record.names import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""

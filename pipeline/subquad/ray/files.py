@@ -25,8 +25,8 @@ from fsspec.implementations.local import LocalFileSystem
 from upath import UPath
 from upath.registry import register_implementation as register_path
 
-from subquad import disk
 from subquad.errors import by_class
+from subquad.security import disk
 
 PROTOCOL = "driver"
 _LISTEN_SECONDS = 1.0

@@ -21,10 +21,10 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 from ray.job_submission import JobDetails
 
-from subquad.downloads import ask, client, is_loopback, proxy_of
 from subquad.errors import DataError, RunError, UserError
 from subquad.ray.results import MOST_PACKED, results_name, unpack
-from subquad.strict_json import parse_json
+from subquad.security.downloads import ask, client, is_loopback, proxy_of
+from subquad.security.strict_json import parse_json
 
 _PROBE_SECONDS, _ANSWER_SECONDS, _QUIET_SECONDS = 4, 60, 15
 _SLOWEST = 1e5

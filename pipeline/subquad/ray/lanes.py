@@ -16,7 +16,7 @@ from subquad.drivers.desk import Desk
 from subquad.drivers.queue import MOST_STARTS
 from subquad.experiment.schema import Resources
 from subquad.ray.train import fit_lane, ray_files, work_in_lane, worker_bundle
-from subquad.runs import path_at
+from subquad.record.layout import path_at
 
 MEMORY_OF_A_DRIVER = 1e6
 """Bytes that a process which only waits reserves: Ray wants it to ask for something."""

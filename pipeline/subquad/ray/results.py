@@ -20,8 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from subquad.errors import RunError
-from subquad.runs import CHECKPOINTS, read_json, write_json
-from subquad.storage import below
+from subquad.record.files import read_json, write_json
+from subquad.record.names import CHECKPOINTS
+from subquad.record.storage import below
 
 MOST_BYTES = 8 * 2**30
 """Of all files of a job's results."""

@@ -11,7 +11,7 @@ from upath import UPath
 from subquad.drivers.signals import stop_file_watch
 from subquad.experiment.schema import Resources
 from subquad.ray.files import PROTOCOL, ask_driver
-from subquad.runs import path_at
+from subquad.record.layout import path_at
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig

@@ -29,8 +29,8 @@ from pathlib import Path, PurePosixPath
 
 from subquad.engine.revision import unignored_below
 from subquad.errors import PluginError, RunError
+from subquad.record.storage import below
 from subquad.registry.found import GROUPS, canonical
-from subquad.storage import below
 
 JOB = "subquad-job"
 """Folder of the experiment and of what it names, beside the packages. It is no name of a Python

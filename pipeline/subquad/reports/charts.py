@@ -15,7 +15,7 @@ import numpy as np
 
 from subquad.errors import RunError
 from subquad.metric import Metric
-from subquad.records import read_records
+from subquad.record.metrics import read_records
 from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.compare import score_estimates
 from subquad.reports.curves import Curve

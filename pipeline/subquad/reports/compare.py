@@ -18,12 +18,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from subquad.errors import DataError
-from subquad.limits import check_safetensors
+from subquad.record.files import read_bytes
+from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, varying, with_alternative
 from subquad.reports.tuning import unequal
-from subquad.runs import PREDICTIONS, RESULT, read_bytes
+from subquad.security.limits import check_safetensors
 from subquad.terminal import DASH
 
 METHOD = (

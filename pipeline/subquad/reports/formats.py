@@ -21,10 +21,10 @@ from rich.text import Text
 
 from subquad.errors import ConfigError
 from subquad.markup import as_csv, fill_template, in_latex, in_markdown, one_line
+from subquad.record.files import write_text
 from subquad.reports.document import NEVER, ReportDocument, Table
 from subquad.reports.drawing import Chart
 from subquad.reports.text import Values
-from subquad.runs import write_text
 from subquad.suggest import did_you_mean
 
 HERE = "subquad.reports"

@@ -10,23 +10,14 @@ from typing import Any
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.integrity import look
+from subquad.record.files import flatten, read_json
+from subquad.record.integrity import look
+from subquad.record.layout import enter, runs_below
+from subquad.record.models import DATASET
+from subquad.record.names import ENVIRONMENT, EXPERIMENT, IDENTITY, INPUTS, RESULT, STUDY
 from subquad.reports.reported_run import Beginning, Machine, ReportedRun
 from subquad.reports.text import Values, printable
 from subquad.reports.tuning import Tuning, tuning_of
-from subquad.runs import (
-    ENVIRONMENT,
-    EXPERIMENT,
-    IDENTITY,
-    INPUTS,
-    RESULT,
-    STUDY,
-    enter,
-    flatten,
-    read_json,
-    runs_below,
-)
-from subquad.shapes import DATASET
 
 _FORMAT = 1
 _CALLED = ("axes", "coupled", "protocol_label", "metric", "tested", "metrics")

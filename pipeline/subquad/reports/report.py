@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.record.names import STUDY
 from subquad.reports.beside import Beside, published_beside
 from subquad.reports.compare import Comparison, compare_rows
 from subquad.reports.curves import Curve, make_curves
@@ -19,7 +20,6 @@ from subquad.reports.references import Mean, Reference, make_means, make_referen
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, make_rows
 from subquad.reports.text import Values, printable
-from subquad.runs import STUDY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,11 @@ from pydantic import (
 
 from subquad.experiment.schema import decides_numbers
 from subquad.metric import Metric, metric_of
+from subquad.record.files import read_bytes
+from subquad.record.models import DATASET
+from subquad.record.names import EXPERIMENT, SOURCES
 from subquad.reports.text import Values, printable, setting_text
 from subquad.reports.tuning import Tuning
-from subquad.runs import (
-    EXPERIMENT,
-    SOURCES,
-    read_bytes,
-)
-from subquad.shapes import DATASET
 from subquad.terminal import DASH, duration
 
 _PROTOCOLS = {

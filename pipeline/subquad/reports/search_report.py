@@ -9,12 +9,14 @@ from pathlib import Path
 from rich.console import Console
 
 from subquad.metric import metric_of, read_metrics
+from subquad.record.files import read_bytes
+from subquad.record.layout import is_study, runs_below
+from subquad.record.names import FINAL
 from subquad.reports.document import NEVER, ReportDocument, Section, Table
 from subquad.reports.formats import print_document
 from subquad.reports.report import read_report
 from subquad.reports.sections import document_of
 from subquad.reports.text import Values, printable
-from subquad.runs import FINAL, is_study, read_bytes, runs_below
 from subquad.terminal import DASH
 
 _STATES = ("finished", "pruned", "failed", "infeasible")

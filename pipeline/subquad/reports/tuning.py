@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
 
+from subquad.record.files import read_json
+from subquad.record.names import FINAL, SEARCH, SUMMARY
 from subquad.reports.text import Values
-from subquad.runs import FINAL, SEARCH, SUMMARY, read_json
 from subquad.terminal import quantity
 
 _ALIKE = 0.1

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.disk import make_folder, rename
 from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study, load_text
@@ -16,12 +15,15 @@ from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.labels import plain_label
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import CELLS, FINAL, IDENTITY, STUDY, WINNERS, is_study, read_json, write_text
+from subquad.record.files import read_json, write_text
+from subquad.record.layout import is_study
+from subquad.record.names import CELLS, FINAL, IDENTITY, STUDY, WINNERS
+from subquad.record.storage import remove_tree
 from subquad.search.candidates import Candidate, cell_of, final_labels
 from subquad.search.folder import earlier_finals
 from subquad.search.search import Search
 from subquad.search.trial import Values
-from subquad.storage import remove_tree
+from subquad.security.disk import make_folder, rename
 
 Winners = Mapping[str, Values]
 """Settings of the best trial of each candidate that has one, by label."""

@@ -21,8 +21,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from subquad.records import Record, read_records
-from subquad.runs import FINAL, RESULT, TRIALS, read_object
+from subquad.record.files import read_object
+from subquad.record.metrics import Record, read_records
+from subquad.record.names import FINAL, RESULT, TRIALS
 from subquad.search.journal import damaged
 from subquad.search.trial import Curve, Evaluation, Goal, State, Trial, Values, best_of
 

@@ -20,15 +20,22 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from subquad.disk import opened
 from subquad.errors import RunError, by_class
-from subquad.runs import JOURNAL, append_line, parse_object, read_bytes, touching, write_text
+from subquad.record.files import (
+    JOURNAL,
+    append_line,
+    parse_object,
+    read_bytes,
+    touching,
+    write_text,
+)
 from subquad.search.candidates import Candidate
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import POINT, Sampler, as_optuna
 from subquad.search.trial import Evaluation, Trial, Values, objectives
+from subquad.security.disk import opened
+from subquad.security.strict_json import MAX_BYTES, MAX_VALUES
 from subquad.space import Point
-from subquad.strict_json import MAX_BYTES, MAX_VALUES
 
 PUT_BACK = "put it back as it was, or start a new search"
 _OWN = "subquad"

@@ -24,10 +24,10 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 
-from subquad.disk import replacing
 from subquad.errors import by_class
 from subquad.search.journal import quiet
 from subquad.search.trial import Curve, Goal, Trial, objectives
+from subquad.security.disk import replacing
 from subquad.space import Dimension, Space
 
 _DPI = 120

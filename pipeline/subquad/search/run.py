@@ -16,7 +16,10 @@ from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.engine.loop import no_reason
 from subquad.experiment import Study
-from subquad.runs import FINAL, SUMMARY, is_study, write_json, write_text
+from subquad.record.files import write_json, write_text
+from subquad.record.layout import is_study
+from subquad.record.names import FINAL, SUMMARY
+from subquad.record.storage import RunFolder
 from subquad.search.final import Winners, begin_final, same_winners
 from subquad.search.folder import curve_of, runs_of
 from subquad.search.journal import Trials
@@ -26,7 +29,6 @@ from subquad.search.search import Search
 from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
 from subquad.search.trial import Curve, Trial, Values, winner_of
-from subquad.storage import RunFolder
 from subquad.tracking.publisher import Publisher, open_publisher
 from subquad.tracking.publisher import Summary as Tracked
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from subquad.disk import rename
 from subquad.drivers.folder import exclusive, found_in, note_written, refuse_storage
 from subquad.drivers.size import WIDTH_KEY
 from subquad.errors import ConfigError, RunError, UserError
@@ -21,16 +20,9 @@ from subquad.experiment.components import Resolve
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.runs import (
-    FINAL,
-    SEARCH,
-    enter,
-    new_folder,
-    read_bytes,
-    read_json,
-    write_json,
-    write_text,
-)
+from subquad.record.files import read_bytes, read_json, write_json, write_text
+from subquad.record.layout import enter, new_folder
+from subquad.record.names import FINAL, SEARCH
 from subquad.search.candidates import Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, free_name
@@ -39,6 +31,7 @@ from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
 from subquad.search.trial import Values
+from subquad.security.disk import rename
 from subquad.space import (
     Dimension,
     NothingToSearch,

@@ -16,14 +16,15 @@ from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
-from subquad.runs import ATTEMPTS, JOURNAL, RESULT, TRIAL, write_json
+from subquad.record.files import JOURNAL, write_json
+from subquad.record.names import ATTEMPTS, RESULT, TRIAL
+from subquad.record.storage import RunFolder, remove_tree
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.folder import came_to, curve_of, place_of, runs_of, trial_folder
 from subquad.search.journal import PUT_BACK, Trials
 from subquad.search.prepare import MAX_FRUITLESS, Prepared
 from subquad.search.trial import Trial
-from subquad.storage import RunFolder, remove_tree
 
 _FRUITLESS = ("infeasible", "failed")
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import get_args
 
 from subquad.experiment.components import resolve_unrun
-from subquad.manifest import by_name, manifest_of
 from subquad.markup import as_csv
-from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
+from subquad.record.files import read_json
+from subquad.record.names import CELLS, OPENINGS, SUMMARY
+from subquad.record.sums import by_name, manifest_of
 from subquad.search.candidates import Candidate, final_labels
 from subquad.search.folder import earlier_finals
 from subquad.search.journal import Trials

@@ -9,8 +9,8 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from subquad.disk import opened
 from subquad.errors import RunError
+from subquad.security.disk import opened
 
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
 """The end of a journal that belongs to several databases: SQLite deletes a file that it names."""

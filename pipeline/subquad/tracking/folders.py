@@ -8,9 +8,21 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from subquad import runs
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.runs import read_json
+from subquad.record.files import read_json
+from subquad.record.layout import is_study, runs_below, runs_root
+from subquad.record.names import (
+    ATTEMPTS,
+    CELLS,
+    FINAL,
+    IDENTITY,
+    METRICS,
+    RESULT,
+    SEARCH,
+    STUDY,
+    TRIAL,
+    TRIALS,
+)
 from subquad.tracking.values import Values
 
 SENDING = ".mlflow.lock"
@@ -21,9 +33,9 @@ def begun(folder: Path) -> bool:
     """Whether there is anything to send yet of what is below a study or search, which writes the
     settings of all its runs first.
     """
-    names = (runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT)
+    names = (STUDY, ATTEMPTS, METRICS, RESULT)
     is_there = any((folder / name).exists() for name in names)
-    return is_there or "state" in (read_json(folder / runs.TRIAL) or {})
+    return is_there or "state" in (read_json(folder / TRIAL) or {})
 
 
 def parts_in(folder: Path) -> list[Path] | None:
@@ -32,13 +44,13 @@ def parts_in(folder: Path) -> list[Path] | None:
     Raises:
         RunError: the folder is none of these.
     """
-    if (folder / runs.SEARCH).exists():
-        trials = sorted(folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}"))
-        finals = folder.glob(f"{runs.FINAL}/{runs.STUDY}")
+    if (folder / SEARCH).exists():
+        trials = sorted(folder.glob(f"{TRIALS}/*/*/{TRIAL}"))
+        finals = folder.glob(f"{FINAL}/{STUDY}")
         return [path.parent for path in (*trials, *finals)]
-    if (folder / runs.TRIAL).exists():
+    if (folder / TRIAL).exists():
         return None
-    below = runs.runs_below(folder)
+    below = runs_below(folder)
     return None if below == [folder] else below
 
 
@@ -53,11 +65,11 @@ def parts_below(folder: Path) -> Iterator[Path]:
 def parent_of(folder: Path) -> Path | None:
     """The study or search that a run, trial or final study belongs to."""
     parent = folder.parent
-    if (folder / runs.TRIAL).exists() and len(folder.parents) > 2:
+    if (folder / TRIAL).exists() and len(folder.parents) > 2:
         return folder.parents[2]
-    if parent.name == runs.CELLS and runs.is_study(parent.parent):
+    if parent.name == CELLS and is_study(parent.parent):
         return parent.parent
-    if folder.name == runs.FINAL and (parent / runs.SEARCH).exists():
+    if folder.name == FINAL and (parent / SEARCH).exists():
         return parent
     return None
 
@@ -72,14 +84,14 @@ def key_of(whole: Path) -> str:
     """What finds the run of a folder again in any store, also where both were moved: it stands in
     the folder's name, and in the digest of a run.
     """
-    identity = read_json(whole / runs.IDENTITY) or {}
+    identity = read_json(whole / IDENTITY) or {}
     digest = identity.get("digest")
     return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
 
 
 def root_above(folder: Path) -> Path:
     """The folder that holds `runs/`; the folder's own parent where there is no such."""
-    above = runs.runs_root(folder)
+    above = runs_root(folder)
     return above.parent if above.name == "runs" else above
 
 

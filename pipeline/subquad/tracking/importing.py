@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from subquad.addresses import mask
-from subquad.disk import hold
 from subquad.errors import SubquadError, by_class, escaped
-from subquad.records import Place
+from subquad.record.metrics import Place
+from subquad.security.disk import hold
 from subquad.tracking.address import artifact_folder
 from subquad.tracking.folders import SENDING, begun, key_of, parts_in, root_above
 from subquad.tracking.mirror import about, ending, points_after

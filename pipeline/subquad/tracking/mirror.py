@@ -11,15 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from subquad import runs
 from subquad.addresses import without_secrets
 from subquad.metric import metric_of, read_metrics
-from subquad.records import Place, read_new
-from subquad.runs import read_json, read_result
+from subquad.record.files import flatten, read_json
+from subquad.record.layout import is_study, runs_below
+from subquad.record.metrics import Place, read_new
+from subquad.record.names import (
+    DIAGNOSIS,
+    ENVIRONMENT,
+    EXPERIMENT,
+    FINAL,
+    IDENTITY,
+    RESULT,
+    SEARCH,
+    STUDY,
+    SUMMARY,
+    TRIAL,
+    WINNERS,
+)
 from subquad.tracking.folders import parent_of, read_yaml
 from subquad.tracking.values import Point, Values, points_of, points_under
 
-_REPORTS = ("report.md", "report.csv", "report.html", runs.DIAGNOSIS)
+_REPORTS = ("report.md", "report.csv", "report.html", DIAGNOSIS)
 _STATUSES = ("FINISHED", "FAILED", "KILLED")
 """The last one among its runs is a study's."""
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
@@ -67,9 +80,9 @@ class Ending:
 
 def about(folder: Path) -> About:
     """What a folder is, as it stands written when it begins."""
-    if (folder / runs.SEARCH).exists():
+    if (folder / SEARCH).exists():
         what = _search(folder)
-    elif runs.is_study(folder):
+    elif is_study(folder):
         tags = {**_in_search(parent_of(folder), "study"), "subquad.kind": "study"}
         what = About(folder.name, folder.stat().st_mtime, {}, tags)
     else:
@@ -91,9 +104,9 @@ def ending(folder: Path, *, final: bool) -> Ending | None:
     Args:
         final: nothing comes after this look, so what has no end was killed.
     """
-    if (folder / runs.SEARCH).exists():
+    if (folder / SEARCH).exists():
         end = _end_of_search(folder, final)
-    elif runs.is_study(folder):
+    elif is_study(folder):
         end = _end_of_study(folder, final)
     else:
         end = _end_of_run(folder, final)
@@ -102,9 +115,9 @@ def ending(folder: Path, *, final: bool) -> Ending | None:
 
 def _run(folder: Path) -> About:
     """A run, alone or in a study, or a trial."""
-    experiment = read_yaml(folder / runs.EXPERIMENT)
-    identity = read_json(folder / runs.IDENTITY) or {}
-    params = runs.flatten(experiment)
+    experiment = read_yaml(folder / EXPERIMENT)
+    identity = read_json(folder / IDENTITY) or {}
+    params = flatten(experiment)
     named = {
         "subquad.protocol": params.get("protocol"),
         "subquad.dataset": params.get("dataset.name"),
@@ -114,7 +127,7 @@ def _run(folder: Path) -> About:
     tags = {name: value for name, value in named.items() if value is not None}
     above = parent_of(folder)
     label = folder.name if above else str(params.get("name") or folder.name)
-    trial = read_json(folder / runs.TRIAL)
+    trial = read_json(folder / TRIAL)
     if above and trial:
         number = folder.name
         candidate = folder.parent.name
@@ -134,24 +147,24 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
     """The end of a run or trial. Where the plugin or the data refused a trial's point, nothing ran
     and nothing failed.
     """
-    result = read_result(folder)
-    trial = read_json(folder / runs.TRIAL) or {}
+    result = read_json(folder / RESULT)
+    trial = read_json(folder / TRIAL) or {}
     state = trial.get("state")
     if not (result or state or final):
         return None
-    names = (runs.TRIAL, runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS)
-    files = _present(folder, *names, "metrics*.jsonl", f"{Path(runs.DIAGNOSIS).stem}/*.png")
+    names = (TRIAL, EXPERIMENT, ENVIRONMENT, RESULT, *_REPORTS)
+    files = _present(folder, *names, "metrics*.jsonl", f"{Path(DIAGNOSIS).stem}/*.png")
     tags = _environment(folder)
     if state:
         tags |= {"subquad.status": state, "subquad.reason": trial.get("reason") or ""}
-        return Ending("KILLED", _changed(folder, runs.TRIAL), tags, (), files)
+        return Ending("KILLED", _changed(folder, TRIAL), tags, (), files)
     if result is None:
         tags["subquad.status"] = "killed"
         return Ending("KILLED", _changed(folder, "metrics*.jsonl"), tags, (), files)
     for key in ("status", "protocol", "protocol_label", "reason", "dataset"):
         if result.get(key):
             tags[f"subquad.{key}"] = result[key]
-    time = _changed(folder, runs.RESULT)
+    time = _changed(folder, RESULT)
     last = _tested("test", result, time) + _costs(result, time)
     if trial:
         last += _objective(result, time)
@@ -200,7 +213,7 @@ def _tested(prefix: str, result: Mapping, time: float) -> list[Point]:
 
 def _end_of_study(folder: Path, final: bool) -> Ending | None:
     """The parent of a study's runs ends with the last of them."""
-    below = runs.runs_below(folder)
+    below = runs_below(folder)
     ends = [end for run in below if (end := _end_of_run(run, final))]
     if not final and (not below or len(ends) < len(below)):
         return None
@@ -209,24 +222,24 @@ def _end_of_study(folder: Path, final: bool) -> Ending | None:
     time = max((end.time for end in ends), default=folder.stat().st_mtime)
     scores: list[Point] = []
     for run in below:
-        scores += _tested(f"{run.name}/test", read_result(run) or {}, time)
-    files = _present(folder, runs.STUDY, *_REPORTS)
+        scores += _tested(f"{run.name}/test", read_json(run / RESULT) or {}, time)
+    files = _present(folder, STUDY, *_REPORTS)
     return Ending(status, time, {"subquad.status": status.lower()}, scores, files)
 
 
 def _search(folder: Path) -> About:
     """The parent of a search's trials."""
-    written = read_yaml(folder / runs.SEARCH)
+    written = read_yaml(folder / SEARCH)
     experiment = written.get("experiment") or {}
     params = {"name": experiment.get("name"), **(written.get("settings") or {})}
     tags = _in_search(folder, "search")
-    began = (folder / runs.SEARCH).stat().st_mtime
+    began = (folder / SEARCH).stat().st_mtime
     return About(tags["subquad.search"], began, params, tags)
 
 
 def _end_of_search(folder: Path, final: bool) -> Ending | None:
     """FINISHED where no further trial will start, FAILED where then a candidate has no winner."""
-    summary = read_json(folder / runs.SUMMARY) or {}
+    summary = read_json(folder / SUMMARY) or {}
     candidates = summary.get("candidates") or []
     is_over = bool(candidates)
     tags: Values = {}
@@ -243,13 +256,13 @@ def _end_of_search(folder: Path, final: bool) -> Ending | None:
     if is_over:
         status = "FINISHED" if len(tags) == len(candidates) else "FAILED"
     tags["subquad.status"] = status.lower()
-    names = (runs.SUMMARY, f"{runs.FINAL}.yaml", f"{runs.WINNERS}/*.yaml", "plots/*.png")
+    names = (SUMMARY, f"{FINAL}.yaml", f"{WINNERS}/*.yaml", "plots/*.png")
     files = _present(folder, *names)
     time = _changed(folder, *names)
     used: list[Point] = []
     for candidate in candidates:
         used += _consumed(candidate, time)
-    return Ending(status, time, tags, used, [runs.SEARCH, *files])
+    return Ending(status, time, tags, used, [SEARCH, *files])
 
 
 def _winner(candidate: Values) -> str:
@@ -281,7 +294,7 @@ def _in_search(search: Path | None, kind: str) -> dict[str, str]:
 
 def _environment(run: Path) -> Values:
     """Tags for the commit and the plugins' distributions, from a run's environment.json."""
-    environment = read_json(run / runs.ENVIRONMENT) or {}
+    environment = read_json(run / ENVIRONMENT) or {}
     tags: Values = {}
     if git := environment.get("git"):
         tags = {"mlflow.source.git.commit": git["commit"], "git.dirty": str(git.get("dirty"))}

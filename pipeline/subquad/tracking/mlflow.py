@@ -21,9 +21,17 @@ from typing import Any
 from filelock import FileLock
 
 from subquad.addresses import mask
-from subquad.disk import delete, hold, make_folder, opened, rename, replacing, temporary_beside
 from subquad.errors import RunError
-from subquad.manifest import manifest_of
+from subquad.record.sums import manifest_of
+from subquad.security.disk import (
+    delete,
+    hold,
+    make_folder,
+    opened,
+    rename,
+    replacing,
+    temporary_beside,
+)
 from subquad.tracking.address import sqlite_path, sqlite_uri
 from subquad.tracking.database import check_database
 from subquad.tracking.mirror import About, Ending

@@ -21,10 +21,11 @@ from subquad.addresses import mask
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.refusals import refusal, validated
 from subquad.experiment.schema import Tracking
-from subquad.runs import EXPERIMENT, SEARCH, enter
+from subquad.record.layout import enter
+from subquad.record.names import EXPERIMENT, SEARCH
+from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking.address import VARIABLE, sqlite_path, store_uri
 from subquad.tracking.folders import parts_in, read_yaml, root_above, whole_of
-from subquad.trust import given_addresses, remember_address
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 _IDLE_SECONDS = 10.0

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from subquad.errors import UserError
-from subquad.runs import write_text
+from subquad.record.files import write_text
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
 ROOT = "SUBQUAD_UI_ROOT"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subquad.disk import delete_tree, hold, make_folder
 from subquad.errors import UserError
-from subquad.records import Place
-from subquad.runs import enter
+from subquad.record.layout import enter
+from subquad.record.metrics import Place
+from subquad.security.disk import delete_tree, hold, make_folder
 from subquad.tracking.folders import parts_below, root_above, whole_of
 from subquad.tracking.mirror import about, ending, points_after
 from subquad.tracking.values import texts, unsent

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from subquad.records import Record
+from subquad.record.metrics import Record
 
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""

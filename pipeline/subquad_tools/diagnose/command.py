@@ -49,7 +49,10 @@ def diagnose_command(
     subquad diagnose runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0
     subquad diagnose lra-agf-smoke --samples 2 --out passports
     """
-    from subquad.runs import DIAGNOSIS, enter, write_json
+    from subquad.record.layout import enter
+    from subquad.record.names import DIAGNOSIS
+
+    from subquad.record.files import write_json
     from subquad.tracking.folders import SENDING, whole_of
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
@@ -104,10 +107,11 @@ def print_passports(found: dict[str, Passport]) -> None:
 
 def _models(target: str) -> Iterator[tuple[str, Trained]]:
     """Models by what they are called."""
+    from subquad.record.names import CELLS
+
     from subquad.drivers.folder import reopen_one
     from subquad.drivers.trained import Trained
     from subquad.experiment import load_study
-    from subquad.runs import CELLS
 
     path = Path(target)
     if path.is_dir():

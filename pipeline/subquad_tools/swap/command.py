@@ -81,7 +81,7 @@ def swap_command(
     subquad swap vit-b16-cur-finetune cur \\
         backbone.params.model=deit_small_patch16_224 dataset.params.size=224
     """
-    from subquad.runs import json_value, write_json
+    from subquad.record.files import json_value, write_json
     from subquad_tools.swap.compare import compare_swaps, original_of, swaps_on
     from subquad_tools.swap.draw import draw_swaps
     from subquad_tools.swap.text import print_swaps

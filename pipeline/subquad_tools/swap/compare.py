@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from subquad.record.layout import runs_root
+from subquad.record.names import OPENINGS
 
 from subquad.data import Split, Subset
-from subquad.disk import make_folder
 from subquad.drivers.trained import Trained
 from subquad.engine.result import Seal
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
 from subquad.nn import Batch
-from subquad.runs import OPENINGS, runs_root
+from subquad.security.disk import make_folder
 from subquad_tools.swap.errors import output_errors
 from subquad_tools.swap.settings import Swap, swaps_of
 from subquad_tools.swap.text import in_words, weight_gaps

@@ -15,7 +15,7 @@ import pytest
 from subquad.errors import DiskError, RunError
 from subquad.ray import results
 from subquad.ray.results import FETCHED, results_name, unpack
-from subquad.storage import below
+from subquad.record.storage import below
 
 JOB, TOP = "small-3fa9c1", "runs/small/20260101-101500-ab12cd34"
 
@@ -223,9 +223,9 @@ def test_two_files_with_one_name_are_refused(into):
 
 
 def test_names_of_a_bucket_stay_below_their_folder(bucket, tmp_path):
-    from subquad.storage import fetched as fetched_data
-    from subquad.storage import listing
-    from subquad.stores import place_at
+    from subquad.record.storage import fetched as fetched_data
+    from subquad.record.storage import listing
+    from subquad.record.stores import place_at
 
     for key in ("data//home/u/.bashrc", "data/../up", "data/./here", "data/a\x1b[2J"):
         bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"canary")

@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 from small_run import SMALL
+from subquad.record.names import ATTEMPTS
 
 from subquad.drivers.executor import Source
 from subquad.drivers.folder import write_down
@@ -20,7 +22,8 @@ from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
 from subquad.errors import DiskError, PluginError, RunError, TrainingFailed
 from subquad.experiment import Run, load_study
-from subquad.runs import ATTEMPTS, append_line, read_result, write_result
+from subquad.record.files import append_line
+from subquad.record.integrity import write_result
 
 
 @pytest.fixture

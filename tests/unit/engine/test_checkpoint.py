@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
+from subquad.record.names import CHECKPOINTS
 
-from subquad import integrity
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import (
     Checkpoint,
@@ -19,8 +19,9 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, DiskError
-from subquad.integrity import checkpoint_folder, look, steps_of, sum_at
-from subquad.runs import CHECKPOINTS, json_text, parse_object
+from subquad.record import integrity
+from subquad.record.files import json_text, parse_object
+from subquad.record.integrity import checkpoint_folder, look, steps_of, sum_at
 
 FILES = (
     "model.safetensors",

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
+from subquad.record.names import ATTEMPTS
 
 from subquad.drivers.progress import Display
-from subquad.records import Place, Record, metrics_file
-from subquad.runs import ATTEMPTS, append_line
+from subquad.record.files import append_line
+from subquad.record.metrics import Place, Record, metrics_file
 
 
 def write(run: Path, steps: range, attempt: int) -> None:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from subquad.record.names import ATTEMPTS, METRICS
 from torch import nn
 
 from subquad.engine import attempts
@@ -26,8 +27,8 @@ from subquad.engine.tensors import (
 from subquad.errors import CheckpointError
 from subquad.experiment.schema import Train
 from subquad.plan import Permutation, PlanSettings
-from subquad.records import Record, metrics_files, read_records
-from subquad.runs import ATTEMPTS, METRICS, append_line
+from subquad.record.files import append_line
+from subquad.record.metrics import Record, metrics_files, read_records
 
 
 def test_the_scaler_backs_off_grows_and_knows_its_floor():

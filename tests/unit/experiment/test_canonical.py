@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from subquad.experiment import checked_run, differences, digest, dump, load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.trust import trust_folder
+from subquad.record.trust import trust_folder
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LEAF = (

@@ -12,22 +12,15 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import save_file
+from subquad.record.names import ENVIRONMENT, EXPERIMENT, IDENTITY, METRICS, PREDICTIONS, STUDY
 
 from subquad.experiment.schema import Experiment
 from subquad.metric import Metric
-from subquad.records import Record
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
 from subquad.registry import resolve
 from subquad.reports import FORMATS, Report, document_of
-from subquad.runs import (
-    ENVIRONMENT,
-    EXPERIMENT,
-    IDENTITY,
-    METRICS,
-    PREDICTIONS,
-    STUDY,
-    write_json,
-    write_result,
-)
 
 TASKS = ("classification", "language-modeling", "summarization", "regression", "multilabel")
 LABELS = {

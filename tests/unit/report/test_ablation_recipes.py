@@ -6,12 +6,12 @@ from functools import cache
 from typing import Any
 
 import pytest
+from subquad.record.names import EXPERIMENT
 
 from subquad.experiment import Run, dump, load_study
 from subquad.reports import read_report
 from subquad.reports.beside import published_beside
 from subquad.reports.published import published_tables
-from subquad.runs import EXPERIMENT
 from subquad_plugins.agf import Config
 
 SAMPLES = {

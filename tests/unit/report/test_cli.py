@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from subquad import disk
 from subquad.cli.main import main
+from subquad.security import disk
 
 
 def test_the_files_lie_in_the_run(factory, capsys: pytest.CaptureFixture[str]):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from result_file import read_result
 from safetensors.numpy import save_file
+from subquad.record.names import STUDY
 
+from subquad.record.integrity import write_result
 from subquad.reports import read_report
 from subquad.reports.text import setting_text
-from subquad.runs import STUDY, read_result, write_result
 
 
 def fill(factory, study, wrong: dict[str, list[int]], samples: int = 400, **facts):

@@ -10,13 +10,15 @@ import xml.dom.minidom
 import numpy as np
 import pytest
 from rich.console import Console
+from subquad.record.names import EXPERIMENT, IDENTITY
 
 from subquad.experiment import dump, load_study
+from subquad.record.files import write_json
+from subquad.record.integrity import write_result
 from subquad.reports import document_of, print_document, read_report, write_document
 from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.charts import curve_chart
 from subquad.reports.curves import Curve, _expected_range
-from subquad.runs import EXPERIMENT, IDENTITY, write_json, write_result
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}

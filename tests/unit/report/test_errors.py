@@ -7,8 +7,8 @@ import json
 import pytest
 
 from subquad.errors import ConfigError, RunError
+from subquad.record.files import json_text, parse_object, write_json
 from subquad.reports import read_report
-from subquad.runs import json_text, parse_object, write_json
 
 
 def test_a_folder_that_is_no_run(tmp_path):

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from subquad.record.names import EXPERIMENT
 
 from subquad.experiment import Run, dump, load_study
 from subquad.reports import read_report
 from subquad.reports.beside import Beside, published_beside
 from subquad.reports.published import published_tables
-from subquad.runs import EXPERIMENT
 
 SAMPLES = {
     "listops": 2_000,

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from subquad.record.names import LOCK, SEARCH, STUDY, SUMMARY
 
 from subquad.cli.main import main
+from subquad.record.files import write_json, write_text
 from subquad.registry import find_plugins, resolve
 from subquad.registry.declared import declared_constants
-from subquad.runs import LOCK, SEARCH, STUDY, SUMMARY, write_json, write_text
 
 CANDIDATE = {
     "label": "agf",

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from subquad.records import read_records
+from subquad.record.metrics import read_records
 from subquad.reports import FORMATS, document_of, read_report
 from subquad.reports.charts import _thin, training_charts
 from subquad.reports.drawing import Line, LineChart

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from subquad.record.integrity import write_result
 from subquad.reports import document_of, read_report
-from subquad.runs import write_result
 
 
 def rows_of(study):

@@ -12,21 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from subquad.record.names import FINAL, METRICS, SUMMARY, WINNERS
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.records import Record
+from subquad.record.files import write_json, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
 from subquad.reports import ReportDocument, search_document, write_document
 from subquad.reports.tuning import Tuning, unequal
-from subquad.runs import (
-    FINAL,
-    METRICS,
-    SUMMARY,
-    WINNERS,
-    write_json,
-    write_result,
-    write_text,
-)
 from subquad.search.folder import came_to, trial_folder
 from subquad.search.sampler import Sampler
 from subquad.search.search import plan_search, read_search, write_search

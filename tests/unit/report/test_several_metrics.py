@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from subquad.metric import Metric
+from subquad.record.files import parse_object
+from subquad.record.integrity import write_result
 from subquad.reports import Report, document_of, read_report
 from subquad.reports.charts import curve_chart, score_charts, training_charts
-from subquad.runs import parse_object, write_result
 
 SUMMARIES: dict[str, Any] = {
     "metric": "loss",

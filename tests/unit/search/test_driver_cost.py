@@ -10,17 +10,12 @@ from time import process_time
 
 import pytest
 from small_run import SMALL
+from subquad.record.names import ATTEMPTS, METRICS, SUMMARY
 
 from subquad.drivers.local import LocalExecutor
 from subquad.experiment import Run, load_study
-from subquad.runs import (
-    ATTEMPTS,
-    METRICS,
-    SUMMARY,
-    append_line,
-    write_json,
-    write_result,
-)
+from subquad.record.files import append_line, write_json
+from subquad.record.integrity import write_result
 from subquad.search.prepare import Prepared, prepare
 from subquad.search.sampler import Sampler
 from subquad.search.search import plan_search

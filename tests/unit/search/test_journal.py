@@ -17,14 +17,14 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 from optuna.storages import JournalStorage
 from search_trials import ACCURACY, MIXED, of, trial
 
-from subquad.disk import hold
 from subquad.errors import RunError
-from subquad.runs import JOURNAL, append_line, parse_object
+from subquad.record.files import JOURNAL, append_line, parse_object
 from subquad.search import journal
 from subquad.search.journal import Journal, Trials, read_trials
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.trial import Evaluation
+from subquad.security.disk import hold
 
 
 def opened(folder: Path) -> Trials:

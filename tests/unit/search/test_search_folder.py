@@ -8,10 +8,12 @@ from typing import cast
 
 import pytest
 from search_trials import NONE, of, studied, trial
+from subquad.record.names import METRICS
 
 from subquad.errors import RunError
-from subquad.records import Record
-from subquad.runs import METRICS, json_text, write_result, write_text
+from subquad.record.files import json_text, write_text
+from subquad.record.integrity import write_result
+from subquad.record.metrics import Record
 from subquad.search.folder import came_to, place_of, trial_folder
 from subquad.search.search import Search
 from subquad.search.summary import trials_csv

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 from small_run import SMALL
+from subquad.record.names import ATTEMPTS
 
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run, load_study
-from subquad.runs import ATTEMPTS, JOURNAL, append_line, write_result
+from subquad.record.files import JOURNAL, append_line
+from subquad.record.integrity import write_result
+from subquad.record.trust import trust_folder
 from subquad.search.prepare import MAX_FRUITLESS, Prepared, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource
 from subquad.search.trial import Trial
 from subquad.space import Point
-from subquad.trust import trust_folder
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 

@@ -12,11 +12,11 @@ from small_run import SMALL
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
+from subquad.record.trust import trust_folder
 from subquad.search.prepare import estimate, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Budget, Settings
 from subquad.search.trial import Goal, Trial
-from subquad.trust import trust_folder
 
 UNCOUNTED = """
 import torch

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from subquad.record.names import RESULT
 
-from subquad.records import Record, metrics_file
-from subquad.runs import RESULT, write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Record, metrics_file
 
 
 class RunFolder:

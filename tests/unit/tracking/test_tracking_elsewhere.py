@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from subquad.cli.main import main
 from subquad.errors import RunError
-from subquad.runs import write_json
+from subquad.record.files import write_json
 from subquad.tracking.tensorboard import write_events
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "tracking.md"

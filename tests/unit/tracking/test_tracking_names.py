@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from subquad.addresses import is_secret, mask
-from subquad.runs import flatten
+from subquad.record.files import flatten
 from subquad.tracking.values import NAME_LIMIT, clean, texts
 
 

@@ -13,7 +13,7 @@ from subquad.cli.main import main
 from subquad.cli.tracking import sync_command
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
-from subquad.runs import write_json
+from subquad.record.files import write_json
 from subquad.tracking import publisher as publisher_module
 from subquad.tracking.folders import key_of, whole_of
 from subquad.tracking.publisher import Summary, open_publisher, sync, upload_of

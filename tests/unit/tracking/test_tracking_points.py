@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 
-from subquad.records import Place, Record
-from subquad.runs import write_json
+from subquad.record.files import write_json
+from subquad.record.metrics import Place, Record
 from subquad.tracking.mirror import Ending, about, ending, points_after
 from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
 

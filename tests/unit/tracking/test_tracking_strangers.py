@@ -20,11 +20,11 @@ from types import SimpleNamespace
 import pytest
 from small_run import SMALL
 
-from subquad import trust
 from subquad.cli.main import main
+from subquad.record import trust
+from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking import importing
 from subquad.tracking.publisher import Summary
-from subquad.trust import given_addresses, remember_address
 
 CANARY = "c4n4rytoken"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from subquad.errors import DataError
-from subquad.limits import COLUMNS
+from subquad.security.limits import COLUMNS
 from subquad_datasets.table import Config
 from subquad_datasets.table.dataset import Table
 

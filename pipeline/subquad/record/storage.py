@@ -22,33 +22,21 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 from platformdirs import user_cache_path
+from subquad.record.layout import is_run, is_study, runs_root
+from subquad.record.names import CHECKPOINTS, ERROR, IDENTITY, LOCK, OWNER, RESULT, STOP
 from upath import UPath
 
-from subquad import disk
-from subquad.disk import building as building
-from subquad.disk import check_own as check_own
-from subquad.disk import close as close
-from subquad.disk import replacing
-from subquad.downloads import Counted
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
-from subquad.limits import allow_disk
-from subquad.manifest import by_name, manifest_of
-from subquad.runs import (
-    CHECKPOINTS,
-    ERROR,
-    IDENTITY,
-    LOCK,
-    OWNER,
-    RESULT,
-    STOP,
-    is_run,
-    is_study,
-    read_bytes,
-    read_json,
-    runs_root,
-    touching,
-)
-from subquad.stores import STORES, place_at
+from subquad.record.files import read_bytes, read_json, touching
+from subquad.record.stores import STORES, place_at
+from subquad.record.sums import by_name, manifest_of
+from subquad.security import disk
+from subquad.security.disk import building as building
+from subquad.security.disk import check_own as check_own
+from subquad.security.disk import close as close
+from subquad.security.disk import replacing
+from subquad.security.downloads import Counted
+from subquad.security.limits import allow_disk
 
 SECONDS = 60.0
 """After which a store has not answered, all attempts of its library included."""

@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 from fsspec.callbacks import Callback
 
 from subquad.errors import DataError
-from subquad.limits import ANSWER, DOWNLOAD, UNSTATED, allow
+from subquad.security.limits import ANSWER, DOWNLOAD, UNSTATED, allow
 
 
 def ask(

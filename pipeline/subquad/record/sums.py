@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from subquad.disk import opened
+from subquad.security.disk import opened
 
 Manifest = dict[str, dict[str, Any]]
 """Size and sha256 of files, by name."""

@@ -39,10 +39,10 @@ from pydantic import TypeAdapter
 from upath import UPath
 
 from subquad import shapes
-from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
-from subquad.manifest import by_name, manifest_of
-from subquad.strict_json import MAX_BYTES, parse_json, shaped
+from subquad.record.sums import by_name, manifest_of
+from subquad.security.disk import held, hold, make_folder, opened, replacing
+from subquad.security.strict_json import MAX_BYTES, parse_json, shaped
 from subquad.suggest import to_paste
 
 EXPERIMENT = "experiment.yaml"
@@ -251,7 +251,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file of a run, see `subquad.disk`.
+    """The content of a file of a run, see `subquad.security.disk`.
 
     Raises:
         OSError: it cannot be read.

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from upath import UPath
 
 from subquad.addresses import has_secret
-from subquad.downloads import client
 from subquad.errors import ConfigError, UserError
-from subquad.trust import refuse_strange_place
+from subquad.record.trust import refuse_strange_place
+from subquad.security.downloads import client
 
 STORES = ("s3", "gs")
 ADDRESSES = (*STORES, "http", "https", "file")

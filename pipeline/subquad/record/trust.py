@@ -21,11 +21,12 @@ from typing import Any
 import click
 from filelock import FileLock
 from platformdirs import user_config_path
+from subquad.record.names import CELLS, IDENTITY, SOURCES, TRIAL, TRIALS
 
 from subquad.addresses import mask
-from subquad.disk import replacing
 from subquad.errors import PluginError, RunError, UserError, escaped
-from subquad.runs import CELLS, IDENTITY, SOURCES, TRIAL, TRIALS, read_bytes
+from subquad.record.files import read_bytes
+from subquad.security.disk import replacing
 from subquad.suggest import to_paste
 
 _OF_RUNS = (IDENTITY, TRIAL, f"{CELLS}/*/{IDENTITY}", f"{TRIALS}/*/*/{TRIAL}")

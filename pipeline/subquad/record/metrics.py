@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import TypeAdapter
+from subquad.record.names import METRICS
 
-from subquad.disk import opened
 from subquad.errors import RunError
-from subquad.runs import METRICS, json_line, parse_object, touching
-from subquad.strict_json import lines_of
+from subquad.record.files import json_line, parse_object, touching
+from subquad.security.disk import opened
+from subquad.security.strict_json import lines_of
 
 RecordKind = Literal["train", "eval", "system", "event"]
 

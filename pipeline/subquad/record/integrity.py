@@ -14,24 +14,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import TypeAdapter
+from subquad.record.layout import bound_files
+from subquad.record.names import CHECKPOINTS, IDENTITY, RESULT, SUMMARY
 
-from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
-from subquad.manifest import change, sum_at, sum_of
-from subquad.runs import (
-    CHECKPOINTS,
-    IDENTITY,
-    JOURNAL,
-    RESULT,
-    SUMMARY,
-    bound_files,
-    parse_object,
-    read_json,
-    read_object,
-)
-from subquad.shapes import CheckpointFile
-from subquad.storage import RunFolder, content_of, is_remote, listing
-from subquad.strict_json import lines_of, shaped
+from subquad.record.files import JOURNAL, parse_object, read_json, read_object
+from subquad.record.models import CheckpointFile
+from subquad.record.storage import RunFolder, content_of, is_remote, listing
+from subquad.record.sums import change, sum_at, sum_of
+from subquad.security.disk import opened
+from subquad.security.strict_json import lines_of, shaped
 
 MANIFEST, FORMAT = "manifest.json", 1
 """Of a checkpoint: the file that is written last, and the version of all its files."""
