@@ -20,18 +20,25 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import cast, get_args
 
 import numpy as np
+from optuna.storages import InMemoryStorage
 
 from subquad.errors import RunError
+from subquad.experiment import Run
+from subquad.search.candidates import Candidate
+from subquad.search.folder import curve_of, runs_of
+from subquad.search.journal import Trials
 from subquad.search.pruner import PRUNERS, Pruner
-from subquad.search.sampler import SAMPLERS, Sampler
+from subquad.search.sampler import Sampler
 from subquad.search.search import Search, read_search
-from subquad.search.trial import Curve, Evaluation, Goal, Trial, identity, merit
+from subquad.search.settings import SamplerName
+from subquad.search.trial import Curve, Evaluation, Goal, Trial, best_of, identity, merit
 from subquad.space import Point, Space
 
-MakeSampler = Callable[[Space, Goal, int], Sampler]
-"""Of a space, a goal and a seed."""
+MakeSampler = Callable[[Space, int], Sampler]
+"""Of a space and a seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +75,14 @@ class Table:
         Raises:
             ValueError: no trial has a value.
         """
-        finished = [trial.curve for trial in trials if trial.state == "finished"]
-        return self._least(finished or [trial.curve for trial in trials]) - self._least(
-            self.curves.values()
-        )
+        finished = [trial for trial in trials if trial.state == "finished"]
+        seen = map(self.seen, finished or trials)
+        return self._least(seen) - self._least(self.curves.values())
+
+    def seen(self, trial: Trial) -> Curve:
+        """What a trial of a replay has of its point's curve."""
+        curve = self.curves.get(identity(trial.point), ())
+        return [evaluation for evaluation in curve if evaluation.step <= trial.steps]
 
     def _least(self, curves: Iterable[Curve]) -> float:
         best = [found for curve in curves if (found := _best(curve, self.goal))]
@@ -79,9 +90,7 @@ class Table:
 
 
 def _best(curve: Curve, goal: Goal) -> Evaluation | None:
-    return Trial(candidate="", number=0, point={}, state="finished", curves=(curve,)).best(
-        goal.mode
-    )
+    return best_of([curve], goal.mode)
 
 
 def replay(
@@ -96,17 +105,20 @@ def replay(
         budget: steps of all trials together.
         workers: trials at a time.
     """
-    trials: list[Trial] = []
+    trials = Trials(
+        Candidate("", {}, cast("Run", None), table.goal, table.space), InMemoryStorage()
+    )
     events: list[
         tuple[int, int]
     ] = []  # the step of the clock at which a trial has its next evaluation
 
     def start(clock: int) -> None:
-        while (point := sampler.suggest(len(trials), tuple(trials))) is not None:
+        while (point := trials.ask(sampler)) is not None:
             curve = table.curves.get(identity(point))
-            trials.append(_begun(len(trials), point, table.total_steps if curve else 0))
+            number = len(trials.known)
+            trials.record(_begun(number, point, table.total_steps if curve else 0))
             if curve:
-                heappush(events, (clock + curve[0].step, len(trials) - 1))
+                heappush(events, (clock + curve[0].step, number))
                 return
 
     for _ in range(workers):
@@ -114,18 +126,19 @@ def replay(
     used = 0
     while events:
         clock, number = heappop(events)
-        trial = _evaluated(trials[number], table)
-        used += trial.steps - trials[number].steps
+        before = trials.known[number]
+        trial = _evaluated(before, table)
+        used += trial.steps - before.steps
         if used > budget:
             break
-        trials[number] = trial
-        trials[number] = trial = _judged(trial, trials, pruner)
+        trial = _judged(trial, trials, pruner, table)
+        trials.record(trial)
         if trial.ended:
             start(clock)
         else:
-            following = table.curves[identity(trial.point)][len(trial.curve)]
+            following = table.curves[identity(trial.point)][len(table.seen(trial))]
             heappush(events, (clock + following.step - trial.steps, number))
-    return trials
+    return trials.known
 
 
 def _begun(number: int, point: Point, total_steps: int) -> Trial:
@@ -136,14 +149,15 @@ def _begun(number: int, point: Point, total_steps: int) -> Trial:
 
 def _evaluated(trial: Trial, table: Table) -> Trial:
     """The trial with one evaluation more."""
-    curve = table.curves[identity(trial.point)][: len(trial.curve) + 1]
-    return replace(trial, curves=(curve,), steps=curve[-1].step)
+    curve = table.curves[identity(trial.point)][: len(table.seen(trial)) + 1]
+    return replace(trial, best=_best(curve, table.goal), steps=curve[-1].step)
 
 
-def _judged(trial: Trial, trials: Sequence[Trial], pruner: Pruner) -> Trial:
+def _judged(trial: Trial, trials: Trials, pruner: Pruner, table: Table) -> Trial:
     if trial.steps >= trial.total_steps:
         return replace(trial, state="finished")
-    reason = pruner.reason_to_stop(trial.number, trials)
+    *_, newest = table.seen(trial)
+    reason = trials.reason_to_stop(pruner, trial.number, 0, newest)
     return replace(trial, state="pruned", reason=reason) if reason else trial
 
 
@@ -194,7 +208,7 @@ def _regret(
     share: float,
     workers: int,
 ) -> float:
-    sampler = make_searcher(table.space, table.goal, seed)
+    sampler = make_searcher(table.space, seed)
     return table.regret(
         replay(table, sampler, make_scheduler(table.goal), int(share * table.steps), workers)
     )
@@ -263,10 +277,10 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
         raise RunError(
             f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid"
         )
-    trials = {identity(trial.point): trial for trial in search.trials(folder).of(label)}
+    trials = {identity(trial.point): trial for trial in search.trials(folder)[label].known}
     refused = {key for key, trial in trials.items() if trial.state == "infeasible"}
     points = [key for point in space.grid() if (key := identity(point)) not in refused]
-    whole = [trials[key] for key in points if key in trials and _is_whole(trials[key], goal)]
+    whole = [trials[key] for key in points if key in trials and _is_whole(trials[key])]
     if len(whole) < max(2, len(points)):
         raise RunError(
             f"{folder}: {label}: {len(whole)} of {len(points)} points were trained "
@@ -274,6 +288,10 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
             "all of at least two: search the whole space with --sampler grid and no pruner"
         )
     lengths = {trial.total_steps for trial in whole}
+    curves: dict[str, Curve] = {}
+    for trial in whole:
+        (run,) = runs_of(folder, trial)
+        curves[trial.identity] = curve_of(run, goal.metric)
     if len(lengths) > 1:
         raise RunError(
             f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} "
@@ -283,12 +301,14 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
         space=space,
         goal=goal,
         total_steps=lengths.pop(),
-        curves={identity(trial.point): trial.curve for trial in whole},
+        curves={
+            trial.identity: curve_of(runs_of(folder, trial)[-1], goal.metric) for trial in whole
+        },
     )
 
 
-def _is_whole(trial: Trial, goal: Goal) -> bool:
-    return trial.state == "finished" and trial.best(goal.mode) is not None
+def _is_whole(trial: Trial) -> bool:
+    return trial.state == "finished" and trial.best is not None
 
 
 BASE = ("random", "none")
@@ -365,7 +385,7 @@ def measure(
     label = _candidate(tuple(entry.label for entry in search.candidates), candidate, folder)
     table = recorded(search, folder, label)
     found: dict[tuple[str, str], np.ndarray] = {}
-    for sampler in SAMPLERS:
+    for sampler in get_args(SamplerName):
         for other in PRUNERS:
             found |= _pair(table, sampler, other, seeds, share, workers)
             done(sampler, other)

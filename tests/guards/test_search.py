@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from drawn_searches import DIMENSIONS, EXPLAINED, LEFT_OUT, drawn_rows, fits, run_row
@@ -20,8 +20,7 @@ from subquad.drivers.costs import StudyCosts
 from subquad.experiment.axes import Axis
 from subquad.search import final, prepare, run
 from subquad.search.plots import Drawn
-from subquad.search.sampler import SAMPLERS
-from subquad.search.settings import KEYS
+from subquad.search.settings import KEYS, SamplerName
 
 SEED = 35
 """Of the part that CI runs."""
@@ -125,7 +124,7 @@ def planned_faults(mixer: str, ways: Mapping[str, dict[str, Any]], folder: Path)
     """
     costs, looked_at = StudyCosts(), set[str]()
     for (way, params), space, sampler in itertools.product(
-        ways.items(), spaces_of(mixer), SAMPLERS
+        ways.items(), spaces_of(mixer), get_args(SamplerName)
     ):
         search = planned(mixer, params, space, sampler, folder)
         if search is None:

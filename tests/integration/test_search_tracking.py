@@ -25,9 +25,8 @@ from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
 from subquad.record.files import write_json
 from subquad.record.metrics import Record
-from subquad.record.names import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY
-from subquad.search.folder import Trials, trial_folder
-from subquad.search.trial import Trial
+from subquad.record.names import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRIAL
+from subquad.search.folder import trial_folder
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.address import SETTINGS as MLFLOW
 from subquad.tracking.importing import Importer
@@ -71,15 +70,8 @@ class Folder:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        fields = {
-            "point": point,
-            "settings": point | {"train.epochs": 2},
-            "total_steps": 4,
-            "flops_per_step": 50,
-        }
-        Trials(self.path, {}).write(
-            Trial(candidate=candidate, number=number, state="waiting", **fields)
-        )
+        settings = point | {"train.epochs": 2}
+        write_json(folder / TRIAL, {"point": point, "settings": settings})
         facts = {
             "name": "demo",
             "mixer": {"name": candidate},
@@ -91,14 +83,8 @@ class Folder:
         return folder
 
     def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
-        trial = Trial(
-            candidate=candidate,
-            number=number,
-            point={"train.lr": 7},
-            state="infeasible",
-            reason=reason,
-        )
-        Trials(self.path, {}).write(trial)
+        trial = {"point": {"train.lr": 7}, "state": "infeasible", "reason": reason}
+        write_json(trial_folder(self.path, candidate, number) / TRIAL, trial)
 
     def summary(
         self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int

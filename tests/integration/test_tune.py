@@ -94,7 +94,7 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
     assert [candidate["label"] for candidate in document["candidates"]] == ["agf", "softmax"]
     for candidate in document["candidates"]:
         assert candidate["trials"] == {
-            "waiting": 0, "running": 0, "finished": 2, "pruned": 0, "failed": 0, "infeasible": 0
+            "running": 0, "finished": 2, "pruned": 0, "failed": 0, "infeasible": 0
         }  # fmt: skip
         assert candidate["dimensions"] == 2
         assert candidate["steps"] > 0 < candidate["flops"]

@@ -16,6 +16,7 @@ from wheels import MEAN
 
 from subquad.cli.main import main
 from subquad.record.files import read_json, write_json
+from subquad.record.names import JOURNAL
 from subquad.record.trust import trust_folder
 
 LONG = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}\ntrain: {epochs: 3,"
@@ -42,6 +43,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--jobs",
             "1",
             "final.seeds=1",
+            "sampler.seed=2",
         ],
         place,
     )
@@ -108,20 +110,25 @@ def renamed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def slowed(search: Path) -> None:
-    path = trial(search, won=False) / "result.json"
+    path = trial(search, won=True) / "result.json"
     write_json(path, (read_json(path) or {}) | {"seconds": 1e6})
 
 
-def unsealed(*, won: bool) -> Callable[[Path], None]:
-    """A trial is gone, and nothing says that it was there."""
+def cut(search: Path, lines: int) -> None:
+    """The journal as it was after some of its lines: one where a trial begins, one at its end."""
+    path = search / JOURNAL
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
 
-    def edit(search: Path) -> None:
-        shutil.rmtree(trial(search, won=won))
-        summary = read_json(search / "search.json") or {}
-        summary["files"] = {}
-        write_json(search / "search.json", summary)
 
-    return edit
+def unwon(search: Path) -> None:
+    """The end of the trial that won is gone, and of all that came after it."""
+    cut(search, 2 * int(trial(search, won=True).name) + 1)
+
+
+def without_a_line(search: Path) -> None:
+    path = search / JOURNAL
+    first, _, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, *others]))
 
 
 @pytest.mark.parametrize(
@@ -142,33 +149,18 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         ),
         (renamed(halved), "renamed/search.yaml:"),
         (
-            lambda search: (trial(search, won=True) / "trial.json").write_text("{"),
-            "trial.json: is no JSON object",
+            replaced(JOURNAL, '"finished"', '"failed"'),
+            "trials.jsonl:2: damaged: ValueError: it",
         ),
+        (without_a_line, "trials.jsonl:2: damaged: ValueError: was line 3; put it back as it was"),
+        (unwon, "final study began with other winners than the trials"),
+        (lambda search: (search / JOURNAL).unlink(), "final study began with other winners than"),
         (
-            lambda search: write_json(trial(search, won=False) / "trial.json", {}),
-            "trial.json: candidate: Field req",
-        ),
-        (
-            lambda search: shutil.rmtree(trial(search, won=False)),
-            "result.json is missing; put it back as it was",
-        ),
-        (
-            lambda search: (trial(search, won=False) / "result.json").unlink(),
-            "result.json is missing; put it back as it",
-        ),
-        (
-            slowed,
-            "result.json has changed: ",
-        ),
-        (
-            lambda search: shutil.rmtree(search / "trials"),
-            "trials/small/00000/result.json is missing",
-        ),
-        (unsealed(won=True), "final study began with other winners than the trials"),
-        (
-            lambda search: (search / "trials" / "small" / "00001.bak").mkdir(),
-            "00001.bak: not a trial's folder; move",
+            lambda search: (
+                (search / JOURNAL).rename(search / "other")
+                and (search / JOURNAL).symlink_to("other")
+            ),
+            "trials.jsonl: a link, which is refused among the files of runs: remove it",
         ),
     ],
 )
@@ -192,12 +184,36 @@ def test_the_source_of_a_mixer_is_compared_with_that_of_the_trials(ended, search
     assert f"changed since the run was started: {source}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("edit", [slowed, lambda search: shutil.rmtree(search / "trials")])
+def test_what_a_trial_came_to_stays_whatever_becomes_of_its_folder(search, capsys, edit):
+    before = read_json(search / "search.json")
+    edit(search)
+    assert resume(search) == 0, capsys.readouterr()
+    now = read_json(search / "search.json")
+    assert now["candidates"] == before["candidates"]
+
+
+def test_a_trial_that_the_journal_does_not_know_is_not_trained_over(search, capsys):
+    shutil.rmtree(search / "final")
+    (search / JOURNAL).unlink()
+    before = contents(search)
+    assert resume(search) == 2
+    errors = capsys.readouterr().err
+    assert "trials.jsonl: does not know" in errors
+    assert errors.count("\n") == 1
+    assert contents(search / "trials") == {
+        name.removeprefix("trials/"): content
+        for name, content in before.items()
+        if name.startswith("trials/")
+    }
+
+
 def test_no_trial_is_started_once_the_test_split_was_opened(search, capsys):
     """A trial that did not win is gone: before the final study its point would be tried again."""
     final, before = read_json(search / "search.json"), contents(search / "final")
-    unsealed(won=False)(search)
+    cut(search, 4)
     assert resume(search) == 0, capsys.readouterr()
-    assert len(list((search / "trials" / "small").iterdir())) == 2
+    assert (search / JOURNAL).read_bytes().count(b"\n") == 4
     assert runs_of(contents(search / "final")) == runs_of(before)
     (now,), (then,) = (
         (read_json(search / "search.json") or {})["candidates"],

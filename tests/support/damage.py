@@ -262,7 +262,7 @@ def _is_marked(values: Any) -> bool:
         candidate["trials"]
         for candidate in (values.get("search") or {"candidates": ()})["candidates"]
     ]
-    unended = any(trial[state] for trial in trials for state in ("waiting", "running", "failed"))
+    unended = any(trial[state] for trial in trials for state in ("running", "failed"))
     return (
         unended
         or values.get("finished") is False

@@ -7,10 +7,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from optuna.distributions import CategoricalDistribution
+from optuna.storages import InMemoryStorage
 
 from subquad.drivers.costs import StudyCosts
 from subquad.engine.feed import training_batches
@@ -22,6 +24,7 @@ from subquad.experiment import Run, load_study
 from subquad.plugin import MixerPlugin
 from subquad.registry import find_plugins, resolve
 from subquad.search.candidates import Candidate
+from subquad.search.journal import Trials
 from subquad.search.prepare import MAX_FRUITLESS
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
@@ -98,29 +101,25 @@ def tried(search: Search, costs: StudyCosts) -> tuple[list[Point], list[str]]:
     Finished trials have values that are drawn, so that a model of them has something to go by.
     """
     candidate = search.candidates[0]
-    sampler, known, draw = search.sampler(candidate), list[Trial](), random.Random(0)
+    sampler, draw = search.sampler(candidate), random.Random(0)
+    trials = Trials(candidate, InMemoryStorage())
     points, reasons, in_a_row = list[Point](), list[str](), 0
     while len(points) < TRIALS and in_a_row < MAX_FRUITLESS:
-        point = sampler.suggest(len(known), known)
+        number = len(trials.known)
+        point = trials.ask(sampler)
         if point is None:
             break
-        trial = Trial(candidate=candidate.label, number=len(known), point=point, state="infeasible")
+        trial = Trial(candidate=candidate.label, number=number, point=point, state="infeasible")
         try:
             costs.parameters(at(candidate, point))
             points.append(point)
             in_a_row = 0
-            curve = (Evaluation(step=1, value=draw.random(), loss=1.0),)
-            trial = Trial(
-                candidate=candidate.label,
-                number=len(known),
-                point=point,
-                state="finished",
-                curves=(curve,),
-            )
+            best = Evaluation(step=1, value=draw.random(), loss=1.0)
+            trial = replace(trial, state="finished", best=best)
         except UserError as error:
             reasons.append(str(error))
             in_a_row += 1
-        known.append(trial)
+        trials.record(trial)
     return points, reasons
 
 

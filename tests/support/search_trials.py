@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import InMemoryStorage
 
 from subquad.effect import Condition
-from subquad.search.trial import Evaluation, Goal, State, Trial
+from subquad.experiment import Run
+from subquad.search.candidates import Candidate
+from subquad.search.journal import Trials
+from subquad.search.sampler import Sampler
+from subquad.search.trial import Evaluation, Goal, State, Trial, best_of
 from subquad.space import Constraint, Dimension, Space
 
 ACCURACY = Goal("accuracy", "max")
@@ -48,6 +54,7 @@ NINE = Space(
     {},
 )
 
+NONE = Space("none")
 TOTAL = 100
 
 
@@ -70,7 +77,7 @@ def trial(
         number=number,
         point=point or {},
         state=state,
-        curves=(curve(*values),) if values else (),
+        best=best_of([curve(*values)], "max") if values else None,
         **more,
     )
 
@@ -83,3 +90,19 @@ def of_points(
         trial(number, score(point), state=state, point=point, **more)
         for number, point in enumerate(points)
     ]
+
+
+def of(space: Space, goal: Goal = ACCURACY, label: str = "") -> Candidate:
+    """A candidate that is never trained."""
+    return Candidate(label, {}, cast("Run", None), goal, space)
+
+
+def studied(known: Iterable[Trial], space: Space = NONE, goal: Goal = ACCURACY) -> Trials:
+    """A search in which these trials were begun one after the other, and ended."""
+    known = list(known)
+    trials = Trials(of(space, goal), InMemoryStorage())
+    sampler = Sampler("random", space, 0, first=[each.point for each in known])
+    for number, each in enumerate(known):
+        assert trials.ask(sampler) == each.point
+        trials.record(replace(each, number=number))
+    return trials

@@ -214,7 +214,7 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
         return _infeasible_line(trial, reported)
     goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
     parts: list[str] = [trial.state]
-    best = trial.best(goal.mode)
+    best = trial.best
     if best:
         parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
     seconds = f"{trial.seconds:.1f} s"

@@ -24,7 +24,7 @@ from subquad.record.files import (
 )
 from subquad.record.layout import bound_files
 from subquad.record.models import FILES, CheckpointManifest, Identity, Result, SearchSummary
-from subquad.record.names import CHECKPOINTS, MANIFEST, RESULT, SUMMARY
+from subquad.record.names import CHECKPOINTS, JOURNAL, MANIFEST, RESULT, SUMMARY
 from subquad.record.storage import RunFolder, content_of, is_remote, listing
 from subquad.record.sums import change, manifest_of, sum_at, sum_of
 from subquad.security.disk import opened
@@ -88,7 +88,7 @@ def look(run: Path, *, far: bool = False) -> Looked:
         else:
             bound[name] = entry
     if result is None:
-        faults += _unreadable(run)
+        faults += _unreadable(bound_files(run))
     else:
         faults += _changed(run, bound)
         faults += _contradictions(run, result)
@@ -115,15 +115,15 @@ def _result(run: Path) -> tuple[Result | None, list[str]]:
     return result, []
 
 
-def _unreadable(run: Path) -> Iterator[str]:
-    """Of a run without a result: files that do not fit the check that each of them has, as a JSON
-    file has, and each whole line of one of JSON lines.
+def _unreadable(files: Mapping[str, Path]) -> Iterator[str]:
+    """Files that do not fit the check that each of them has, as a JSON file has, and each whole
+    line of one of JSON lines.
     """
-    for name, path in bound_files(run).items():
+    for name, path in files.items():
         number = 0
         try:
             if name in FILES:
-                read_file(FILES[name], run)
+                read_file(FILES[name], path.parent)
             elif path.suffix == ".json":
                 read_object(path)
             elif path.suffix == ".jsonl":
@@ -226,12 +226,13 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
         yield from _file_faults(f"{above}/{name}", entry, folder / name)
 
 
-def look_at_search(search: Path, below: str = "") -> Iterator[str]:
-    """Files of a search, such as its trials' results, that are not what its search.json says.
-
-    Args:
-        below: look at those alone whose names begin so.
+def look_at_search(search: Path) -> Iterator[str]:
+    """Files of a search that are not what its search.json says, and lines of its journal that were
+    edited.
     """
+    path = search / JOURNAL
+    if path.exists():
+        yield from _unreadable({JOURNAL: path})
     if not (search / SUMMARY).exists():
         return
     try:
@@ -239,7 +240,7 @@ def look_at_search(search: Path, below: str = "") -> Iterator[str]:
     except (OSError, ValueError) as error:
         yield f"{SUMMARY}: {error}"
         return
-    yield from _changed(search, {name: files[name] for name in files if name.startswith(below)})
+    yield from _changed(search, files)
 
 
 def steps_of(root: Path) -> dict[int, bool]:

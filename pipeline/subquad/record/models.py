@@ -302,10 +302,8 @@ class TrialFile(File):
     """A trial of a search."""
 
     FILE = TRIAL
-    candidate: str = ""
-    number: Count = 0
-    state: str | None = None
-    reason: str | None = None
+    state: str = ""
+    reason: str = ""
     settings: _Plain = {}
     point: _Plain = {}
 

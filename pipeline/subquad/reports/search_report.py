@@ -158,8 +158,7 @@ def _left(summary: Values, done: Sequence[bool]) -> list[str]:
 
 def _unended(candidate: Values) -> int:
     """Trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
-    trials = candidate["trials"]
-    return trials["waiting"] + trials["running"]
+    return candidate["trials"]["running"]
 
 
 def _candidates(summary: Values) -> Section:

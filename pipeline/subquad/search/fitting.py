@@ -107,10 +107,6 @@ class Fitter:
             )
         if self.match != "none":
             values |= self._length(candidate, values)
-        return self.fitted(candidate, values)
-
-    def fitted(self, candidate: Candidate, values: Values) -> Fitted:
-        """The trial of settings that were written down before."""
         run = candidate.laid(values)
         train = run.experiment.train
         steps, per_epoch = self.costs.steps(run)
@@ -118,7 +114,7 @@ class Fitter:
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
         seconds = steps * of_step + _evaluations(train, steps, per_epoch) * of_evaluation
-        return Fitted(run, dict(values), steps, every, cost, seconds)
+        return Fitted(run, values, steps, every, cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
         try:

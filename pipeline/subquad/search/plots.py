@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 
 from subquad.errors import by_class
-from subquad.search.optuna_study import quiet
-from subquad.search.trial import Goal, Trial, objectives
+from subquad.search.journal import quiet
+from subquad.search.trial import Curve, Goal, Trial, objectives
 from subquad.security.disk import replacing
 from subquad.space import Dimension, Space
 
@@ -33,6 +34,7 @@ _DPI = 120
 _CUT = 32
 _END = _CUT // 2
 _IN_LEGEND = 12
+_Target = Callable[[optuna.trial.FrozenTrial], float]
 _Job = Callable[[Any], Any]
 """Draws with Optuna's charts and gives the figure."""
 
@@ -43,12 +45,17 @@ class _NotDrawn(Exception):
 
 @dataclass(frozen=True)
 class Pictured:
-    """One candidate's part of a search; its label begins the names of its files."""
+    """One candidate's part of a search; its label begins the names of its files.
+
+    Attributes:
+        curve: that of a trial, of several seeds the newest one's.
+    """
 
     label: str
     space: Space
     goal: Goal
     trials: Sequence[Trial]
+    curve: Callable[[Trial], Curve]
 
     @property
     def metric(self) -> str:
@@ -136,7 +143,9 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
     scaled = pictured.goal.shown.scaled
     for trial in pictured.trials:
         learned = {
-            point.step: scaled(point.value) for point in trial.curve if math.isfinite(point.value)
+            point.step: scaled(point.value)
+            for point in pictured.curve(trial)
+            if math.isfinite(point.value)
         }
         if learned:
             state = optuna.trial.TrialState.PRUNED
@@ -153,51 +162,52 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
 
 
 def _parallel(pictured: Pictured, charts: Any) -> Any:
-    study = _study(pictured)
-    names = _varied(study)
-    axes = charts.plot_parallel_coordinate(
-        study,
-        params=names,
-        target=_target(pictured),
-        target_name=pictured.metric,
-    )
-    width = 1.5 * len(names) + 4
-    return _sized(axes, (width, 4.8), f"{pictured.label}: settings of finished trials")
+    axes, count = _of_settings(pictured, charts.plot_parallel_coordinate, _target(pictured))
+    size = (1.5 * count + 4, 4.8)
+    return _sized(axes, size, f"{pictured.label}: settings of finished trials")
 
 
 def _slice(pictured: Pictured, charts: Any) -> Any:
-    study = _study(pictured)
-    names = _varied(study)
-    what = f"validation {pictured.metric}"
-    drawn = charts.plot_slice(study, params=names, target=_metric_of, target_name=what)
+    drawn, count = _of_settings(pictured, charts.plot_slice, _metric_of)
     panels = np.ravel(np.asarray(drawn, dtype=object))
     for panel in panels:
         panel.tick_params(axis="x", labelrotation=45)
-    title = _plain(f"{pictured.label}: finished trials by each setting")
-    first = panels[0]
-    first.figure.suptitle(title)
-    return _sized(first, (2.6 * len(names) + 2, 3.6), "")
+    figure = _sized(panels[0], (2.6 * count + 2, 3.6), "")
+    figure.suptitle(_plain(f"{pictured.label}: finished trials by each setting"))
+    return figure
 
 
 def _importances(pictured: Pictured, charts: Any) -> Any:
     from optuna.importance import PedAnovaImportanceEvaluator
 
+    chart = partial(charts.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
+    axes, count = _of_settings(pictured, chart, _target(pictured), least=2)
+    title = f"{pictured.label}: what tells the best trials from the rest"
+    return _sized(axes, (7.2, 1.6 + 0.4 * count), title)
+
+
+def _of_settings(
+    pictured: Pictured, chart: Callable[..., Any], target: _Target | None, *, least: int = 1
+) -> tuple[Any, int]:
+    """A chart of the settings that differ between finished trials, and how many these are: a panel
+    of another one says nothing.
+
+    Raises:
+        _NotDrawn: there are fewer than `least`.
+    """
     study = _study(pictured)
     trials = study.trials
-    first = trials[0]
-    if all(trial.values == first.values for trial in trials):
+    if least > 1 and all(trial.values == trials[0].values for trial in trials):
         raise _NotDrawn("all finished trials are equal")
-    varied = _varied(study, least=2)
-    axes = charts.plot_param_importances(
-        study,
-        evaluator=PedAnovaImportanceEvaluator(),
-        params=varied,
-        target=_target(pictured),
-        target_name=pictured.metric,
-    )
-    height = 1.6 + 0.4 * len(varied)
-    title = f"{pictured.label}: what tells the best trials from the rest"
-    return _sized(axes, (7.2, height), title)
+    varied: list[str] = []
+    for name in dict.fromkeys(chain.from_iterable(trial.params for trial in trials)):
+        if len({trial.params.get(name) for trial in trials}) > 1:
+            varied.append(name)
+    if len(varied) < least:
+        few = f"fewer than {least} settings differ" if least > 1 else "no setting differs"
+        raise _NotDrawn(f"{few} between finished trials")
+    name = f"validation {pictured.metric}"
+    return chart(study, params=varied, target=target, target_name=name), len(varied)
 
 
 def _front(pictured: Pictured, charts: Any) -> Any:
@@ -208,7 +218,7 @@ def _front(pictured: Pictured, charts: Any) -> Any:
     return _sized(axes, (7.2, 4.4), f"{pictured.label}: {metric} against {cost}")
 
 
-def _target(pictured: Pictured) -> Callable[[optuna.trial.FrozenTrial], float] | None:
+def _target(pictured: Pictured) -> _Target | None:
     """What Optuna's charts are of: the metric, which is one of two values where a search has a
     second objective. Without a target they know which trials are best.
     """
@@ -272,28 +282,6 @@ def _text(value: Any) -> str:
 def _plain(text: str) -> str:
     """Text in which Matplotlib reads no mathematics."""
     return text.replace("$", r"\$")
-
-
-def _varied(study: optuna.Study, *, least: int = 1) -> list[str]:
-    """The settings that differ between finished trials: a panel of another one says nothing.
-
-    Raises:
-        _NotDrawn: there are fewer than `least`.
-    """
-    trials = study.trials
-    names: dict[str, None] = {}
-    for trial in trials:
-        names |= dict.fromkeys(trial.params)
-    varied: list[str] = []
-    for name in names:
-        if len({trial.params.get(name) for trial in trials}) > 1:
-            varied.append(name)
-    if len(varied) < least:
-        few = "no setting differs"
-        if least > 1:
-            few = f"fewer than {least} settings differ"
-        raise _NotDrawn(f"{few} between finished trials")
-    return varied
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
+from optuna.storages import InMemoryStorage
+
 from subquad.drivers.executor import Executor
 from subquad.drivers.size import reference_of
 from subquad.errors import ConfigError, UserError
@@ -15,6 +17,7 @@ from subquad.experiment import Run
 from subquad.search.candidates import Candidate
 from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
+from subquad.search.journal import Trials
 from subquad.search.narrow import narrowed
 from subquad.search.search import Search
 from subquad.search.timing import SearchCosts, Timing
@@ -67,19 +70,19 @@ class Prepared:
         return settings.seeds_per_trial * used
 
     def first_points(self, candidate: Candidate) -> Iterator[Trial]:
-        """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
+        """Trials as they would be given out, by number: running, or infeasible with the reason."""
         sampler = self.search.sampler(candidate)
-        known: list[Trial] = []
+        trials = Trials(candidate, InMemoryStorage())
         for number in count():
-            point = sampler.suggest(number, known)
+            point = trials.ask(sampler)
             if point is None:
                 return
-            trial = Trial(candidate=candidate.label, number=number, point=point, state="waiting")
+            trial = Trial(candidate=candidate.label, number=number, point=point, state="running")
             try:
                 self.fitter.fit(candidate, point)
             except UserError as error:
                 trial = replace(trial, state="infeasible", reason=str(error))
-            known.append(trial)
+            trials.record(trial)
             yield trial
 
 

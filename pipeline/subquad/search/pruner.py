@@ -1,24 +1,18 @@
-"""Which trial is ended early: Optuna's pruners on a study of the curves in the search's folder."""
+"""Which trial is ended early: Optuna's pruners, and their settings."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
 
 from optuna import Study
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.storages import BaseStorage, InMemoryStorage
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from subquad.errors import ConfigError
 from subquad.experiment.key_names import known_keys
 from subquad.experiment.refusals import refusal, validated
 from subquad.plugin import Config
-from subquad.search.folder import Trials, place_of
-from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import PrunerName
 from subquad.search.trial import Goal, Trial, Values
 
@@ -50,7 +44,7 @@ comparable.
 
 
 class Pruner:
-    """Judges the trials of one candidate: a function of the curves there are.
+    """Judges the trials of one candidate.
 
     Args:
         name: see `PRUNERS`.
@@ -63,121 +57,25 @@ class Pruner:
     """
 
     def __init__(self, name: PrunerName, goal: Goal, settings: Values | None = None):
-        self.name: PrunerName = name
-        self.goal = goal
-        make, _ = PRUNERS[name]
-        self._pruner = make(**_checked(name, settings or {}))
-        self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
-        """Of each seed the trials before the first one that runs, as Optuna's study has them.
-        None of this changes.
-        """
+        make, schema = PRUNERS[name]
+        path = ("pruner",)
+        found, faults = validated(schema, settings or {}, path, lambda: known_keys(schema, path))
+        if found is None:
+            raise refusal(faults)
         if goal.cost != "none" and name != "none":
             raise ConfigError(
                 f"pruner: {name} looks at {goal.metric} alone; with a second objective write none"
             )
+        self.name = name
+        given = found.model_dump()
+        self._startup = given.get("n_startup_trials", 0)
+        self._pruner = make(**given)
 
-    def reason_to_stop(self, number: int, known: Sequence[Trial]) -> str:
-        """Why trial `number` shall end after its newest evaluation, in one line; "" where it shall
-        go on.
-
-        Of several seeds the newest one's curve is held against those of the same seed. Trials whose
-        `total_steps` is 0 are not compared.
+    def prunes(self, study: Study, trial: FrozenTrial, known: Sequence[Trial]) -> bool:
+        """Whether a trial of a study shall end after its newest value.
 
         Args:
-            number: the trial, whose newest curve ends with the newest evaluation.
-            known: every trial of the candidate by number, also those that ended, and `number`
-                itself.
+            known: all trials; of those in the study some are told that did not finish.
         """
-        trial = next(trial for trial in known if trial.number == number)
-        newest = trial.curve[-1]
-        total = trial.total_steps
-        is_last = newest.step >= total
-        if self.name == "none" or is_last:
-            return ""
-        with quiet():
-            is_pruned = self._prunes(trial, known)
-        if not is_pruned:
-            return ""
-        value = self.goal.printed.text(newest.value)
-        return f"{self.name}: {value} at step {newest.step} of {total}"
-
-    def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
-        seed = len(trial.curves) - 1
-        start = 0
-        for other in known:
-            if other is trial or not other.ended:
-                break
-            start += 1
-        settled = _with_curve(known[:start], seed)
-        kept = self._settled[seed]
-        if [other for other, _ in kept] != settled[: len(kept)]:
-            kept.clear()
-        new = settled[len(kept) :]
-        storage = InMemoryStorage()
-        study = study_of([frozen for _, frozen in kept], self.goal, storage)
-        report = partial(self._report, study, storage, seed)
-        for other in new:
-            report(other)
-        study_id = storage.get_study_id_from_name(study.study_name)
-        new_reported = storage.get_all_trials(study_id, deepcopy=False)[len(kept) :]
-        for other, frozen in zip(new, new_reported, strict=True):
-            kept.append((other, KeptTrial(frozen)))
-        for other in _with_curve(known[start:], seed):
-            if other is not trial:
-                report(other)
-        return report(trial)
-
-    def _report(self, study: Study, storage: BaseStorage, seed: int, trial: Trial) -> bool:
-        """Tell a curve; asked after each evaluation, successive halving notes what the trial
-        had at each rung.
-        """
-        own = storage.create_new_trial(storage.get_study_id_from_name(study.study_name))
-        curve = trial.curves[seed]
-        pruned = False
-        for evaluation in curve:
-            percent = int(100 * evaluation.step / trial.total_steps + 1e-9)
-            storage.set_trial_intermediate_value(own, percent, evaluation.value)
-            if self.name == "asha" or evaluation is curve[-1]:
-                pruned = self._pruner.prune(study, storage.get_trial(own))
-        if trial.state == "finished":
-            storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
-        return pruned
-
-
-def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """Those that can be compared: they have a curve of the seed, and it is known how long they
-    are.
-    """
-    comparable: list[Trial] = []
-    for trial in trials:
-        has_curve = len(trial.curves) > seed
-        if trial.total_steps and has_curve:
-            comparable.append(trial)
-    return comparable
-
-
-def _checked(name: PrunerName, given: Values) -> Values:
-    """Arguments for the class of a pruner; messages name a setting `pruner.n_warmup_steps`."""
-    _, schema = PRUNERS[name]
-    path = ("pruner",)
-
-    settings, faults = validated(schema, given, path, lambda: known_keys(schema, path))
-    if settings is None:
-        raise refusal(faults)
-    return settings.model_dump()
-
-
-def prune_reason(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> str:
-    """What the engine asks after every evaluation of a trial: why it shall end, "" where it shall
-    go on.
-
-    It knows nothing but the search's folder, so with the first two given it may travel to another
-    process that sees the same files.
-
-    Args:
-        trials: the search's.
-        pruners: of each candidate, by label.
-        run: the trial's folder.
-    """
-    candidate, number = place_of(run)
-    return pruners[candidate].reason_to_stop(number, trials.of(candidate))
+        finished = sum(other.state == "finished" for other in known)
+        return self._pruner.prune(study, trial) and finished >= self._startup

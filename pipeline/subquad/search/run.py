@@ -4,7 +4,7 @@ the test split.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,21 +14,21 @@ from subquad.drivers.executor import Executor, Source
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
-from subquad.engine.loop import PruneReason, no_reason
+from subquad.engine.loop import no_reason
 from subquad.experiment import Study
 from subquad.record.files import write_json, write_text
 from subquad.record.layout import is_study
 from subquad.record.names import FINAL, SUMMARY
-from subquad.record.storage import RunFolder, remove_tree
+from subquad.record.storage import RunFolder
 from subquad.search.final import Winners, begin_final, same_winners
-from subquad.search.folder import Trials, place_of
+from subquad.search.folder import curve_of, runs_of
+from subquad.search.journal import Trials
 from subquad.search.plots import Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
-from subquad.search.pruner import prune_reason
 from subquad.search.search import Search
 from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
-from subquad.search.trial import Trial, Values, winner_of
+from subquad.search.trial import Curve, Trial, Values, winner_of
 from subquad.tracking.publisher import Publisher, open_publisher
 from subquad.tracking.publisher import Summary as Tracked
 
@@ -97,96 +97,77 @@ def _run(
     prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]
 ) -> Ended:
     search = prepared.search
-    trials = search.trials(folder)
+    trials = search.trials(folder, keep)
 
-    def ended(run: Path) -> None:
-        _forget_weights(run, search)
-        _summarize(search, trials, source)
+    def summarize() -> Values:
+        summary = summary_of(search, folder, trials, source.over)
+        write_json(folder / SUMMARY, summary)
+        return summary
+
+    def ended(trial: Trial) -> None:
+        summarize()
         keep()
-        candidate, number = place_of(run)
-        trial = trials.trial(candidate, number)
-        if trial is not None and trial.ended:
-            watch.trial(trial)
+        watch.trial(trial)
 
-    source = TrialSource(prepared, trials, ended)
-    concluding = is_study(folder / FINAL)
-    if concluding:
-        _close(search, trials, source)
-    _tidy(search, trials)
+    source = TrialSource(prepared, folder, trials, ended)
     signum = 0
-    if not concluding:
-        why_stop = _why_stop(search, trials)
-        signum = executor.work(Source(source.next, lambda run: ended(run.folder), why_stop), folder)
-    write_text(trials.search / TRIALS_TABLE, trials_csv(search, trials))
-    drawn = Drawn() if signum else _drawn(search, trials)
-    summary = _summarize(search, trials, source)
-    winners = _winners(search, trials)
+    if is_study(folder / FINAL):
+        _close(prepared, folder, trials, source)
+    else:
+        for unrecorded in source.unrecorded():
+            source.ended(unrecorded)
+        is_pruned = search.settings.pruner != "none"
+        judge = source.reason_to_stop if is_pruned else no_reason
+        given = Source(source.next, lambda run: source.ended(run.folder), judge)
+        signum = executor.work(given, folder)
+    write_text(folder / TRIALS_TABLE, trials_csv(search, trials))
+    drawn = Drawn() if signum else _drawn(search, folder, trials)
+    summary = summarize()
+    winners = _winners(prepared, trials)
     if signum or not winners:
         return Ended(summary, signum, drawn=drawn)
     study = begin_final(search, folder, winners)
-    summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
+    summary = summarize()  # anew, as runs of earlier final studies came back
     watch.final(study)
     sent_with_the_search = Publisher(study.folder, uri="", experiment="")
     outcome = drive(study, watch.display, executor, watch.report, sent_with_the_search)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 
-def _why_stop(search: Search, trials: Trials) -> PruneReason:
-    """What asks the candidates' pruners, where there are any."""
-    if search.settings.pruner == "none":
-        return no_reason
-    pruners = {candidate.label: search.pruner(candidate) for candidate in search.candidates}
-    return partial(prune_reason, trials, pruners)
-
-
-def _drawn(search: Search, trials: Trials) -> Drawn:
+def _drawn(search: Search, folder: Path, trials: Mapping[str, Trials]) -> Drawn:
     pictured = []
     for candidate in search.candidates:
-        known = trials.of(candidate.label)
-        pictured.append(Pictured(candidate.label, candidate.space, candidate.goal, known))
-    return draw(pictured, trials.search / PLOTS)
+        goal = candidate.goal
+        curve = partial(_newest_curve, folder, goal.metric)
+        known = trials[candidate.label].known
+        pictured.append(Pictured(candidate.label, candidate.space, goal, known, curve))
+    return draw(pictured, folder / PLOTS)
 
 
-def _close(search: Search, trials: Trials, source: TrialSource) -> None:
+def _newest_curve(folder: Path, metric: str, trial: Trial) -> Curve:
+    curves = [curve_of(run, metric) for run in runs_of(folder, trial)]
+    return next(filter(None, reversed(curves)), ())
+
+
+def _close(
+    prepared: Prepared, folder: Path, trials: Mapping[str, Trials], source: TrialSource
+) -> None:
     """Start no trial once the final study has begun: it would be selected with the test split open.
 
     Raises:
         RunError: the trials have other winners than the final study.
     """
-    same_winners(search, trials.search, _winners(search, trials))
-    written = over_of(trials.search)
-    for candidate in search.candidates:
+    same_winners(prepared.search, folder, _winners(prepared, trials))
+    written = over_of(folder)
+    for candidate in prepared.search.candidates:
         source.over[candidate.label] = written.get(candidate.label) or "the final study has begun"
 
 
-def _tidy(search: Search, trials: Trials) -> None:
-    """Remove weights of trials that ended, where a kill came between the two."""
-    for candidate in search.candidates:
-        for trial in [trial for trial in trials.of(candidate.label) if trial.ended]:
-            for run in trials.runs(trial):
-                _forget_weights(run, search)
-
-
-def _forget_weights(run: Path, search: Search) -> None:
-    """The winner is trained anew, so hundreds of trials need not keep their weights.
-
-    The driver alone removes them: it would take files that go while it reads them for damage.
-    """
-    storage = search.candidates[0].run.experiment.resources.storage
-    remove_tree(RunFolder(run, storage).checkpoints)
-
-
-def _summarize(search: Search, trials: Trials, source: TrialSource) -> Values:
-    summary = summary_of(search, trials, source.over)
-    write_json(trials.search / SUMMARY, summary)
-    return summary
-
-
-def _winners(search: Search, trials: Trials) -> Winners:
+def _winners(prepared: Prepared, trials: Mapping[str, Trials]) -> Winners:
     winners: dict[str, Values] = {}
-    for candidate in search.candidates:
-        best = winner_of(trials.of(candidate.label), candidate.goal)
+    for candidate in prepared.search.candidates:
+        best = winner_of(trials[candidate.label].known, candidate.goal)
         if best is not None:
             trial, _ = best
-            winners[candidate.label] = trial.settings
+            winners[candidate.label] = prepared.fitter.fit(candidate, trial.point).values
     return winners

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from subquad.record.layout import enter, new_folder
 from subquad.record.names import FINAL, SEARCH
 from subquad.search.candidates import Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
-from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
+from subquad.search.folder import BUDGETS, free_name
+from subquad.search.journal import PUT_BACK, Trials, damaged, read_trials
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
@@ -41,7 +43,7 @@ from subquad.space import (
 )
 from subquad.suggest import did_you_mean
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,13 @@ class Search:
         """What is searched of all candidates."""
         return [dim for candidate in self.candidates for dim in candidate.space.dims]
 
-    def trials(self, folder: Path) -> Trials:
-        """The reader of its trials.
+    def trials(self, folder: Path, kept: Callable[[], None] = lambda: None) -> dict[str, Trials]:
+        """Its trials, by the candidate's label; see `read_trials`.
 
         Raises:
-            RunError: one that had ended is gone, or was changed.
+            RunError: the journal is damaged.
         """
-        found = Trials(folder, {candidate.label: candidate.goal for candidate in self.candidates})
-        found.check()
-        return found
+        return read_trials(folder, self.candidates, kept)
 
     def sampler(self, candidate: Candidate) -> Sampler:
         """What suggests the candidate's points.
@@ -89,7 +89,6 @@ class Search:
         return Sampler(
             settings.sampler,
             candidate.space,
-            candidate.goal,
             settings.seed,
             candidate=candidate.label,
             first=first,
@@ -266,7 +265,7 @@ def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
         KeyError,
         TypeError,
     ) as error:  # only where the folder has another name, which the hash is part of
-        raise RunError(f"{path}: damaged: {type(error).__name__}: {error}; {PUT_BACK}") from error
+        raise damaged(path, error) from error
 
 
 def _read_candidate(candidate: Candidate, data: Values, space: str) -> Candidate:

@@ -101,8 +101,7 @@ class Budget:
         Args:
             known: the candidate's trials so far; those that still run are charged what they are
                 expected to use.
-            cost: the next one; `flops` and `seconds` are what it is expected to use. What is not
-                known fits no budget.
+            cost: the next one. What is not known fits no budget.
         """
         started = [trial for trial in known if trial.state != "infeasible"]
         if self.unit == "trials":

@@ -5,23 +5,25 @@ had the fewest.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from subquad.drivers.folder import same_as_started
 from subquad.engine.group import Group
 from subquad.engine.result import fail
-from subquad.errors import ConfigError, PluginError
+from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
-from subquad.record.files import read_json
+from subquad.record.files import write_json
 from subquad.record.metrics import read_attempts
-from subquad.record.names import RESULT
+from subquad.record.names import ATTEMPTS, JOURNAL, RESULT, TRIAL
+from subquad.record.storage import RunFolder, remove_tree
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
-from subquad.search.folder import Trials, trial_folder
+from subquad.search.folder import came_to, curve_of, place_of, runs_of, trial_folder
+from subquad.search.journal import PUT_BACK, Trials
 from subquad.search.prepare import MAX_FRUITLESS, Prepared
-from subquad.search.sampler import Sampler
 from subquad.search.trial import Trial
 
 _FRUITLESS = ("infeasible", "failed")
@@ -33,37 +35,43 @@ failed.
 
 
 class TrialSource:
-    """Gives out trials, reading everything but what runs right now from the search's folder.
+    """Gives out trials and records what becomes of them.
 
     Args:
         prepared: the search.
-        trials: its folder's.
-        ended: told of each trial that ends here: infeasible ones, and those that are given up.
+        folder: its own.
+        trials: its trials, by the candidate's label.
+        told: told of each trial that ended, once over all drivers of the search.
 
     Attributes:
         over: why no further trial of a candidate is started, by label; none while there may be.
     """
 
-    def __init__(self, prepared: Prepared, trials: Trials, ended: Callable[[Path], None]):
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        trials: Mapping[str, Trials],
+        told: Callable[[Trial], None] = lambda trial: None,
+    ):
         self._search = prepared.search
         self._fitter = prepared.fitter
+        self._folder = folder
         self._trials = trials
-        self._ended = ended
-        self._samplers: dict[str, Sampler] = {}
-        for candidate in self._search.candidates:
-            self._samplers[candidate.label] = self._search.sampler(candidate)
+        self._told = told
+        candidates = self._search.candidates
+        self._samplers = {each.label: self._search.sampler(each) for each in candidates}
+        self._pruners = {each.label: self._search.pruner(each) for each in candidates}
         self._launch = uuid.uuid4().hex
-        self._planned: dict[tuple[str, int], Trial] = {}
-        """Trials given out, with what they are expected to use."""
         self._given_out: set[Path] = set()
         """Folders of runs."""
         self.over: dict[str, str] = {}
 
     def next(self) -> Run | None:
-        """The next trial; None where there is none to start now."""
+        """The next run; None where there is none to start now."""
         candidates = self._search.candidates
         for candidate in candidates:  # trials that an earlier driver began come first
-            for trial in self._trials.of(candidate.label):
+            for trial in self._trials[candidate.label].known:
                 run = None if trial.ended else self._open_run(candidate, trial)
                 if run:
                     return run
@@ -77,20 +85,58 @@ class TrialSource:
             if not given:
                 continue
             left.remove(candidate)
-            if all(trial.ended for trial in self._trials.of(candidate.label)):
+            if all(trial.ended for trial in self._trials[candidate.label].known):
                 # else one that runs may leave some of what it is charged
                 self.over[candidate.label] = given
         return None
 
+    def unrecorded(self) -> Iterator[Path]:
+        """Runs that an earlier driver was killed behind, before it recorded what became of them."""
+        for trials in self._trials.values():
+            for trial in trials.known:
+                if not trial.ended:
+                    yield from filter(_has_result, runs_of(self._folder, trial))
+
+    def ended(self, run: Path) -> None:
+        """Record what became of the trial of a run that has a result, and remove its weights: the
+        winner is trained anew.
+
+        The driver alone removes them: it would take files that go while it reads them for damage.
+
+        Raises:
+            RunError: a file of the trial is damaged.
+        """
+        storage = self._search.candidates[0].run.experiment.resources.storage
+        remove_tree(RunFolder(run, storage).checkpoints)
+        label, number = place_of(run)
+        trials = self._trials[label]
+        trial = trials.known[number]
+        if not trial.ended:  # another one of its runs ended it
+            self._record(came_to(self._folder, trial, trials.goal))
+
+    def _record(self, trial: Trial) -> None:
+        if trial.ended:
+            self._trials[trial.candidate].record(trial)
+            self._told(trial)
+
+    def reason_to_stop(self, run: Path) -> str:
+        """Why a trial shall end after the evaluation it just had; "" where it shall go on."""
+        label, number = place_of(run)
+        trials = self._trials[label]
+        index = runs_of(self._folder, trials.known[number]).index(run)
+        *_, newest = curve_of(run, trials.goal.metric)
+        return trials.reason_to_stop(self._pruners[label], number, index, newest)
+
     def _open_run(self, candidate: Candidate, trial: Trial) -> Run | None:
         """The first run of a trial that was not given out and has no result."""
-        for number, folder in enumerate(self._trials.runs(trial)):
-            if folder in self._given_out or read_json(folder / RESULT) is not None:
+        for number, folder in enumerate(runs_of(self._folder, trial)):
+            if folder in self._given_out or _has_result(folder):
                 continue
-            settings = dict(trial.settings)
+            settings = self._fitter.fit(candidate, trial.point).values
+            self._write(trial, settings=settings)
             if trial.seeds:
                 settings["train.seed"] = trial.seeds[number]
-            run = self._given(candidate, trial, self._fitter.fitted(candidate, settings), folder)
+            run = self._given(candidate, trial, candidate.laid(settings), folder)
             if not self._gave_up(run):
                 return run
         return None
@@ -109,28 +155,28 @@ class TrialSource:
             return False
         where = f"while it trained from step {starts[-1]}"
         fail(run, Group(), f"{count} drivers in a row ended {where}: out of memory?")
-        self._ended(run.folder)
+        self.ended(run.folder)
         return True
 
     def _started(self, candidate: Candidate) -> int:
-        trials = self._trials.of(candidate.label)
+        trials = self._trials[candidate.label].known
         return sum(trial.state != "infeasible" for trial in trials)
 
     def _advance(self, candidate: Candidate) -> Run | str:
         """The candidate's next trial; or why there is none, "" where only its point was
         infeasible.
         """
-        known = self._trials.of(candidate.label)
+        trials = self._trials[candidate.label]
+        known = trials.known
         budget = self._search.settings.limit
-        number = known[-1].number + 1 if known else 0
-        trial = Trial(candidate=candidate.label, number=number, point={}, state="waiting")
+        trial = Trial(candidate=candidate.label, number=len(known), point={}, state="running")
         reason = _hopeless(known)
         if reason:
             return reason
         if budget.unit == "trials" and not budget.admits(known, trial):
             return "budget used"  # before a point is drawn that would never be tried
         try:
-            point = self._samplers[candidate.label].suggest(number, known)
+            point = trials.ask(self._samplers[candidate.label])
         except ConfigError as error:  # constraints that leave hardly a point
             return str(error)
         if point is None:
@@ -139,36 +185,33 @@ class TrialSource:
         try:
             fitted = self._fitter.fit(candidate, point)
         except (ConfigError, PluginError) as error:
-            self._trials.write(replace(trial, state="infeasible", reason=str(error)))
-            self._ended(trial_folder(self._trials.search, candidate.label, number))
+            trial = replace(trial, state="infeasible", reason=str(error))
+            self._write(trial, state=trial.state, reason=trial.reason)
+            self._record(trial)
             return ""
-        trial = replace(
-            trial,
-            settings=fitted.values,
-            seeds=self._search.seeds(candidate),
-            flops_per_step=fitted.flops_per_step,
-        )
-        trial = _planned(trial, fitted, known)
-        charged = []
-        for other in known:
-            planned = self._planned.get((candidate.label, other.number), other)
-            charged.append(other if other.ended else planned)
-        if not budget.admits(charged, trial):
+        trial = _planned(trial, fitted, self._search.seeds(candidate), known)
+        if not budget.admits(known, trial):
             return "budget used"
-        self._trials.write(trial)
+        folder = trial_folder(self._folder, trial.candidate, trial.number)
+        if any(folder.rglob(ATTEMPTS)):
+            raise RunError(f"{self._folder / JOURNAL}: does not know {folder}; {PUT_BACK}")
+        trials.record(trial)
         run = self._open_run(candidate, trial)
         assert run is not None
         return run
 
-    def _given(self, candidate: Candidate, trial: Trial, fitted: Fitted, folder: Path) -> Run:
-        known = self._trials.of(candidate.label)
-        self._planned[candidate.label, trial.number] = _planned(trial, fitted, known)
+    def _write(self, trial: Trial, **more: Any) -> None:
+        """Say in a trial's folder which point it is, for those who read folders."""
+        folder = trial_folder(self._folder, trial.candidate, trial.number)
+        write_json(folder / TRIAL, {"point": trial.point, **more})
+
+    def _given(self, candidate: Candidate, trial: Trial, run: Run, folder: Path) -> Run:
         self._given_out.add(folder)
         label = f"{candidate.label}-{trial.number:05d}"
         if trial.seeds:
             label += f"-{folder.name}"
         run = replace(
-            fitted.run,
+            run,
             place=folder,
             is_trial=True,
             label=label,
@@ -179,11 +222,15 @@ class TrialSource:
         return run
 
 
-def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
+def _has_result(run: Path) -> bool:
+    return (run / RESULT).exists()
+
+
+def _planned(trial: Trial, fitted: Fitted, seeds: Sequence[int], known: Sequence[Trial]) -> Trial:
     """The trial with what it is expected to use: time as finished ones took for their steps,
     else as was measured.
     """
-    runs = max(1, len(trial.seeds))
+    runs = max(1, len(seeds))
     steps = 0
     taken = 0.0
     for other in known:
@@ -198,7 +245,9 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
         flops *= runs
     return replace(
         trial,
+        seeds=seeds,
         total_steps=fitted.steps,
+        flops_per_step=fitted.flops_per_step,
         flops=flops,
         seconds=seconds * runs,
     )

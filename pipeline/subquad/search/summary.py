@@ -16,7 +16,8 @@ from subquad.record.files import read_json
 from subquad.record.names import CELLS, OPENINGS, SUMMARY
 from subquad.record.sums import by_name, manifest_of
 from subquad.search.candidates import Candidate, final_labels
-from subquad.search.folder import Trials, earlier_finals
+from subquad.search.folder import earlier_finals
+from subquad.search.journal import Trials
 from subquad.search.search import Search, read_search
 from subquad.search.trial import Goal, State, Trial, Values, pareto, winner_of
 
@@ -29,18 +30,21 @@ PLOTS = "plots"
 """Folder of a search's pictures."""
 
 
-def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Values:
+def summary_of(
+    search: Search, folder: Path, trials: Mapping[str, Trials], over: Mapping[str, str]
+) -> Values:
     """The contents of search.json.
 
     Args:
+        folder: the search's.
+        trials: by the candidate's label.
         over: why no further trial of a candidate is started, by label.
     """
-    folder = trials.search
     shown = (folder / TRIALS_TABLE, *folder.glob(f"{PLOTS}/*"))
     candidates: list[Values] = []
     for candidate in search.candidates:
         label = candidate.label
-        entry = _candidate(candidate, trials.of(label))
+        entry = _candidate(candidate, trials[label].known)
         entry["final"] = final_labels(candidate, search.settings.final_seeds)
         entry["over"] = over.get(label, "")
         candidates.append(entry)
@@ -51,7 +55,7 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> Value
         "settings": search.settings.values(),
         "earlier_finals": {path.name: _tested(path) for path in earlier_finals(folder)},
         "candidates": candidates,
-        "files": trials.files() | manifest_of(by_name(folder, shown)),
+        "files": manifest_of(by_name(folder, shown)),
     }
 
 
@@ -65,6 +69,7 @@ def _tested(final: Path) -> list[str]:
 def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
     goal = candidate.goal
     states = Counter(trial.state for trial in trials)
+    ended = [trial for trial in trials if trial.ended]
     best = None
     found = winner_of(trials, goal)
     if found is not None:
@@ -79,9 +84,9 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
         "metrics": {goal.metric: asdict(goal.shown)},
         "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
-        "steps": sum(trial.steps for trial in trials),
-        "flops": _flops(trials),
-        "seconds": sum(trial.seconds for trial in trials),
+        "steps": sum(trial.steps for trial in ended),
+        "flops": _flops(ended),
+        "seconds": sum(trial.seconds for trial in ended),
         "best": best,
         "front": _front(trials, goal),
         "reasons": _reasons(trials),
@@ -103,9 +108,7 @@ def _front(trials: Sequence[Trial], goal: Goal) -> list[Values] | None:
     if goal.cost == "none":
         return None
     front: list[Values] = []
-    for trial in pareto(trials, goal):
-        best = trial.best(goal.mode)
-        assert best is not None
+    for trial, best in pareto(trials, goal):
         point = {"number": trial.number, "point": trial.point}
         front.append({**point, "value": best.value, "cost": trial.cost(goal)})
     return front
@@ -129,7 +132,7 @@ def read_summary(folder: Path) -> Values:
         ConfigError: it does not load.
     """
     search = read_search(folder, resolve_unrun)
-    return summary_of(search, search.trials(folder), over_of(folder))
+    return summary_of(search, folder, search.trials(folder), over_of(folder))
 
 
 def over_of(folder: Path) -> dict[str, str]:
@@ -146,20 +149,19 @@ _SPENT = ("steps", "flops", "seconds", "reason")
 """Columns of a trial in `trials.csv`, before and behind what it set and came to."""
 
 
-def trials_csv(search: Search, trials: Trials) -> str:
+def trials_csv(search: Search, trials: Mapping[str, Trials]) -> str:
     """All trials as one table: a row for each, with a column for each setting that is searched."""
     records: list[Values] = []
     for candidate in search.candidates:
-        for trial in trials.of(candidate.label):
+        for trial in trials[candidate.label].known:
             record = {**trial.point}
-            for column in (*_NAMED, *_SPENT):
+            for column in (*_NAMED, *(_SPENT if trial.ended else ())):
                 record[column] = getattr(trial, column)
-            if trial.flops is None:
+            if trial.ended and trial.flops is None:
                 record["flops"] = "unknown"
-            best = trial.best(candidate.goal.mode)
-            if best is not None:
-                record["objective"] = best.value
-                record["loss"] = best.loss
+            if trial.best:
+                record["objective"] = trial.best.value
+                record["loss"] = trial.best.loss
             records.append(record)
     settings = dict.fromkeys(dim.path for dim in search.dimensions)
     return as_csv(records, [*_NAMED, *settings, "objective", "loss", *_SPENT])

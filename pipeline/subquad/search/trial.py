@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
@@ -15,8 +16,7 @@ from subquad.space import Point
 Values = dict[str, Any]
 """Plain values by name; of settings by dotted key."""
 
-State = Literal["waiting", "running", "finished", "pruned", "failed", "infeasible"]
-ENDED: tuple[State, ...] = ("finished", "pruned", "failed", "infeasible")
+State = Literal["running", "finished", "pruned", "failed", "infeasible"]
 
 CostBy = Literal["none", "seconds", "flops"]
 
@@ -67,28 +67,29 @@ class Evaluation:
     loss: float = math.nan
 
 
-Curve = tuple[Evaluation, ...]
+Curve = Sequence[Evaluation]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One trial of a search, as its folder has it.
+    """One trial of a search, as its journal has it.
 
     Attributes:
-        candidate: what is searched for, a cell of the study without its seed; "" for a single
-            experiment.
+        candidate: what is searched for, a cell of the study without its seed; of a single
+            experiment its name.
         number: 0, 1, 2, ... within the candidate, in the order of suggestion.
         point: the point of the space.
-        settings: all that is laid over the candidate's experiment, by dotted key.
+        state: "running": it has not ended, whether anything works on it or not; "infeasible": the
+            plugin or the data refuse the point.
         seeds: of its runs, where there are several.
-        state: "waiting" before its first step; "infeasible": the plugin or the data refuse the
-            point.
-        curves: evaluations by step, one curve for each seed that has begun.
         total_steps: steps of a whole run.
         flops_per_step: counted; None where not known.
+        best: its best evaluation, of several seeds the mean of each one's; None where one has no
+            value.
         steps: steps done, of all seeds.
-        flops: consumed, by the model's counted cost; None where not known.
-        seconds: training time consumed.
+        flops: consumed, by the model's counted cost; None where not known. Of one that runs what it
+            is expected to use.
+        seconds: training time consumed, or expected.
         reason: why it was pruned, failed or is infeasible.
     """
 
@@ -96,52 +97,23 @@ class Trial:
     number: int
     point: Point
     state: State
-    settings: Values = field(default_factory=dict)
     seeds: Sequence[int] = ()
-    curves: tuple[Curve, ...] = ()
     total_steps: int = 0
     flops_per_step: int | None = None
+    best: Evaluation | None = None
     steps: int = 0
     flops: float | None = 0.0
     seconds: float = 0.0
     reason: str = ""
-    _best: dict[Mode, Evaluation | None] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.state != "running"
 
-    @property
-    def curve(self) -> Curve:
-        """Of the newest seed."""
-        if self.curves:
-            return self.curves[-1]
-        return ()
-
-    def best(self, mode: Mode) -> Evaluation | None:
-        """The best evaluation, of several seeds the mean of each one's; None where one has no
-        value.
-        """
-        if mode not in self._best:  # asked of all trials after each trial
-            self._best[mode] = self._find_best(mode)
-        return self._best[mode]
-
-    def _find_best(self, mode: Mode) -> Evaluation | None:
-        found: list[Evaluation] = []
-        for curve in self.curves:
-            best = _best_of(curve, mode)
-            if best is None:
-                return None
-            found.append(best)
-        if len(found) < 2:
-            return next(iter(found), None)
-        return Evaluation(
-            step=round(fmean(best.step for best in found)),
-            value=fmean(best.value for best in found),
-            loss=fmean(best.loss for best in found),
-        )
+    @cached_property
+    def identity(self) -> str:
+        """That of its point."""
+        return identity(self.point)
 
     def cost(self, goal: Goal) -> float | None:
         """What it took, in the units of the goal's second objective; None where it is not known
@@ -150,15 +122,23 @@ class Trial:
         return {"none": None, "seconds": self.seconds, "flops": self.flops}[goal.cost]
 
 
-def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:
-    """The best evaluation of a curve, the earlier one of equals."""
-    best: Evaluation | None = None
-    for point in curve:
-        if math.isnan(point.value):
-            continue
-        if best is None or merit(point, mode) < merit(best, mode):
-            best = point
-    return best
+def best_of(curves: Iterable[Curve], mode: Mode) -> Evaluation | None:
+    """The best evaluation of a curve, the earlier one of equals; of several curves the mean of each
+    one's. None where one has no value.
+    """
+    found: list[Evaluation] = []
+    for curve in curves:
+        valued = [point for point in curve if not math.isnan(point.value)]
+        if not valued:
+            return None
+        found.append(min(valued, key=lambda point: merit(point, mode)))
+    if len(found) < 2:
+        return next(iter(found), None)
+    return Evaluation(
+        step=round(fmean(best.step for best in found)),
+        value=fmean(best.value for best in found),
+        loss=fmean(best.loss for best in found),
+    )
 
 
 def merit(point: Evaluation, mode: Mode) -> tuple[float, float]:
@@ -174,23 +154,22 @@ def merit(point: Evaluation, mode: Mode) -> tuple[float, float]:
     return value, loss
 
 
-def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
+def winner_of(trials: Iterable[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
     """The finished trial with the best evaluation: of equal values the lower loss, then the lower
     number.
 
     Trials that were pruned do not win: nobody knows what they would have become.
     """
-    finished = []
+    finished: list[tuple[Trial, Evaluation]] = []
     for trial in trials:
-        best = trial.best(goal.mode)
-        if trial.state == "finished" and best is not None:
-            finished.append((trial, best))
+        if trial.state == "finished" and trial.best:
+            finished.append((trial, trial.best))
     return min(finished, key=lambda pair: merit(pair[1], goal.mode), default=None)
 
 
 def objectives(trial: Trial, goal: Goal) -> list[float] | None:
     """The values of a finished trial's objectives; None where one is not known."""
-    best = trial.best(goal.mode)
+    best = trial.best
     if trial.state != "finished" or best is None or not math.isfinite(best.value):
         return None
     if goal.cost == "none":
@@ -201,29 +180,23 @@ def objectives(trial: Trial, goal: Goal) -> list[float] | None:
     return None
 
 
-def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
-    """The finished trials of which none other is better in one objective and as good in the other;
-    the cheapest first.
+def pareto(trials: Iterable[Trial], goal: Goal) -> list[tuple[Trial, Evaluation]]:
+    """The finished trials of which none other is better in one objective and as good in the other,
+    with what each scored; the cheapest first.
 
     Of equal trials the first one stays. Without a metric or a cost a trial is not compared.
-
-    Raises:
-        ValueError: the goal has no second objective.
     """
-    if goal.cost == "none":
-        raise ValueError("a front needs a goal with a cost, seconds or flops")
-    rows: list[tuple[float, float, int, Trial]] = []
+    rows: list[tuple[float, float, int, Trial, Evaluation]] = []
     for trial in trials:
         cost = trial.cost(goal)
-        best = trial.best(goal.mode)
-        if trial.state == "finished" and cost and best:
-            value, _ = merit(best, goal.mode)
-            rows.append((cost, value, trial.number, trial))
-    front: list[Trial] = []
+        if trial.state == "finished" and cost and trial.best:
+            value, _ = merit(trial.best, goal.mode)
+            rows.append((cost, value, trial.number, trial, trial.best))
+    front: list[tuple[Trial, Evaluation]] = []
     least = math.inf
-    for _, value, _, trial in sorted(rows):
+    for _, value, _, trial, best in sorted(rows):
         if value < least:
-            front.append(trial)
+            front.append((trial, best))
             least = value
     return front
 

@@ -201,7 +201,7 @@ def _search(folder: Path, time: float, final: bool) -> About:
         label = candidate["label"]
         best = candidate["best"]
         trials = candidate["trials"]
-        if trials.get("running") or trials.get("waiting") or not candidate["over"]:
+        if trials.get("running") or not candidate["over"]:
             is_over = False
         if not best:
             state = "failed"

@@ -16,14 +16,15 @@ import result_file
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.record.files import read_json, write_json, write_text
+from subquad.record.files import write_json, write_text
 from subquad.record.integrity import write_result
 from subquad.record.metrics import Record
 from subquad.record.names import FINAL, METRICS, SUMMARY, WINNERS
 from subquad.reports import ReportDocument, search_document, write_document
 from subquad.reports.tuning import Tuning, unequal
-from subquad.search.folder import Trials, trial_folder
-from subquad.search.search import plan_search, write_search
+from subquad.search.folder import came_to, trial_folder
+from subquad.search.sampler import Sampler
+from subquad.search.search import plan_search, read_search, write_search
 from subquad.search.settings import Settings
 from subquad.search.summary import read_summary
 from subquad.search.trial import Trial
@@ -50,6 +51,8 @@ def document_in(folder: Path) -> ReportDocument:
 class Folder:
     """A search's folder, as its driver leaves it."""
 
+    flops_per_step: int | None = 1000
+
     def __init__(self, path: Path):
         self.path = path
 
@@ -57,18 +60,21 @@ class Folder:
         self, candidate: str, number: int, status: str = "", value: float = 0.5, reason: str = ""
     ) -> None:
         """A trial of 20 steps; without a status it runs."""
-        state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
-        fields = {
-            "point": point,
-            "settings": point,
-            "total_steps": 20,
-            "flops_per_step": 1000,
-            "reason": reason,
-        }
-        Trials(self.path, {}).write(
-            Trial(candidate=candidate, number=number, state=state, **fields)
+        search = read_search(self.path)
+        trials = search.trials(self.path)[candidate]
+        (searched,) = [each for each in search.candidates if each.label == candidate]
+        trials.ask(Sampler("random", searched.space, 0, first=[*[{}] * number, point]))
+        trial = Trial(
+            candidate=candidate,
+            number=number,
+            point=point,
+            state="infeasible" if status == "infeasible" else "running",
+            total_steps=20,
+            flops_per_step=self.flops_per_step,
+            reason=reason,
         )
+        trials.record(trial)
         folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return
@@ -80,6 +86,7 @@ class Folder:
         write_text(folder / "attempts.jsonl", "")
         if status:
             write_result(folder, result_file.ended(status, steps=20, seconds=2.0, reason=reason))
+            trials.record(came_to(self.path, trial, searched.goal))
 
     def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""
@@ -282,7 +289,7 @@ def test_trials_that_run_have_a_column(search: Folder):
     write_document(document_in(search.path), search.path, FORMATS)
     text = (search.path / "report.md").read_text()
     assert "| infeasible | unfinished | steps |" in text
-    assert "| agf | tpe | asha | 1 | 1 | 0 | 0 | 0 | 1 | 40 |" in text
+    assert "| agf | tpe | asha | 1 | 1 | 0 | 0 | 0 | 1 | 20 |" in text
 
 
 def test_a_final_study_that_is_not_done_is_told(search: Folder, factory):
@@ -335,12 +342,8 @@ def uneven(search: Folder, factory) -> Folder:
     """
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
+    search.flops_per_step = None
     search.trial("softmax", 0, "finished", 0.25)
-    path = trial_folder(search.path, "softmax", 0) / "trial.json"
-    write_json(path, {**(read_json(path) or {}), "flops_per_step": None})
-    result = path.with_name("result.json")
-    result.unlink()
-    write_result(path.parent, result_file.ended("finished", steps=20, seconds=2.0))
     write_text(search.path / FINAL / "study.yaml", "name: small\nbaseline: softmax\n")
     for seed in (0, 1):
         for mixer, right in (("agf", 380), ("softmax", 200)):

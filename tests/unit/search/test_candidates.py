@@ -1,6 +1,7 @@
 """What a study searches for, spaces that were written down, and the study of the winners."""
 
 import itertools
+from collections import ChainMap
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from subquad.errors import ConfigError, RunError
 from subquad.experiment import Study, load_study, load_text
 from subquad.experiment.axes import Axis
 from subquad.search.candidates import candidates_of
-from subquad.search.final import begin_final
+from subquad.search.final import Winners, begin_final
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
-from subquad.search.trial import Evaluation, Goal, Trial, winner_of
+from subquad.search.trial import Evaluation, Goal, Trial, best_of, winner_of
 from subquad.space import Space, read_space
 
 
@@ -84,8 +85,8 @@ def test_the_shared_space_gives_all_the_same_number_of_trials(study):
 
 
 def finished(number, value, loss=1.0, state="finished", step=10):
-    curve = (Evaluation(step=step, value=value, loss=loss),)
-    return Trial(candidate="agf", number=number, point={}, state=state, curves=(curve,))
+    best = best_of([[Evaluation(step=step, value=value, loss=loss)]], "max")
+    return Trial(candidate="agf", number=number, point={}, state=state, best=best)
 
 
 def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
@@ -101,14 +102,13 @@ def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
     assert winner_of(trials[5:], Goal("accuracy", "max")) is None
 
 
-def won(candidate: str, **settings):
-    laid = {key.replace("__", "."): value for key, value in settings.items()}
-    return Trial(candidate=candidate, number=0, point={}, state="finished", settings=laid)
+def won(candidate: str, **settings) -> Winners:
+    return {candidate: {key.replace("__", "."): value for key, value in settings.items()}}
 
 
-def final(plan: Study, folder: Path, seeds: int, *winners: Trial) -> Study:
+def final(plan: Study, folder: Path, seeds: int, *winners: Winners) -> Study:
     search = Search(plan, Settings("auto", final_seeds=seeds), candidates_of(plan))
-    return begin_final(search, folder, {winner.candidate: winner.settings for winner in winners})
+    return begin_final(search, folder, dict(ChainMap(*map(dict, winners))))
 
 
 def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -13,16 +14,16 @@ from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
 from subquad.experiment import Run, load_study
-from subquad.record.files import append_line, read_json, write_json
+from subquad.record.files import append_line, write_json
 from subquad.record.integrity import write_result
-from subquad.record.names import ATTEMPTS, METRICS, SUMMARY, TRIAL
-from subquad.search.folder import Trials
-from subquad.search.prepare import prepare
-from subquad.search.pruner import prune_reason
-from subquad.search.search import Search, plan_search
+from subquad.record.names import ATTEMPTS, METRICS, SUMMARY
+from subquad.search.prepare import Prepared, prepare
+from subquad.search.sampler import Sampler
+from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource
 from subquad.search.summary import summary_of
+from subquad.search.trial import Evaluation, Trial
 
 MEASURED = 40
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, mixer.params.order: {int: [2, 6]}}"
@@ -31,14 +32,13 @@ SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, mixer.params.order: {int: 
 class Driver:
     """A search whose trials are not trained: each has three evaluations, and ends."""
 
-    def __init__(self, folder: Path, search: Search, source: TrialSource, trials: Trials):
-        self.folder, self.search, self.source, self.trials = folder, search, source, trials
-        self.pruners = {
-            candidate.label: search.pruner(candidate) for candidate in search.candidates
-        }
+    def __init__(self, folder: Path, prepared: Prepared):
+        self.folder, self.search = folder, prepared.search
+        self.trials = prepared.search.trials(folder)
+        self.source = TrialSource(prepared, folder, self.trials)
         self.random = Random(0)
 
-    def end(self, run: Path, *, judged: bool = True) -> None:
+    def end(self, run: Path) -> None:
         append_line(
             run / ATTEMPTS,
             {"attempt": 1, "from_step": 0, "launch": "", "world_size": 1, "threads": 1},
@@ -49,31 +49,44 @@ class Driver:
             append_line(
                 run / METRICS, {"kind": "eval", "split": "validation", "metrics": scores, **place}
             )
-            if judged:
-                prune_reason(self.trials, self.pruners, run)
+            if self.search.settings.pruner != "none":
+                self.source.reason_to_stop(run)
         write_result(run, ended("finished", steps=39, seconds=0.3, reason=""))
+        self.source.ended(run)
 
     def trial(self) -> Run:
         """All that a driver does for one."""
         run = self.source.next()
         assert run is not None
         self.end(run.folder)
-        write_json(self.folder / SUMMARY, summary_of(self.search, self.trials, self.source.over))
+        summary = summary_of(self.search, self.folder, self.trials, self.source.over)
+        write_json(self.folder / SUMMARY, summary)
         return run
 
-    def copy(self, run: Run, count: int) -> None:
-        """Trials that ended before, at other points."""
-        first = read_json(run.folder / TRIAL) or {}
-        for number in range(1, count):
-            place = run.folder.with_name(f"{number:05d}")
-            place.mkdir()
-            point = {
-                "train.lr": 10 ** self.random.uniform(-4, -2),
-                "mixer.params.order": self.random.randint(2, 6),
-            }
-            values = {"number": number, "point": point, "settings": first["settings"] | point}
-            write_json(place / TRIAL, first | values)
-            self.end(place, judged=False)
+    def many(self, count: int) -> None:
+        """Trials that ended before, at random points."""
+        (trials,) = self.trials.values()
+        (candidate,) = self.search.candidates
+        sampler = Sampler("random", candidate.space, 1)
+        evaluation = Evaluation(step=39, value=0.0, loss=0.0)
+        for _ in range(count):
+            number = len(trials.known)
+            point = trials.ask(sampler)
+            assert point is not None
+            best = replace(evaluation, value=self.random.random())
+            trials.record(
+                Trial(
+                    candidate=candidate.label,
+                    number=number,
+                    point=point,
+                    state="finished",
+                    total_steps=39,
+                    flops_per_step=1,
+                    best=best,
+                    steps=39,
+                    seconds=0.3,
+                )
+            )
 
 
 @pytest.mark.extended
@@ -89,10 +102,9 @@ def test_cpu_time_of_a_trial(tmp_path, monkeypatch, sampler, pruner, count):
     settings = Settings("./space.yaml", sampler=sampler, pruner=pruner, budget=budget)
     prepared = prepare(plan_search(study, settings), LocalExecutor())
     folder = tmp_path / "search"
-    trials = prepared.search.trials(folder)
-    source = TrialSource(prepared, trials, lambda run: None)
-    driver = Driver(folder, prepared.search, source, trials)
-    driver.copy(driver.trial(), count)
+    folder.mkdir()
+    driver = Driver(folder, prepared)
+    driver.many(count)
     driver.trial()
     start = process_time()
     for _ in range(MEASURED):
@@ -100,4 +112,4 @@ def test_cpu_time_of_a_trial(tmp_path, monkeypatch, sampler, pruner, count):
     spent = (process_time() - start) / MEASURED
     found = {"trials": count, "sampler": sampler, "pruner": pruner}
     print(json.dumps(found | {"milliseconds of CPU": round(1e3 * spent, 1)}))
-    assert len(trials.of("small")) == count + MEASURED + 1
+    assert len(driver.trials["small"].known) == count + MEASURED + 1

@@ -14,7 +14,7 @@ from search_trials import ACCURACY, MIXED, PERPLEXITY, of_points, trial
 
 from subquad.search import plots
 from subquad.search.plots import Drawn, Pictured, draw
-from subquad.search.trial import Goal
+from subquad.search.trial import Curve, Goal, Trial
 from subquad.space import Dimension, Space
 
 RATE = Dimension("train.lr", FloatDistribution(1e-4, 1e-2, log=True))
@@ -27,11 +27,17 @@ def score(point: dict) -> float:
     return 0.5 + 0.1 * math.log10(point["train.lr"])
 
 
+def curve_of(trial: Trial) -> Curve:
+    return [trial.best] if trial.best else []
+
+
+def tuned(space: Space, points: list[dict], label: str = "agf", goal=ACCURACY) -> Pictured:
+    trials = of_points(points, score, steps=100, flops=1e9)
+    return Pictured(label, space, goal, trials, curve_of)
+
+
 def candidate(label: str = "agf", space: Space = MIXED, count: int = 12, goal=ACCURACY) -> Pictured:
-    trials = of_points(
-        [space.draw(0, number) for number in range(count)], score, steps=100, flops=1e9
-    )
-    return Pictured(label, space, goal, trials)
+    return tuned(space, [space.draw(0, number) for number in range(count)], label, goal)
 
 
 def names(drawn: Drawn) -> list[str]:
@@ -91,7 +97,9 @@ def test_a_setting_that_never_differs_has_no_panel():
     decay = Dimension("train.weight_decay", FloatDistribution(0.0, 0.1))
     both = Space("both", (RATE, decay), (), {})
     points = [{"train.lr": 10**-power, "train.weight_decay": 0.05} for power in (2, 3, 4)]
-    pictured = Pictured("agf", both, ACCURACY, of_points(points, score, steps=100, flops=1e9))
+    pictured = Pictured(
+        "agf", both, ACCURACY, of_points(points, score, steps=100, flops=1e9), curve_of
+    )
     with plots._apart() as charts:
         panels = plots._slice(pictured, charts).axes
         shown = [
@@ -105,7 +113,9 @@ def test_a_setting_that_never_differs_has_no_panel():
 
 def test_equal_trials_have_no_panels(tmp_path):
     points = [{"train.lr": 1e-3}] * 3
-    pictured = Pictured("agf", ONE, ACCURACY, of_points(points, score, steps=100, flops=1e9))
+    pictured = Pictured(
+        "agf", ONE, ACCURACY, of_points(points, score, steps=100, flops=1e9), curve_of
+    )
     drawn = draw([pictured], tmp_path)
     assert names(drawn) == ["best-so-far.png", "agf-curves.png"]
     assert drawn.left_out == (
@@ -125,7 +135,7 @@ def test_two_objectives_have_a_front(tmp_path):
 
 
 def test_what_cannot_be_drawn_is_told(tmp_path):
-    drawn = draw([Pictured("agf", ONE, ACCURACY, [])], tmp_path)
+    drawn = draw([Pictured("agf", ONE, ACCURACY, [], curve_of)], tmp_path)
     assert drawn.files == ()
     assert drawn.left_out == (
         "best-so-far.png: no finished trial has a value",
@@ -137,14 +147,14 @@ def test_what_cannot_be_drawn_is_told(tmp_path):
 
 def test_where_nothing_varies_no_picture_of_settings_is_missed(tmp_path):
     alone = [trial(k, 0.5, state="finished", point={}) for k in range(2)]
-    drawn = draw([Pictured("identity", NONE, ACCURACY, alone)], tmp_path)
+    drawn = draw([Pictured("identity", NONE, ACCURACY, alone, curve_of)], tmp_path)
     assert names(drawn) == ["best-so-far.png", "identity-curves.png"]
     assert drawn.left_out == ()
 
 
 def test_of_equal_trials_no_importance_is_drawn(tmp_path):
     equal = of_points([MIXED.draw(0, number) for number in range(12)], lambda point: 0.5, steps=100)
-    drawn = draw([Pictured("agf", MIXED, ACCURACY, equal)], tmp_path)
+    drawn = draw([Pictured("agf", MIXED, ACCURACY, equal, curve_of)], tmp_path)
     assert drawn.left_out == ("agf-importances.png: all finished trials are equal",)
 
 
@@ -156,14 +166,14 @@ def test_a_legend_names_a_dozen_curves_at_most(count):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("state", ["waiting", "running", "pruned", "failed", "infeasible"])
+@pytest.mark.parametrize("state", ["running", "pruned", "failed", "infeasible"])
 def test_trials_that_did_not_finish_do_no_harm(tmp_path, state):
     pictured = candidate(space=ONE)
     strange = [
         trial(12, state=state, point={"train.lr": 1e-3}),
         trial(13, math.nan, state=state, point={}),
     ]
-    drawn = draw([Pictured("agf", ONE, ACCURACY, [*pictured.trials, *strange])], tmp_path)
+    drawn = draw([Pictured("agf", ONE, ACCURACY, [*pictured.trials, *strange], curve_of)], tmp_path)
     assert [name.removesuffix(".png") for name in names(drawn)] == [
         "best-so-far",
         "agf-curves",
