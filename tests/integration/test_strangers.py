@@ -25,7 +25,7 @@ from reach import Reach, reaches
 from s3fs import S3FileSystem
 from strangers import ESCAPES, FOLDERS, FORMULA, HOSTILE, SECRETS, Hostile, World, trained
 
-from subquad.experiment import load_study
+from subquad.experiment import load_given
 from subquad.experiment.components import resolve_unrun
 from subquad.record import trust
 
@@ -319,7 +319,7 @@ def test_what_looks_asks_no_place_that_a_folder_alone_names(world: World, thing:
     renewed(world)
     S3FileSystem.clear_instance_cache()  # it remembers the address of another test's server
     folder = FOLDERS[thing](world)
-    load_study(f"{folder}/experiment.yaml", resolve=resolve_unrun)  # as the user's own TARGET
+    load_given(f"{folder}/experiment.yaml", resolve=resolve_unrun)  # as the user's own TARGET
     call("verify", folder)
     assert world.sink.asked, "shows nothing: what the user trained with is not asked either"
 

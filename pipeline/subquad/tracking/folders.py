@@ -11,8 +11,9 @@ from typing import Any
 
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record import names
-from subquad.record.files import read_json
+from subquad.record.files import find_file
 from subquad.record.layout import runs_root
+from subquad.record.models import Identity, TrialFile
 
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""
@@ -41,7 +42,8 @@ def parts_in(folder: Path) -> list[Path]:
 def _has_begun(folder: Path) -> bool:
     if any((folder / name).exists() for name in _BEGUN):
         return True
-    return "state" in (read_json(folder / names.TRIAL) or {})
+    trial = find_file(TrialFile, folder)
+    return bool(trial and trial.state)
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
@@ -65,8 +67,8 @@ def key_of(whole: Path) -> str:
     """What finds the run of a folder again in any store, also where both were moved: it stands in
     the folder's name, and in the digest of a run.
     """
-    identity = read_json(whole / names.IDENTITY) or {}
-    digest = identity.get("digest")
+    identity = find_file(Identity, whole)
+    digest = identity.digest if identity else None
     return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
 
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
 from subquad.record import names
-from subquad.record.files import flatten, read_json
+from subquad.record.files import find_file, flatten
 from subquad.record.layout import is_study, runs_below
 from subquad.record.metrics import Place, read_new
+from subquad.record.models import Environment, Git, Identity, Result, SearchSummary, Test, TrialFile
 from subquad.tracking.folders import Values, read_yaml, whole_of
 
 _NAME_LIMIT = 250
@@ -129,59 +130,59 @@ def _run(folder: Path, time: float, final: bool) -> About:
     """A run, alone or in a study, or a trial. Where the plugin or the data refused a trial's point,
     nothing ran and nothing failed.
     """
-    result = read_json(folder / names.RESULT) or {}
-    trial = read_json(folder / names.TRIAL) or {}
-    identity = read_json(folder / names.IDENTITY) or {}
-    environment = read_json(folder / names.ENVIRONMENT) or {}
+    result = find_file(Result, folder)
+    trial = find_file(TrialFile, folder)
+    identity = find_file(Identity, folder)
+    environment = find_file(Environment, folder) or Environment()
+    git = environment.git or Git()
     params = flatten(read_yaml(folder / names.EXPERIMENT))
-    facts = {**trial, **identity, **result}
-    git = environment.get("git") or {}
-    tags = {
-        "subquad.experiment": identity.get("digest"),
-        "subquad.plugins": environment.get("plugins"),
-        "mlflow.source.git.commit": git.get("commit"),
-        "git.dirty": git.get("dirty"),
+    tags: Values = {
+        "subquad.experiment": identity and identity.digest,
+        "subquad.plugins": list(environment.plugins) or None,
+        "subquad.reason": (result and result.reason) or (trial and trial.reason),
+        "mlflow.source.git.commit": git.commit,
+        "git.dirty": git.dirty,
     }
-    for name in ("dataset", "mixer", "protocol", "protocol_label", "reason"):
-        tags[f"subquad.{name}"] = facts.get(name)
-    points = _last_points(result, time)
+    for name in ("dataset", "mixer", "protocol", "protocol_label"):
+        tags[f"subquad.{name}"] = getattr(result or identity, name, None)
+    points = _last_points(result, time) if result else []
     label = ""
     if trial:
         candidate = folder.parent.name
         label = f"{candidate}-{folder.name}"
-        params |= {**(trial.get("settings") or {}), **(trial.get("point") or {})}
+        params |= {**trial.settings, **trial.point}
         tags |= {
             "subquad.kind": "trial",
             "subquad.candidate": candidate,
-            "subquad.trial": trial.get("number"),
+            "subquad.trial": folder.name.lstrip("0") or "0",
         }
-        if result.get("status") == "finished":  # what decides: the best validation metric
-            best = result.get("best") or {}
-            value = (best.get("metrics") or {}).get(result.get("metric"))
-            points += points_of({"objective": value}, time, best.get("step"))
-    return About(_state(facts, final), params, tags, points, label)
+        if result and result.status == "finished" and result.best:  # the best one decides
+            values = {"objective": result.best.metrics.get(result.metric)}
+            points += points_of(values, time, result.best.step)
+    return About(_state(result, final, trial), params, tags, points, label)
 
 
-def _state(facts: Values, final: bool) -> str:
-    return facts.get("status") or facts.get("state") or ("killed" if final else "running")
+def _state(result: Result | None, final: bool, trial: TrialFile | None = None) -> str:
+    known = result.status if result else trial and trial.state
+    return known or ("killed" if final else "running")
 
 
-def _last_points(result: Values, time: float) -> list[Point]:
+def _last_points(result: Result, time: float) -> list[Point]:
     """Test metrics, and what the run is and used up."""
-    test = result.get("test") or {}
-    scores = {f"test/{name}": value for name, value in (test.get("metrics") or {}).items()}
-    steps = result.get("steps") or 0
-    used = {"cost/flops": steps * (result.get("flops_per_step") or 0) or None}
+    test = result.test or Test()
+    scores = {f"test/{name}": value for name, value in test.metrics.items()}
+    steps = result.steps or 0
+    used = {"cost/flops": steps * (result.flops_per_step or 0) or None}
     for name in ("parameters", "flops_per_step", "steps", "seconds"):
-        used[f"cost/{name}"] = result.get(name)
-    return points_of(scores, time, test.get("step")) + points_of(used, time, steps)
+        used[f"cost/{name}"] = getattr(result, name)
+    return points_of(scores, time, test.step) + points_of(used, time, steps)
 
 
 def _study(folder: Path, final: bool) -> About:
     """The parent of a study's runs ends with the last of them."""
     last = 0
     for run in reversed(runs_below(folder)):  # what has not begun stands last
-        state = _state(read_json(run / names.RESULT) or {}, final)
+        state = _state(find_file(Result, run), final)
         last = max(last, _STATES.index(state if state in _STATES else "killed"))
         if _STATES[last] == "running":
             break
@@ -192,25 +193,26 @@ def _search(folder: Path, time: float, final: bool) -> About:
     """The parent of a search's trials: finished where no further trial will start, failed where
     then a candidate has no winner.
     """
-    candidates = (read_json(folder / names.SUMMARY) or {}).get("candidates") or []
+    summary = find_file(SearchSummary, folder)
+    candidates = summary.candidates if summary else ()
     tags: Values = {"subquad.kind": "search"}
     used: list[Point] = []
     is_over = bool(candidates)
     state = "finished"
     for candidate in candidates:
-        label = candidate["label"]
-        best = candidate["best"]
-        trials = candidate["trials"]
-        if trials.get("running") or not candidate["over"]:
+        label = candidate.label
+        best = candidate.best
+        if candidate.trials.get("running") or not candidate.over:
             is_over = False
         if not best:
             state = "failed"
-        tags[f"subquad.winner.{label}"] = best
-        values = {f"{label}/trials_{name}": count for name, count in trials.items()}
+        tags[f"subquad.winner.{label}"] = best and best.model_dump()
+        trials = candidate.trials.items()
+        values: Values = {f"{label}/trials_{name}": count for name, count in trials}
         for name in ("steps", "flops", "seconds", "dimensions"):
-            values[f"{label}/{name}"] = candidate[name]
-        values[f"{label}/objective"] = (best or {}).get("value")
-        used += points_of(values, time, candidate["steps"])
+            values[f"{label}/{name}"] = getattr(candidate, name)
+        values[f"{label}/objective"] = best and best.value
+        used += points_of(values, time, candidate.steps)
     if not is_over:
         state = "killed" if final else "running"
     settings = read_yaml(folder / names.SEARCH).get("settings")
