@@ -25,7 +25,8 @@ Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev valu
 landmarks of Q and K, P parts.
 Reference: CUR attention, Algorithm 2 (Flash-CUR), which gives no backward pass: this one computes
 weights again from the logs of their sums. The inverse: Xiong et al. 2021, Nystromformer, Eq. 11.
-Departures: the long side is cut into parts where heads do not fill the chip.
+Departures: the long side is cut into parts where heads do not fill the chip, and matrices of more
+than 128 landmarks into tiles.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ from subquad_plugins.numerics.tiles import as_rows, filled, flags, precision
 
 PROGRAMS = 528
 """That fill a GPU: four for each of the 132 processors of an H100 or H200."""
+
+TILE = 128
+"""Rows and columns of a product of matrices that registers hold at once."""
 
 
 class Landmarks(torch.autograd.Function):
@@ -165,7 +169,8 @@ class Landmarks(torch.autograd.Function):
             target = whole if is_picked else torch.empty_like(hat)
             launch(
                 picked_kernel, (call.heads,), as_rows(target), few, as_rows(sums), as_rows(by_u),
-                len(sums), COUNT=filled(few.size), num_warps=call.warps,
+                len(sums), COUNT=filled(few.size), ROWS=_rows(filled(few.size)),
+                num_warps=call.warps,
             )  # fmt: skip
             ends.append(None if is_picked else target)
         return to_q, to_k, to_v, *ends, None, None, None, None, None
@@ -197,7 +202,9 @@ class _Call:
         counts = filled(self.queries.size), filled(self.keys.size)
         products = precision(q.dtype)
         splits = 3 if products == "tf32x3" else 2
-        self.sizes = Sizes(*counts, max(counts), splits, products)
+        self.sizes = Sizes(
+            *counts, max(counts), _rows(max(counts)), min(max(counts), TILE), splits, products
+        )  # fmt: skip
         self.width = max(self.k.FILLED, self.v.FILLED).value
         self.warps = 4 if max(self.sizes.M, self.width) <= 64 and self.is_half else 8
 
@@ -209,7 +216,7 @@ class _Call:
 
     def over(self, length: int, tiles: str) -> tuple[int, Any]:
         """In how many parts so many tokens are met, and what starts a kernel for each of them."""
-        tile = _TILES[tiles][self.sizes.M > 64]
+        tile = _TILES[tiles][(self.sizes.M > 64) + (self.sizes.M > 128)]
         larger = (self.width > 64) + 2 * (not self.is_half)
         if larger:
             tile = _Tile(max(16, tile.tokens >> larger), 8, 2)
@@ -273,14 +280,19 @@ class _Tile(NamedTuple):
 
 
 _TILES = {
-    "rows": (_Tile(128, 4, 3), _Tile(128, 8, 3)),
-    "columns": (_Tile(128, 4, 3), _Tile(128, 8, 3)),
-    "columns_back": (_Tile(64, 4, 3), _Tile(32, 8, 3)),
-    "rows_back": (_Tile(64, 4, 3), _Tile(32, 8, 3)),
+    "rows": (_Tile(128, 4, 3), _Tile(128, 8, 3), _Tile(64, 8, 3)),
+    "columns": (_Tile(128, 4, 3), _Tile(128, 8, 3), _Tile(64, 8, 3)),
+    "columns_back": (_Tile(64, 4, 3), _Tile(32, 8, 3), _Tile(16, 8, 3)),
+    "rows_back": (_Tile(64, 4, 3), _Tile(32, 8, 3), _Tile(32, 8, 2)),
 }
 """Of bf16 heads up to 64 wide, for up to 64 landmarks, the best of four on an H200, and for more.
 Wider heads and float32 have fewer tokens, so that a tile fits.
 """
+
+
+def _rows(count: int) -> int:
+    """Of a square matrix, as many as registers hold beside others."""
+    return count if count <= TILE else 16
 
 
 def _few(x: Tensor, hat: Tensor, keep: Tensor | None) -> Few:

@@ -2,8 +2,8 @@
 that meet tokens for each part of them, too.
 
 A matrix of size m x m lies in memory as two or three bf16 ones whose sum it is, (M, M) with zeros
-behind the landmarks: registers hold no more than one product and parts of its operands. Products
-are rows of a table, so that one piece of code serves them all.
+behind the landmarks: registers hold no more than one tile of a product and parts of its operands.
+Products are rows of a table, so that one piece of code serves them all.
 """
 
 # To pyright a reduction may return a constant, a constant argument is no constant, and has no
@@ -58,6 +58,8 @@ class Sizes(NamedTuple):
         P: of Q.
         R: of K.
         M: the larger one of P and R.
+        ROWS: of an M x M matrix, as many as registers hold beside others.
+        TILE: rows and columns of a product of such matrices at once.
         SPLITS: bf16 numbers for one of an M x M matrix.
         PRECISION: of products with tokens in float32.
     """
@@ -65,6 +67,8 @@ class Sizes(NamedTuple):
     P: int
     R: int
     M: int
+    ROWS: int
+    TILE: int
     SPLITS: int
     PRECISION: str
 
@@ -85,7 +89,7 @@ class Inverse(NamedTuple):
 
 class Product(NamedTuple):
     """target = factor (x y + weight plus + share more), of matrices by name; x and y may be turned:
-    "A'" is the transpose of "A".
+    "A'" is the transpose of "A". A target is neither x nor y: it is written tile by tile.
     """
 
     target: str
@@ -109,17 +113,17 @@ FORWARD = (
 BACK = (
     *FORWARD[:3],
     Product("to C", "Z'", "to Z", -1 / 4),
-    Product("to Z", "to Z", "C'", 1, "to Z", 13 / 4),
+    Product("through C", "to Z", "C'", 1, "to Z", 13 / 4),
     Product("to B", "A'", "to C"),
     Product("to A", "to C", "B'", 1, "to C", 15, "to B", -7),
     Product("to A", "A'", "to B", 1, "to A", 1),
     Product("to A", "to B", "A'", 1, "to A", 1),
     Product("to turned U", "Z", "to A'", 1, "to turned U", 1),
-    Product("to Z", "U'", "to A", 1, "to Z", 1),
+    Product("to Z", "U'", "to A", 1, "through C", 1),
 )
 """Back through a step. "to C" is the gradient of A B + 15 A."""
 
-PASSING = "A", "B", "C", "to Z", "to turned U", "to C", "to B", "to A"
+PASSING = "A", "B", "C", "to Z", "to turned U", "through C", "to C", "to B", "to A"
 """Matrices that are not kept, in the order of memory; forward has those before "to Z"."""
 
 TO_Z = tl.constexpr(PASSING.index("to Z"))
@@ -202,9 +206,9 @@ def _parts(x, place, M: tl.constexpr, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _whole(x, row, TURNED: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr):
-    """Rows of a matrix in memory, in fp32."""
-    parts = _parts(x, _square(row, tl.arange(0, M), TURNED, M), M, SPLITS)
+def _whole(x, place, M: tl.constexpr, SPLITS: tl.constexpr):
+    """A part of a matrix in memory, in fp32."""
+    parts = _parts(x, place, M, SPLITS)
     total = parts[0].to(tl.float32) + parts[1].to(tl.float32)
     if SPLITS == 3:
         total += parts[2].to(tl.float32)
@@ -212,9 +216,8 @@ def _whole(x, row, TURNED: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _keep(x, row, matrix, M: tl.constexpr, SPLITS: tl.constexpr):
-    """Write rows of an fp32 matrix, which all threads may read then."""
-    place = _square(row, tl.arange(0, M), False, M)
+def _keep(x, place, matrix, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Write a part of an fp32 matrix, which all threads may read then."""
     parts = _split(matrix, SPLITS)
     tl.debug_barrier()
     for split in tl.static_range(SPLITS):
@@ -235,11 +238,10 @@ def _product(x, y, total, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _times(x, TURNED: tl.constexpr, y, M: tl.constexpr, SPLITS: tl.constexpr):
-    """x y of a matrix in memory and an fp32 one."""
-    number = tl.arange(0, M)
-    left = _parts(x, _square(number, number, TURNED, M), M, SPLITS)
-    total = tl.zeros(y.shape, tl.float32)
+def _times(x, row, TURNED: tl.constexpr, y, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Rows of x y, of a matrix in memory and an fp32 one."""
+    left = _parts(x, _square(row, tl.arange(0, M), TURNED, M), M, SPLITS)
+    total = tl.zeros((row.shape[0], y.shape[1]), tl.float32)
     return _product(left, _split(y, SPLITS), total, SPLITS)
 
 
@@ -265,55 +267,60 @@ def _matrix(number, steps, work, kept, size):
 
 
 @triton.jit
-def _run(table, ops, steps, work, kept, size, M: tl.constexpr, SPLITS: tl.constexpr):
+def _run(table, ops, steps, work, kept, size, SIZES: tl.constexpr):
     """Products of this program's matrices, one for each row of `Product`s in the table.
 
     One loop for all of them: so the chip needs few registers for where operands lie.
     """
-    BLOCK: tl.constexpr = M if M < 32 else 32
-    number = tl.arange(0, M)
+    M: tl.constexpr = SIZES.M
+    SPLITS: tl.constexpr = SIZES.SPLITS
+    TILE: tl.constexpr = SIZES.TILE
+    BLOCK: tl.constexpr = min(M, 32)
     for op in range(ops):
         row = table + op * 10
         x = _matrix(tl.load(row + 1), steps, work, kept, size)
         y = _matrix(tl.load(row + 3), steps, work, kept, size)
         x_turned = tl.load(row + 2)
         y_turned = tl.load(row + 4)
-        total = tl.zeros((M, M), tl.float32)
-        for term in range(6, 10, 2):
-            weight = tl.load(row + term + 1)
-            if weight != 0:
-                more = _matrix(tl.load(row + term), steps, work, kept, size)
-                total += weight * _whole(more, number, False, M, SPLITS)
-        for start in tl.range(0, M, BLOCK, num_stages=1):
-            inner = start + tl.arange(0, BLOCK)
-            left = _operand(x, number, inner, x_turned, M, SPLITS)
-            right = _operand(y, inner, number, y_turned, M, SPLITS)
-            total = _product(left, right, total, SPLITS)
         target = _matrix(tl.load(row), steps, work, kept, size)
-        _keep(target, number, tl.load(row + 5) * total, M, SPLITS)
+        for tile in range((M // TILE) * (M // TILE)):
+            down = tile // (M // TILE) * TILE + tl.arange(0, TILE)
+            right = tile % (M // TILE) * TILE + tl.arange(0, TILE)
+            place = _square(down, right, False, M)
+            total = tl.zeros((TILE, TILE), tl.float32)
+            for term in range(6, 10, 2):
+                weight = tl.load(row + term + 1)
+                if weight != 0:
+                    more = _matrix(tl.load(row + term), steps, work, kept, size)
+                    total += weight * _whole(more, place, M, SPLITS)
+            for start in tl.range(0, M, BLOCK, num_stages=1):
+                inner = start + tl.arange(0, BLOCK)
+                first = _operand(x, down, inner, x_turned, M, SPLITS)
+                second = _operand(y, inner, right, y_turned, M, SPLITS)
+                total = _product(first, second, total, SPLITS)
+            _keep(target, place, tl.load(row + 5) * total, M, SPLITS)
 
 
 @triton.jit
-def _middle(few_q, few_k, scale, SIZES: tl.constexpr):
-    """U (M, M), zeros in rows and columns of landmarks that are not there."""
+def _middle(few_q, few_k, row, scale, SIZES: tl.constexpr):
+    """Rows of U, zeros in rows and columns of landmarks that are not there."""
     number = tl.arange(0, SIZES.M)
-    queries = _landmarks(few_q, number)
+    queries = _landmarks(few_q, row)
     keys = _landmarks(few_k, number)
     weights, total = _weights(queries, keys, _counted(few_k, number), scale, SIZES)
-    return tl.where(_counted(few_q, number)[:, None], weights / total[:, None], 0.0)
+    return tl.where(_counted(few_q, row)[:, None], weights / total[:, None], 0.0)
 
 
 @triton.jit
-def _norms(u, BY_ROWS: tl.constexpr):
-    """Sums of U's columns, the largest, and the largest of a row; 1 of a matrix of zeros."""
-    sums = tl.sum(u, 0)
-    top = tl.max(sums, 0)
+def _norms(columns, row, BY_ROWS: tl.constexpr):
+    """The largest one of the columns' sums, and that of a row; 1 of a matrix of zeros."""
+    top = tl.max(columns, 0)
     top = tl.where(top == 0, 1.0, top)
-    rows = 1.0
     if BY_ROWS:
-        rows = tl.max(tl.sum(u, 1), 0)
-        rows = tl.where(rows == 0, 1.0, rows)
-    return sums, top, rows
+        row = tl.where(row == 0, 1.0, row)
+    else:
+        row = 1.0
+    return top, row
 
 
 @triton.jit
@@ -359,39 +366,52 @@ def middle_kernel(
     """R V of all parts, U, its inverse and W of one head; Z behind each step is kept."""
     M: tl.constexpr = SIZES.M
     SPLITS: tl.constexpr = SIZES.SPLITS
+    ROWS: tl.constexpr = SIZES.ROWS
     number = tl.arange(0, M)
-    summed = zeros(mixed, M)
-    top = tl.full((M,), float("-inf"), tl.float32)
-    weight = tl.zeros((M,), tl.float32)
-    for part in range(parts):
-        log = read_line(logs, part, few_q.size, number, float("-inf"))
-        new = tl.maximum(top, log)
-        base = tl.where(new == float("-inf"), 0.0, new)
-        shrunk = tl.exp2(top - base)
-        share = tl.exp2(log - base)
-        found = read(sums, part, 0, M)
-        summed = summed * shrunk[:, None] + found * share[:, None]
-        weight = weight * shrunk + share
-        top = new
-    some = weight > 0
-    weight = tl.where(some, weight, 1.0)
-    summed = summed / weight[:, None]
-    write(mixed, 0, 0, summed)
-    write(rows, 0, 0, summed)
-    # a query that sees no key at all has weights exp2(-inf - inf) = 0
-    log = tl.where(some, top + tl.log2(weight), float("inf"))
-    write_line(total, 0, few_q.size, number, log)
     steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
-    u = _middle(few_q, few_k, scale, SIZES)
-    _, column, row = _norms(u, INVERSE.by_rows)
-    _keep(steps, number, u, M, SPLITS)
-    _keep(steps + size, number, tl.trans(u) / column / row, M, SPLITS)
-    _run(table, ops, steps, work, kept, size, M, SPLITS)
+    columns = tl.zeros((M,), tl.float32)
+    highest = 0.0
+    u = tl.zeros((ROWS, M), tl.float32)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        summed = zeros(mixed, ROWS)
+        top = tl.full((ROWS,), float("-inf"), tl.float32)
+        weight = tl.zeros((ROWS,), tl.float32)
+        for part in range(parts):
+            log = read_line(logs, part, few_q.size, some, float("-inf"))
+            new = tl.maximum(top, log)
+            base = tl.where(new == float("-inf"), 0.0, new)
+            shrunk = tl.exp2(top - base)
+            share = tl.exp2(log - base)
+            found = read(sums, part, first, ROWS)
+            summed = summed * shrunk[:, None] + found * share[:, None]
+            weight = weight * shrunk + share
+            top = new
+        visible = weight > 0
+        weight = tl.where(visible, weight, 1.0)
+        summed = summed / weight[:, None]
+        write(mixed, 0, first, summed)
+        write(rows, 0, first, summed)
+        # a query that sees no key at all has weights exp2(-inf - inf) = 0
+        log = tl.where(visible, top + tl.log2(weight), float("inf"))
+        write_line(total, 0, few_q.size, some, log)
+        u = _middle(few_q, few_k, some, scale, SIZES)
+        _keep(steps, _square(some, number, False, M), u, M, SPLITS)
+        columns += tl.sum(u, 0)
+        highest = tl.maximum(highest, tl.max(tl.sum(u, 1), 0))
+    column, row = _norms(columns, highest, INVERSE.by_rows)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        if ROWS < M:
+            u = _middle(few_q, few_k, some, scale, SIZES)
+        _keep(steps + size, _square(some, number, True, M), u / column / row, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, SIZES)
     summed = read(mixed, 0, 0, M)
-    result = _times(steps + (kept - 1) * size, False, summed, M, SPLITS)
-    write(w, 0, 0, result)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        write(w, 0, first, _times(steps + (kept - 1) * size, some, False, summed, M, SPLITS))
 
 
 @triton.jit
@@ -448,45 +468,57 @@ def middle_back_kernel(
     """From the gradient of W to those of R V and, through the inverse and U, of the landmarks."""
     M: tl.constexpr = SIZES.M
     SPLITS: tl.constexpr = SIZES.SPLITS
+    ROWS: tl.constexpr = SIZES.ROWS
     number = tl.arange(0, M)
     steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
-    gradient = _summed(to_w, parts, M)
-    summed = read(mixed, 0, 0, M)
-    through = _times(steps + (kept - 1) * size, True, gradient, M, SPLITS)
-    if rows is not None:
-        through += read(rows, 0, 0, M).to(tl.float32)
-    write(to_mixed, 0, 0, through)
-    write_line(inner, 0, few_q.size, number, tl.sum(through * summed, 1))
-    none = tl.zeros((M, M), tl.float32)
-    by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
     to_z = work + TO_Z * size
     to_u = work + TO_U * size
-    _keep(to_z, number, by_z, M, SPLITS)
-    _keep(to_u, number, none, M, SPLITS)
-    _run(table, ops, steps, work, kept, size, M, SPLITS)
-    u = _whole(steps, number, False, M, SPLITS)
-    sums, column, row = _norms(u, INVERSE.by_rows)
-    share = tl.sum(tl.sum(_whole(to_z, number, True, M, SPLITS) * u, 1), 0)
+    gradient = _summed(to_w, parts, M)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        summed = read(mixed, 0, first, ROWS)
+        through = _times(steps + (kept - 1) * size, some, True, gradient, M, SPLITS)
+        if rows is not None:
+            through += read(rows, 0, first, ROWS).to(tl.float32)
+        write(to_mixed, 0, first, through)
+        write_line(inner, 0, few_q.size, some, tl.sum(through * summed, 1))
+        none = tl.zeros((M, ROWS), tl.float32)
+        by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
+        _keep(to_z, _square(number, some, False, M), by_z, M, SPLITS)
+        _keep(to_u, _square(number, some, False, M), none, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, SIZES)
+    sums = tl.zeros((M,), tl.float32)
+    highest = 0.0
+    share = 0.0
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        u = _whole(steps, _square(some, number, False, M), M, SPLITS)
+        sums += tl.sum(u, 0)
+        highest = tl.maximum(highest, tl.max(tl.sum(u, 1), 0))
+        by_z = _whole(to_z, _square(some, number, True, M), M, SPLITS)
+        share += tl.sum(tl.sum(by_z * u, 1), 0)
+    column, row = _norms(sums, highest, INVERSE.by_rows)
     share = share / column / row / column
     # rows of a softmax have one sum, so that only the largest column's has a gradient
-    highest = (sums == column).to(tl.float32)
-    by_column = share * highest / tl.maximum(tl.sum(highest, 0), 1.0)
+    largest = (sums == column).to(tl.float32)
+    by_column = share * largest / tl.maximum(tl.sum(largest, 0), 1.0)
     keys = _landmarks(few_k, number).to(tl.float32)
     by_keys = zeros(to_k, M)
-    ROWS: tl.constexpr = M if M < 64 else 64
-    for start in range(0, M, ROWS):
-        some = start + tl.arange(0, ROWS)
-        weights = _whole(steps, some, False, M, SPLITS)
-        by_u = _whole(to_z, some, True, M, SPLITS) / column / row
-        by_u += _whole(to_u, some, True, M, SPLITS)
+    FEW: tl.constexpr = min(ROWS, 64)
+    for first in range(0, M, FEW):
+        some = first + tl.arange(0, FEW)
+        across = _square(some, number, True, M)
+        weights = _whole(steps, _square(some, number, False, M), M, SPLITS)
+        by_u = _whole(to_z, across, M, SPLITS) / column / row
+        by_u += _whole(to_u, across, M, SPLITS)
         if INVERSE.through_start:
             by_u -= by_column[None, :]
         slopes = weights * (by_u - tl.sum(weights * by_u, 1)[:, None]) * scale
-        back = zeros(to_q, ROWS)
+        back = zeros(to_q, FEW)
         back = _product(_split(slopes, SPLITS), _split(keys, SPLITS), back, SPLITS)
-        write(to_q, 0, start, back)
+        write(to_q, 0, first, back)
         queries = _landmarks(few_q, some).to(tl.float32)
         turned = _split(tl.trans(slopes), SPLITS)
         by_keys = _product(turned, _split(queries, SPLITS), by_keys, SPLITS)
@@ -525,14 +557,19 @@ def rows_back_kernel(
 
 
 @triton.jit
-def picked_kernel(target, few, sums, by_u, parts, COUNT: tl.constexpr):
+def picked_kernel(target, few, sums, by_u, parts, COUNT: tl.constexpr, ROWS: tl.constexpr):
     """The gradient of one head's landmarks, added to the rows they were picked from."""
     total = _summed(sums, parts, COUNT) + read(by_u, 0, 0, COUNT)
-    row = _chosen(few, tl.arange(0, COUNT))
-    if few.chosen is not None:
-        # a row that was picked several times: each of its picks writes the sum
-        same = (row[:, None] == row[None, :]).to(tl.float32)
-        total = tl.dot(same, total, input_precision="tf32x3")
-        total += pick(target, row).to(tl.float32)
-        tl.debug_barrier()
-    put(target, row, total)
+    if few.chosen is None:
+        write(target, 0, 0, total)
+    else:
+        number = tl.arange(0, COUNT)
+        for first in range(0, COUNT, ROWS):
+            some = first + tl.arange(0, ROWS)
+            row = _chosen(few, some)
+            # the first one of a row's picks writes the sum of all
+            same = row[:, None] == _chosen(few, number)[None, :]
+            again = tl.max((same & (number[None, :] < some[:, None])).to(tl.int32), 1)
+            row = tl.where(again == 0, row, few.rows.length)
+            found = tl.dot(same.to(tl.float32), total, input_precision="tf32x3")
+            put(target, row, found + pick(target, row).to(tl.float32))
