@@ -65,7 +65,7 @@ def mixer(name, length, causal=False, **params):
     )
 
 
-def calls(name, length, dtype, params):
+def calls(name, length, dtype, **params):
     """What the mixer calls its operations with, on the CPU, with a mask and without; not those of
     whole layers, which the certificate has.
     """
@@ -127,7 +127,7 @@ def widened(value):
 )
 def test_every_implementation_equals_the_reference(name, length, params, dtype, device):
     compared = set()
-    for operation, args, kwargs in calls(name, length, dtype, params):
+    for operation, args, kwargs in calls(name, length, dtype, **params):
         with using("reference"):
             expected = results(operation, args, kwargs, widened)
         moved = tree_map(
