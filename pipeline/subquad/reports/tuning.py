@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
 
-from subquad.record.files import read_json
-from subquad.record.names import FINAL, SEARCH, SUMMARY
+from subquad.record.files import find_file
+from subquad.record.models import SearchSummary
+from subquad.record.names import FINAL, SEARCH
 from subquad.reports.text import Values
 from subquad.terminal import quantity
 
@@ -74,14 +75,13 @@ def tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
         return None
     if study.name != FINAL:  # set aside, when the search had not spent what it has now
         return Tuning()
-    if summary is None:
-        summary = read_json(search / SUMMARY) or {}
-    for candidate in summary.get("candidates", ()):
-        if cell.name in candidate["final"]:
+    found = SearchSummary.read(summary) if summary else find_file(SearchSummary, search)
+    for candidate in found.candidates if found else ():
+        if cell.name in candidate.final:
             return Tuning(
-                trials=candidate["trials"]["finished"],
-                dimensions=candidate["dimensions"],
-                flops=candidate["flops"],
+                trials=candidate.trials["finished"],
+                dimensions=candidate.dimensions,
+                flops=candidate.flops,
             )
     return Tuning()
 

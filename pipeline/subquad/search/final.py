@@ -15,9 +15,10 @@ from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.labels import plain_label
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.record.files import read_json, write_text
+from subquad.record.files import find_file, write_text
 from subquad.record.layout import is_study
-from subquad.record.names import CELLS, FINAL, IDENTITY, STUDY, WINNERS
+from subquad.record.models import Identity
+from subquad.record.names import CELLS, FINAL, STUDY, WINNERS
 from subquad.record.storage import remove_tree
 from subquad.search.candidates import Candidate, cell_of, final_labels
 from subquad.search.folder import earlier_finals
@@ -74,8 +75,8 @@ def _take_back(study: Study, search: Path) -> None:
         same = None
         for final in finals:
             earlier = final / CELLS / run.label
-            identity = read_json(earlier / IDENTITY) or {}
-            if identity.get("digest") == run.digest:
+            identity = find_file(Identity, earlier)
+            if identity and identity.digest == run.digest:
                 same = earlier
         if same:
             make_folder(run.folder.parent, exist_ok=True)

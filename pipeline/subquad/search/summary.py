@@ -12,8 +12,9 @@ from typing import get_args
 
 from subquad.experiment.components import resolve_unrun
 from subquad.markup import as_csv
-from subquad.record.files import read_json
-from subquad.record.names import CELLS, OPENINGS, SUMMARY
+from subquad.record.files import find_file
+from subquad.record.models import SearchSummary
+from subquad.record.names import CELLS, OPENINGS
 from subquad.record.sums import by_name, manifest_of
 from subquad.search.candidates import Candidate, final_labels
 from subquad.search.folder import earlier_finals
@@ -139,9 +140,8 @@ def over_of(folder: Path) -> dict[str, str]:
     """Why no further trial of a candidate is started, as search.json says: only its driver
     knows.
     """
-    written = read_json(folder / SUMMARY) or {}
-    candidates = written.get("candidates", [])
-    return {candidate["label"]: candidate["over"] for candidate in candidates}
+    written = find_file(SearchSummary, folder)
+    return {entry.label: entry.over for entry in written.candidates} if written else {}
 
 
 _NAMED = ("candidate", "number", "state")

@@ -25,12 +25,14 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from subquad_plugins.agf.programs import left_kernel, out_kernel, right_kernel, state_kernel
 from subquad_plugins.numerics.jacobi import Step
 from subquad_plugins.numerics.launching import launch
+from subquad_plugins.numerics.tiles import Rows, as_rows, flags, precision
 
 PROGRAMS = 528
 """That the tokens are cut for, at most: four for each of the 132 multiprocessors of an H200."""
@@ -77,14 +79,14 @@ class Core(torch.autograd.Function):
         grams: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         projected = projected.contiguous()
-        keep = None if keep is None else keep.contiguous().view(torch.uint8)
+        keep = flags(keep)
         table = None if steps is None else _table(steps, projected.device)
         batch, length, dim = *projected.shape[:2], projected.shape[2] // 4
         heads = (batch, num_heads, dim // num_heads)
-        parts, span = _parts(length, batch * num_heads)
+        parts, ctx.span = _parts(length, batch * num_heads)
         ctx.grams = grams
         ctx.grid = (batch * num_heads, parts)
-        ctx.sizes = sizes = (length, span)
+        given = _heads(projected, 4, num_heads)
         top, total = (_empty(projected, parts, *heads) for _ in range(2))
         state, left_gram, right_gram = (
             _empty(projected, parts, *heads, heads[-1]) if wanted else None
@@ -92,16 +94,17 @@ class Core(torch.autograd.Function):
         )
         found = (state, left_gram, right_gram, top, total)
         launch(
-            state_kernel, ctx.grid, projected, keep, *found, *sizes,
-            **_constants(state_kernel, projected, heads[-1], grams),
+            state_kernel, ctx.grid, given, keep, *map(as_rows, found[:3]), top, total, ctx.span,
+            **_constants(state_kernel, given, grams),
         )  # fmt: skip
         state, left_gram, right_gram, top, total = (
             _merged(*found) if parts > 1 else (part if part is None else part[0] for part in found)
         )
         out = projected.new_empty(batch, length, dim)
         launch(
-            out_kernel, ctx.grid, projected, coefficients, table, state, out, *sizes,
-            ORDER=len(coefficients) - 1, **_constants(out_kernel, projected, heads[-1], grams),
+            out_kernel, ctx.grid, given, coefficients, table, as_rows(state),
+            _heads(out, 1, num_heads), ctx.span,
+            ORDER=len(coefficients) - 1, **_constants(out_kernel, given, grams),
         )  # fmt: skip
         ctx.save_for_backward(projected, coefficients, table, keep, state, right_gram, top, total)
         return out, left_gram, right_gram
@@ -110,27 +113,35 @@ class Core(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         projected, coefficients, table, keep, state, right_gram, top, total = ctx.saved_tensors
-        grad, to_left_gram, to_right_gram = (
-            None if grad is None else grad.contiguous() for grad in grads
+        to_left_gram, to_right_gram = (
+            None if grad is None else as_rows(grad.contiguous()) for grad in grads[1:]
         )
-        width = state.shape[-1]
+        num_heads = state.shape[1]
         terms = len(coefficients)
         to_projected = torch.empty_like(projected)
         to_state = _empty(projected, ctx.grid[1], *state.shape)
         sums = _empty(projected, *ctx.grid, terms)
+        given, to_given = (_heads(x, 4, num_heads) for x in (projected, to_projected))
         launch(
-            left_kernel, ctx.grid, projected, coefficients, table, state, grad, to_left_gram,
-            to_projected, to_state, sums, *ctx.sizes,
-            ORDER=terms - 1, DEGREES=triton.next_power_of_2(terms),
-            **_constants(left_kernel, projected, width, ctx.grams),
+            left_kernel, ctx.grid, given, coefficients, table, as_rows(state),
+            _heads(grads[0].contiguous(), 1, num_heads), to_left_gram, to_given,
+            as_rows(to_state), sums, ctx.span, ORDER=terms - 1,
+            DEGREES=triton.next_power_of_2(terms), **_constants(left_kernel, given, ctx.grams),
         )  # fmt: skip
         to_state = to_state[0] if len(to_state) == 1 else to_state.sum(0)
         launch(
-            right_kernel, ctx.grid, projected, keep, state, to_state, right_gram, to_right_gram,
-            top, total, to_projected, *ctx.sizes,
-            **_constants(right_kernel, projected, width, ctx.grams),
+            right_kernel, ctx.grid, given, keep, as_rows(state), as_rows(to_state),
+            as_rows(right_gram), to_right_gram, top, total, to_given, ctx.span,
+            **_constants(right_kernel, given, ctx.grams),
         )  # fmt: skip
         return to_projected, sums.sum((0, 1)), None, None, None, None
+
+
+def _heads(x: Tensor, parts: int, num_heads: int) -> Rows:
+    """Parts side by side, (B, L, parts D), head by head."""
+    rows = as_rows(x.unflatten(2, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4))
+    fixed = ("heads", "part", "head")  # of a model
+    return rows._replace(**{name: tl.constexpr(getattr(rows, name)) for name in fixed})
 
 
 def _empty(like: Tensor, *shape: int) -> Tensor:
@@ -159,21 +170,14 @@ def _parts(length: int, heads: int) -> tuple[int, int]:
     return triton.cdiv(length, span), span
 
 
-def _constants(kernel: Any, projected: Tensor, width: int, grams: bool) -> dict[str, Any]:
-    """Of a kernel for heads of a width, which is filled up to a power of two; fp32 is multiplied
-    in three parts unless torch may use one.
-    """
-    filled = max(16, triton.next_power_of_2(width))
-    half = projected.dtype != torch.float32
-    small = half and filled <= 64
+def _constants(kernel: Any, given: Rows, grams: bool) -> dict[str, Any]:
+    """Of a kernel, for heads of that width."""
+    dtype = given.x.dtype
+    small = dtype != torch.float32 and given.FILLED.value <= 64
     tokens, warps = (TILES[kernel.__name__] if small else OTHER_TILES)[grams]
-    exact = not half and torch.get_float32_matmul_precision() == "highest"
     return {
-        "HEADS": projected.shape[2] // (4 * width),
-        "WIDTH": width,
-        "FILLED": filled,
         "TOKENS": tokens,
-        "PRECISION": "tf32x3" if exact else "tf32",
+        "PRECISION": precision(dtype),
         "num_warps": warps,
         "num_stages": 3 if small else 2,
     }

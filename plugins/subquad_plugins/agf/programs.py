@@ -16,30 +16,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from subquad_plugins.numerics.tiles import (
+    LOG2_E,
+    read,
+    read_line,
+    seen,
+    tokens_of,
+    write,
+    write_line,
+    zeros,
+)
+
 MASKED_LOGIT = tl.constexpr(-1e9)
-LOG2_E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def _start(first, length, row, HEADS: tl.constexpr, WIDTH: tl.constexpr):
-    """Where the tile of tokens from `first` on begins, in rows of so many numbers."""
-    head = tl.program_id(0)
-    return ((head // HEADS).to(tl.int64) * length + first) * row + (head % HEADS) * WIDTH
-
-
-@triton.jit
-def _offsets(row: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr):
-    """Where a tile's numbers are from there on."""
-    return tl.arange(0, TOKENS)[:, None] * row + tl.arange(0, FILLED)[None, :]
-
-
-@triton.jit
-def _inside(first, length, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr):
-    """Which of them exist."""
-    inside = (first + tl.arange(0, TOKENS) < length)[:, None]
-    if FILLED != WIDTH:
-        inside &= tl.arange(0, FILLED)[None, :] < WIDTH
-    return inside
+U, S, V, VALUE = (tl.constexpr(part) for part in range(4))
+"""What lies side by side in a row of a token."""
 
 
 @triton.jit
@@ -49,37 +39,27 @@ def _exp(x):
 
 
 @triton.jit
-def _square(WIDTH: tl.constexpr, FILLED: tl.constexpr):
-    """Places in an E x E matrix of this program's sample and head, and which of them exist."""
-    feature = tl.arange(0, FILLED)
-    place = (tl.program_id(0).to(tl.int64) * WIDTH + feature[:, None]) * WIDTH + feature[None, :]
-    return place, (feature[:, None] < WIDTH) & (feature[None, :] < WIDTH)
-
-
-@triton.jit
-def _vectors(places, inside, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+def _vectors(projected, first, TOKENS: tl.constexpr):
     """U = softmax(u) along the features."""
-    u = tl.load(places, mask=inside, other=0.0).to(tl.float32)
-    if FILLED != WIDTH:
-        u = tl.where(tl.arange(0, FILLED)[None, :] < WIDTH, u, float("-inf"))
+    u = read(projected, U, first, TOKENS).to(tl.float32)
+    if projected.FILLED != projected.WIDTH:
+        u = tl.where(tl.arange(0, projected.FILLED)[None, :] < projected.WIDTH, u, float("-inf"))
     u = _exp(u - tl.max(u, 1)[:, None])
     return u * (1 / tl.sum(u, 1))[:, None]
 
 
 @triton.jit
-def _variable(places, inside):
+def _variable(projected, first, TOKENS: tl.constexpr):
     """y = 2 sigmoid(s) - 1."""
-    return 2 / (1 + _exp(-tl.load(places, mask=inside, other=0.0).to(tl.float32))) - 1
+    return 2 / (1 + _exp(-read(projected, S, first, TOKENS).to(tl.float32))) - 1
 
 
 @triton.jit
-def _right_logits(places, inside, keep, token, length, HEADS: tl.constexpr):
+def _right_logits(projected, keep, first, TOKENS: tl.constexpr):
     """v, and which tokens are real."""
-    v = tl.load(places, mask=inside, other=0.0).to(tl.float32)
-    real = token < length
+    v = read(projected, V, first, TOKENS).to(tl.float32)
+    real = seen(keep, projected, first, TOKENS)
     if keep is not None:
-        sample = (tl.program_id(0) // HEADS).to(tl.int64)
-        real = tl.load(keep + sample * length + token, mask=real, other=0) != 0
         v = tl.where(real[:, None], v, MASKED_LOGIT)
     return v, real
 
@@ -132,123 +112,98 @@ def _added_sums(sums, weight, y, table, ORDER: tl.constexpr):
 
 @triton.jit
 def state_kernel(
-    projected, keep, state, left_gram, right_gram, top, total, length, span,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
+    projected, keep, state, left_gram, right_gram, top, total, span,
     TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """V^T value of one part of the tokens, with V a softmax over these, its largest logits and
     its sums above them; U^T U, V^T V alike.
     """
-    dim: tl.constexpr = HEADS * WIDTH
-    number: tl.constexpr = projected.dtype.element_ty
-    feature = tl.arange(0, FILLED)
-    highest = tl.full((FILLED,), float("-inf"), tl.float32)
-    sums = tl.zeros((FILLED,), tl.float32)
-    summed = tl.zeros((FILLED, FILLED), tl.float32)
+    number: tl.constexpr = projected.x.dtype.element_ty
+    WIDTH: tl.constexpr = projected.FILLED
+    feature = tl.arange(0, WIDTH)
+    highest = tl.full((WIDTH,), float("-inf"), tl.float32)
+    sums = tl.zeros((WIDTH,), tl.float32)
+    summed = zeros(state, WIDTH)
     if left_gram is not None:
-        of_left = tl.zeros((FILLED, FILLED), tl.float32)
-        of_right = tl.zeros((FILLED, FILLED), tl.float32)
-    offsets = _offsets(4 * dim, FILLED, TOKENS)
-    part = tl.program_id(1)
-    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
-        tile = projected + _start(first, length, 4 * dim, HEADS, WIDTH)
-        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
-        token = first + tl.arange(0, TOKENS)
-        v, _ = _right_logits(tile + 2 * dim + offsets, inside, keep, token, length, HEADS)
-        v = tl.where(token[:, None] < length, v, float("-inf"))
+        of_left = zeros(state, WIDTH)
+        of_right = zeros(state, WIDTH)
+    start, end = tokens_of(projected, span)
+    for first in range(start, end, TOKENS):
+        there = seen(None, projected, first, TOKENS)[:, None]
+        v, _ = _right_logits(projected, keep, first, TOKENS)
+        v = tl.where(there, v, float("-inf"))
         new = tl.maximum(highest, tl.max(v, 0))
         weight = _exp(v - new[None, :])
         shrunk = _exp(highest - new)
         sums = sums * shrunk + tl.sum(weight, 0)
         weight = weight.to(number)
-        values = tl.load(tile + 3 * dim + offsets, mask=inside, other=0.0)
+        values = read(projected, VALUE, first, TOKENS)
         summed *= shrunk[None, :]
         summed = tl.dot(tl.trans(values), weight, summed, input_precision=PRECISION)
         if left_gram is not None:
             of_right *= shrunk[:, None] * shrunk[None, :]
             of_right = tl.dot(tl.trans(weight), weight, of_right, input_precision=PRECISION)
-            vectors = _vectors(tile + offsets, inside, WIDTH, FILLED)
-            vectors = tl.where(inside, vectors, 0.0).to(number)
+            vectors = _vectors(projected, first, TOKENS)
+            vectors = tl.where(there, vectors, 0.0).to(number)
             of_left = tl.dot(tl.trans(vectors), vectors, of_left, input_precision=PRECISION)
         highest = new
-    begin = part.to(tl.int64) * tl.num_programs(0) * WIDTH
-    row = begin + tl.program_id(0).to(tl.int64) * WIDTH + feature
-    tl.store(top + row, highest, mask=feature < WIDTH)
-    tl.store(total + row, sums, mask=feature < WIDTH)
-    square, exists = _square(WIDTH, FILLED)
+    part = tl.program_id(1)
+    write_line(top, part, state.length, feature, highest)
+    write_line(total, part, state.length, feature, sums)
     share = (1 / sums)[:, None]
-    tl.store(state + begin * WIDTH + square, tl.trans(summed) * share, mask=exists)
+    write(state, part, 0, tl.trans(summed) * share)
     if left_gram is not None:
-        tl.store(left_gram + begin * WIDTH + square, of_left, mask=exists)
-        of_right *= share * (1 / sums)[None, :]
-        tl.store(right_gram + begin * WIDTH + square, of_right, mask=exists)
+        write(left_gram, part, 0, of_left)
+        write(right_gram, part, 0, of_right * (share * (1 / sums)[None, :]))
 
 
 @triton.jit
 def out_kernel(
-    projected, coefficients, table, state, out, length, span,
-    ORDER: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
-    TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+    projected, coefficients, table, state, out, span,
+    ORDER: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(U * F) times the state."""
-    dim: tl.constexpr = HEADS * WIDTH
-    number: tl.constexpr = out.dtype.element_ty
-    square, exists = _square(WIDTH, FILLED)
-    matrix = tl.load(state + square, mask=exists, other=0.0).to(number)
-    offsets = _offsets(4 * dim, FILLED, TOKENS)
-    out_offsets = _offsets(dim, FILLED, TOKENS)
-    part = tl.program_id(1)
-    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
-        tile = projected + _start(first, length, 4 * dim, HEADS, WIDTH)
-        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
-        y = _variable(tile + dim + offsets, inside)
+    number: tl.constexpr = out.x.dtype.element_ty
+    matrix = read(state, 0, 0, state.FILLED).to(number)
+    start, end = tokens_of(projected, span)
+    for first in range(start, end, TOKENS):
+        y = _variable(projected, first, TOKENS)
         value, _ = _polynomial(y, coefficients, table, ORDER)
-        filtered = _vectors(tile + offsets, inside, WIDTH, FILLED) * value
-        result = tl.dot(filtered.to(number), matrix, input_precision=PRECISION)
-        tile = out + _start(first, length, dim, HEADS, WIDTH)
-        tl.store(tile + out_offsets, result.to(number), mask=inside)
+        filtered = _vectors(projected, first, TOKENS) * value
+        write(out, 0, first, tl.dot(filtered.to(number), matrix, input_precision=PRECISION))
 
 
 @triton.jit
 def left_kernel(
     projected, coefficients, table, state, grad, to_gram, to_projected, to_state, to_coefficients,
-    length, span,
-    ORDER: tl.constexpr, DEGREES: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+    span, ORDER: tl.constexpr, DEGREES: tl.constexpr, TOKENS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of u and s, and those of the coefficients and the state summed over one part of
     the tokens.
     """
-    dim: tl.constexpr = HEADS * WIDTH
-    number: tl.constexpr = projected.dtype.element_ty
-    square, exists = _square(WIDTH, FILLED)
+    number: tl.constexpr = projected.x.dtype.element_ty
+    WIDTH: tl.constexpr = projected.FILLED
     # Turned here: within the loop it would be written to shared memory for each tile.
-    matrix = tl.trans(tl.load(state + square, mask=exists, other=0.0).to(number))
+    matrix = tl.trans(read(state, 0, 0, state.FILLED).to(number))
     if to_gram is not None:
         # Where U^T U has the gradient G, U has U (G + G^T).
-        both = tl.load(to_gram + square, mask=exists, other=0.0)
+        both = read(to_gram, 0, 0, to_gram.FILLED)
         both = (both + tl.trans(both)).to(number)
-    summed = tl.zeros((FILLED, FILLED), tl.float32)
+    summed = zeros(state, WIDTH)
     sums = tl.zeros((TOKENS, DEGREES), tl.float32)
-    offsets = _offsets(4 * dim, FILLED, TOKENS)
-    grad_offsets = _offsets(dim, FILLED, TOKENS)
-    part = tl.program_id(1)
-    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
-        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
-        tile = grad + _start(first, length, dim, HEADS, WIDTH)
-        gradient = tl.load(tile + grad_offsets, mask=inside, other=0.0)
-        start = _start(first, length, 4 * dim, HEADS, WIDTH)
-        tile = projected + start
-        y = _variable(tile + dim + offsets, inside)
-        vectors = _vectors(tile + offsets, inside, WIDTH, FILLED)
+    start, end = tokens_of(projected, span)
+    for first in range(start, end, TOKENS):
+        gradient = read(grad, 0, first, TOKENS)
+        y = _variable(projected, first, TOKENS)
+        vectors = _vectors(projected, first, TOKENS)
         to_filtered = tl.dot(gradient, matrix, input_precision=PRECISION)
         # Without this Triton lays U and y out twice, as loaded and as products come.
         vectors += 0 * to_filtered
         weight = vectors * to_filtered
         _, rise = _polynomial(y, coefficients, table, ORDER)
         # dy/ds = 2 sigma (1 - sigma) = (1 - y^2) / 2
-        to_s = weight * rise * (0.5 - 0.5 * y * y)
-        tl.store(to_projected + start + dim + offsets, to_s.to(number), mask=inside)
+        write(to_projected, S, first, weight * rise * (0.5 - 0.5 * y * y))
         value, _ = _polynomial(y, coefficients, table, ORDER)
         filtered = (vectors * value).to(number)
         summed = tl.dot(tl.trans(gradient), filtered, summed, input_precision=PRECISION)
@@ -256,20 +211,16 @@ def left_kernel(
         sums = _added_sums(sums, weight, y, table, ORDER)
         if to_gram is not None:
             through += vectors * tl.dot(vectors.to(number), both, input_precision=PRECISION)
-        to_u = through - vectors * tl.sum(through, 1)[:, None]
-        tl.store(to_projected + start + offsets, to_u.to(number), mask=inside)
-    begin = part.to(tl.int64) * tl.num_programs(0)
-    tl.store(to_state + begin * WIDTH * WIDTH + square, tl.trans(summed), mask=exists)
+        write(to_projected, U, first, through - vectors * tl.sum(through, 1)[:, None])
+    part = tl.program_id(1)
+    write(to_state, part, 0, tl.trans(summed))
     degree = tl.arange(0, DEGREES)
-    row = (begin + tl.program_id(0)) * (ORDER + 1) + degree
-    tl.store(to_coefficients + row, tl.sum(sums, 0), mask=degree <= ORDER)
+    write_line(to_coefficients, part, ORDER + 1, degree, tl.sum(sums, 0))
 
 
 @triton.jit
 def right_kernel(
-    projected, keep, state, to_state, right_gram, to_gram, top, total, to_projected,
-    length, span,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr,
+    projected, keep, state, to_state, right_gram, to_gram, top, total, to_projected, span,
     TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of v and the values.
@@ -277,39 +228,27 @@ def right_kernel(
     V is kept as exp(v - top), as half precision could not hold it over its sums; what these
     divide are the matrices that it is multiplied with.
     """
-    dim: tl.constexpr = HEADS * WIDTH
-    number: tl.constexpr = projected.dtype.element_ty
-    feature = tl.arange(0, FILLED)
-    row = tl.program_id(0).to(tl.int64) * WIDTH + feature
-    highest = tl.load(top + row, mask=feature < WIDTH, other=0.0)
-    share = 1 / tl.load(total + row, mask=feature < WIDTH, other=1.0)
-    square, exists = _square(WIDTH, FILLED)
-    matrix = tl.load(to_state + square, mask=exists, other=0.0) * share[:, None]
-    matrix = matrix.to(number)
+    number: tl.constexpr = projected.x.dtype.element_ty
+    feature = tl.arange(0, projected.FILLED)
+    highest = read_line(top, 0, state.length, feature, 0.0)
+    share = 1 / read_line(total, 0, state.length, feature, 1.0)
+    matrix = (read(to_state, 0, 0, to_state.FILLED) * share[:, None]).to(number)
     turned = tl.trans(matrix)
     # The gradient of V times V, summed over the tokens.
-    inner = tl.sum(tl.load(state + square, mask=exists, other=0.0) * matrix.to(tl.float32), 1)
+    inner = tl.sum(read(state, 0, 0, state.FILLED) * matrix.to(tl.float32), 1)
     if to_gram is not None:
-        both = tl.load(to_gram + square, mask=exists, other=0.0)
+        both = read(to_gram, 0, 0, to_gram.FILLED)
         both += tl.trans(both)
-        gram = tl.load(right_gram + square, mask=exists, other=0.0)
-        inner += tl.sum(gram * both, 1) * share
+        inner += tl.sum(read(right_gram, 0, 0, right_gram.FILLED) * both, 1) * share
         both = (both * share[:, None]).to(number)
-    offsets = _offsets(4 * dim, FILLED, TOKENS)
-    part = tl.program_id(1)
-    for first in range(part * span, tl.minimum((part + 1) * span, length), TOKENS):
-        start = _start(first, length, 4 * dim, HEADS, WIDTH)
-        tile = projected + start
-        inside = _inside(first, length, WIDTH, FILLED, TOKENS)
-        token = first + tl.arange(0, TOKENS)
-        v, real = _right_logits(tile + 2 * dim + offsets, inside, keep, token, length, HEADS)
+    start, end = tokens_of(projected, span)
+    for first in range(start, end, TOKENS):
+        v, real = _right_logits(projected, keep, first, TOKENS)
         weight = _exp(v - highest[None, :])
         operand = weight.to(number)
-        values = tl.load(tile + 3 * dim + offsets, mask=inside, other=0.0)
-        to_value = tl.dot(operand, matrix, input_precision=PRECISION)
-        tl.store(to_projected + start + 3 * dim + offsets, to_value.to(number), mask=inside)
+        values = read(projected, VALUE, first, TOKENS)
+        write(to_projected, VALUE, first, tl.dot(operand, matrix, input_precision=PRECISION))
         to_v = tl.dot(values, turned, input_precision=PRECISION) - inner[None, :]
         if to_gram is not None:
             to_v += tl.dot(operand, both, input_precision=PRECISION) * share[None, :]
-        to_v = tl.where(real[:, None], to_v * weight, 0.0)
-        tl.store(to_projected + start + 2 * dim + offsets, to_v.to(number), mask=inside)
+        write(to_projected, V, first, tl.where(real[:, None], to_v * weight, 0.0))

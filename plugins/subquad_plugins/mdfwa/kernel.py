@@ -42,8 +42,7 @@ class Fusion(torch.autograd.Function):
         out = torch.empty_like(spectral, dtype=torch.promote_types(spectral.dtype, bias.dtype))
         launch(
             forward_kernel, _grid(out),
-            spectral, banded, spectral if gate is None else gate, bias, out, *_sizes(out),
-            GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS,
+            spectral, banded, gate, bias, out, *_sizes(out), TOKENS=TOKENS, CHANNELS=CHANNELS,
         )  # fmt: skip
         return out
 
@@ -53,18 +52,19 @@ class Fusion(torch.autograd.Function):
         spectral, banded, gate, bias = ctx.saved_tensors
         grid = _grid(spectral)
         to_spectral = torch.empty_like(spectral)
-        # Without a gate both branches have the same gradient.
         to_banded, to_gate = (
-            to_spectral if gate is None else torch.empty_like(spectral) for _ in range(2)
+            None if gate is None else torch.empty_like(spectral) for _ in range(2)
         )
         sums = torch.empty(grid[0], spectral.shape[-1], device=spectral.device)
         launch(
             backward_kernel, grid,
-            spectral, banded, spectral if gate is None else gate, bias, grads[0].contiguous(),
-            to_spectral, to_banded, to_gate, sums, *_sizes(spectral),
-            GATED=gate is not None, TOKENS=TOKENS, CHANNELS=CHANNELS,
+            spectral, banded, gate, bias, grads[0].contiguous(), to_spectral, to_banded, to_gate,
+            sums, *_sizes(spectral), TOKENS=TOKENS, CHANNELS=CHANNELS,
         )  # fmt: skip
-        return to_spectral, to_banded, None if gate is None else to_gate, sums.sum(0).to(bias.dtype)
+        # Without a gate both branches have the same gradient.
+        if to_banded is None:
+            to_banded = to_spectral
+        return to_spectral, to_banded, to_gate, sums.sum(0).to(bias.dtype)
 
 
 def _sizes(x: Tensor) -> tuple[int, int]:
@@ -77,17 +77,7 @@ def _grid(x: Tensor) -> tuple[int, int]:
 
 
 @triton.jit
-def _total(
-    spectral,
-    banded,
-    gate,
-    bias,
-    tokens,
-    dim,
-    GATED: tl.constexpr,
-    TOKENS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
+def _total(spectral, banded, gate, bias, tokens, dim, TOKENS: tl.constexpr, CHANNELS: tl.constexpr):
     """Places of this program's tile, which of them exist, the gate, X' - X~ and what gelu takes."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
@@ -95,7 +85,7 @@ def _total(
     inside = (token[:, None] < tokens) & (channel[None, :] < dim)
     first = tl.load(spectral + place, mask=inside, other=0.0).to(tl.float32)
     second = tl.load(banded + place, mask=inside, other=0.0).to(tl.float32)
-    if GATED:
+    if gate is not None:
         share = tl.sigmoid(tl.load(gate + place, mask=inside, other=0.0).to(tl.float32))
         total = second + share * (first - second)
     else:
@@ -107,13 +97,10 @@ def _total(
 
 @triton.jit
 def forward_kernel(
-    spectral, banded, gate, bias, out, tokens, dim,
-    GATED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    spectral, banded, gate, bias, out, tokens, dim, TOKENS: tl.constexpr, CHANNELS: tl.constexpr
 ):  # fmt: skip
     """gelu(total) of one tile."""
-    place, inside, _, _, total = _total(
-        spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS
-    )
+    place, inside, _, _, total = _total(spectral, banded, gate, bias, tokens, dim, TOKENS, CHANNELS)
     value = 0.5 * total * (1 + tl.erf(total * 0.7071067811865476))
     tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
 
@@ -121,17 +108,17 @@ def forward_kernel(
 @triton.jit
 def backward_kernel(
     spectral, banded, gate, bias, grad, to_spectral, to_banded, to_gate, sums, tokens, dim,
-    GATED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one tile, and the bias's sum over its tokens."""
     place, inside, share, gap, total = _total(
-        spectral, banded, gate, bias, tokens, dim, GATED, TOKENS, CHANNELS
+        spectral, banded, gate, bias, tokens, dim, TOKENS, CHANNELS
     )
     normal = 0.5 * (1 + tl.erf(total * 0.7071067811865476))
     slope = normal + total * tl.exp(-0.5 * total * total) * 0.3989422804014327
     slope = slope * tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(to_spectral + place, (share * slope).to(to_spectral.dtype.element_ty), mask=inside)
-    if GATED:
+    if gate is not None:
         tl.store(
             to_banded + place, ((1 - share) * slope).to(to_banded.dtype.element_ty), mask=inside
         )

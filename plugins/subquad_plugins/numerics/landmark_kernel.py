@@ -25,7 +25,8 @@ Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev valu
 landmarks of Q and K, P parts.
 Reference: CUR attention, Algorithm 2 (Flash-CUR), which gives no backward pass: this one computes
 weights again from the logs of their sums. The inverse: Xiong et al. 2021, Nystromformer, Eq. 11.
-Departures: the long side is cut into parts where heads do not fill the chip.
+Departures: the long side is cut into parts where heads do not fill the chip, and matrices of more
+than 128 landmarks into tiles.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ from subquad_plugins.numerics.landmark_programs import (
     Few,
     Inverse,
     Product,
-    Rows,
     Sizes,
     columns_back_kernel,
     columns_kernel,
@@ -56,9 +56,13 @@ from subquad_plugins.numerics.landmark_programs import (
     rows_kernel,
 )
 from subquad_plugins.numerics.launching import launch
+from subquad_plugins.numerics.tiles import as_rows, filled, flags, precision
 
 PROGRAMS = 528
 """That fill a GPU: four for each of the 132 processors of an H100 or H200."""
+
+TILE = 128
+"""Rows and columns of a product of matrices that registers hold at once."""
 
 
 class Landmarks(torch.autograd.Function):
@@ -102,20 +106,20 @@ class Landmarks(torch.autograd.Function):
         parts, run = call.over(k.shape[2], "rows")
         sums = q.new_empty(parts, batch, heads, p, width, dtype=torch.float32)
         logs = torch.empty_like(sums[..., 0])
-        run(rows_kernel, _rows(sums), call.queries, call.k, call.v, call.keep, logs)
+        run(rows_kernel, as_rows(sums), call.queries, call.k, call.v, call.keep, logs)
         mixed = torch.empty_like(sums[0])
         total = torch.empty_like(logs[0])
         rows = torch.empty_like(mixed, dtype=v.dtype)
         w = v.new_empty(batch, heads, r, width)
         steps = call.squares(inverse.iterations + 2)
         call.middle(
-            middle_kernel, inverse, FORWARD, _rows(sums), logs, call.queries, call.keys,
-            _rows(mixed), total, _rows(rows), steps, call.squares(PASSING.index("to Z")), _rows(w),
-            parts=parts,
+            middle_kernel, inverse, FORWARD, as_rows(sums), logs, call.queries, call.keys,
+            as_rows(mixed), total, as_rows(rows), steps, call.squares(PASSING.index("to Z")),
+            as_rows(w), parts=parts,
         )  # fmt: skip
         out = q.new_empty(batch, length, heads, width).transpose(1, 2)
         _, run = call.over(length, "columns")
-        run(columns_kernel, call.q, call.keys, _rows(w), _rows(out))
+        run(columns_kernel, call.q, call.keys, as_rows(w), as_rows(out))
         ctx.save_for_backward(*given, mixed, total, steps, w)
         ctx.inverse = inverse
         ctx.scale = scale
@@ -136,25 +140,25 @@ class Landmarks(torch.autograd.Function):
         to_k_hat = w.new_empty(parts, *w.shape[:3], k.shape[3], dtype=torch.float32)
         to_w = w.new_empty(parts, *w.shape, dtype=torch.float32)
         run(
-            columns_back_kernel, call.q, call.keys, _rows(w), _rows(_dense(grad)), _rows(to_q),
-            _rows(to_k_hat), _rows(to_w),
+            columns_back_kernel, call.q, call.keys, as_rows(w), as_rows(_dense(grad)),
+            as_rows(to_q), as_rows(to_k_hat), as_rows(to_w),
         )  # fmt: skip
         by_u_q = mixed.new_empty(*mixed.shape[:3], q.shape[3])
         by_u_k = torch.empty_like(to_k_hat[0])
         to_mixed = torch.empty_like(mixed, dtype=v.dtype)
         inner = torch.empty_like(total)
         call.middle(
-            middle_back_kernel, ctx.inverse, BACK, _rows(to_w), call.queries, call.keys,
-            _rows(mixed), None if of_rows is None else _rows(_dense(of_rows)), steps,
-            call.squares(len(PASSING)), _rows(to_mixed), inner, _rows(by_u_q), _rows(by_u_k),
+            middle_back_kernel, ctx.inverse, BACK, as_rows(to_w), call.queries, call.keys,
+            as_rows(mixed), as_rows(_dense(of_rows)), steps,
+            call.squares(len(PASSING)), as_rows(to_mixed), inner, as_rows(by_u_q), as_rows(by_u_k),
             parts=parts,
         )  # fmt: skip
         to_k, to_v = torch.empty_like(k), torch.empty_like(v)  # where the work of U was
         parts, run = call.over(k.shape[2], "rows_back")
         to_q_hat = by_u_q.new_empty(parts, *by_u_q.shape)
         run(
-            rows_back_kernel, call.k, call.v, call.keep, call.queries, _rows(to_mixed), total,
-            inner, _rows(to_q_hat), _rows(to_k), _rows(to_v),
+            rows_back_kernel, call.k, call.v, call.keep, call.queries, as_rows(to_mixed), total,
+            inner, as_rows(to_q_hat), as_rows(to_k), as_rows(to_v),
         )  # fmt: skip
         ends = []
         for whole, hat, few, sums, by_u in (
@@ -163,11 +167,10 @@ class Landmarks(torch.autograd.Function):
         ):
             is_picked = few.chosen is not None
             target = whole if is_picked else torch.empty_like(hat)
-            count = _filled(few.size)
             launch(
-                picked_kernel, (call.heads,), _rows(target), few, _rows(sums), _rows(by_u),
-                len(sums), COUNT=count, WIDTH=call.sizes.WIDTH, FILLED=call.sizes.FILLED,
-                num_warps=_warps(count),
+                picked_kernel, (call.heads,), as_rows(target), few, as_rows(sums), as_rows(by_u),
+                len(sums), COUNT=filled(few.size), ROWS=_rows(filled(few.size)),
+                num_warps=call.warps,
             )  # fmt: skip
             ends.append(None if is_picked else target)
         return to_q, to_k, to_v, *ends, None, None, None, None, None
@@ -189,25 +192,21 @@ class _Call:
         *,
         scale: float,
     ):
-        self.q, self.k, self.v = map(_rows, (q, k, v))
+        self.q, self.k, self.v = map(as_rows, (q, k, v))
         self.queries = _few(q, q_hat, q_keep)
         self.keys = _few(k, k_hat, k_keep)
-        self.keep = _bytes(keep)
+        self.keep = flags(keep)
         self.scale = scale
         self.heads = len(q) * q.shape[1]
         self.is_half = q.dtype != torch.float32
-        counts = _filled(self.queries.size), _filled(self.keys.size)
-        exact = not self.is_half and torch.get_float32_matmul_precision() == "highest"
+        counts = filled(self.queries.size), filled(self.keys.size)
+        products = precision(q.dtype)
+        splits = 3 if products == "tf32x3" else 2
         self.sizes = Sizes(
-            q.shape[3],
-            _filled(q.shape[3]),
-            v.shape[3],
-            _filled(v.shape[3]),
-            *counts,
-            max(counts),
-            3 if exact else 2,
-            "tf32x3" if exact else "tf32",
-        )
+            *counts, max(counts), _rows(max(counts)), min(max(counts), TILE), splits, products
+        )  # fmt: skip
+        self.width = max(self.k.FILLED, self.v.FILLED).value
+        self.warps = 4 if max(self.sizes.M, self.width) <= 64 and self.is_half else 8
 
     def squares(self, count: int) -> Tensor:
         """Room for so many matrices of each head."""
@@ -217,19 +216,19 @@ class _Call:
 
     def over(self, length: int, tiles: str) -> tuple[int, Any]:
         """In how many parts so many tokens are met, and what starts a kernel for each of them."""
-        tile = _TILES[tiles][self.sizes.M > 64]
-        tokens = tile.tokens
-        larger = (max(self.sizes.FILLED, self.sizes.V_FILLED) > 64) + 2 * (not self.is_half)
+        tile = _TILES[tiles][(self.sizes.M > 64) + (self.sizes.M > 128)]
+        larger = (self.width > 64) + 2 * (not self.is_half)
         if larger:
-            tile = _Tile(max(16, tokens >> larger), 8, 2)
+            tile = _Tile(max(16, tile.tokens >> larger), 8, 2)
         tiles_there = triton.cdiv(length, tile.tokens)
         of_part = triton.cdiv(tiles_there, triton.cdiv(PROGRAMS, self.heads))
         parts = triton.cdiv(tiles_there, of_part)
 
         def run(kernel: Any, *args: Any) -> None:
             launch(
-                kernel, (self.heads, parts), *args, length, of_part, self.scale, SIZES=self.sizes,
-                TOKENS=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
+                kernel, (self.heads, parts), *args, of_part * tile.tokens, self.scale,
+                SIZES=self.sizes, TOKENS=tile.tokens, num_warps=tile.warps,
+                num_stages=tile.stages,
             )  # fmt: skip
 
         return parts, run
@@ -246,7 +245,7 @@ class _Call:
         table = _table(products, inverse.iterations, self.q.x.device)
         launch(
             kernel, (self.heads,), *args, table, parts, len(table), inverse.iterations + 2,
-            self.scale, INVERSE=inverse, SIZES=self.sizes, num_warps=_warps(self.sizes.M),
+            self.scale, INVERSE=inverse, SIZES=self.sizes, num_warps=self.warps,
             num_stages=1,
         )  # fmt: skip
 
@@ -281,42 +280,28 @@ class _Tile(NamedTuple):
 
 
 _TILES = {
-    "rows": (_Tile(128, 4, 3), _Tile(128, 8, 3)),
-    "columns": (_Tile(128, 4, 3), _Tile(128, 8, 3)),
-    "columns_back": (_Tile(64, 4, 3), _Tile(32, 8, 3)),
-    "rows_back": (_Tile(64, 4, 3), _Tile(32, 8, 3)),
+    "rows": (_Tile(128, 4, 3), _Tile(128, 8, 3), _Tile(64, 8, 3)),
+    "columns": (_Tile(128, 4, 3), _Tile(128, 8, 3), _Tile(64, 8, 3)),
+    "columns_back": (_Tile(64, 4, 3), _Tile(32, 8, 3), _Tile(16, 8, 3)),
+    "rows_back": (_Tile(64, 4, 3), _Tile(32, 8, 3), _Tile(32, 8, 2)),
 }
 """Of bf16 heads up to 64 wide, for up to 64 landmarks, the best of four on an H200, and for more.
 Wider heads and float32 have fewer tokens, so that a tile fits.
 """
 
 
-def _warps(count: int) -> int:
-    """Of a program for matrices of so many landmarks."""
-    return 8 if count > 64 else 4
-
-
-def _filled(count: int) -> int:
-    return max(16, triton.next_power_of_2(count))
-
-
-def _rows(x: Tensor) -> Rows:
-    """A tensor ([parts], B, H, rows, width) for the kernels; its rows lie densely."""
-    strides = x.stride() if x.dim() == 5 else (0, *x.stride())
-    return Rows(x, x.shape[-3], *strides[:4])
+def _rows(count: int) -> int:
+    """Of a square matrix, as many as registers hold beside others."""
+    return count if count <= TILE else 16
 
 
 def _few(x: Tensor, hat: Tensor, keep: Tensor | None) -> Few:
     """Landmarks of x: rows of it, or rows of their own."""
     is_picked = hat.dim() == 3
-    rows = _rows(x if is_picked else hat)
-    return Few(rows, hat.contiguous() if is_picked else None, _bytes(keep), hat.shape[2])
+    rows = as_rows(x if is_picked else hat)
+    return Few(rows, hat.contiguous() if is_picked else None, flags(keep), hat.shape[2])
 
 
-def _dense(x: Tensor) -> Tensor:
+def _dense(x: Any) -> Any:
     """With the numbers of a row side by side."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _bytes(keep: Tensor | None) -> Tensor | None:
-    return None if keep is None else keep.contiguous().view(torch.uint8)
+    return x if x is None or x.stride(-1) == 1 else x.contiguous()

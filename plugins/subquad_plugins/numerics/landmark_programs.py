@@ -2,15 +2,15 @@
 that meet tokens for each part of them, too.
 
 A matrix of size m x m lies in memory as two or three bf16 ones whose sum it is, (M, M) with zeros
-behind the landmarks: registers hold no more than one product and parts of its operands. Products
-are rows of a table, so that one piece of code serves them all.
+behind the landmarks: registers hold no more than one tile of a product and parts of its operands.
+Products are rows of a table, so that one piece of code serves them all.
 """
 
 # To pyright a reduction may return a constant, a constant argument is no constant, and has no
 # names, and a range of Triton is none.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPossiblyUnboundVariable=false
 # pyright: reportGeneralTypeIssues=false, reportAssignmentType=false
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2E = tl.constexpr(1.4426950408889634)
-
-
-class Rows(NamedTuple):
-    """Rows of numbers of each head, ([parts], B, H, rows, width): the tensor, H and strides."""
-
-    x: Tensor
-    heads: int
-    part: int
-    sample: int
-    head: int
-    row: int
+from subquad_plugins.numerics.tiles import (
+    LOG2_E,
+    Rows,
+    pick,
+    put,
+    read,
+    read_line,
+    seen,
+    tokens_of,
+    write,
+    write_line,
+    zeros,
+)
 
 
 class Few(NamedTuple):
@@ -51,22 +52,23 @@ class Few(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Of a head: width of queries and keys and of values, landmarks of Q and of K, each beside the
-    power of two that holds it; and how numbers are multiplied.
+    """Powers of two that hold the landmarks of Q and of K, and how numbers are multiplied.
 
     Attributes:
+        P: of Q.
+        R: of K.
         M: the larger one of P and R.
+        ROWS: of an M x M matrix, as many as registers hold beside others.
+        TILE: rows and columns of a product of such matrices at once.
         SPLITS: bf16 numbers for one of an M x M matrix.
         PRECISION: of products with tokens in float32.
     """
 
-    WIDTH: int
-    FILLED: int
-    V_WIDTH: int
-    V_FILLED: int
     P: int
     R: int
     M: int
+    ROWS: int
+    TILE: int
     SPLITS: int
     PRECISION: str
 
@@ -87,7 +89,7 @@ class Inverse(NamedTuple):
 
 class Product(NamedTuple):
     """target = factor (x y + weight plus + share more), of matrices by name; x and y may be turned:
-    "A'" is the transpose of "A".
+    "A'" is the transpose of "A". A target is neither x nor y: it is written tile by tile.
     """
 
     target: str
@@ -111,17 +113,17 @@ FORWARD = (
 BACK = (
     *FORWARD[:3],
     Product("to C", "Z'", "to Z", -1 / 4),
-    Product("to Z", "to Z", "C'", 1, "to Z", 13 / 4),
+    Product("through C", "to Z", "C'", 1, "to Z", 13 / 4),
     Product("to B", "A'", "to C"),
     Product("to A", "to C", "B'", 1, "to C", 15, "to B", -7),
     Product("to A", "A'", "to B", 1, "to A", 1),
     Product("to A", "to B", "A'", 1, "to A", 1),
     Product("to turned U", "Z", "to A'", 1, "to turned U", 1),
-    Product("to Z", "U'", "to A", 1, "to Z", 1),
+    Product("to Z", "U'", "to A", 1, "through C", 1),
 )
 """Back through a step. "to C" is the gradient of A B + 15 A."""
 
-PASSING = "A", "B", "C", "to Z", "to turned U", "to C", "to B", "to A"
+PASSING = "A", "B", "C", "to Z", "to turned U", "through C", "to C", "to B", "to A"
 """Matrices that are not kept, in the order of memory; forward has those before "to Z"."""
 
 TO_Z = tl.constexpr(PASSING.index("to Z"))
@@ -129,61 +131,26 @@ TO_U = tl.constexpr(PASSING.index("to turned U"))
 
 
 @triton.jit
-def _place(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
-    """Where rows of this program's head lie, and which of their numbers exist."""
-    head = tl.program_id(0).to(tl.int64)
-    start = (head // rows.heads) * rows.sample + (head % rows.heads) * rows.head
-    start += tl.cast(part, tl.int64) * rows.part
-    column = tl.arange(0, FILLED)
-    place = rows.x + start + row[:, None].to(tl.int64) * rows.row + column[None, :]
-    inside = there[:, None]
-    if WIDTH != FILLED:
-        inside = inside & (column[None, :] < WIDTH)
-    return place, inside
-
-
-@triton.jit
-def _zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    return tl.zeros((ROWS, COLUMNS), tl.float32)
-
-
-@triton.jit
-def _read(rows, part, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
-    """Rows of this program's head, zeros where there are none."""
-    place, inside = _place(rows, part, row, there, WIDTH, FILLED)
-    return tl.load(place, mask=inside, other=0.0)
-
-
-@triton.jit
-def _write(rows, part, row, there, numbers, WIDTH: tl.constexpr, FILLED: tl.constexpr):
-    place, inside = _place(rows, part, row, there, WIDTH, FILLED)
-    tl.store(place, numbers.to(rows.x.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _summed(rows, parts, row, there, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+def _summed(rows, parts, COUNT: tl.constexpr):
     """Rows of this program's head, summed over all parts."""
-    total = _read(rows, 0, row, there, WIDTH, FILLED)
+    total = read(rows, 0, 0, COUNT)
     for part in range(1, parts):
-        total += _read(rows, part, row, there, WIDTH, FILLED)
+        total += read(rows, part, 0, COUNT)
     return total
 
 
 @triton.jit
-def _line(x, part, count, number):
-    """Where a number for each landmark of this program's head lies, of ([parts], B, H, count)."""
-    head = tl.cast(part, tl.int64) * tl.num_programs(0) + tl.program_id(0)
-    return x + head * count + number
+def _chosen(few, number):
+    """The rows that landmarks of this program's head are, one that is not there behind the last."""
+    if few.chosen is not None:
+        number = read_line(few.chosen, 0, few.size, number, few.rows.length)
+    return number
 
 
 @triton.jit
-def _landmarks(few, number, WIDTH: tl.constexpr, FILLED: tl.constexpr):
+def _landmarks(few, number):
     """Landmarks of this program's head, zeros behind the last one."""
-    there = number < few.size
-    row = number
-    if few.chosen is not None:
-        row = tl.load(_line(few.chosen, 0, few.size, number), mask=there, other=0)
-    return _read(few.rows, 0, row, there, WIDTH, FILLED)
+    return pick(few.rows, _chosen(few, number))
 
 
 @triton.jit
@@ -191,30 +158,15 @@ def _counted(few, number):
     """Which landmarks of this program's head count."""
     there = number < few.size
     if few.keep is not None:
-        there = there & (tl.load(_line(few.keep, 0, few.size, number), mask=there, other=0) != 0)
+        there = there & (read_line(few.keep, 0, few.size, number, 0) != 0)
     return there
 
 
 @triton.jit
-def _tokens(tile, length, TOKENS: tl.constexpr):
-    """The tokens of a tile, and which of them exist."""
-    token = tile * TOKENS + tl.arange(0, TOKENS)
-    return token, token < length
-
-
-@triton.jit
-def _seen(keep, heads, token, there, length):
-    """Which keys of a tile count."""
-    if keep is not None:
-        sample = tl.program_id(0).to(tl.int64) // heads
-        there = tl.load(keep + sample * length + token, mask=there, other=0) != 0
-    return there
-
-
-@triton.jit
-def _weights(scores, counts):
+def _weights(queries, keys, counts, scale, SIZES: tl.constexpr):
     """exp2 of the scores but for the largest of each row, and its sum; zeros where none counts."""
-    scores = tl.where(counts[None, :], scores, float("-inf"))
+    scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
+    scores = tl.where(counts[None, :], scores * (scale * LOG2_E), float("-inf"))
     top = tl.max(scores, 1)
     top = tl.where(top == float("-inf"), 0.0, top)
     weights = tl.exp2(scores - top[:, None])
@@ -254,9 +206,9 @@ def _parts(x, place, M: tl.constexpr, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _whole(x, row, TURNED: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr):
-    """Rows of a matrix in memory, in fp32."""
-    parts = _parts(x, _square(row, tl.arange(0, M), TURNED, M), M, SPLITS)
+def _whole(x, place, M: tl.constexpr, SPLITS: tl.constexpr):
+    """A part of a matrix in memory, in fp32."""
+    parts = _parts(x, place, M, SPLITS)
     total = parts[0].to(tl.float32) + parts[1].to(tl.float32)
     if SPLITS == 3:
         total += parts[2].to(tl.float32)
@@ -264,9 +216,8 @@ def _whole(x, row, TURNED: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _keep(x, row, matrix, M: tl.constexpr, SPLITS: tl.constexpr):
-    """Write rows of an fp32 matrix, which all threads may read then."""
-    place = _square(row, tl.arange(0, M), False, M)
+def _keep(x, place, matrix, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Write a part of an fp32 matrix, which all threads may read then."""
     parts = _split(matrix, SPLITS)
     tl.debug_barrier()
     for split in tl.static_range(SPLITS):
@@ -287,11 +238,10 @@ def _product(x, y, total, SPLITS: tl.constexpr):
 
 
 @triton.jit
-def _times(x, TURNED: tl.constexpr, y, M: tl.constexpr, SPLITS: tl.constexpr):
-    """x y of a matrix in memory and an fp32 one."""
-    number = tl.arange(0, M)
-    left = _parts(x, _square(number, number, TURNED, M), M, SPLITS)
-    total = tl.zeros(y.shape, tl.float32)
+def _times(x, row, TURNED: tl.constexpr, y, M: tl.constexpr, SPLITS: tl.constexpr):
+    """Rows of x y, of a matrix in memory and an fp32 one."""
+    left = _parts(x, _square(row, tl.arange(0, M), TURNED, M), M, SPLITS)
+    total = tl.zeros((row.shape[0], y.shape[1]), tl.float32)
     return _product(left, _split(y, SPLITS), total, SPLITS)
 
 
@@ -317,77 +267,80 @@ def _matrix(number, steps, work, kept, size):
 
 
 @triton.jit
-def _run(table, ops, steps, work, kept, size, M: tl.constexpr, SPLITS: tl.constexpr):
+def _run(table, ops, steps, work, kept, size, SIZES: tl.constexpr):
     """Products of this program's matrices, one for each row of `Product`s in the table.
 
     One loop for all of them: so the chip needs few registers for where operands lie.
     """
-    BLOCK: tl.constexpr = M if M < 32 else 32
-    number = tl.arange(0, M)
+    M: tl.constexpr = SIZES.M
+    SPLITS: tl.constexpr = SIZES.SPLITS
+    TILE: tl.constexpr = SIZES.TILE
+    BLOCK: tl.constexpr = min(M, 32)
     for op in range(ops):
         row = table + op * 10
         x = _matrix(tl.load(row + 1), steps, work, kept, size)
         y = _matrix(tl.load(row + 3), steps, work, kept, size)
         x_turned = tl.load(row + 2)
         y_turned = tl.load(row + 4)
-        total = _zeros(M, M)
-        for term in range(6, 10, 2):
-            weight = tl.load(row + term + 1)
-            if weight != 0:
-                more = _matrix(tl.load(row + term), steps, work, kept, size)
-                total += weight * _whole(more, number, False, M, SPLITS)
-        for start in tl.range(0, M, BLOCK, num_stages=1):
-            inner = start + tl.arange(0, BLOCK)
-            left = _operand(x, number, inner, x_turned, M, SPLITS)
-            right = _operand(y, inner, number, y_turned, M, SPLITS)
-            total = _product(left, right, total, SPLITS)
         target = _matrix(tl.load(row), steps, work, kept, size)
-        _keep(target, number, tl.load(row + 5) * total, M, SPLITS)
+        for tile in range((M // TILE) * (M // TILE)):
+            down = tile // (M // TILE) * TILE + tl.arange(0, TILE)
+            right = tile % (M // TILE) * TILE + tl.arange(0, TILE)
+            place = _square(down, right, False, M)
+            total = tl.zeros((TILE, TILE), tl.float32)
+            for term in range(6, 10, 2):
+                weight = tl.load(row + term + 1)
+                if weight != 0:
+                    more = _matrix(tl.load(row + term), steps, work, kept, size)
+                    total += weight * _whole(more, place, M, SPLITS)
+            for start in tl.range(0, M, BLOCK, num_stages=1):
+                inner = start + tl.arange(0, BLOCK)
+                first = _operand(x, down, inner, x_turned, M, SPLITS)
+                second = _operand(y, inner, right, y_turned, M, SPLITS)
+                total = _product(first, second, total, SPLITS)
+            _keep(target, place, tl.load(row + 5) * total, M, SPLITS)
 
 
 @triton.jit
-def _middle(few_q, few_k, scale, SIZES: tl.constexpr):
-    """U (M, M), zeros in rows and columns of landmarks that are not there."""
+def _middle(few_q, few_k, row, scale, SIZES: tl.constexpr):
+    """Rows of U, zeros in rows and columns of landmarks that are not there."""
     number = tl.arange(0, SIZES.M)
-    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
-    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
-    scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
-    weights, total = _weights(scores * (scale * LOG2E), _counted(few_k, number))
-    return tl.where(_counted(few_q, number)[:, None], weights / total[:, None], 0.0)
+    queries = _landmarks(few_q, row)
+    keys = _landmarks(few_k, number)
+    weights, total = _weights(queries, keys, _counted(few_k, number), scale, SIZES)
+    return tl.where(_counted(few_q, row)[:, None], weights / total[:, None], 0.0)
 
 
 @triton.jit
-def _norms(u, BY_ROWS: tl.constexpr):
-    """Sums of U's columns, the largest, and the largest of a row; 1 of a matrix of zeros."""
-    sums = tl.sum(u, 0)
-    top = tl.max(sums, 0)
+def _norms(columns, row, BY_ROWS: tl.constexpr):
+    """The largest one of the columns' sums, and that of a row; 1 of a matrix of zeros."""
+    top = tl.max(columns, 0)
     top = tl.where(top == 0, 1.0, top)
-    rows = 1.0
     if BY_ROWS:
-        rows = tl.max(tl.sum(u, 1), 0)
-        rows = tl.where(rows == 0, 1.0, rows)
-    return sums, top, rows
+        row = tl.where(row == 0, 1.0, row)
+    else:
+        row = 1.0
+    return top, row
 
 
 @triton.jit
 def rows_kernel(
-    sums, few_q, k, v, keep, logs, length, tiles, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr
+    sums, few_q, k, v, keep, logs, span, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr
 ):
     """R V of one part of the keys, and the logs of the weights' sums, to base 2."""
     P: tl.constexpr = SIZES.P
     number = tl.arange(0, P)
-    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
+    queries = _landmarks(few_q, number)
     top = tl.full((P,), float("-inf"), tl.float32)
     total = tl.zeros((P,), tl.float32)
-    mixed = _zeros(P, SIZES.V_FILLED)
-    part = tl.program_id(1)
-    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
-        token, there = _tokens(tile, length, TOKENS)
-        keys = _read(k, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
-        values = _read(v, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
-        counts = _seen(keep, k.heads, token, there, length)
+    mixed = zeros(v, P)
+    first, end = tokens_of(k, span)
+    for start in range(first, end, TOKENS):
+        keys = read(k, 0, start, TOKENS)
+        values = read(v, 0, start, TOKENS)
+        counts = seen(keep, k, start, TOKENS)
         scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
-        scores = tl.where(counts[None, :], scores * (scale * LOG2E), float("-inf"))
+        scores = tl.where(counts[None, :], scores * (scale * LOG2_E), float("-inf"))
         new = tl.maximum(top, tl.max(scores, 1))
         # as long as no key counts, -inf must not be subtracted from -inf
         base = tl.where(new == float("-inf"), 0.0, new) if keep is not None else new
@@ -399,10 +352,10 @@ def rows_kernel(
         top = new
     some = total > 0
     total = tl.where(some, total, 1.0)
-    there = number < few_q.size
-    _write(sums, part, number, there, mixed / total[:, None], SIZES.V_WIDTH, SIZES.V_FILLED)
+    part = tl.program_id(1)
+    write(sums, part, 0, mixed / total[:, None])
     log = tl.where(some, top + tl.log2(total), float("-inf"))
-    tl.store(_line(logs, part, few_q.size, number), log, mask=there)
+    write_line(logs, part, few_q.size, number, log)
 
 
 @triton.jit
@@ -413,82 +366,86 @@ def middle_kernel(
     """R V of all parts, U, its inverse and W of one head; Z behind each step is kept."""
     M: tl.constexpr = SIZES.M
     SPLITS: tl.constexpr = SIZES.SPLITS
+    ROWS: tl.constexpr = SIZES.ROWS
     number = tl.arange(0, M)
-    there = number < few_q.size
-    summed = _zeros(M, SIZES.V_FILLED)
-    top = tl.full((M,), float("-inf"), tl.float32)
-    weight = tl.zeros((M,), tl.float32)
-    for part in range(parts):
-        log = tl.load(_line(logs, part, few_q.size, number), mask=there, other=float("-inf"))
-        new = tl.maximum(top, log)
-        base = tl.where(new == float("-inf"), 0.0, new)
-        shrunk = tl.exp2(top - base)
-        share = tl.exp2(log - base)
-        found = _read(sums, part, number, there, SIZES.V_WIDTH, SIZES.V_FILLED)
-        summed = summed * shrunk[:, None] + found * share[:, None]
-        weight = weight * shrunk + share
-        top = new
-    some = weight > 0
-    weight = tl.where(some, weight, 1.0)
-    summed = summed / weight[:, None]
-    _write(mixed, 0, number, there, summed, SIZES.V_WIDTH, SIZES.V_FILLED)
-    _write(rows, 0, number, there, summed, SIZES.V_WIDTH, SIZES.V_FILLED)
-    # a query that sees no key at all has weights exp2(-inf - inf) = 0
-    log = tl.where(some, top + tl.log2(weight), float("inf"))
-    tl.store(_line(total, 0, few_q.size, number), log, mask=there)
     steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
-    u = _middle(few_q, few_k, scale, SIZES)
-    _, column, row = _norms(u, INVERSE.by_rows)
-    _keep(steps, number, u, M, SPLITS)
-    _keep(steps + size, number, tl.trans(u) / column / row, M, SPLITS)
-    _run(table, ops, steps, work, kept, size, M, SPLITS)
-    summed = _read(mixed, 0, number, there, SIZES.V_WIDTH, SIZES.V_FILLED)
-    result = _times(steps + (kept - 1) * size, False, summed, M, SPLITS)
-    _write(w, 0, number, number < few_k.size, result, SIZES.V_WIDTH, SIZES.V_FILLED)
+    columns = tl.zeros((M,), tl.float32)
+    highest = 0.0
+    u = tl.zeros((ROWS, M), tl.float32)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        summed = zeros(mixed, ROWS)
+        top = tl.full((ROWS,), float("-inf"), tl.float32)
+        weight = tl.zeros((ROWS,), tl.float32)
+        for part in range(parts):
+            log = read_line(logs, part, few_q.size, some, float("-inf"))
+            new = tl.maximum(top, log)
+            base = tl.where(new == float("-inf"), 0.0, new)
+            shrunk = tl.exp2(top - base)
+            share = tl.exp2(log - base)
+            found = read(sums, part, first, ROWS)
+            summed = summed * shrunk[:, None] + found * share[:, None]
+            weight = weight * shrunk + share
+            top = new
+        visible = weight > 0
+        weight = tl.where(visible, weight, 1.0)
+        summed = summed / weight[:, None]
+        write(mixed, 0, first, summed)
+        write(rows, 0, first, summed)
+        # a query that sees no key at all has weights exp2(-inf - inf) = 0
+        log = tl.where(visible, top + tl.log2(weight), float("inf"))
+        write_line(total, 0, few_q.size, some, log)
+        u = _middle(few_q, few_k, some, scale, SIZES)
+        _keep(steps, _square(some, number, False, M), u, M, SPLITS)
+        columns += tl.sum(u, 0)
+        highest = tl.maximum(highest, tl.max(tl.sum(u, 1), 0))
+    column, row = _norms(columns, highest, INVERSE.by_rows)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        if ROWS < M:
+            u = _middle(few_q, few_k, some, scale, SIZES)
+        _keep(steps + size, _square(some, number, True, M), u / column / row, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, SIZES)
+    summed = read(mixed, 0, 0, M)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        write(w, 0, first, _times(steps + (kept - 1) * size, some, False, summed, M, SPLITS))
 
 
 @triton.jit
-def columns_kernel(
-    q, few_k, w, out, length, tiles, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr
-):
+def columns_kernel(q, few_k, w, out, span, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr):
     """C W of one part of the queries."""
     number = tl.arange(0, SIZES.R)
-    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
+    keys = _landmarks(few_k, number)
     counts = _counted(few_k, number)
-    values = _read(w, 0, number, number < few_k.size, SIZES.V_WIDTH, SIZES.V_FILLED)
-    part = tl.program_id(1)
-    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
-        token, there = _tokens(tile, length, TOKENS)
-        queries = _read(q, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
-        scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
-        weights, total = _weights(scores * (scale * LOG2E), counts)
+    values = read(w, 0, 0, SIZES.R)
+    first, end = tokens_of(q, span)
+    for start in range(first, end, TOKENS):
+        queries = read(q, 0, start, TOKENS)
+        weights, total = _weights(queries, keys, counts, scale, SIZES)
         mixed = tl.dot(weights.to(values.dtype), values, input_precision=SIZES.PRECISION)
-        _write(out, 0, token, there, mixed / total[:, None], SIZES.V_WIDTH, SIZES.V_FILLED)
+        write(out, 0, start, mixed / total[:, None])
 
 
 @triton.jit
 def columns_back_kernel(
-    q, few_k, w, grad, to_q, to_k, to_w, length, tiles, scale, SIZES: tl.constexpr,
-    TOKENS: tl.constexpr,
+    q, few_k, w, grad, to_q, to_k, to_w, span, scale, SIZES: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one part of the queries, and those of the landmarks of K and of W by it."""
     R: tl.constexpr = SIZES.R
     number = tl.arange(0, R)
-    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED)
+    keys = _landmarks(few_k, number)
     counts = _counted(few_k, number)
-    exists = number < few_k.size
-    values = _read(w, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
-    by_keys = _zeros(R, SIZES.FILLED)
-    by_values = _zeros(R, SIZES.V_FILLED)
-    part = tl.program_id(1)
-    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
-        token, there = _tokens(tile, length, TOKENS)
-        queries = _read(q, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
-        gradient = _read(grad, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
-        scores = tl.dot(queries, tl.trans(keys), input_precision=SIZES.PRECISION)
-        weights, total = _weights(scores * (scale * LOG2E), counts)
+    values = read(w, 0, 0, SIZES.R)
+    by_keys = zeros(q, R)
+    by_values = zeros(w, R)
+    first, end = tokens_of(q, span)
+    for start in range(first, end, TOKENS):
+        queries = read(q, 0, start, TOKENS)
+        gradient = read(grad, 0, start, TOKENS)
+        weights, total = _weights(queries, keys, counts, scale, SIZES)
         weights = weights / total[:, None]
         through = tl.dot(gradient, tl.trans(values), input_precision=SIZES.PRECISION)
         slopes = weights * (through - tl.sum(weights * through, 1)[:, None])
@@ -497,9 +454,10 @@ def columns_back_kernel(
         by_values = tl.dot(turned, gradient, by_values, input_precision=SIZES.PRECISION)
         by_keys = tl.dot(tl.trans(slopes), queries, by_keys, input_precision=SIZES.PRECISION)
         back = tl.dot(slopes, keys, input_precision=SIZES.PRECISION)
-        _write(to_q, 0, token, there, back, SIZES.WIDTH, SIZES.FILLED)
-    _write(to_k, part, number, exists, by_keys, SIZES.WIDTH, SIZES.FILLED)
-    _write(to_w, part, number, exists, by_values, SIZES.V_WIDTH, SIZES.V_FILLED)
+        write(to_q, 0, start, back)
+    part = tl.program_id(1)
+    write(to_k, part, 0, by_keys)
+    write(to_w, part, 0, by_values)
 
 
 @triton.jit
@@ -510,101 +468,108 @@ def middle_back_kernel(
     """From the gradient of W to those of R V and, through the inverse and U, of the landmarks."""
     M: tl.constexpr = SIZES.M
     SPLITS: tl.constexpr = SIZES.SPLITS
+    ROWS: tl.constexpr = SIZES.ROWS
     number = tl.arange(0, M)
-    q_there = number < few_q.size
-    k_there = number < few_k.size
     steps += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     work += tl.program_id(0).to(tl.int64) * (SPLITS * M * M)
     size = tl.num_programs(0).to(tl.int64) * (SPLITS * M * M)
-    gradient = _summed(to_w, parts, number, k_there, SIZES.V_WIDTH, SIZES.V_FILLED)
-    summed = _read(mixed, 0, number, q_there, SIZES.V_WIDTH, SIZES.V_FILLED)
-    through = _times(steps + (kept - 1) * size, True, gradient, M, SPLITS)
-    if rows is not None:
-        through += _read(rows, 0, number, q_there, SIZES.V_WIDTH, SIZES.V_FILLED).to(tl.float32)
-    _write(to_mixed, 0, number, q_there, through, SIZES.V_WIDTH, SIZES.V_FILLED)
-    tl.store(_line(inner, 0, few_q.size, number), tl.sum(through * summed, 1), mask=q_there)
-    none = _zeros(M, M)
-    by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
     to_z = work + TO_Z * size
     to_u = work + TO_U * size
-    _keep(to_z, number, by_z, M, SPLITS)
-    _keep(to_u, number, none, M, SPLITS)
-    _run(table, ops, steps, work, kept, size, M, SPLITS)
-    u = _whole(steps, number, False, M, SPLITS)
-    sums, column, row = _norms(u, INVERSE.by_rows)
-    share = tl.sum(tl.sum(_whole(to_z, number, True, M, SPLITS) * u, 1), 0)
+    gradient = _summed(to_w, parts, M)
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        summed = read(mixed, 0, first, ROWS)
+        through = _times(steps + (kept - 1) * size, some, True, gradient, M, SPLITS)
+        if rows is not None:
+            through += read(rows, 0, first, ROWS).to(tl.float32)
+        write(to_mixed, 0, first, through)
+        write_line(inner, 0, few_q.size, some, tl.sum(through * summed, 1))
+        none = tl.zeros((M, ROWS), tl.float32)
+        by_z = _product(_split(gradient, SPLITS), _split(tl.trans(summed), SPLITS), none, SPLITS)
+        _keep(to_z, _square(number, some, False, M), by_z, M, SPLITS)
+        _keep(to_u, _square(number, some, False, M), none, M, SPLITS)
+    _run(table, ops, steps, work, kept, size, SIZES)
+    sums = tl.zeros((M,), tl.float32)
+    highest = 0.0
+    share = 0.0
+    for first in range(0, M, ROWS):
+        some = first + tl.arange(0, ROWS)
+        u = _whole(steps, _square(some, number, False, M), M, SPLITS)
+        sums += tl.sum(u, 0)
+        highest = tl.maximum(highest, tl.max(tl.sum(u, 1), 0))
+        by_z = _whole(to_z, _square(some, number, True, M), M, SPLITS)
+        share += tl.sum(tl.sum(by_z * u, 1), 0)
+    column, row = _norms(sums, highest, INVERSE.by_rows)
     share = share / column / row / column
     # rows of a softmax have one sum, so that only the largest column's has a gradient
-    highest = (sums == column).to(tl.float32)
-    by_column = share * highest / tl.maximum(tl.sum(highest, 0), 1.0)
-    keys = _landmarks(few_k, number, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
-    by_keys = _zeros(M, SIZES.FILLED)
-    ROWS: tl.constexpr = M if M < 64 else 64
-    for start in range(0, M, ROWS):
-        some = start + tl.arange(0, ROWS)
-        weights = _whole(steps, some, False, M, SPLITS)
-        by_u = _whole(to_z, some, True, M, SPLITS) / column / row
-        by_u += _whole(to_u, some, True, M, SPLITS)
+    largest = (sums == column).to(tl.float32)
+    by_column = share * largest / tl.maximum(tl.sum(largest, 0), 1.0)
+    keys = _landmarks(few_k, number).to(tl.float32)
+    by_keys = zeros(to_k, M)
+    FEW: tl.constexpr = min(ROWS, 64)
+    for first in range(0, M, FEW):
+        some = first + tl.arange(0, FEW)
+        across = _square(some, number, True, M)
+        weights = _whole(steps, _square(some, number, False, M), M, SPLITS)
+        by_u = _whole(to_z, across, M, SPLITS) / column / row
+        by_u += _whole(to_u, across, M, SPLITS)
         if INVERSE.through_start:
             by_u -= by_column[None, :]
         slopes = weights * (by_u - tl.sum(weights * by_u, 1)[:, None]) * scale
-        back = _zeros(ROWS, SIZES.FILLED)
+        back = zeros(to_q, FEW)
         back = _product(_split(slopes, SPLITS), _split(keys, SPLITS), back, SPLITS)
-        _write(to_q, 0, some, some < few_q.size, back, SIZES.WIDTH, SIZES.FILLED)
-        queries = _landmarks(few_q, some, SIZES.WIDTH, SIZES.FILLED).to(tl.float32)
+        write(to_q, 0, first, back)
+        queries = _landmarks(few_q, some).to(tl.float32)
         turned = _split(tl.trans(slopes), SPLITS)
         by_keys = _product(turned, _split(queries, SPLITS), by_keys, SPLITS)
-    _write(to_k, 0, number, k_there, by_keys, SIZES.WIDTH, SIZES.FILLED)
+    write(to_k, 0, 0, by_keys)
 
 
 @triton.jit
 def rows_back_kernel(
-    k, v, keep, few_q, grad, total, inner, to_q, to_k, to_v, length, tiles, scale,
+    k, v, keep, few_q, grad, total, inner, to_q, to_k, to_v, span, scale,
     SIZES: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one part of the keys and values, and that of the landmarks of Q by it."""
     P: tl.constexpr = SIZES.P
     number = tl.arange(0, P)
-    queries = _landmarks(few_q, number, SIZES.WIDTH, SIZES.FILLED)
-    exists = number < few_q.size
-    gradient = _read(grad, 0, number, exists, SIZES.V_WIDTH, SIZES.V_FILLED)
-    log = tl.load(_line(total, 0, few_q.size, number), mask=exists, other=float("inf"))
-    through_sum = tl.load(_line(inner, 0, few_q.size, number), mask=exists, other=0.0)
-    by_queries = _zeros(P, SIZES.FILLED)
-    part = tl.program_id(1)
-    for tile in range(part * tiles, tl.minimum((part + 1) * tiles, tl.cdiv(length, TOKENS))):
-        token, there = _tokens(tile, length, TOKENS)
-        keys = _read(k, 0, token, there, SIZES.WIDTH, SIZES.FILLED)
-        values = _read(v, 0, token, there, SIZES.V_WIDTH, SIZES.V_FILLED)
-        counts = _seen(keep, k.heads, token, there, length)
+    queries = _landmarks(few_q, number)
+    gradient = read(grad, 0, 0, P)
+    log = read_line(total, 0, few_q.size, number, float("inf"))
+    through_sum = read_line(inner, 0, few_q.size, number, 0.0)
+    by_queries = zeros(k, P)
+    first, end = tokens_of(k, span)
+    for start in range(first, end, TOKENS):
+        keys = read(k, 0, start, TOKENS)
+        values = read(v, 0, start, TOKENS)
+        counts = seen(keep, k, start, TOKENS)
         scores = tl.dot(keys, tl.trans(queries), input_precision=SIZES.PRECISION)
-        scores = tl.where(counts[:, None], scores * (scale * LOG2E), float("-inf"))
+        scores = tl.where(counts[:, None], scores * (scale * LOG2_E), float("-inf"))
         weights = tl.exp2(scores - log[None, :])
         through = tl.dot(values, tl.trans(gradient), input_precision=SIZES.PRECISION)
         slopes = (weights * (through - through_sum[None, :]) * scale).to(queries.dtype)
         back = tl.dot(weights.to(gradient.dtype), gradient, input_precision=SIZES.PRECISION)
-        _write(to_v, 0, token, there, back, SIZES.V_WIDTH, SIZES.V_FILLED)
+        write(to_v, 0, start, back)
         back = tl.dot(slopes, queries, input_precision=SIZES.PRECISION)
-        _write(to_k, 0, token, there, back, SIZES.WIDTH, SIZES.FILLED)
+        write(to_k, 0, start, back)
         by_queries = tl.dot(tl.trans(slopes), keys, by_queries, input_precision=SIZES.PRECISION)
-    _write(to_q, part, number, exists, by_queries, SIZES.WIDTH, SIZES.FILLED)
+    write(to_q, tl.program_id(1), 0, by_queries)
 
 
 @triton.jit
-def picked_kernel(
-    target, few, sums, by_u, parts, COUNT: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr
-):
+def picked_kernel(target, few, sums, by_u, parts, COUNT: tl.constexpr, ROWS: tl.constexpr):
     """The gradient of one head's landmarks, added to the rows they were picked from."""
-    number = tl.arange(0, COUNT)
-    there = number < few.size
-    total = _summed(sums, parts, number, there, WIDTH, FILLED)
-    total += _read(by_u, 0, number, there, WIDTH, FILLED)
-    row = number
-    if few.chosen is not None:
-        row = tl.load(_line(few.chosen, 0, few.size, number), mask=there, other=-1)
-        # a row that was picked several times: each of its picks writes the sum
-        same = (row[:, None] == row[None, :]).to(tl.float32)
-        total = tl.dot(same, total, input_precision="tf32x3")
-        total += _read(target, 0, row, there, WIDTH, FILLED).to(tl.float32)
-        tl.debug_barrier()
-    _write(target, 0, row, there, total, WIDTH, FILLED)
+    total = _summed(sums, parts, COUNT) + read(by_u, 0, 0, COUNT)
+    if few.chosen is None:
+        write(target, 0, 0, total)
+    else:
+        number = tl.arange(0, COUNT)
+        for first in range(0, COUNT, ROWS):
+            some = first + tl.arange(0, ROWS)
+            row = _chosen(few, some)
+            # the first one of a row's picks writes the sum of all
+            same = row[:, None] == _chosen(few, number)[None, :]
+            again = tl.max((same & (number[None, :] < some[:, None])).to(tl.int32), 1)
+            row = tl.where(again == 0, row, few.rows.length)
+            found = tl.dot(same.to(tl.float32), total, input_precision="tf32x3")
+            put(target, row, found + pick(target, row).to(tl.float32))

@@ -34,11 +34,16 @@ Function = Literal["softmax", "laplace"]
 WIDEST_HEAD = 128
 """Head width that the kernels' tiles still fit for."""
 
-MOST_LANDMARKS = 128
-"""That a row of U and its gradient fit the registers for; more go the other way."""
+NARROW_HEAD = 64
+"""Width in half precision up to which registers hold the most landmarks."""
+
+MOST_LANDMARKS = 256
+"""Of narrow heads, of others half as many: a row of U and its gradient fit the registers."""
 
 MOST_NUMBERS = 4096
-"""Of all landmarks of a head in float32, twice as many in half precision: they stay in the chip."""
+"""Of all landmarks of another head in float32, twice as many in half precision: they stay in the
+chip.
+"""
 
 SMALLEST_SUM = 0.01
 """Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a
@@ -317,6 +322,8 @@ def _fits(q: Tensor, k: Tensor, v: Tensor, given: Given) -> bool:
         return False
     heads = q.shape[:2]
     counts = given.q_hat.shape[2], given.k_hat.shape[2]
+    width = max(q.shape[3], v.shape[3])
+    narrow = width <= NARROW_HEAD and v.element_size() == 2
     return (
         v.dtype in FORMATS
         and k.shape[:2] == v.shape[:2] == heads
@@ -328,9 +335,9 @@ def _fits(q: Tensor, k: Tensor, v: Tensor, given: Given) -> bool:
             else hat.shape == (*heads, count, q.shape[3])
             for hat, count in zip(given[:2], counts, strict=True)
         )
-        and max(q.shape[3], v.shape[3]) <= WIDEST_HEAD
-        and max(counts) <= MOST_LANDMARKS
-        and max(counts) * max(q.shape[3], v.shape[3]) * v.element_size() <= 4 * MOST_NUMBERS
+        and width <= WIDEST_HEAD
+        and max(counts) <= (MOST_LANDMARKS if narrow else MOST_LANDMARKS // 2)
+        and (narrow or max(counts) * width * v.element_size() <= 4 * MOST_NUMBERS)
         and fitting_mask(given.key_keep, v.transpose(1, 2))
         and _is_mask(given.q_hat_keep, (*heads, counts[0]))
         and _is_mask(given.k_hat_keep, (*heads, counts[1]))

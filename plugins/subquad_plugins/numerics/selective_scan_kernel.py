@@ -12,7 +12,7 @@ Reference: Gu and Dao 2023, Mamba, Section 3.3.2.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from subquad_plugins.numerics.launching import launch
+from subquad_plugins.numerics.tiles import LOG2_E
 
 CHUNK = 64
 """Tokens between two states that are kept."""
@@ -28,8 +29,6 @@ CHUNK = 64
 FORWARD = {"channels": 64, "tokens": 8}
 BACKWARD = {"channels": 128, "tokens": 4}
 """Of a tile, as many as registers hold with up to 16 states."""
-
-_LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Scan(torch.autograd.Function):
@@ -65,8 +64,8 @@ class Scan(torch.autograd.Function):
         )
         launch(
             forward_kernel, (triton.cdiv(channels, tile["CHANNELS"]), batch),
-            *given, *shared, y, starts, last,
-            length, channels, chunks, *gate.stride()[:2], **tile,
+            _Given(*given, *shared[:-1], *gate.stride()[:2]), shared[-1], y, starts, last,
+            length, channels, chunks, **tile,
         )  # fmt: skip
         ctx.save_for_backward(*given, *shared[:-1], starts)
         ctx.dtypes = [x.dtype for x in (u, dt, gate, b, c, a, bias, skip, start)]
@@ -84,14 +83,38 @@ class Scan(torch.autograd.Function):
         sums = [a.new_empty(batch, *x.shape) for x in (a, bias, skip, a)]
         launch(
             backward_kernel, (blocks, batch),
-            u, dt, gate, b, c, a, bias, skip, starts,
-            grads[0].contiguous(), grads[1].float().contiguous(),
-            *tokens, *states, *sums,
+            _Given(u, dt, gate, b, c, a, bias, skip, *gate.stride()[:2]), starts,
+            grads[0].contiguous(), grads[1].float().contiguous(), _To(*tokens, *states), *sums,
             a.new_empty(batch, CHUNK // tile["TOKENS"], *a.shape),
-            length, channels, starts.shape[1], *gate.stride()[:2], **tile,
+            length, channels, starts.shape[1], **tile,
         )  # fmt: skip
         found = [*tokens, *(x.sum(0) for x in states), *(x.sum(0) for x in sums[:3]), sums[3]]
         return tuple(x.to(dtype) for x, dtype in zip(found, ctx.dtypes, strict=True))
+
+
+class _Given(NamedTuple):
+    """What both passes read, and the gate's strides."""
+
+    u: Tensor
+    dt: Tensor
+    gate: Tensor
+    b: Tensor
+    c: Tensor
+    a: Tensor
+    bias: Tensor
+    skip: Tensor
+    gate_sample: Any
+    gate_token: Any
+
+
+class _To(NamedTuple):
+    """Gradients by tokens."""
+
+    u: Tensor
+    dt: Tensor
+    gate: Tensor
+    b: Tensor
+    c: Tensor
 
 
 def _sizes(a: Tensor, channels: int, tokens: int) -> dict[str, int]:
@@ -141,11 +164,32 @@ def _block(channels, STATES: tl.constexpr, QUARTERS: tl.constexpr, CHANNELS: tl.
 
 @triton.jit
 def _tile(row, channel, state, length, channels, STATES: tl.constexpr):
-    """Where tokens of a sample lie in (L, E) and (L, N): (T, C) and (T, N / 4, 1, 4)."""
-    at = row[:, None].to(tl.int64) * channels + channel[None, :]
+    """Where tokens of this program's sample lie in (B, L, E) and (B, L, N), and which exist: (T, C)
+    and (T, N / 4, 1, 4).
+    """
+    token = tl.program_id(1).to(tl.int64) * length + row
+    at = token[:, None] * channels + channel[None, :]
     seen = (row < length)[:, None] & (channel < channels)[None, :]
-    at_state = row[:, None, None, None].to(tl.int64) * STATES + state[None]
+    at_state = token[:, None, None, None] * STATES + state[None]
     return at, seen, at_state, (row < length)[:, None, None, None] & (state < STATES)[None]
+
+
+@triton.jit
+def _of_channels(given, channel, place, channels, real):
+    """A log2(e), the bias and D."""
+    within = channel < channels
+    biases = _loaded(given.bias, channel, within)[None, :]
+    return (
+        _loaded(given.a, place, real) * LOG2_E,
+        biases,
+        _loaded(given.skip, channel, within)[None, :],
+    )
+
+
+@triton.jit
+def _gate(given, row, channel, seen):
+    start = given.gate + tl.program_id(1).to(tl.int64) * given.gate_sample
+    return _loaded(start, row[:, None].to(tl.int64) * given.gate_token + channel[None, :], seen)
 
 
 @triton.jit
@@ -155,62 +199,59 @@ def _over_states(x):
 
 
 @triton.jit
-def _stepped(steps, x, rates, b, h, token):
-    """What enters the states at each token of a tile, and the states after it, (T, N / 4, C, 4)."""
+def _one(states, token, number):
+    """Those of one token of a tile."""
+    return tl.sum(tl.where(token == number, states, 0.0), 0)
+
+
+@triton.jit
+def _stepped(given, tile, rates, biases, h, token):
+    """u, the steps before and behind softplus and b at each token of a tile; what enters the states
+    there, and these after it, (T, N / 4, C, 4).
+    """
+    at, seen, at_state, known = tile
+    x = _loaded(given.u, at, seen)
+    raw = _loaded(given.dt, at, seen, float("-inf")) + biases
+    steps = _softplus(raw)
+    entry = _loaded(given.b, at_state, known)
     decay = tl.exp2(steps[:, None, :, None] * rates[None])
-    entering = (steps * x)[:, None, :, None] * b
+    entering = (steps * x)[:, None, :, None] * entry
     carried = tl.where(token == 0, decay * h[None], 0.0)
     _, states = tl.associative_scan((decay, entering + carried), 0, _joined)
-    return entering, states
+    return x, raw, steps, entry, entering, states
 
 
 @triton.jit
 def forward_kernel(
-    u, dt, gate, b, c, a, bias, skip, start, y, starts, last,
-    length, channels, chunks, gate_sample, gate_token,
+    given, start, y, starts, last, length, channels, chunks,
     STATES: tl.constexpr, QUARTERS: tl.constexpr, CHANNELS: tl.constexpr, TOKENS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
     """A block of channels of one sample."""
     sample = tl.program_id(1).to(tl.int64)
     channel, state, place, real = _block(channels, STATES, QUARTERS, CHANNELS)
-    within = channel < channels
     size = channels.to(tl.int64) * STATES
-    gate += sample * gate_sample
-    tokens = sample * length
-    u += tokens * channels
-    dt += tokens * channels
-    y += tokens * channels
-    b += tokens * STATES
-    c += tokens * STATES
     arange = tl.arange(0, TOKENS)
     token = arange[:, None, None, None]
-    rates = _loaded(a, place, real) * _LOG2_E
-    biases = _loaded(bias, channel, within)[None, :]
-    skips = _loaded(skip, channel, within)[None, :]
+    rates, biases, skips = _of_channels(given, channel, place, channels, real)
     h = _loaded(start + sample * size, place, real)
     for first in range(0, length, TOKENS):
         if first % CHUNK == 0:  # pyright: ignore[reportOperatorIssue]
             _stored(starts + (sample * chunks + first // CHUNK) * size, place, h, real)
         row = first + arange
-        at, seen, at_state, known = _tile(row, channel, state, length, channels, STATES)
-        at_gate = row[:, None].to(tl.int64) * gate_token + channel[None, :]
-        x = _loaded(u, at, seen)
-        z = _loaded(gate, at_gate, seen)
-        steps = _softplus(_loaded(dt, at, seen, float("-inf")) + biases)
-        entry = _loaded(b, at_state, known)
-        _, states = _stepped(steps, x, rates, entry, h, token)
-        out = _over_states(states * _loaded(c, at_state, known)) + skips * x
-        _stored(y, at, out * z * tl.sigmoid(z), seen)
-        h = tl.sum(tl.where(token == TOKENS - 1, states, 0.0), 0)
+        tile = _tile(row, channel, state, length, channels, STATES)
+        x, _, _, _, _, states = _stepped(given, tile, rates, biases, h, token)
+        z = _gate(given, row, channel, tile[1])
+        out = _over_states(states * _loaded(given.c, tile[2], tile[3])) + skips * x
+        _stored(y, tile[0], out * z * tl.sigmoid(z), tile[1])
+        h = _one(states, token, TOKENS - 1)
     _stored(last + sample * size, place, h, real)
 
 
 @triton.jit
 def backward_kernel(
-    u, dt, gate, b, c, a, bias, skip, starts, grad, carried,
-    to_u, to_dt, to_gate, to_b, to_c, to_a, to_bias, to_skip, to_start, tiles,
-    length, channels, chunks, gate_sample, gate_token,
+    given, starts, grad, carried, to, to_a, to_bias, to_skip, to_start, tiles,
+    length, channels, chunks,
     STATES: tl.constexpr, QUARTERS: tl.constexpr, CHANNELS: tl.constexpr, TOKENS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -221,83 +262,62 @@ def backward_kernel(
     channel, state, place, real = _block(channels, STATES, QUARTERS, CHANNELS)
     within = channel < channels
     size = channels.to(tl.int64) * STATES
-    gate += sample * gate_sample
-    tokens = sample * length
-    u += tokens * channels
-    dt += tokens * channels
-    grad += tokens * channels
-    to_u += tokens * channels
-    to_dt += tokens * channels
-    to_gate += tokens * channels
-    b += tokens * STATES
-    c += tokens * STATES
     arange = tl.arange(0, TOKENS)
     token = arange[:, None, None, None]
-    rates = _loaded(a, place, real) * _LOG2_E
-    biases = _loaded(bias, channel, within)[None, :]
-    skips = _loaded(skip, channel, within)[None, :]
+    rates, biases, skips = _of_channels(given, channel, place, channels, real)
     after = _loaded(carried + sample * size, place, real)
     rate_sum = tl.zeros((QUARTERS, CHANNELS, 4), tl.float32)
     bias_sum = tl.zeros((TOKENS, CHANNELS), tl.float32)
     skip_sum = tl.zeros((TOKENS, CHANNELS), tl.float32)
     tiles += sample * (CHUNK // TOKENS) * size
-    partial = (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + sample) * length * STATES
+    partial = tl.program_id(0).to(tl.int64) * tl.num_programs(1) * length * STATES
     for later_chunks in range(chunks):
         chunk = chunks - 1 - later_chunks
         h = _loaded(starts + (sample * chunks + chunk) * size, place, real)
-        for tile in range(CHUNK // TOKENS):
-            _stored(tiles + tile * size, place, h, real)
-            row = chunk * CHUNK + tile * TOKENS + arange
-            at, seen, at_state, known = _tile(row, channel, state, length, channels, STATES)
-            x = _loaded(u, at, seen)
-            steps = _softplus(_loaded(dt, at, seen, float("-inf")) + biases)
-            entry = _loaded(b, at_state, known)
-            _, states = _stepped(steps, x, rates, entry, h, token)
-            h = tl.sum(tl.where(token == TOKENS - 1, states, 0.0), 0)
+        for number in range(CHUNK // TOKENS):
+            _stored(tiles + number * size, place, h, real)
+            row = chunk * CHUNK + number * TOKENS + arange
+            tile = _tile(row, channel, state, length, channels, STATES)
+            _, _, _, _, _, states = _stepped(given, tile, rates, biases, h, token)
+            h = _one(states, token, TOKENS - 1)
         tl.debug_barrier()
         for later_tiles in range(CHUNK // TOKENS):
-            tile = CHUNK // TOKENS - 1 - later_tiles
-            row = chunk * CHUNK + tile * TOKENS + arange
-            at, seen, at_state, known = _tile(row, channel, state, length, channels, STATES)
-            at_gate = row[:, None].to(tl.int64) * gate_token + channel[None, :]
-            x = _loaded(u, at, seen)
-            z = _loaded(gate, at_gate, seen)
+            number = CHUNK // TOKENS - 1 - later_tiles
+            row = chunk * CHUNK + number * TOKENS + arange
+            tile = _tile(row, channel, state, length, channels, STATES)
+            at, seen, at_state, known = tile
+            h = _loaded(tiles + number * size, place, real)
+            x, raw, steps, entry, entering, states = _stepped(given, tile, rates, biases, h, token)
+            z = _gate(given, row, channel, seen)
             to_y = _loaded(grad, at, seen)
-            raw = _loaded(dt, at, seen, float("-inf")) + biases
-            steps = _softplus(raw)
-            entry = _loaded(b, at_state, known)
-            read = _loaded(c, at_state, known)
-            h = _loaded(tiles + tile * size, place, real)
-            entering, states = _stepped(steps, x, rates, entry, h, token)
+            read = _loaded(given.c, at_state, known)
 
             open = tl.sigmoid(z)
             to_z = to_y * (_over_states(states * read) + skips * x)
             to_z *= open * (1.0 + z * (1.0 - open))
-            _stored(to_gate, at, to_z, seen)
+            _stored(to.gate, at, to_z, seen)
             to_y *= z * open
             skip_sum += to_y * x
 
             # d y / d h_t, with what later states have of h_t
             later = (row + 1 < length)[:, None] & (arange + 1 < TOKENS)[:, None]
-            fading = _loaded(dt + channels, at, seen & later, float("-inf"))
+            fading = _loaded(given.dt + channels, at, seen & later, float("-inf"))
             fading = tl.exp2(_softplus(fading + biases)[:, None, :, None] * rates[None])
             to_h = to_y[:, None, :, None] * read + tl.where(token == TOKENS - 1, after, 0.0)
             _, to_h = tl.associative_scan((fading, to_h), 0, _joined, reverse=True)
-            after = tl.exp2(steps[:, None, :, None] * rates[None]) * to_h
-            after = tl.sum(tl.where(token == 0, after, 0.0), 0)
+            after = _one(tl.exp2(steps[:, None, :, None] * rates[None]) * to_h, token, 0)
 
             to_read = tl.sum(to_y[:, None, :, None] * states, 2, keep_dims=True)
-            _stored(to_c + partial, at_state, to_read, known)
+            _stored(to.c + partial, at_state, to_read, known)
             to_entry = tl.sum((steps * x)[:, None, :, None] * to_h, 2, keep_dims=True)
-            _stored(to_b + partial, at_state, to_entry, known)
+            _stored(to.b + partial, at_state, to_entry, known)
             to_entering = _over_states(to_h * entry)
-            to_x = to_entering * steps + skips * to_y
-            _stored(to_u, at, to_x, seen)
+            _stored(to.u, at, to_entering * steps + skips * to_y, seen)
             kept = to_h * (states - entering)
             rate_sum += tl.sum(kept * steps[:, None, :, None], 0)
-            to_raw = to_entering * x + _over_states(kept * rates[None]) / _LOG2_E
+            to_raw = to_entering * x + _over_states(kept * rates[None]) / LOG2_E
             to_raw *= tl.sigmoid(raw)
-            _stored(to_dt, at, to_raw, seen)
+            _stored(to.dt, at, to_raw, seen)
             bias_sum += to_raw
         tl.debug_barrier()
     _stored(to_a + sample * size, place, rate_sum, real)

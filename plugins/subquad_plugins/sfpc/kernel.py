@@ -65,10 +65,9 @@ def correlate_continued(
     tiles = triton.cdiv(length, TOKENS)
     launch(
         correlate_kernel, (batch * tiles, triton.cdiv(dim, CHANNELS)),
-        x, taps.T.contiguous(), _counts(x, keep, matrix), y,
+        x, taps.T.contiguous(), _counts(keep, matrix), y,
         length, dim, tiles, before, taps.shape[1], *x.stride(),
-        MODE=MODES[matrix], COUNTED=keep is not None and matrix != "shift",
-        TOKENS=TOKENS, CHANNELS=CHANNELS, TAPS=_even(taps.shape[1], MOST_TAPS),
+        MODE=MODES[matrix], TOKENS=TOKENS, CHANNELS=CHANNELS, TAPS=_even(taps.shape[1], MOST_TAPS),
     )  # fmt: skip
     return y
 
@@ -87,10 +86,9 @@ def sums_continued(
     sums = torch.empty(parts, taps, dim, dtype=torch.float32, device=x.device)
     launch(
         sums_kernel, (parts, triton.cdiv(dim, CHANNELS), triton.cdiv(taps, block)),
-        x, y, _counts(x, keep, matrix), sums,
+        x, y, _counts(keep, matrix), sums,
         length, dim, runs, batch * runs, run, before, taps, *x.stride(), *y.stride(),
-        MODE=MODES[matrix], COUNTED=keep is not None and matrix != "shift",
-        TOKENS=SUM_TOKENS, CHANNELS=CHANNELS, TAPS=block,
+        MODE=MODES[matrix], TOKENS=SUM_TOKENS, CHANNELS=CHANNELS, TAPS=block,
     )  # fmt: skip
     return sums.sum(0).T
 
@@ -100,16 +98,16 @@ def _even(taps: int, most: int) -> int:
     return triton.cdiv(taps, triton.cdiv(taps, most))
 
 
-def _counts(x: Tensor, keep: Tensor | None, matrix: str) -> Tensor:
-    """Real tokens of each sample, (B,), where they count; else any tensor."""
-    return x if keep is None or matrix == "shift" else keep.sum(1, dtype=torch.int32)
+def _counts(keep: Tensor | None, matrix: str) -> Tensor | None:
+    """Real tokens of each sample, (B,), where they count."""
+    return None if keep is None or matrix == "shift" else keep.sum(1, dtype=torch.int32)
 
 
 @triton.jit
 def correlate_kernel(
     x, taps, counts, y,
     length, dim, tiles, before, num_taps, x_sample, x_token, x_channel,
-    MODE: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    MODE: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
     TAPS: tl.constexpr,
 ):  # fmt: skip
     """One tile of tokens and channels of one sample: TAPS more tokens of x for every TAPS taps."""
@@ -117,7 +115,7 @@ def correlate_kernel(
     token = (tl.program_id(0) % tiles) * TOKENS
     channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
     exists = channel < dim
-    n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
+    n = length if counts is None else tl.maximum(tl.load(counts + sample), 1)
     x += sample * x_sample + channel * x_channel
     rows = rows_of(x, token - before, n, x_token, exists, MODE, TOKENS - 1)
     totals = (tl.zeros((CHANNELS,), tl.float32),) * TOKENS
@@ -144,7 +142,7 @@ def sums_kernel(
     x, y, counts, sums,
     length, dim, runs, all_runs, run, before, num_taps,
     x_sample, x_token, x_channel, y_sample, y_token, y_channel,
-    MODE: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    MODE: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
     TAPS: tl.constexpr,
 ):  # fmt: skip
     """A block of channels and taps, over every P-th run of tokens: TOKENS more at a time."""
@@ -155,7 +153,7 @@ def sums_kernel(
     for index in range(tl.program_id(0), all_runs, tl.num_programs(0)):
         sample = (index // runs).to(tl.int64)
         start = (index % runs) * run
-        n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
+        n = length if counts is None else tl.maximum(tl.load(counts + sample), 1)
         given = x + sample * x_sample + channel * x_channel
         taken = y + sample * y_sample + channel * y_channel
         rows = rows_of(given, start + tap - before, n, x_token, exists, MODE, TAPS - 1)

@@ -79,6 +79,7 @@ def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrenc
         (torch.bfloat16, 32, 64),
         (torch.bfloat16, 64, 64),
         (torch.bfloat16, 128, 64),
+        (torch.bfloat16, 256, 64),
         (torch.bfloat16, 64, 128),
         (torch.float32, 64, 64),
         (torch.float32, 128, 32),
@@ -86,8 +87,8 @@ def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrenc
     ],
 )
 def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
-    """As `cur` calls it at 4,096 tokens. Heads of 64 bf16 numbers spill nothing; wider ones and
-    float32 a few, on the way back through the inverse.
+    """As `cur` calls it at 4,096 tokens. bf16 spills nothing; float32 a little, most of it on the
+    way back through the inverse.
     """
     from hopper import SHARED, compiled_kernels
 
@@ -104,8 +105,7 @@ def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
         print(kernel)
         assert kernel.shared <= SHARED, kernel
         assert sum(kernel.products.values()) > 0, kernel
-        is_bar = dtype == torch.bfloat16 and width == 64
-        assert kernel.spilled <= (0 if is_bar else 512), kernel
+        assert kernel.spilled <= (0 if dtype == torch.bfloat16 else 400), kernel
 
 
 def tokens(dtype, *shape):

@@ -106,6 +106,16 @@ def test_values_and_gradients_in_one_part_or_several(
     assert_same(tensors, picks(tensors, (p, r), repeated=p > 1), **given)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_matrices_that_registers_do_not_hold_are_made_in_tiles(monkeypatch, masked):
+    """As for more than 128 landmarks; one row is picked in two tiles."""
+    monkeypatch.setattr(landmark_kernel, "TILE", 16)
+    tensors = inputs(40, 50, 8, 4)
+    hats = means(tensors, (17, 20)) if masked else picks(tensors, (17, 20), repeated=True)
+    given = masks(50, (17, 20)) if masked else {}
+    assert_same(tensors, hats, iterations=2, **given)
+
+
 @pytest.mark.parametrize("start", ["norms", "rows"])
 @pytest.mark.parametrize("iterations", [0, 1, 4])
 @pytest.mark.parametrize("through", [True, False])
@@ -139,6 +149,12 @@ def test_any_strides_and_outputs_full_of_nan(monkeypatch):
     turned[0] = turned[0].mT.contiguous().mT
     fill_with_nan(monkeypatch)
     assert_same(turned, picks(turned, (4, 5)))
+
+
+def test_no_product_of_matrices_reads_what_it_writes():
+    """Its tiles are written one after the other."""
+    for product in landmark_kernel.FORWARD + landmark_kernel.BACK:
+        assert product.target not in (product.x.rstrip("'"), product.y.rstrip("'"))
 
 
 def test_an_output_that_nobody_uses_has_no_gradient():

@@ -163,7 +163,7 @@ def test_what_each_kernel_takes(operation, changes, caplog):
         ("landmarks.attention", {"v": of(2, 2, 5, 129)}),
         (
             "landmarks.attention",
-            {"q_hat": of(2, 2, MOST_LANDMARKS + 1, 4), "k_hat": of(2, 2, MOST_LANDMARKS + 1, 4)},
+            dict.fromkeys(("q_hat", "k_hat"), of(2, 2, MOST_LANDMARKS // 2 + 1, 4)),
         ),
         ("sfpc.fir", {"a": of(4, MOST_TAPS // 2 + 2)}),
         ("sfpc.fir", {"fft": True}),
@@ -193,6 +193,22 @@ def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
     (message,) = caplog.messages
     assert message.startswith(f"{operation}: triton does not take these arguments (torch.float")
     assert message.endswith(f" on cpu), {used} runs")
+
+
+@pytest.mark.parametrize(
+    ("landmarks_given", "width", "taken"),
+    [(MOST_LANDMARKS, 64, True), (MOST_LANDMARKS, 65, False), (MOST_LANDMARKS + 1, 64, False)],
+)
+def test_most_landmarks_are_of_narrow_heads_in_half_precision(landmarks_given, width, taken):
+    (triton,) = (
+        implementation
+        for implementation in OPERATIONS["landmarks.attention"].implementations
+        if implementation.name == "triton"
+    )
+    changes = dict.fromkeys("qkv", of(1, 1, 5, width, dtype=torch.bfloat16))
+    hat = of(1, 1, landmarks_given, width)
+    given = arguments("landmarks.attention", changes | {"q_hat": hat, "k_hat": hat})
+    assert triton.takes(*given) == taken
 
 
 @pytest.mark.parametrize(
