@@ -25,6 +25,8 @@ _ENDLESS = 100_000
 """Columns of what is no terminal: lines stay whole, for grep and for whoever reads the file
 later.
 """
+_PIPED = 100
+"""The same of tables with prose."""
 
 
 class LocalPath(click.Path):
@@ -69,13 +71,15 @@ def print_table(
     Args:
         columns: their titles.
         rows: the cells of each.
-        cut: column whose cells end in an ellipsis where a terminal is too narrow; others break.
+        cut: column of prose, whose cells end in an ellipsis where a terminal is too narrow; in 100
+            columns of a pipe or file they break, as others do.
     """
     from rich.table import Table
     from rich.text import Text
 
     if sys.stdout is None:
         return
+    console = console_of()
     table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -83,12 +87,12 @@ def print_table(
         texts = []
         for cell, column in zip(row, columns, strict=True):
             text = Text(_encodable(escaped(cell)))
-            if column == cut:
+            if column == cut and console.is_terminal:
                 text.no_wrap = True
                 text.overflow = "ellipsis"
             texts.append(text)
         table.add_row(*texts)
-    console_of().print(table)
+    console.print(table, width=None if console.is_terminal or cut is None else _PIPED)
 
 
 def print_line(text: object = "", *, err: bool = False) -> None:

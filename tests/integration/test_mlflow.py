@@ -23,6 +23,7 @@ import yaml
 from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from result_file import ended
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
@@ -99,8 +100,7 @@ class Folder:
     def result(self, status: str = "finished", **more):
         test = {"metrics": {"accuracy": 0.75}, "samples": 8, "checkpoint": "best", "step": 3}
         fields = {
-            "status": status,
-            "protocol": "honest",
+            **ended(status, dataset="recall"),
             "protocol_label": "chosen on validation",
             "metric": "accuracy",
         }
@@ -150,7 +150,7 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     run.record(3, {"cpu_utilization_percentage": 12.5}, kind="system")
     run.result()
     write_json(run.path / "environment.json", {"git": {"commit": "abc", "dirty": False}})
-    write_json(run.path / "identity.json", {"digest": "d", "mixer": "agf", "dataset": "recall"})
+    write_json(run.path / "identity.json", ended("", digest="d", dataset="recall"))
     run.settings(dataset={"name": "recall", "params": {"num_keys": 6}})
     summary = deliver(upload_for(root, run.path))
     store = client(root)

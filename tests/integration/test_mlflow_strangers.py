@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from mlflow.entities import Run, RunData
+from result_file import ended
 from talking import Sink
 
 from subquad.errors import RunError
@@ -63,7 +64,7 @@ def run(tmp_path: Path, template: Path) -> Path:
     (run / "experiment.yaml").write_text("name: demo\nmixer: {name: agf}\n")
     record = Record(kind="train", step=1, epoch=0.1, seconds=1, time=1.7e9, metrics={"loss": 1.0})
     (run / METRICS).write_text(record.line())
-    write_json(run / RESULT, {"status": "finished", "label": "agf"})
+    write_json(run / RESULT, ended("finished", label="agf"))
     shutil.copy(template, database(run))
     return run
 
@@ -118,7 +119,7 @@ def test_artefacts_go_below_the_root_whatever_the_database_says(
         assert send(run) is None
         shutil.rmtree(database(run).parent / ARTIFACTS)
         execute(database(run), f"UPDATE runs SET artifact_uri = '{uri}'")
-        write_json(run / RESULT, {"status": "failed", "label": "agf"})
+        write_json(run / RESULT, ended("failed", label="agf"))
     assert send(run) is None
     assert outside(run) == before
     assert sink.asked == []
@@ -135,7 +136,7 @@ def test_an_id_that_is_a_path_leads_nowhere(run: Path, status: str):
         *(f"UPDATE {name} SET run_uuid = '../../victim'" for name in names),
         "UPDATE tags SET value = '' WHERE key = 'subquad.files'",
     )
-    write_json(run / RESULT, {"status": status, "label": "agf"})
+    write_json(run / RESULT, ended(status, label="agf"))
     before = outside(run)
     assert "../../victim" in str(send(run))
     assert outside(run) == before
@@ -156,7 +157,7 @@ def test_artefacts_follow_no_link(run: Path, part: str):
         else:
             (own / "artifacts").mkdir()
             (own / "artifacts" / "result.json").symlink_to(victim / "result.json")
-        write_json(run / RESULT, {"status": "failed", "label": "agf"})
+        write_json(run / RESULT, ended("failed", label="agf"))
     before = outside(run)
     error = send(run)
     assert outside(run) == before

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from result_file import ended
 
 from subquad.cli.main import main
 from subquad.errors import RunError
@@ -146,7 +147,7 @@ def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
 def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any) -> None:
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
     fields = {
-        "status": status,
+        **ended(status),
         "metric": "accuracy",
         "steps": 2,
         "seconds": 0.5,

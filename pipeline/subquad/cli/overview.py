@@ -40,8 +40,7 @@ class Overview:
         age: seconds since it was started.
         done: runs, or trials of a search, that have ended.
         of: all of them; of a search those that were begun.
-        score: the best row, by the mean over its seeds; "" where there is none, or several data
-            sets.
+        score: the best row, by its mean; "" where there is none, or several metrics.
         bytes: of its files.
     """
 
@@ -159,18 +158,28 @@ def _results(runs: Sequence[Path]) -> list[Result]:
 
 
 def _best_row(results: Sequence[Result]) -> str:
-    """The best mean of a row; "" where nothing is tested, or several data sets are."""
+    """The best mean of a row, over seeds and then data sets; "" where nothing is tested, or several
+    metrics are compared.
+    """
     tested = [result for result in results if result.test]
-    if len({result.dataset for result in tested}) != 1:
+    if len({result.compared for result in tested}) != 1:
         return ""
     name = tested[0].compared
-    rows = defaultdict[str, list[float]](list)
+    rows = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
+    datasets = {result.dataset for result in tested}
     for result in tested:
         row = str(result.axes.get("mixer", result.mixer))
         assert result.test
-        rows[row].append(result.test.score(name))
-    means = {row: mean(scores) for row, scores in rows.items()}
-    return _best_of(means, dict.fromkeys(means, tested[0].shown(name)))
+        rows[row][result.dataset].append(result.test.score(name))
+    means = {
+        row: mean(map(mean, scores.values()))
+        for row, scores in rows.items()
+        if scores.keys() == datasets
+    }
+    if not means:
+        return ""
+    over = f", mean of {len(datasets)} data sets" if len(datasets) > 1 else ""
+    return f"{_best_of(means, dict.fromkeys(means, tested[0].shown(name)))}{over}"
 
 
 def _best_trial(summary: SearchSummary | None) -> str:

@@ -17,7 +17,8 @@ _places = cache(places_of)
 
 def declared_constants(found: Found) -> Mapping[str, Any]:
     """The constants that a plugin's descriptor is given, such as `summary`; of a mixer also those
-    of its facts, such as `complexity`. Empty where its text does not tell.
+    of its facts, such as `complexity`; of a command the first line of its help. Empty where its
+    text does not tell.
     """
     module, _, attribute = found.target.partition(":")
     path = _file_of(module)
@@ -25,12 +26,17 @@ def declared_constants(found: Found) -> Mapping[str, Any]:
         return {}
     try:
         # From the descriptor on, which stands at the end: whole modules would take seconds.
-        _, start, rest = path.read_text(encoding="utf-8").partition(f"\n{attribute} = ")
+        text = path.read_text(encoding="utf-8")
+        _, start, rest = text.partition(f"\n{attribute} = ")
+        if not start:
+            _, start, rest = text.partition(f"\ndef {attribute}(")
         first = ast.parse(f"{start}{rest}").body[:1]
     except (SyntaxError, ValueError, RecursionError, OSError):
         return {}
     if first and isinstance(first[0], ast.Assign):
         return _constants(first[0].value)
+    if first and isinstance(first[0], ast.FunctionDef):  # a command
+        return {"summary": (ast.get_docstring(first[0]) or "").partition("\n")[0]}
     return {}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from result_file import ended
 
 from subquad.record.files import write_json
 from subquad.record.metrics import Record, metrics_file
@@ -58,13 +59,12 @@ class RunFolder:
 
     def result(self, status: str = "finished", **more):
         data = {
+            **ended(status),
             "format": 1,
-            "status": status,
             "reason": None,
             "name": "demo",
             "label": self.label,
             "mixer": self.label,
-            "protocol": "honest",
             "protocol_label": "checkpoint chosen on a validation part of TRAIN",
             "metric": "accuracy",
             "steps": 20,

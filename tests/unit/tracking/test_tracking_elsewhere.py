@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
+from result_file import ended
 
 from subquad.cli.main import main
 from subquad.errors import RunError
@@ -134,7 +135,7 @@ def test_the_pages_command_sends_to_weights_and_biases(tmp_path, make_run, monke
     space: dict = {}
     exec(compile(code, str(PAGE), "exec"), space)
     folder = study(tmp_path, make_run)
-    write_json(folder / "cells" / "one" / "identity.json", {"digest": "d"})
+    write_json(folder / "cells" / "one" / "identity.json", ended("", digest="d"))
     outcome = CliRunner().invoke(space["to_wandb"], [str(folder)], catch_exceptions=False)
     assert outcome.exit_code == 0
     above, run = sent

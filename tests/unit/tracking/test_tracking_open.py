@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from result_file import ended
 
 from subquad.cli.main import main
 from subquad.cli.tracking import sync_command
@@ -243,11 +244,11 @@ def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run, unsent):
 
 def test_what_finds_a_run_again_goes_with_its_folder(tmp_path: Path, make_run):
     first = make_run(tmp_path / "runs" / "demo" / "20260101-000000-aa").path
-    write_json(first / "identity.json", {"digest": "d"})
+    write_json(first / "identity.json", ended("", digest="d"))
     key = key_of(first)
     assert first.rename(tmp_path / first.name) == tmp_path / first.name
     assert key_of(tmp_path / first.name) == key
-    write_json(tmp_path / first.name / "identity.json", {"digest": "e"})
+    write_json(tmp_path / first.name / "identity.json", ended("", digest="e"))
     assert key_of(tmp_path / first.name) != key
 
 

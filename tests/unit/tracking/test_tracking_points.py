@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+from result_file import ended
+
 from subquad.record.files import write_json
 from subquad.record.metrics import Place, Record
 from subquad.tracking.mirror import About, Point, about, points_after, points_of
@@ -58,7 +60,7 @@ def test_a_run_ends_as_its_result_says(run_folder):
     for outcome, status in {
         "finished": "FINISHED",
         "failed": "FAILED",
-        "stopped": "KILLED",
+        "pruned": "FINISHED",
     }.items():
         run_folder.result(
             outcome, reason="loss inf at https://u:p@h/x" if outcome == "failed" else None
@@ -113,11 +115,13 @@ def test_what_is_alone_is_named_like_its_folder_below_runs_and_a_part_by_its_own
 
 
 def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
-    write_json(run_folder.path / "identity.json", {"digest": "d", "mixer": "agf"})
+    write_json(run_folder.path / "identity.json", ended("", digest="d"))
     shown = about(run_folder.path)
     assert shown.params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
     assert shown.tags == {
         "subquad.mixer": "agf",
+        "subquad.dataset": "JapaneseVowels",
+        "subquad.protocol": "honest",
         "subquad.experiment": "d",
         "subquad.status": "running",
     }
