@@ -21,15 +21,15 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from subquad.record.files import read_object
+from subquad.record.files import read_file
 from subquad.record.metrics import Record, read_records
+from subquad.record.models import Result
 from subquad.record.names import FINAL, RESULT, TRIALS
 from subquad.search.journal import damaged
-from subquad.search.trial import Curve, Evaluation, Goal, State, Trial, Values, best_of
+from subquad.search.trial import Curve, Evaluation, Goal, State, Trial, best_of
 
 BUDGETS = "budgets.json"
 _SEED = "seed-"
-_ENDED = ("failed", "pruned", "finished")
 
 
 def trial_folder(search: Path, candidate: str, number: int) -> Path:
@@ -61,14 +61,14 @@ def came_to(search: Path, trial: Trial, goal: Goal) -> Trial:
     for run in runs_of(search, trial):
         result = _result(run)
         records = read_records(run)
-        states.append(result["status"])
+        states.append(result.status if result else "running")
         curves.append(_curve(records, goal.metric))
-        reasons.append(result.get("reason") or "")
+        reasons.append((result and result.reason) or "")
         last_step, last_seconds = 0, 0.0
         if records:
             last_step, last_seconds = records[-1].step, records[-1].seconds
-        steps += result.get("steps") or last_step
-        seconds += result.get("seconds") or last_seconds
+        steps += (result and result.steps) or last_step
+        seconds += (result and result.seconds) or last_seconds
     flops = None
     if trial.flops_per_step is not None or not steps:
         flops = float(steps * (trial.flops_per_step or 0))
@@ -88,15 +88,12 @@ def _state(runs: Sequence[State]) -> State:
     return next(state for state in ("failed", "pruned", "running", "finished") if state in runs)
 
 
-def _result(run: Path) -> Values:
+def _result(run: Path) -> Result | None:
     path = run / RESULT
     if not path.exists():
-        return {"status": "running"}
+        return None
     try:
-        result = read_object(path)
-        if result.get("status") in _ENDED:
-            return result
-        raise ValueError("does not say how the trial ended")
+        return read_file(Result, run)
     except (OSError, ValueError) as error:
         raise damaged(path, error) from None
 

@@ -95,8 +95,7 @@ def test_of_several_seeds_the_last_one_finishes_and_any_one_ends_a_trial(tmp_pat
     for seed, status in zip((3, 4), states, strict=True):
         evaluated(folder / f"seed-{seed}", (10, {"accuracy": seed / 10, "loss": 1.0}))
         if status:
-            values = {"status": status, "steps": 40, "seconds": 4.0}
-            write_result(folder / f"seed-{seed}", values)
+            write_result(folder / f"seed-{seed}", ended(status, steps=40, seconds=4.0))
     found = came_to(tmp_path, trial, GOAL)
     assert found.state == state
     assert found.best == Evaluation(step=10, value=0.35, loss=1.0)
@@ -114,7 +113,7 @@ def test_a_trial_is_told_by_its_folder(tmp_path):
         (
             "result.json",
             json_text({}),
-            r"result\.json: damaged: ValueError: does not say how",
+            r"result\.json: damaged: ValueError: mixer: field required",
         ),
         ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record$"),
     ],

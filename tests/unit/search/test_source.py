@@ -235,7 +235,7 @@ def test_a_result_that_a_killed_driver_did_not_record_is_recorded(prepared, tmp_
     ready = prepared(RATES, budget="2-trials")
     run = driver(ready, tmp_path).next()
     assert run is not None
-    write_result(run.folder, {"status": "finished", "steps": 39, "seconds": 0.5, "reason": ""})
+    write_result(run.folder, ended("finished", steps=39, seconds=0.5, reason=""))
     told = list[Trial]()
     again = TrialSource(ready, tmp_path, ready.search.trials(tmp_path), told.append)
     for folder in list(again.unrecorded()):
