@@ -65,6 +65,22 @@ def test_each_plugin_has_one_line_that_fits(capsys, monkeypatch):
     assert (rows["agf"]["grows"], rows["hyena"]["grows"]) == ("L", "L log L")
 
 
+@pytest.mark.parametrize("kind", [[], ["recipes"], ["datasets"], ["commands"]])
+def test_a_list_in_a_pipe_fits_100_columns_and_loses_no_word(capsys, kind):
+    assert main(["list", *kind, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["plugins"]
+    assert main(["list", *kind]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100
+    assert {word for row in rows for word in row["summary"].split()} <= set(out.split())
+
+
+def test_a_command_says_what_it_does(capsys):
+    assert main(["list", "commands", "--json"]) == 0
+    rows = {row["name"]: row["summary"] for row in json.loads(capsys.readouterr().out)["plugins"]}
+    assert rows["swap"].startswith("Put MIXER into every layer")
+
+
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
@@ -122,6 +138,20 @@ def test_runs_studies_and_searches_have_a_line_each(capsys, factory, tmp_path):
         assert listed(capsys, tmp_path)["half"]["state"] == "running"
     assert main(["runs", str(tmp_path)]) == 0
     assert "accuracy 60.00 % (agf)" in capsys.readouterr().out
+
+
+def test_the_best_row_of_several_data_sets_has_all_of_them(capsys, factory, tmp_path):
+    study = tmp_path / "runs" / "mine" / "study"
+    for mixer, dataset, accuracy in (
+        *(("agf", "one", 0.9), ("agf", "two", 0.5)),
+        *(("softmax", "one", 0.5), ("softmax", "two", 0.7)),
+        ("cur", "one", 1.0),
+    ):
+        folder = study / "cells" / f"{dataset}-{mixer}"
+        factory.run(folder, mixer=mixer, dataset=dataset, accuracy=accuracy)
+    write_text(study / STUDY, "name: mine\n")
+    score = "accuracy 70.00 % (agf), mean of 2 data sets"
+    assert listed(capsys, tmp_path)["study"]["score"] == score
 
 
 def test_no_folder_and_no_runs_are_told(capsys, tmp_path):
