@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from result_file import ended
+from small_run import SMALL
 
+from subquad.drivers.folder import write_down
+from subquad.experiment import load_study
 from subquad.record.files import find_file, json_text, parse_object, read_file
-from subquad.record.models import FILES
+from subquad.record.integrity import write_result
+from subquad.record.models import FILES, Identity, Result
 from subquad.record.names import IDENTITY, OWNER, RESULT, SUMMARY
 from subquad.security.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
 
@@ -85,3 +90,17 @@ def test_a_file_has_the_shape_of_its_name(tmp_path, name, data, message):
         read_file(FILES[name], tmp_path)
     assert str(caught.value) == message
     assert find_file(FILES[name], tmp_path) is None
+
+
+@pytest.mark.parametrize("workers", ["2", "1..2"])
+def test_what_a_run_is_called_is_read_again(tmp_path, workers):
+    """Its folder would count as one without a result."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (run,) = load_study(str(tmp_path / "small.yaml"), [f"resources.workers={workers}"]).runs
+    folder = tmp_path / "run"
+    write_down(replace(run, place=folder))
+    write_result(folder, {**run.names, "status": "finished", "experiment": run.digest})
+    identity = read_file(Identity, folder)
+    result = read_file(Result, folder)
+    assert (identity.digest, str(identity.workers)) == (run.digest, workers)
+    assert (result.experiment, str(result.workers)) == (run.digest, workers)

@@ -129,6 +129,7 @@ class Named(File):
         metric: what selects its checkpoints.
         tested: what tables compare, the first, and show besides; none: `metric`.
         metrics: how each is called and printed, as its task says.
+        workers: how many, or `1..4`.
     """
 
     format: Any = None
@@ -145,7 +146,7 @@ class Named(File):
     metric: str = "accuracy"
     tested: tuple[str, ...] = ()
     metrics: dict[str, Metric] = {}
-    workers: Count | None = None
+    workers: Count | str | None = None
 
     @property
     def compared(self) -> str:
