@@ -48,7 +48,7 @@ SPACE = (
 )
 SEARCH = ["--sampler", "tpe", "--budget", "8-trials", "final.seeds=1", "--local", "--jobs", "1"]
 
-KILLS = ((0, 150), (1, 315), (3, 1), (5, 95), (5, 239), (7, 270))
+KILLS = ((0, 150), (1, 302), (3, 1), (5, 95), (5, 239), (7, 270))
 """Trial and step from which on the driver is killed: early, late, twice in one trial, around
 evaluations.
 """
