@@ -350,9 +350,20 @@ def _is_mask(keep: Tensor | None, shape: tuple[int, ...]) -> bool:
     )
 
 
-@_ATTENTION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _is_measured(q: Tensor, k: Tensor, v: Tensor, given: Given) -> bool:
+    """Whether the kernels take it, and landmarks are as few as were measured."""
+    few = max(given.q_hat.shape[2], given.k_hat.shape[2]) <= MOST_LANDMARKS // 2
+    return few and _fits(q, k, v, given)
+
+
+@_ATTENTION.implementation(
+    "triton-tiles", chosen=False, devices=("cuda",), dtypes=FORMATS, when=_fits
+)
+@_ATTENTION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_is_measured)
 def _triton(q: Tensor, k: Tensor, v: Tensor, given: Given) -> tuple[Tensor, Tensor]:
-    """First on CUDA: its prototype took less than half of the reference's time on an H200."""
+    """First on CUDA up to 128 landmarks: its prototype took less than half of the reference's time
+    on an H200. With more it was never measured, and runs where it is forced.
+    """
     from subquad_plugins.numerics.landmark_kernel import Inverse, Landmarks
 
     settings = given.invert.keywords  # pyright: ignore[reportFunctionMemberAccess]
