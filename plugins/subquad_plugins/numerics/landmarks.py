@@ -7,7 +7,8 @@ segments (Nystrom).
 U and its inverse are computed in fp32 at least, also under autocast. C and R are never made for
 softmax, so time and memory grow with L. Operation "landmarks.attention": the reference makes C W
 and R V with two calls of torch's fused attention; "triton" is Flash-CUR, all of it in one function
-that reads each token once a pass (`landmark_kernel.py`).
+that reads each token once a pass (`landmark_kernel.py`), and "triton-tiles" the same with up to 256
+landmarks, which runs only where it is forced.
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r
 landmarks of Q, K.
