@@ -12,14 +12,14 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from subquad.drivers.desk import Desk
-from subquad.drivers.executor import GOES_ON, Executor, Source
-from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.queue import RunQueue
-from subquad.drivers.signals import Signum, listening
 from subquad.errors import TrainingFailed, UserError
+from subquad.execution.desk import Desk
+from subquad.execution.executor import GOES_ON, Executor, Source
+from subquad.execution.queue import RunQueue
+from subquad.execution.signals import Signum, listening
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, this_machine
 from subquad.ray.cluster import OwnCluster
 from subquad.ray.files import Question, driver_here
 from subquad.ray.lanes import fit_lanes

@@ -12,8 +12,8 @@ import logging
 import uuid
 from typing import Any
 
-from subquad.drivers.desk import Desk
-from subquad.drivers.queue import MOST_STARTS
+from subquad.execution.desk import Desk
+from subquad.execution.queue import MOST_STARTS
 from subquad.experiment.schema import Resources
 from subquad.ray.train import fit_lane, ray_files, work_in_lane, worker_bundle
 from subquad.record.layout import path_at
@@ -91,8 +91,8 @@ def _lane(config: dict[str, Any], stop: str, storage: str) -> dict[str, str]:
         own = path_at(storage) / f"train-{uuid.uuid4().hex}"
         own.mkdir()
         return {"unstarted": fit_lane(name, resources, stop, str(own))}
-    from subquad.drivers.local import device_of
     from subquad.engine.group import Group
+    from subquad.execution.local import device_of
 
     work_in_lane(name, stop, Group(device=device_of(resources)))
     return {"unstarted": ""}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from upath import UPath
 
-from subquad.drivers.signals import stop_file_watch
+from subquad.execution.signals import stop_file_watch
 from subquad.experiment.schema import Resources
 from subquad.ray.files import PROTOCOL, ask_driver
 from subquad.record.layout import path_at
@@ -134,7 +134,7 @@ def work_in_lane(name: str, stop: str, group: Group) -> None:
         name: the lane's.
         stop: file that stops its workers, as they reach it.
     """
-    from subquad.drivers.work import work
+    from subquad.execution.worker import work
 
     def take(done: Any) -> Any:
         return ask_driver((name, done))

@@ -12,13 +12,13 @@ import pytest
 from result_file import read_result
 from small_run import SMALL
 
-from subquad.drivers.executor import Source
-from subquad.drivers.folder import write_down
-from subquad.drivers.local import LocalExecutor
-from subquad.drivers.preflight import Room
-from subquad.drivers.queue import END, WAIT, Done, RunQueue
 from subquad.errors import DiskError, PluginError, RunError, TrainingFailed
+from subquad.execution.executor import Source
+from subquad.execution.local import LocalExecutor
+from subquad.execution.queue import END, WAIT, Done, RunQueue
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import write_down
+from subquad.preparation.preflight import Room
 from subquad.record.files import append_line
 from subquad.record.integrity import write_result
 from subquad.record.metrics import Attempt, read_attempts
@@ -304,7 +304,7 @@ def test_a_full_disk_ends_all_and_fails_no_run(ticket, monkeypatch, tmp_path):
     def full(run: Run, *more: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(run.folder / "metrics.jsonl"))
 
-    monkeypatch.setattr("subquad.drivers.work.train_run", full)
+    monkeypatch.setattr("subquad.execution.worker.train_run", full)
     message = f"{first.folder}/metrics.jsonl: No space left on device"
     left = [first]
     source = Source(lambda: left.pop() if left else None, ended.append)

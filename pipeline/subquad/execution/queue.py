@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import subquad.errors
-from subquad.drivers.executor import Source
-from subquad.drivers.preflight import Room
-from subquad.drivers.signals import Signum
 from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, RunError, SubquadError, TrainingFailed
+from subquad.execution.executor import Source
+from subquad.execution.signals import Signum
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room
 from subquad.record.files import find_file
 from subquad.record.metrics import read_attempts
 from subquad.record.models import Result

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from subquad.drivers.desk import Desk
-from subquad.drivers.executor import Executor, Source
-from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.queue import Done, Lane, RunQueue
-from subquad.drivers.ranks import Ranks
-from subquad.drivers.signals import listening, stop_file_watch
-from subquad.drivers.work import work
 from subquad.engine.group import Group
+from subquad.execution.desk import Desk
+from subquad.execution.executor import Executor, Source
+from subquad.execution.queue import Done, Lane, RunQueue
+from subquad.execution.ranks import Ranks
+from subquad.execution.signals import listening, stop_file_watch
+from subquad.execution.worker import work
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, this_machine
 from subquad.processes import forking_context, settle
 from subquad.record.names import STOP
 

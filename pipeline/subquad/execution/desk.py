@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from subquad.drivers.executor import Source
-from subquad.drivers.queue import END, Done, Lane, RunQueue
+from subquad.execution.executor import Source
+from subquad.execution.queue import END, Done, Lane, RunQueue
 from subquad.experiment import Run
 from subquad.record.files import write_text
 
