@@ -35,10 +35,7 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
     """
     place = torch.arange(length)
     start = torch.tensor(lead or [0] * len(real))[:, None]
-    end = start + torch.tensor(real)[:, None]
-    has_begun = place >= start
-    is_before_end = place < end
-    return has_begun & is_before_end
+    return (place >= start) & (place < start + torch.tensor(real)[:, None])
 
 
 def call(
@@ -257,8 +254,8 @@ def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: boo
             raise CheckFailed(f"{where}: output {given}, expected {wanted}")
         finite(f"{where}: output and losses", result.out, *result.losses.values())
         if training:
-            inputs = {"tokens": tokens, **trainable(mixer)}
-            finite(f"{what}: gradients", *gradients(total(result), inputs).values())
+            grads = gradients(total(result), {"tokens": tokens, **trainable(mixer)})
+            finite(f"{what}: gradients", *grads.values())
 
 
 def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
@@ -281,11 +278,10 @@ def values_and_gradients(
     values = {"output": result.out.detach()}
     for name, loss in result.losses.items():
         values[f"loss {name!r}"] = loss.detach()
-    by_input = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    grads = {
-        f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in by_input.items()
+    grads = gradients(total(result), {"tokens": x, **trainable(mixer)})
+    return values, {
+        f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in grads.items()
     }
-    return values, grads
 
 
 def slope(

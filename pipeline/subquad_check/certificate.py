@@ -109,8 +109,7 @@ class Certificate:
         if not covered["length"]:
             return ["any call of the mixer"]
         first = self.subjects[0]
-        longest = max(covered["length"])
-        words = [f"more than {longest:,} tokens, but for growth"]
+        words = [f"more than {max(covered['length']):,} tokens, but for growth"]
         if first.is_single_alone:
             words.insert(
                 0, f"anything finer than float32: {ROUNDING_SINGLE:g} is allowed for {ROUNDING:g}"
@@ -118,8 +117,7 @@ class Certificate:
         for name, known in _PLACES.items():
             missing = [value for value in known if value not in covered[name]]
             if missing:
-                values = " and ".join(missing)
-                words.append(f"{name} {values}")
+                words.append(f"{name} {' and '.join(missing)}")
         if covered["skipped"]:
             words.append("training where two lengths are compared, as it draws random numbers")
         words.append(f"sizes but width {first.dim} and {first.num_heads} heads")
@@ -139,11 +137,11 @@ class Certificate:
                 continue
             nearest = max(
                 [outcome for outcome in found if outcome.status == "passed"],
-                key=_worst,
+                key=lambda outcome: outcome.figures.get("worst") or 0.0,
                 default=None,
             )
-            words = nearest.detail if nearest else ""
-            yield check, [marks[outcome.status] for outcome in found], words
+            shown = [marks[outcome.status] for outcome in found]
+            yield check, shown, nearest.detail if nearest else ""
 
     def notes(self, status: Status) -> list[tuple[str, str]]:
         """Outcomes with a status in words, those that say the same of the same subjects together;
@@ -162,20 +160,17 @@ class Certificate:
             waits = status == "not proven" and not first.again
             where = ""
             if not waits and len(outcomes) < len(self.subjects):
-                ways = "; ".join(outcome.subject for outcome in outcomes)
-                where = f" ({ways})"
+                where = f" ({'; '.join(outcome.subject for outcome in outcomes)})"
             together[where, first.detail].append(first)
         by_name = {str(subject): subject for subject in self.subjects}
         notes = []
         for (where, detail), outcomes in together.items():
             checks = [outcome.check for outcome in outcomes]
-            names = ", ".join(checks)
             first = outcomes[0]
             again = ""
             if first.again:
-                subject = by_name[first.subject]
-                again = subject.again(checks)
-            notes.append((f"{names}{where}: {detail}", again))
+                again = by_name[first.subject].again(checks)
+            notes.append((f"{', '.join(checks)}{where}: {detail}", again))
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -186,7 +181,15 @@ class Certificate:
             "code": code_digest(resolved),
             "summary": resolved.plugin.summary,
             "paper": resolved.plugin.paper,
-            "subjects": [_plain(subject) for subject in self.subjects],
+            "subjects": [
+                {
+                    "name": str(subject),
+                    **{name: getattr(subject, name) for name in _BUILT_WITH},
+                    "parameters": subject.config.model_dump(mode="json"),
+                    "facts": subject.claims,
+                }
+                for subject in self.subjects
+            ],
             "checks": {check.name: check.shows for check in self.checks},
             "outcomes": [asdict(outcome) for outcome in self.outcomes],
             **{status.replace(" ", "_"): self.count(status) for status in _COUNTED},
@@ -197,20 +200,7 @@ class Certificate:
         }
 
 
-def _worst(outcome: CheckOutcome) -> float:
-    return outcome.figures.get("worst") or 0.0
-
-
 _BUILT_WITH = ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
-
-
-def _plain(subject: CheckSubject) -> dict[str, Any]:
-    return {
-        "name": str(subject),
-        **{name: getattr(subject, name) for name in _BUILT_WITH},
-        "parameters": subject.config.model_dump(mode="json"),
-        "facts": subject.claims,
-    }
 
 
 def certificates_markdown(certificates: Sequence[Certificate]) -> str:
@@ -254,7 +244,6 @@ def certify(
     first = cases[0].subject
     refuse_unfit(first)
     subjects = tuple(dict.fromkeys(case.subject for case in cases))
-    checks = tuple(dict.fromkeys(case.check for case in cases))
     origin = _sendable(first.resolved)
     if workers and origin and len(subjects) > 1:
         outcomes = list(workers.outcomes(cases, origin, arguments, done))
@@ -265,7 +254,7 @@ def certify(
         claims = found_claims(first)
     return Certificate(
         subjects=subjects,
-        checks=checks,
+        checks=tuple(dict.fromkeys(case.check for case in cases)),
         outcomes=tuple(outcomes),
         seconds=time.perf_counter() - start,
         could_claim=claims,

@@ -86,9 +86,8 @@ def found_claims(subject: CheckSubject) -> Claims:
     reasons: dict[str, str] = {}
     leak = 0.0
     bare = build_class(subject.resolved).bare
-    causal = "optional" if takes_causal(bare) else "always"
     tried = (
-        ("causal", causal, CAUSAL),
+        ("causal", "optional" if takes_causal(bare) else "always", CAUSAL),
         ("padding_invariant", True, PADDING),
         ("permutation_equivariant", True, ("permutation",)),
         ("permutation_equivariant", False, ("permutation",)),
@@ -96,10 +95,9 @@ def found_claims(subject: CheckSubject) -> Claims:
     for name, value, checks in tried:
         claimed = replace(facts, **{name: value})
         outcomes = _outcomes(subject, claimed, checks)
-        unmet = [outcome for outcome in outcomes if outcome.status != "passed"]
-        if unmet:
-            first = unmet[0]
-            reasons[name] = f"{first.check}: {first.detail}"
+        *_, last = outcomes
+        if last.status != "passed":
+            reasons[name] = f"{last.check}: {last.detail}"
             if name == "padding_invariant" and not takes_mask(bare):
                 reasons[name] += " (its forward takes no mask, so padding counts like any token)"
             continue

@@ -64,8 +64,7 @@ class Fit:
     has_slight: bool = False
 
     def __str__(self) -> str:
-        growth = self.growth or "no class"
-        return f"{growth} (exponent {self.exponent:.2f})"
+        return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
 
 
 def exceeds(growth: str, limit: str) -> bool:
@@ -92,11 +91,8 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
         distance, _ = models[name]
         residuals[name] = distance
     half = len(lengths) // 2
-    slope, _ = np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1)
-    exponent = float(slope)
-    growth = _smallest(models)
-    if growth is None:
-        growth = _mixed(lengths, y)
+    exponent, _ = np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1).tolist()
+    growth = _smallest(models) or _mixed(lengths, y)
     if growth is None and exponent > 2:
         growth = MORE
     linear = residuals["L"]
@@ -111,21 +107,17 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
     """
     for place, name in enumerate(CLASSES):
         own, _ = models[name]
-        is_near = own <= NEAR
         if own <= EXACT:
             return name
-        if not is_near:
+        if own > NEAR:
             continue
         higher = CLASSES[place + 1 :]
         if not higher:
             return name
         rival = min(higher, key=lambda other: models[other][0])
         distance, share = models[rival]
-        much = BETTER
-        if name == "L":
-            much = BETTER_THAN_L
-        has_slight = share <= SLIGHT
-        is_slight = rival == "L log L" and has_slight
+        much = BETTER_THAN_L if name == "L" else BETTER
+        is_slight = rival == "L log L" and share <= SLIGHT
         if is_slight or distance * much > own:
             return name
     return None

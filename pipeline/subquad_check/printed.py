@@ -36,10 +36,8 @@ class CertificateDocument:
     def __init__(self, settings: Mapping[str, Any], resume: str | None):
         from subquad_check import Certificate
 
-        requested = {**settings, "only": list(settings["only"])}
-        head = json.dumps({"environment": Certificate.environment(), "asked": requested})
-        begun = head.removesuffix("}")
-        self.head = f'{begun}, "mixers": ['
+        head = json.dumps({"environment": Certificate.environment(), "asked": settings})
+        self.head = f'{head.removesuffix("}")}, "mixers": ['
         self.earlier = self._read(resume) if resume else {}
         self.broken: dict[str, str] = {}
         self.holds = True
@@ -56,10 +54,8 @@ class CertificateDocument:
         sys.stdout.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        is_complete = kind is None
-        click.echo(
-            f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(is_complete)}}}'
-        )
+        end = {"broken": self.broken, "complete": kind is None}
+        click.echo(f"\n], {json.dumps(end).removeprefix('{')}")
 
     def has(self, name: str) -> bool:
         """Print a mixer if the earlier document has it, of the same plugin and the same code."""
@@ -170,8 +166,7 @@ def _print_verdict(certificate: Certificate) -> None:
             print_line(f"    again: {again}")
     if certificate.could_claim:
         _print_claims(certificate.name, certificate.could_claim)
-    unchecked = "; ".join(certificate.unchecked)
-    print_line(f"not looked at: {unchecked}; -v shows each check")
+    print_line(f"not looked at: {'; '.join(certificate.unchecked)}; -v shows each check")
 
 
 def _print_table(certificate: Certificate) -> None:

@@ -313,8 +313,8 @@ class CheckSubject:
         longest = max(length, MAX_LEN)
         if self.stacked or self.hands_on:
             return self.build(max_len=longest, **options)
-        place = {"role": "decoder" if self.causal else "self", **options}
-        return self.build(max_len=longest, layer_index=2, num_layers=3, **place)
+        options.setdefault("role", "decoder" if self.causal else "self")
+        return self.build(max_len=longest, layer_index=2, num_layers=3, **options)
 
 
 LAYERS = ("first", "second", "third")

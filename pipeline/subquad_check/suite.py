@@ -33,9 +33,7 @@ def chosen_checks(
             raise ConfigError(
                 f"exclude {name}: give a reason, as in {name}='why it does not apply'"
             )
-    chosen = wanted or names
-    checks: list[Check] = [check for check in CHECKS if check.name in chosen]
-    return tuple(checks)
+    return tuple(check for check in CHECKS if check.name in (wanted or names))
 
 
 def check_mixer(

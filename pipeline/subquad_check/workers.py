@@ -87,8 +87,9 @@ class CheckWorkers:
     def _submit(self, *way: Any) -> Future[list[CheckOutcome]] | None:
         """None where a process died while ways are being handed over."""
         if self._executor is None:
-            start = {"initializer": _settle_beside, "initargs": (dict(os.environ),)}
-            self._executor = ProcessPoolExecutor(self.jobs, forking_context(), **start)
+            self._executor = ProcessPoolExecutor(
+                self.jobs, forking_context(), _settle_beside, (dict(os.environ),)
+            )
         with contextlib.suppress(BrokenProcessPool):
             return self._executor.submit(_check_way, *way)
         return None

@@ -37,7 +37,7 @@ from subquad_check.checks.decoding import (
     reordered,
 )
 from subquad_check.checks.gradients import accuracy_of, compare_gradients
-from subquad_check.meter import ROUNDING, Comparison, Comparisons, Meter
+from subquad_check.meter import ROUNDING, Comparison, Comparisons, within
 from subquad_check.subject import MAX_LEN, CheckSubject
 
 QUERIES = 7
@@ -81,8 +81,7 @@ def _cross(subject: CheckSubject) -> Comparisons:
         keys = subject.at_most(most_keys)
         x = subject.tokens(3, queries, seed=1)
         context = subject.tokens(3, keys, seed=2)
-        is_long = max(most_queries, most_keys) > MAX_LEN
-        mixer = long if is_long else short
+        mixer = long if max(most_queries, most_keys) > MAX_LEN else short
         keep = _mask(x)
         across = _Across(mixer, context, _mask(context))
         label = f"{queries} queries with {keys} keys"
@@ -139,8 +138,7 @@ def _cross_padding(
     def at_real(x: Tensor, context: Tensor) -> Tensor:
         return outputs(_Across(mixer, context, context_keep), x, keep)[keep]
 
-    side = " (left)" if turned else ""
-    lengths = f"{queries} queries with {keys} keys{side}"
+    lengths = f"{queries} queries with {keys} keys{' (left)' if turned else ''}"
     expected = at_real(x, context)
     label = f"{lengths}: output at real queries, other content in padded"
     yield f"{label} keys", at_real(x, changed(context, ~context_keep)), expected
@@ -153,9 +151,8 @@ def _cross_padding(
         return
     own = keep[1:2]
     out = outputs(_Across(mixer, context[1:2, context_keep[1]], None), x[1:2], own)
-    rounded = Meter(subject.at_least(ROUNDING))
-    rounded.compare(f"{lengths}: padded keys left away", out[own], expected[first:][:second])
-    rounded.finding()
+    left_away = f"{lengths}: padded keys left away", out[own], expected[first:][:second]
+    yield from within(subject.at_least(ROUNDING), [left_away])
 
 
 @compares(

@@ -32,8 +32,7 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     """
     mixer = subject.build()
     x, keep = subject.pair(13)
-    is_settled = "training" in settled_modes(mixer, x)
-    trains = is_settled and not subject.facts.stateful
+    trains = "training" in settled_modes(mixer, x) and not subject.facts.stateful
     expected = values_and_gradients(subject.build().train(trains), x, keep)
     with _Tracing(subject) as tracing:
         compiled: Any = torch.compile(subject.build().train(trains), backend=tracing)
@@ -114,16 +113,14 @@ class _Tracing:
         self.graphs += 1
         if len(calls) > 1:  # one alone is as it was
             for node in calls:
-                trace = node.stack_trace or self.own
-                self.operations += self.own in trace
+                self.operations += self.own in (node.stack_trace or self.own)
         return self.compile(graph, inputs)
 
     def __str__(self) -> str:
         counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
         words = []
         for name, count in counts.items():
-            plural = "" if count == 1 else "s"
-            words.append(f"{count} {name}{plural}")
+            words.append(f"{count} {name}{'' if count == 1 else 's'}")
         return ", ".join(words)
 
 

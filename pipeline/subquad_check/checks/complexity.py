@@ -90,9 +90,8 @@ class _Growth:
         found = Counter[str]()
         for name, size in end.largest.items():
             middle = last.largest.get(name, size)
-            grows = size >= SQUARE * middle
             grew = middle >= SQUARE * before.largest.get(name, size)
-            if size and grows and grew:
+            if size and grew and size >= SQUARE * middle:
                 found[name] = size
         return dict(found.most_common())
 
@@ -106,15 +105,13 @@ class _Growth:
             return
         term = TERMS[declared]
         expected = term(self.lengths[-1]) / term(self.lengths[-3])
-        needed_before = self.seconds[-3]
-        needed = self.seconds[-1]
-        if needed <= STEEPER * expected * needed_before:
+        *_, before, _, needed = self.seconds
+        if needed <= STEEPER * expected * before:
             return
-        times = needed / max(needed_before, 1e-6)
         raise CheckFailed(
-            f"CPU time grows {times:.0f} times while the length grows 4 times, "
-            f"declared {declared}: {what} of torch do not, "
-            "so it is spent in Python or NumPy"
+            f"CPU time grows {needed / max(before, 1e-6):.0f} times while the length grows "
+            f"4 times, declared {declared}: {what} of torch do not, so it is spent in Python or "
+            "NumPy"
         )
 
     def _most_bytes(self) -> str:
@@ -191,8 +188,9 @@ def _growth_of(subject: CheckSubject) -> _Growth:
 
     is_short = len(ladder) < MIN_LENGTHS
     if not is_short:
+        # a loop over tokens in Python: so many operations that `MIN_LENGTHS` would take minutes
         first, _ = count(ladder[0])
-        is_short = _is_step_by_step(first)
+        is_short = first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
     if is_short:
         ladder = takes  # short lengths tell less
     if len(ladder) < MIN_LENGTHS:
@@ -214,13 +212,6 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     )
 
 
-def _is_step_by_step(first: Count) -> bool:
-    """Whether it takes so many operations at the shortest length that those of `MIN_LENGTHS` would
-    take minutes: a loop over tokens in Python.
-    """
-    return first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
-
-
 def growth_of(subject: CheckSubject) -> Complexity:
     """What both checks would hold against a declaration: the larger class of FLOPs and bytes.
 
@@ -240,23 +231,15 @@ def growth_of(subject: CheckSubject) -> Complexity:
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
-    before, last = counts[-2:]
-    patience = PATIENCE if _is_about_to_fail(ladder[: len(counts)], counts, declared) else 1
+    *_, before, last = counts
+    lengths = ladder[: len(counts)][-MIN_LENGTHS:]
+    patience = 1
+    for name in ("flops", "moved"):
+        found = fit_growth(lengths, [getattr(count, name) for count in counts[-MIN_LENGTHS:]])
+        if not found.growth or exceeds(found.growth, declared):
+            patience = PATIENCE
     for name, limit in LIMITS.items():
         if getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit:
-            return True
-    return False
-
-
-def _is_about_to_fail(lengths: list[int], counts: list[Count], declared: str) -> bool:
-    """Whether FLOPs or bytes at the longest lengths so far fit no class, or one above the declared
-    one.
-    """
-    for name in ("flops", "moved"):
-        found = fit_growth(
-            lengths[-MIN_LENGTHS:], [getattr(count, name) for count in counts[-MIN_LENGTHS:]]
-        ).growth
-        if not found or exceeds(found, declared):
             return True
     return False
 
@@ -274,17 +257,16 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
         torch.manual_seed(0)
         try:
             mixer.train()
-            alone = count_pass(mixer, x[:1])
-            padded = count_pass(mixer, x, keep=keep)
+            training = count_pass(mixer, x[:1]) + count_pass(mixer, x, keep=keep)
             mixer.eval()
-            return alone + padded + count_pass(mixer, x, keep=keep)
+            return training + count_pass(mixer, x, keep=keep)
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
-            name = type(error).__name__
             message = " ".join(str(error).split())
             raise NotProven(
-                f"cannot be run and counted at length {length}: {name}: {message[:200]}"
+                f"cannot be run and counted at length {length}: {type(error).__name__}: "
+                f"{message[:200]}"
             ) from error
 
 
@@ -335,7 +317,12 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
     """
     length = growth.lengths[-3]
     even = growth.counts[-3]
-    prime = next(filter(_is_prime, range(length - 1, 2, -2)))
+    primes = (
+        odd
+        for odd in range(length - 1, 2, -2)
+        if all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
+    )
+    prime = next(primes)
     found = _count_at(subject, prime)
     ratios = {"FLOPs": found.flops / max(even.flops, 1), "bytes": found.moved / max(even.moved, 1)}
     for what, times in ratios.items():
@@ -344,7 +331,3 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
                 f"{what} at {prime:,} tokens, a prime number, "
                 f"are {times:.1f} times those at {length:,}"
             )
-
-
-def _is_prime(odd: int) -> bool:
-    return all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))

@@ -37,11 +37,10 @@ def _no_cache(subject: CheckSubject) -> str:
 def _cache_prefill(subject: CheckSubject) -> Comparisons:
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
-    starts = _starts_of(subject)
     for length in dict.fromkeys((LONGEST, subject.at_most(FAR))):
         mixer = subject.build(max_len=length)
         x = subject.tokens(3, length)
-        keep = _padded_starts(starts, length - LONGEST)
+        keep = _padded_starts(_starts_of(subject), length - LONGEST)
         label = f"prefill of {length} against forward"
         out, _ = mixer.prefill(x, keep=keep)
         yield f"{label}, padded", out[keep], outputs(mixer, x, keep)[keep]
@@ -70,10 +69,8 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
         expected = outputs(mixer, x)
         cache = _started(mixer, x, more, starts)
         for i in range(more, end):
-            token = next_of(x, i, starts)
-            wanted = next_of(expected, i, starts)
-            got, cache = mixer.step(token, cache)
-            yield f"step {i + 1} against forward", got, wanted
+            got, cache = mixer.step(next_of(x, i, starts), cache)
+            yield f"step {i + 1} against forward", got, next_of(expected, i, starts)
     x = subject.tokens(3, 2)
     got = decoded(mixer, x, 1)[:, 1]
     yield "first step after prefill of one token without a mask", got, outputs(mixer, x)[:, 1]
@@ -121,11 +118,9 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
         out, cache = mixer.step(token, cache)
         yield f"step after reordering the cache{end}", got, out[ORDER]
     single = x[:1]
-    start = beginning(single, LONGEST)
-    only = torch.zeros(1, dtype=torch.long)
-    _, alone = mixer.prefill(start)
+    _, alone = mixer.prefill(beginning(single, LONGEST))
     for token in single[:, LONGEST:].unbind(1):
-        _, alone = mixer.step(token, reordered(alone, 1, only))
+        _, alone = mixer.step(token, reordered(alone, 1, torch.tensor([0])))
     return f"{len(tree_leaves(cache))} tensors"
 
 
@@ -144,8 +139,7 @@ def reordered(cache: Cache, batch: int = len(STARTS), order: Tensor = ORDER) -> 
                 f"the cache holds a {type(leaf).__name__} ({leaf}), which no sample owns"
             )
         shape = tuple(leaf.shape)
-        samples = shape[0] if shape else None
-        if samples != batch:
+        if shape[:1] != (batch,):
             raise CheckFailed(
                 f"the cache holds a tensor {shape} without the batch of {batch} in front"
             )

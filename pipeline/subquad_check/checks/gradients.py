@@ -96,8 +96,8 @@ def gradients_(subject: CheckSubject) -> Finding:
             )
             if not is_smooth:
                 rough.append(where)
-    tried = ", ".join(map(str, subject.lengths(*LENGTHS)))
-    words = f"by tokens and weights, {tried} tokens{accuracy.note}"
+    words = f"by tokens and weights, {', '.join(map(str, subject.lengths(*LENGTHS)))} tokens"
+    words += accuracy.note
     if rough:
         words += f"; too rough to be judged: {', '.join(rough)}"
     return Finding(words, {"allowed": accuracy.relative})
@@ -156,17 +156,13 @@ def compare_gradients(
     drawn = torch.Generator().manual_seed(0)
     alone = [{by: tensor} for by, tensor in inputs.items()]
     groups = [inputs] if together else alone
-    weights = {}
-    found = {}
+    found = []
     for name, value in values().items():
         weight = _random_like(value, drawn)
-        weights[name] = weight
-        found[name] = backward(value, inputs, weight)
+        summed = partial(_summed, values, name, weight)
+        found.append((name, partial(_verdicts, summed, backward(value, inputs, weight), accuracy)))
     judged = True
-    for name, grads in found.items():
-        verdicts_by = partial(
-            _verdicts, partial(_summed, values, name, weights[name]), grads, accuracy
-        )
+    for name, verdicts_by in found:
         for group in groups:
             verdicts = verdicts_by(group, drawn)
             judged &= _agree(verdicts)
@@ -179,17 +175,13 @@ def compare_gradients(
                     verdicts = apart
                     (by,) = single
                     break
+            fault = next(verdict for verdict in verdicts if verdict.kind == "other")
             raise CheckFailed(
-                f"gradient of the {name} by {by}, {where}: {_fault(verdicts)}, "
+                f"gradient of the {name} by {by}, {where}: {fault.got:.7g} along a direction, "
+                f"by finite differences {fault.measured:.7g}, "
                 f"allowed {accuracy.relative:g} relative, {accuracy.absolute:g} absolute"
             )
     return judged
-
-
-def _fault(verdicts: list[_Verdict]) -> str:
-    """The first derivative that is another one, in words."""
-    fault = next(verdict for verdict in verdicts if verdict.kind == "other")
-    return f"{fault.got:.7g} along a direction, by finite differences {fault.measured:.7g}"
 
 
 def _random_like(tensor: Tensor, drawn: torch.Generator) -> Tensor:
@@ -263,8 +255,9 @@ def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) ->
         slopes.append(measured)
     # a step below float32's rounding moves nothing
     moving = [measured for measured in slopes if measured] or slopes
-    settled = any(accuracy.near(first, second) for first, second in pairwise(moving))
-    return _Verdict("other" if settled else "rough", got, moving[0])
+    if any(accuracy.near(first, second) for first, second in pairwise(moving)):
+        return _Verdict("other", got, moving[0])
+    return _Verdict("rough", got, moving[0])
 
 
 def _unit(tensor: Tensor) -> Tensor:

@@ -42,8 +42,9 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     choices: dict[str, dict[str, str]] = {} if on_cpu else {f"the mixer on {subject.device}": {}}
     for name in with_covered(used):
         for implementation in OPERATIONS[name].implementations:
-            runs = not implementation.devices or device in implementation.devices
-            if runs and not (on_cpu and implementation.name == REFERENCE):
+            if on_cpu and implementation.name == REFERENCE:
+                continue
+            if device in (implementation.devices or [device]):
                 choices[f"{name} {implementation.name}"] = {name: implementation.name}
     return choices
 

@@ -46,7 +46,6 @@ def padding_content(subject: CheckSubject) -> Comparisons:
     """
     for mixer, x, side, keep in _padding_cases(subject):
         other = changed(x, ~keep, LOUD)
-        overflowing = changed(x, ~keep, OVERFLOWING)
         for mode in modes(mixer):
             expected = outputs(mixer, x, keep)[keep]
             where = f"output at real tokens in {mode}"
@@ -54,14 +53,13 @@ def padding_content(subject: CheckSubject) -> Comparisons:
             yield label, outputs(mixer, other, keep)[keep], expected
             finite(
                 f"{where}, huge numbers in the padding ({side})",
-                outputs(mixer, overflowing, keep)[keep],
+                outputs(mixer, changed(x, ~keep, OVERFLOWING), keep)[keep],
             )
         expected = input_gradient(mixer, x, keep, keep)
         label = f"gradient of outputs at real tokens by padding ({side})"
         yield label, expected[~keep], None, expected
-        got = input_gradient(mixer, other, keep, keep)
         label = f"gradient by real tokens, other content in the padding ({side})"
-        yield label, got[keep], expected[keep]
+        yield label, input_gradient(mixer, other, keep, keep)[keep], expected[keep]
 
 
 @compares(

@@ -37,9 +37,7 @@ def _devices(subject: CheckSubject) -> Finding:
             for _ in modes(mixer):
                 for mask in (None, keep):
                     result = call(mixer, x, mask)
-                    found.append(result.out)
-                    found.append(result.losses)
-                    found.append(result.carry)
+                    found += [result.out, result.losses, result.carry]
             if mixer.caches:
                 out, cache = mixer.prefill(x, keep=keep)
                 found += [out, cache, mixer.step(x[:, 0], cache)]

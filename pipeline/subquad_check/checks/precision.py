@@ -258,8 +258,7 @@ def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool =
     found = {"output": out[keep], "gradient": grad[keep], AT_END: out[:1, -END:]}
     if mixer.training:
         with torch.no_grad():
-            evaluated = call(mixer.eval(), x, keep, autocast=autocast).out
-        found["output in evaluation"] = evaluated[keep]
+            found["output in evaluation"] = call(mixer.eval(), x, keep, autocast=autocast).out[keep]
         mixer.train()
     if mixer.caches:
         found["output of steps"] = _decoded(mixer, x.detach(), autocast)

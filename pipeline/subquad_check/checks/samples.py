@@ -69,8 +69,7 @@ def _no_losses(subject: CheckSubject) -> str:
     x, _ = subject.pair(LENGTH)
     with torch.no_grad():
         result = call(mixer, x)
-    is_returned = result.losses or mixer.loss_weights
-    return "" if is_returned else "returns no extra loss"
+    return "" if result.losses or mixer.loss_weights else "returns no extra loss"
 
 
 @shows(
@@ -143,8 +142,11 @@ def _alone(subject: CheckSubject) -> Iterator[Comparison]:
             for own in samples[:1] if is_far else samples:
                 alone = slice(own, own + 1)
                 got = outputs(mixer, x[alone], keep[alone], dropout=False)
-                label = f"output of a sample alone against in a batch in {mode}"
-                yield label, got[0], expected[own]
+                yield (
+                    f"output of a sample alone against in a batch in {mode}",
+                    got[0],
+                    expected[own],
+                )
             if not is_far:
                 expected = outputs(mixer, x, dropout=False)
                 got = outputs(mixer, x[:1], dropout=False)
@@ -180,15 +182,12 @@ def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, Mixe
     another mask.
     """
     for mixer, x, keep in _batches(subject):
-        is_odd = torch.arange(len(x)) % 2 == 1
-        other = is_odd[:, None]
+        other = torch.arange(len(x))[:, None] % 2 == 1
         tokens = changed(x, other, 5)
-        turned = ~keep.flip(1)
-        further = other & turned
         for mode in modes(mixer):
             with torch.no_grad():
                 first = call(afresh(mixer), x, keep)
-                second = call(afresh(mixer), tokens, keep | further)
+                second = call(afresh(mixer), tokens, keep | other & ~keep.flip(1))
             yield mode, first, second
 
 
@@ -235,5 +234,7 @@ def _call_without_carry(subject: CheckSubject) -> None:
     except SubquadError:
         return
     except Exception as error:
-        advice = "go on without it, or raise a PluginError that says what is missing"
-        raise CheckFailed(f"{what}: {cause(error)}; {advice}") from error
+        raise CheckFailed(
+            f"{what}: {cause(error)}; go on without it, or raise a PluginError that says what is "
+            "missing"
+        ) from error

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
 from inspect import unwrap
 from itertools import permutations
 from typing import Any
@@ -92,8 +91,8 @@ def _state_registered(subject: CheckSubject) -> Finding:
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
         _check_moves(subject, ", ".join(kept))
-    parameters = list(mixer.parameters())
-    return Finding(f"{len(parameters)} parameters, {len(list(mixer.buffers()))} buffers")
+    parameters = len(list(mixer.parameters()))
+    return Finding(f"{parameters} parameters, {len(list(mixer.buffers()))} buffers")
 
 
 def _use(
@@ -161,9 +160,8 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
         cast(mixer, after)
         moved = _use(mixer, subject, dtype=after)
         close = MOVED[after]
-        near = partial(torch.allclose, rtol=close, atol=close)
         for got, wanted in zip(moved, expected, strict=True):
-            if got.dtype != after or not near(got, wanted):
+            if got.dtype != after or not torch.allclose(got, wanted, rtol=close, atol=close):
                 raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
 
 

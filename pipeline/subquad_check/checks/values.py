@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.plugin.effect import default_of, effect_of, same
+from subquad.plugin.effect import default_of, effect_of, extra_of, same
 from subquad.registry.faults import cause
 from subquad_check.calls import call, changed, decoded, outputs, passes, settled_modes
 from subquad_check.cases import compares
@@ -60,10 +60,7 @@ def _check_bounds(config: type[BaseModel]) -> None:
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
     """What a search tries, by its place there."""
-    extra: Any = spec.json_schema_extra
-    search = {}
-    if isinstance(extra, dict):
-        search = extra.get("search") or {}
+    search = extra_of(spec).get("search") or {}
     tried = {f"{end} of its search": search[end] for end in ("low", "high") if end in search}
     for i, choice in enumerate(search.get("choices", ())):
         tried[f"choice {i} of its search"] = choice
@@ -184,11 +181,10 @@ def built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject
     from subquad.experiment import parameters
 
     plugin: Any = subject.resolved.plugin
-    refused = "never" if subject.causal else "always"
     try:
         config = parameters(subject.resolved, {**subject.given, **values})
         facts = plugin.facts_of(config)
-        if facts.causal == refused:
+        if facts.causal == ("never" if subject.causal else "always"):
             return None
         other = replace(subject, config=config, facts=facts)
         other.build(dtype=subject.dtype)
@@ -211,11 +207,10 @@ def _broken_claims(subject: CheckSubject) -> set[str]:
         NotApplicable: it cannot be called so.
     """
     subject.first_call(subject.dtype)
-    allowed = subject.at_least(ROUNDING)
     broken = set()
     try:
         for label, *tensors in _compared(subject, "as given"):
-            meter = Meter(allowed)
+            meter = Meter(subject.at_least(ROUNDING))
             meter.compare(label, *tensors)
             if meter.failed:
                 broken.add(_without_numbers(label))
@@ -265,9 +260,8 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     yield "a second call in evaluation", second.out, first.out
     for mode in settled_modes(mixer, x):
         if subject.facts.padding_invariant:
-            other = changed(x, ~keep)
             expected = outputs(mixer, x, keep)
-            got = outputs(mixer, other, keep)
+            got = outputs(mixer, changed(x, ~keep), keep)
             label = f"output at real tokens in {mode}, other content in the padding"
             yield label, got[keep], expected[keep]
             real = keep[2]
