@@ -1,4 +1,4 @@
-"""What the workers of a lane do, whichever driver started them: one run after the other."""
+"""What the workers of a group do, whichever driver started them: one run after the other."""
 
 from __future__ import annotations
 
