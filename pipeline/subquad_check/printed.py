@@ -54,8 +54,9 @@ class CertificateDocument:
         sys.stdout.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        end = {"broken": self.broken, "complete": kind is None}
-        click.echo(f"\n], {json.dumps(end).removeprefix('{')}")
+        click.echo(
+            f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(kind is None)}}}'
+        )
 
     def has(self, name: str) -> bool:
         """Print a mixer if the earlier document has it, of the same plugin and the same code."""

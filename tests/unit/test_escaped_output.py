@@ -14,7 +14,7 @@ from subquad.cli.main import main
 from subquad.output.terminal import console_of
 
 PIPELINE = Path(__file__).resolve().parents[2] / "pipeline"
-"""The core and the tools."""
+"""The core, the certificate and the tools."""
 
 HOME = PIPELINE / "subquad" / "output" / "terminal.py"
 PRINTS = {"click.echo", "click.secho", "print", "sys.stdout.write", "sys.stderr.write"}
@@ -24,7 +24,7 @@ OURS = {"self._separator", "page", "_EXTRA", "length"}
 HELD = {
     "row",  # json.dumps, in a generator above
     r"f'\r\x1b[K{line}\r'",  # a line of `escaped` that replaces the one before
-    "self.head",  # json.dumps, in certificates.py
+    "self.head",  # json.dumps, in printed.py
 }
 """Arguments that were looked at."""
 

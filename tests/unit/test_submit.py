@@ -110,6 +110,7 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
         "subquad_plugins",
         "subquad_datasets",
         "subquad_spaces",
+        "subquad_check",
         "subquad_tools",
         "sent_mean.py",
         "sent_mean",
