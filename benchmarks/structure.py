@@ -20,8 +20,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-CORE, TOOLS = "subquad", "subquad_tools"
-APART = {"ray", "search", "space", "subquad_check", "subquad_tools", "testing", "tracking"}
+CORE = "subquad"
+PACKAGES = (CORE, "subquad_check", "subquad_tools")
+APART = {"ray", "search", "space", "subquad_check", "subquad_tools", "tracking"}
 """Rooms that one can do without: clusters, searches, certificate, tools, MLflow."""
 LONGEST_LINE, LONGEST_FUNCTION, LONGEST_FILE = 100, 40, 400
 DEFAULT_ROOT = Path(__file__).resolve().parents[1] / "pipeline"
@@ -81,7 +82,7 @@ class Structure:
 
 
 def room(module: str) -> str:
-    """`subquad.engine.loop` is in `engine`, `subquad.errors` its own; the tools are one room."""
+    """`subquad.engine.loop` is in `engine`, `subquad.errors` its own; each other package is one."""
     first, _, rest = module.partition(".")
     return rest.split(".")[0] if rest and first == CORE else first
 
@@ -124,8 +125,8 @@ def _imported(tree: ast.Module, files: Mapping[str, Path]) -> Iterator[str]:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module belongs to the core or the tools."""
-    return module.split(".")[0] in (CORE, TOOLS, "subquad_check")
+    """Whether a module belongs to the pipeline."""
+    return module.split(".")[0] in PACKAGES
 
 
 def count_nodes(trees: Iterable[ast.AST]) -> int:

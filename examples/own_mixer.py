@@ -12,7 +12,7 @@ import torch
 import subquad
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig, param
-from subquad.testing import check_mixer
+from subquad_check import check_mixer
 
 
 class GatedMean(TokenMixer):

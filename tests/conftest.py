@@ -21,9 +21,9 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from object_store import Asked, Bucket
 
-from subquad.processes import FOR_CHECKS
 from subquad.record import trust
 from subquad.security import disk
+from subquad_check.command import FOR_CHECKS
 
 if TYPE_CHECKING:
     from ranks import Ranks

@@ -4,12 +4,11 @@ nor sktime.
 
 from importlib.metadata import version as _version
 
-from subquad.api import attention, check, datasets, load, mixer, report, train, tune
+from subquad.api import attention, datasets, load, mixer, report, train, tune
 
 __all__ = [
     "__version__",
     "attention",
-    "check",
     "datasets",
     "load",
     "mixer",

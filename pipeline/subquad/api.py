@@ -1,10 +1,10 @@
 """subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune`, `load`,
-`datasets`, `report` and `check`.
+`datasets` and `report`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from subquad.plugin import Role
     from subquad.reports.view import ReportView
     from subquad.results import Results, SearchResult
-    from subquad.testing import Certificate
 
 
 def mixer(
@@ -325,27 +324,3 @@ def report(*runs: str | Path, baseline: str | None = None) -> ReportView:
     from subquad.results import view_of
 
     return view_of([str(run) for run in runs], baseline)
-
-
-def check(
-    mixer: str,
-    *,
-    only: Sequence[str] = (),
-    exclude: Mapping[str, str] | None = None,
-    **params: Any,
-) -> Certificate:
-    """The certificate of a mixer, as `subquad check` makes it: `holds` says whether nothing failed,
-    `verdict` how much passed. A notebook shows all of it.
-
-    Args:
-        mixer: a plugin's name, or `./file.py:Class`.
-        only: names of checks; all where empty.
-        exclude: names of checks that are left out, each with its reason.
-        params: the plugin's parameters; its defaults and variants where none are given.
-
-    Raises:
-        UserError: the mixer or a check is unknown, or a parameter is wrong.
-    """
-    from subquad.testing import certify
-
-    return certify(mixer, params or None, only=only, exclude=exclude)

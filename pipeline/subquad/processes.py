@@ -17,14 +17,11 @@ from platformdirs import user_cache_path
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 """With it a types.py or json.py in the working directory takes no part in a new Python."""
-FOR_CHECKS = {
-    "OMP_WAIT_POLICY": "passive",
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
-"""Environment of a process that checks mixers, from its start: a thread that waits gives way to
-others, and torch takes large tensors in pages of 2 MB. The kernel has to clear pages when they are
-first touched, which took half the time of checks with the largest tensors in pages of 4 KB.
-"""
+
+
+def available_cpus() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def forking_context() -> ForkServerContext:

@@ -13,10 +13,10 @@ from built_in import built, names
 
 from subquad.plugin import Facts
 from subquad.registry import resolve
-from subquad.testing import CheckCase, CheckFailed, CheckSubject, NotProven, check_mixer
-from subquad.testing.checks import CHECKS
-from subquad.testing.checks.compiled import COMPILED
-from subquad.testing.subject import check_subjects
+from subquad_check import CheckCase, CheckFailed, CheckSubject, NotProven, check_mixer
+from subquad_check.checks import CHECKS
+from subquad_check.checks.compiled import COMPILED
+from subquad_check.subject import check_subjects
 
 CAUSALITY = {"causal-outputs", "causal-gradients", "causal-lengths"}
 CACHE = {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}

@@ -15,13 +15,13 @@ from wrong import WRONG
 from wrong_elsewhere import ELSEWHERE
 from wrong_settings import SETTINGS
 
-from subquad.testing import Certificate, CheckCase, NotProven, certify
-from subquad.testing.checks import CHECKS
-from subquad.testing.subject import check_subjects
-from subquad.testing.switches import SWITCHES
+from subquad_check import Certificate, CheckCase, NotProven, certify
+from subquad_check.checks import CHECKS
+from subquad_check.subject import check_subjects
+from subquad_check.switches import SWITCHES
 
 GROWTH = {"complexity"}
-"""Tests of their own: tests/unit/testing."""
+"""Tests of their own: tests/unit/check."""
 
 SLOW = {"compiled", *GROWTH}
 QUICK = [check.name for check in CHECKS if check.name not in SLOW]

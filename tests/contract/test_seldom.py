@@ -9,8 +9,8 @@ from seldom import HARDLY_COMPILED, OFTEN
 from test_checks import QUICK, SLOW, failed, slow_if
 from unusual import MISSED, UNUSUAL
 
-from subquad.testing import certify
-from subquad.testing.checks.compiled import COMPILED
+from subquad_check import certify
+from subquad_check.checks.compiled import COMPILED
 
 DEAR = {"compiled", "complexity"}
 

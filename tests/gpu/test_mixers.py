@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from subquad.registry import find_plugins
-from subquad.testing import check_mixer
-from subquad.testing.meter import CheckFailed
+from subquad_check import check_mixer
+from subquad_check.meter import CheckFailed
 
 pytestmark = pytest.mark.gpu
 

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from subquad.nn.kernels import recording, using
 from subquad.nn.mixer import as_output
 from subquad.nn.numbers import single_precision
-from subquad.testing.calls import padded
-from subquad.testing.subject import check_subjects
+from subquad_check.calls import padded
+from subquad_check.subject import check_subjects
 
 pytestmark = pytest.mark.gpu
 

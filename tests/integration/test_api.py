@@ -12,9 +12,9 @@ from small_run import only_run
 
 import subquad
 from subquad.cli.main import main
-from subquad.cli.new import package_files
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run, load_study
+from subquad_check.new import package_files
 
 BROKEN = '''
 from subquad.nn import TokenMixer

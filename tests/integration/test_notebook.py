@@ -11,6 +11,7 @@ import torch
 
 import subquad
 from subquad.errors import RunError, UserError
+from subquad_check import certify
 
 
 def test_results_are_a_list_that_shows_itself(small, tmp_path, monkeypatch):
@@ -63,11 +64,11 @@ def test_report_refuses_what_is_no_run(tmp_path):
 
 
 def test_a_certificate_shows_itself():
-    certificate = subquad.check("identity", only=["shapes"])
+    certificate = certify("identity", only=["shapes"])
     assert certificate.holds
     assert certificate._repr_markdown_().startswith("# Certificate")
     with pytest.raises(UserError, match=r"ordr: unknown key; did you mean 'order'\?"):
-        subquad.check("agf", only=["shapes"], ordr=3)
+        certify("agf", {"ordr": 3}, only=["shapes"])
 
 
 def test_importing_and_reporting_import_no_torch(small, tmp_path):

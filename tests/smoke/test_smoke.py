@@ -18,7 +18,7 @@ import torch
 
 import subquad
 from subquad.cli.main import main
-from subquad.testing import check_mixer
+from subquad_check import check_mixer
 
 TINY = """
 name: tiny

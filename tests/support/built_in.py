@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from subquad.registry import find_plugins, resolve
-from subquad.testing import CheckSubject
-from subquad.testing.subject import check_subjects
+from subquad_check import CheckSubject
+from subquad_check.subject import check_subjects
 
 FURTHER: dict[str, list[dict[str, Any]]] = {
     "causal_fourier": [

@@ -28,8 +28,8 @@ from subquad.execution.worker import Take, work
 from subquad.experiment import Run
 from subquad.processes import forking_context, settle
 from subquad.record.metrics import read_records
-from subquad.testing.calls import padded
-from subquad.testing.subject import check_subjects
+from subquad_check.calls import padded
+from subquad_check.subject import check_subjects
 
 SMALL = """
 name: small

@@ -15,7 +15,7 @@ from subquad.experiment import parameters
 from subquad.nn import BackboneContext, TokenMixer
 from subquad.plugin import Site
 from subquad.registry import build_class, find_plugins, make_mixer, resolve
-from subquad.testing.subject import CheckSubject, check_subjects
+from subquad_check.subject import CheckSubject, check_subjects
 
 VOCABULARY, END = 13, 1
 Make = Callable[[Site], TokenMixer]

@@ -12,7 +12,7 @@ from subquad.nn import MixerOutput
 from subquad.nn.bare import bare_mixer
 from subquad.plugin import Facts, Site
 from subquad.registry import make_mixer, resolve
-from subquad.testing import certify
+from subquad_check import certify
 
 LAYERS = """
 import torch

@@ -12,7 +12,7 @@ import torch
 
 import subquad
 from subquad.errors import ConfigError
-from subquad.testing import check_mixer
+from subquad_check import check_mixer
 
 PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
 MIXERS = [f"{PLUGINS}/third_mixer.py:Mean", f"{PLUGINS}/third_core.py:LinearAttention", "softmax"]

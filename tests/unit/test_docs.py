@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from subquad.cli.new import package_files
+from subquad_check.new import package_files
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"

@@ -22,14 +22,17 @@ from subquad.plugin import Role
 
 REPO = Path(__file__).resolve().parents[2]
 ROOTS = {
-    "pipeline": ("subquad", "subquad_tools"),
+    "pipeline": ("subquad", "subquad_check", "subquad_tools"),
     "plugins": ("subquad_plugins",),
     "datasets": ("subquad_datasets",),
     "tune_spaces": ("subquad_spaces",),
 }
 """Source roots and their packages."""
+OTHERS = {package for packages in ROOTS.values() for package in packages} - {"subquad"}
+"""Packages that the core reaches through entry points only."""
 
 CORE = "pipeline/subquad"
+CHECK = "pipeline/subquad_check"
 TOOLS = "pipeline/subquad_tools"
 PUBLIC = {
     "subquad",
@@ -43,10 +46,24 @@ PUBLIC = {
     "subquad.security",
     "subquad.suggest",
     "subquad.output.terminal",
-    "subquad.testing",
 }
-"""What plugins may import: contract and its tests, errors, a command's reach, whole files,
-names, what commands print.
+"""What plugins may import: contract, errors, a command's reach, whole files, names, what commands
+print.
+"""
+CHECK_USES = {
+    "subquad.plugin",
+    "subquad.nn",
+    "subquad.errors",
+    "subquad.suggest",
+    "subquad.output",
+    "subquad.registry",
+    "subquad.cost",
+    "subquad.processes",
+    "subquad.completion",
+    "subquad.experiment",
+}
+"""What the certificate imports: the contract, the registry, the counter, what its commands say and
+take. Of experiments it needs the parameters of a plugin alone.
 """
 TOOLS_USE = {
     "subquad.cost",
@@ -77,7 +94,7 @@ HOMES = {
     ),
     "scipy": (
         "pipeline/subquad/reports/",
-        "pipeline/subquad/testing/fits.py",
+        "pipeline/subquad_check/fits.py",
         "datasets/subquad_datasets/pathfinder/discs.py",
     ),
 }
@@ -99,11 +116,12 @@ CONTRACTS = {
         *("addresses", "errors", "plugin", "record", "registry", "security", "suggest"),
     },
     "output": {"errors", "experiment", "record"},
+    "completion": {"errors", "experiment", "registry"},
     "space": {"errors", "experiment", "plugin", "registry", "suggest"},
 }
 ABOVE = {
     *("engine", "preparation", "execution", "trained", "tracking", "reports", "results", "search"),
-    *("testing", "ray"),
+    "ray",
 }
 """What works with an experiment."""
 ARROWS = {
@@ -111,7 +129,6 @@ ARROWS = {
     "engine": {*CONTRACTS} - {"space"},
     "tracking": {*CONTRACTS} - {"space", "nn", "cost", "data"},
     "reports": {*CONTRACTS} - {"space", "nn", "cost", "data"},
-    "testing": {*CONTRACTS} - {"space", "record"},
     "preparation": {*CONTRACTS, "engine"} - {"space"},
     "execution": {*CONTRACTS, "engine", "preparation", "tracking"} - {"space"},
     "trained": {*CONTRACTS, "engine", "preparation"} - {"space"},
@@ -192,9 +209,7 @@ LONGEST_FUNCTION = 40
 """Lines, without the docstring."""
 
 HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib", "scipy", "optuna")
-NAMES_A_PLUGIN_PACKAGE = re.compile(
-    r"(subquad_plugins|subquad_datasets|subquad_spaces|subquad_tools)([.:][\w.:]*)?"
-)
+NAMES_A_PLUGIN_PACKAGE = re.compile(rf"({'|'.join(sorted(OTHERS))})([.:][\w.:]*)?")
 
 pytestmark = pytest.mark.skipif(
     not (REPO / "pipeline").is_dir(), reason="runs beside the sources only"
@@ -247,29 +262,37 @@ def is_private(module: str, public: set[str]) -> bool:
 
 def core_breaches(repo: Path) -> list[str]:
     """The core reaches plugins and tools through entry points only."""
-    others = {package for packages in ROOTS.values() for package in packages} - {"subquad"}
 
     def is_wrong(name: str) -> bool:
-        return any(is_in(name, package) for package in others)
+        return any(is_in(name, package) for package in OTHERS)
 
     return breaches(sources(repo, CORE), is_wrong)
 
 
 def plugin_breaches(repo: Path) -> list[str]:
-    """Built-in plugins use what a third party may use."""
+    """Built-in plugins use what a third party may use; the certificate is for its tests."""
     files = [path for root in ROOTS if root != "pipeline" for path in sources(repo, root)]
-    return breaches(files, lambda name: is_private(name, PUBLIC))
+    return breaches(files, lambda name: is_in(name, "subquad_check") or is_private(name, PUBLIC))
 
 
 def tool_breaches(repo: Path) -> list[str]:
-    """The tools use what reads, builds and runs experiments, and no plugin."""
-    plugins = {package for root in ROOTS if root != "pipeline" for package in ROOTS[root]}
+    """The tools use what reads, builds and runs experiments, no plugin and no certificate."""
 
     def is_wrong(name: str) -> bool:
-        is_plugin = any(is_in(name, package) for package in plugins)
-        return is_plugin or is_private(name, PUBLIC | TOOLS_USE)
+        is_strange = any(is_in(name, package) for package in OTHERS - {"subquad_tools"})
+        return is_strange or is_private(name, PUBLIC | TOOLS_USE)
 
     return breaches(sources(repo, TOOLS), is_wrong)
+
+
+def check_breaches(repo: Path) -> list[str]:
+    """The certificate uses the contract and the registry, and no experiment's engine."""
+
+    def is_wrong(name: str) -> bool:
+        is_strange = any(is_in(name, other) for other in OTHERS - {"subquad_check"})
+        return is_strange or is_private(name, CHECK_USES)
+
+    return breaches(sources(repo, CHECK), is_wrong)
 
 
 def home_breaches(repo: Path) -> list[str]:
@@ -473,6 +496,7 @@ RULES = (
     pasting_breaches,
     writing_breaches,
     core_breaches,
+    check_breaches,
     plugin_breaches,
     tool_breaches,
     home_breaches,
@@ -544,7 +568,17 @@ def test_every_root_has_its_packages(root):
         (home_breaches, "plugins/subquad_plugins/a.py", "import ray.train"),
         (home_breaches, "pipeline/subquad/execution/drive.py", "def f():\n    import optuna"),
         (home_breaches, "pipeline/subquad_tools/a.py", "from optuna.trial import TrialState"),
-        (core_breaches, "pipeline/subquad/testing/a.py", "from subquad_tools.bench import clock"),
+        (core_breaches, "pipeline/subquad/a.py", "def f():\n    import subquad_check"),
+        (plugin_breaches, "plugins/subquad_plugins/a.py", "import subquad_check.cases"),
+        (tool_breaches, "pipeline/subquad_tools/a.py", "from subquad_check import certify"),
+        (check_breaches, "pipeline/subquad_check/a.py", "from subquad_tools.bench import clock"),
+        (check_breaches, "pipeline/subquad_check/a.py", "from subquad.cli.main import main"),
+        (check_breaches, "pipeline/subquad_check/a.py", "def f():\n    import subquad.engine.loop"),
+        (
+            check_breaches,
+            "pipeline/subquad_check/a.py",
+            "from subquad.record.files import JsonFile",
+        ),
         (core_breaches, "pipeline/subquad/a.py", "X = 'subquad_tools.bench'"),
         (tool_breaches, "pipeline/subquad_tools/a.py", "from subquad.cli.main import main"),
         (tool_breaches, "pipeline/subquad_tools/a.py", "from subquad.search import folder"),
@@ -653,6 +687,7 @@ def heavy_after(code: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
     [
         "import subquad.plugin, subquad.plan, subquad.data, subquad.errors, subquad.record.files",
         "import subquad.registry, subquad.experiment.schema, subquad.registry.contract",
+        "import subquad_check.command, subquad_check.new",
         "from subquad.cli.main import main\nassert main(['--help']) == 0",
         "from subquad.cli.main import main\nassert main(['list']) == 0",
         "from subquad.registry import find_plugins, recipes\nassert "
@@ -661,6 +696,12 @@ def heavy_after(code: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
 )
 def test_light_things_load_nothing_heavy(code):
     assert heavy_after(code) == []
+
+
+def test_the_certificate_loads_little_beside_torch():
+    others = [name for name in HEAVY if name != "torch"]
+    slow = ("triton", "upath", "subquad.cost", "subquad.engine", "subquad.experiment")
+    assert heavy_after("from subquad_check import certify, check_mixer", (*others, *slow)) == []
 
 
 MISTAKES = [

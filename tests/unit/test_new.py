@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from subquad.cli.main import main
-from subquad.cli.new import package_files
 from subquad.plugin import API_VERSION
 from subquad.registry import GROUPS
+from subquad_check.new import package_files
 
 KINDS = ("mixer", "dataset", "task", "backbone", "space")
 

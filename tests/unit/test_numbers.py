@@ -15,7 +15,7 @@ from subquad.nn import TokenMixer
 from subquad.nn.kernels import using
 from subquad.nn.numbers import dense, single_precision
 from subquad.plugin import Facts, MixerConfig
-from subquad.testing import certify
+from subquad_check import certify
 from subquad_plugins.wavelet.dwt import wavelet_mix
 from subquad_tools.bench.clock import one_thread
 

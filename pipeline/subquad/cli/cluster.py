@@ -14,8 +14,8 @@ from typing import Any
 import click
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from subquad.cli.completion import settings, targets
 from subquad.cli.job import refuse_secrets
+from subquad.completion import settings, targets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_given
 from subquad.experiment.components import resolve_unrun

@@ -19,8 +19,6 @@ _VERBS = {
     "list": ("plugins", "List the plugins, recipes and spaces that are installed."),
     "show": ("plugins", "Show one plugin: its parameters, what it claims, its paper."),
     "doctor": ("plugins", "Find plugins that do not work, and packages in wrong versions."),
-    "new": ("new", "Write a complete package with a plugin of your own, to start from."),
-    "check": ("check", "Test a mixer against the contract and its own claims."),
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("train", "Go on with a run or a study exactly where it stopped."),
     "tune": ("tune", "Search the settings of an experiment, fairly over its mixers."),
@@ -139,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
 
     keep_strange_code_out()
     if "_SUBQUAD_COMPLETE" in os.environ:
-        importlib.import_module("subquad.cli.completion")
+        importlib.import_module("subquad.completion")
     try:
         _refuse_strange(words)
         outcome = _called([word for word in words if word != "--debug"], debug)

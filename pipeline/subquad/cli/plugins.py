@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from subquad.cli.completion import kinds, plugins
+from subquad.completion import kinds, plugins
 from subquad.errors import PluginError, escaped
 from subquad.output.terminal import print_json, print_line, print_table
 from subquad.registry import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from subquad.cli.completion import run_folders
+from subquad.completion import run_folders
 from subquad.errors import RunError
 from subquad.output.terminal import LocalPath
 from subquad.record.layout import enter

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from subquad.cli.completion import run_folders, settings, targets
+from subquad.completion import run_folders, settings, targets
 from subquad.output.terminal import LocalPath
 from subquad.record.names import SEARCH
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.completion import run_folders
+from subquad.completion import run_folders
 from subquad.output.terminal import LocalPath, print_json, print_line
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from subquad.cli.completion import settings, spaces, targets
 from subquad.cli.train import ADDRESS, JOBS
+from subquad.completion import settings, spaces, targets
 
 
 @click.command("tune")

@@ -5,7 +5,6 @@ that they fit together.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
 from subquad.preparation.costs import MODEL, settings_of
+from subquad.processes import available_cpus
 from subquad.record.storage import check_storage, is_remote
 from subquad.record.stores import ADDRESSES, address_fault, place_at
 
@@ -200,8 +200,3 @@ def _check_model(run: Run, spec: DataSpec) -> None:
     """
     with torch.random.fork_rng(devices=[]):
         start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
-
-
-def available_cpus() -> int:
-    """CPUs this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -30,7 +30,7 @@ from typing import Any
 from subquad.errors import TrainingFailed, UserError, by_class
 from subquad.execution.signals import Signum, listen_again
 from subquad.output.terminal import print_line
-from subquad.preparation.preflight import available_cpus
+from subquad.processes import available_cpus
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 SETTINGS = {

@@ -6,8 +6,8 @@ import torch
 from subquad.cost import count_pass
 from subquad.plugin import Site
 from subquad.registry import find_plugins, make_mixer
-from subquad.testing.checks.complexity import _Growth
-from subquad.testing.fits import ORDER
+from subquad_check.checks.complexity import _Growth
+from subquad_check.fits import ORDER
 from subquad_tools.bench.rows import choose_mixer
 
 LENGTHS = tuple(2**power for power in range(9, 17))

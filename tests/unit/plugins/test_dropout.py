@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from subquad.testing.calls import NoDropout
+from subquad_check.calls import NoDropout
 from subquad_plugins.numerics import dropout as numerics
 from subquad_plugins.numerics.dropout import Dropout, dropout
 

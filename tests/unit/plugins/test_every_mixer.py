@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import as_output
-from subquad.testing import CheckSubject
+from subquad_check import CheckSubject
 
 SUBJECTS = all_subjects()
 STARTS, LENGTH = (5, 1, 0), 12

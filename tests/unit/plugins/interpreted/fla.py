@@ -16,7 +16,7 @@ from interpreted import assert_near, on_cpu
 
 from subquad.nn.kernels import using
 from subquad.nn.mixer import as_output
-from subquad.testing.subject import check_subjects
+from subquad_check.subject import check_subjects
 from subquad_plugins.numerics import fla
 from subquad_plugins.numerics.delta_rule import _RULE
 from subquad_plugins.numerics.features import _CAUSAL

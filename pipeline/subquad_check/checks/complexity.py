@@ -1,0 +1,333 @@
+"""Whether a mixer's time and memory grow as declared, proven from counts. Time goes to the figures;
+it is judged only where numbers came from Python or NumPy, whose work nobody counts.
+
+Counted at lengths that are powers of two, each time on a mixer built for that length: a forward
+and backward pass in training mode, another one there with padding, and one in evaluation mode with
+padding, added. A claim has to be tight: the larger of FLOPs and bytes must reach it, and neither
+may pass it.
+
+Letters: L length.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from subquad.errors import SubquadError
+from subquad.plugin import Complexity
+from subquad_check.cases import shows
+from subquad_check.fits import TERMS, Fit, exceeds, fit_growth, larger
+from subquad_check.meter import CheckFailed, Finding, NotProven
+from subquad_check.subject import CheckSubject
+
+if TYPE_CHECKING:
+    from subquad.cost import Count
+
+SHORTER = (16, 32)
+LADDER = tuple(2**power for power in range(6, 17))
+KEPT = 6
+"""So many of the longest lengths that the limits below allow are judged: short ones are full of
+other terms, and a mixer may do short sequences another way.
+"""
+
+LIMITS = {"flops": 3e10, "moved": 1.6e10, "operations": 4e4, "peak": 2.5e7}
+"""What one length may cost, foretold from the two before it: a second or two, tensors of 100 MB."""
+
+PATIENCE = 2
+"""A mixer about to fail may cost so much more: it may have another way for the next length."""
+
+SQUARE = 2**1.75
+"""Growth of a tensor, length doubled, from which on it counts as an L x L one."""
+
+MIN_LENGTHS = 5
+
+INCONVENIENT = 2.0
+"""So many times the cost of a power of two is more than padding."""
+
+STEEPER = 2.0
+"""Where numbers came from outside: CPU time that grows so many times as much as it should, while
+the length doubles twice, is that of other work.
+"""
+
+_SLICES = "the gradient of each x[:, t] is as large as x, that of x.unbind(1) is not"
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """Counts over rising lengths, and the CPU time of each, for the reader."""
+
+    lengths: tuple[int, ...]
+    counts: tuple[Count, ...]
+    seconds: tuple[float, ...]
+
+    def fit(self, name: str) -> Fit:
+        """What "flops" or "moved" bytes grow like: over all lengths, or else over the longest
+        five.
+        """
+        counts = self.numbers(name)
+        found = fit_growth(self.lengths, counts)
+        if found.growth:
+            return found
+        return fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
+
+    def numbers(self, name: str) -> list[int]:
+        """Of "flops" or "moved" bytes at each length."""
+        return [getattr(count, name) for count in self.counts]
+
+    @property
+    def squares(self) -> dict[str, int]:
+        """Operations whose largest tensor grows like L^2, and its elements at the longest
+        length; largest first.
+        """
+        *_, before, last, end = self.counts
+        found = Counter[str]()
+        for name, size in end.largest.items():
+            middle = last.largest.get(name, size)
+            grew = middle >= SQUARE * before.largest.get(name, size)
+            if size and grew and size >= SQUARE * middle:
+                found[name] = size
+        return dict(found.most_common())
+
+    def _check_time(self, what: str, declared: str) -> None:
+        """Of work outside of torch.
+
+        Raises:
+            CheckFailed: it takes more time than is declared.
+        """
+        if not any(count.has_entered for count in self.counts):
+            return
+        term = TERMS[declared]
+        expected = term(self.lengths[-1]) / term(self.lengths[-3])
+        *_, before, _, needed = self.seconds
+        if needed <= STEEPER * expected * before:
+            return
+        raise CheckFailed(
+            f"CPU time grows {needed / max(before, 1e-6):.0f} times while the length grows "
+            f"4 times, declared {declared}: {what} of torch do not, so it is spent in Python or "
+            "NumPy"
+        )
+
+    def _most_bytes(self) -> str:
+        """Which operations move most of the bytes, for messages."""
+        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
+        note = f", most of them by {' and '.join(names)}"
+        if "aten::select_backward" in names:
+            note += f": {_SLICES}"
+        return note
+
+    def _check_known(self) -> None:
+        """Of the operations.
+
+        Raises:
+            NotProven: some cannot be counted.
+        """
+        unknown = set[str]()
+        for count in self.counts:
+            unknown.update(count.unknown)
+        if unknown:
+            raise NotProven(
+                f"nobody can count {', '.join(sorted(unknown))}: give it a formula with "
+                "torch.utils.flop_counter.register_flop_formula"
+            )
+
+    def held_against(self, what: str, name: str, declared: str) -> tuple[Fit, dict[str, Any]]:
+        """The class, if it is certain and not above the declared one, and figures. What nobody
+        counts only adds to it.
+
+        Raises:
+            CheckFailed: it is above the declared one.
+            NotProven: it is not certain.
+        """
+        found = self.fit(name)
+        if found.growth and exceeds(found.growth, declared):
+            by = self._most_bytes() if name == "moved" else ""
+            raise CheckFailed(f"{what} grow like {found}, declared {declared}{by}")
+        self._check_time(what, declared)
+        self._check_known()
+        distances = {}
+        words = []
+        for key, distance in found.residuals.items():
+            distances[key] = float(f"{distance:.3g}")
+            words.append(f"{key} {100 * distance:.1f} %")
+        if not found.growth:
+            raise NotProven(
+                f"{what} fit no class: exponent {found.exponent:.2f}, distances {', '.join(words)}"
+            )
+        figures = {
+            "class": found.growth,
+            "exponent": round(found.exponent, 3),
+            "distances": distances,
+            "lengths": list(self.lengths),
+            "counts": self.numbers(name),
+            "cpu_seconds": list(self.seconds),
+        }
+        return found, figures
+
+
+def _growth_of(subject: CheckSubject) -> _Growth:
+    """Counts of a subject.
+
+    Raises:
+        NotProven: it takes too few lengths.
+    """
+    every = (*SHORTER, *LADDER)
+    takes = [length for length in every if subject.at_most(length) == length]
+    ladder = [length for length in takes if length not in SHORTER]
+
+    @cache
+    def count(length: int) -> tuple[Count, float]:
+        start = time.process_time()
+        return _count_at(subject, length), round(time.process_time() - start, 4)
+
+    is_short = len(ladder) < MIN_LENGTHS
+    if not is_short:
+        # a loop over tokens in Python: so many operations that `MIN_LENGTHS` would take minutes
+        first, _ = count(ladder[0])
+        is_short = first.operations * 2 ** (MIN_LENGTHS - 1) > LIMITS["operations"]
+    if is_short:
+        ladder = takes  # short lengths tell less
+    if len(ladder) < MIN_LENGTHS:
+        raise NotProven(
+            f"takes {subject.facts.max_length} positions at most: {len(ladder)} lengths to count "
+            f"at ({', '.join(map(str, every[:MIN_LENGTHS]))}, ...), and {MIN_LENGTHS} are needed"
+        )
+    declared = _declared(subject)
+    counts: list[Count] = []
+    seconds: list[float] = []
+    for length in ladder:
+        if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, declared):
+            break
+        found, needed = count(length)
+        counts.append(found)
+        seconds.append(needed)
+    return _Growth(
+        tuple(ladder[: len(counts)][-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:])
+    )
+
+
+def growth_of(subject: CheckSubject) -> Complexity:
+    """What both checks would hold against a declaration: the larger class of FLOPs and bytes.
+
+    Raises:
+        CheckFailed: more than L^2, or tensors that grow faster than both.
+        NotProven: it is not certain.
+    """
+    growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
+    flops, _ = growth.held_against("FLOPs", "flops", "L^2")
+    moved, _ = growth.held_against("bytes", "moved", "L^2")
+    declared = larger(flops, moved)
+    squares = growth.squares
+    if declared != "L^2" and squares:
+        raise CheckFailed(f"tensors of {', '.join(squares)} grow like L^2, the rest less")
+    return cast(Complexity, declared)
+
+
+def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
+    """Whether the next length is likely to cost more than it may."""
+    *_, before, last = counts
+    lengths = ladder[: len(counts)][-MIN_LENGTHS:]
+    patience = 1
+    for name in ("flops", "moved"):
+        found = fit_growth(lengths, [getattr(count, name) for count in counts[-MIN_LENGTHS:]])
+        if not found.growth or exceeds(found.growth, declared):
+            patience = PATIENCE
+    for name, limit in LIMITS.items():
+        if getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit:
+            return True
+    return False
+
+
+def _count_at(subject: CheckSubject, length: int) -> Count:
+    """Training of one sample without a mask, and of two with one; evaluation with one. An eighth of
+    one sample is padding.
+    """
+    from subquad.cost import count_pass  # here: torch's formulas import triton
+
+    mixer = subject.build(max_len=length, dtype=torch.float32)
+    x = subject.tokens(2, length, dtype=torch.float32)
+    keep = torch.arange(length) < torch.tensor([[length], [length - length // 8]])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            mixer.train()
+            training = count_pass(mixer, x[:1]) + count_pass(mixer, x, keep=keep)
+            mixer.eval()
+            return training + count_pass(mixer, x, keep=keep)
+        except SubquadError:
+            raise
+        except Exception as error:  # whether the mixer runs at all is for other checks
+            message = " ".join(str(error).split())
+            raise NotProven(
+                f"cannot be run and counted at length {length}: {type(error).__name__}: "
+                f"{message[:200]}"
+            ) from error
+
+
+def _declared(subject: CheckSubject) -> str:
+    return str(subject.facts.complexity)
+
+
+def _not_claimed(subject: CheckSubject) -> str:
+    return "" if subject.facts.complexity else "complexity not claimed"
+
+
+@shows(
+    "operations and bytes moved grow with the length as declared, single tensors no faster",
+    excluded=_not_claimed,
+)
+def _complexity(subject: CheckSubject) -> Finding:
+    growth = _growth_of(subject)
+    declared = _declared(subject)
+    squares = list(growth.squares.items())
+    if declared != "L^2" and squares:
+        name, size = squares[0]
+        *_, shorter, longest = growth.lengths
+        raise CheckFailed(
+            f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
+            f"{size:,} numbers at length {longest}, "
+            f"{growth.counts[-2].largest[name]:,} at {shorter}"
+        )
+    flops, flop_figures = growth.held_against("FLOPs", "flops", declared)
+    moved, byte_figures = growth.held_against("bytes", "moved", declared)
+    is_slight = declared == "L log L" and flops.has_slight
+    if declared not in (flops.growth, moved.growth) and not is_slight:
+        raise CheckFailed(
+            f"declared {declared}, but FLOPs grow like {flops} and bytes like {moved}: declare "
+            f"{larger(flops, moved)}"
+        )
+    _count_at_prime(subject, growth)
+    words = f"FLOPs {flops}, bytes {moved}, declared {declared}"
+    if is_slight:
+        words += ", of which a slight L log L"
+    return Finding(words, {"flops": flop_figures, "bytes": byte_figures})
+
+
+def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
+    """Lengths that are powers of two may be convenient ones.
+
+    Raises:
+        CheckFailed: a length without divisors costs far more than the next power of two.
+    """
+    length = growth.lengths[-3]
+    even = growth.counts[-3]
+    primes = (
+        odd
+        for odd in range(length - 1, 2, -2)
+        if all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
+    )
+    prime = next(primes)
+    found = _count_at(subject, prime)
+    ratios = {"FLOPs": found.flops / max(even.flops, 1), "bytes": found.moved / max(even.moved, 1)}
+    for what, times in ratios.items():
+        if times > INCONVENIENT:
+            raise CheckFailed(
+                f"{what} at {prime:,} tokens, a prime number, "
+                f"are {times:.1f} times those at {length:,}"
+            )
