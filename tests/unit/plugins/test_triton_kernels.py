@@ -28,8 +28,11 @@ HALF_FORMAT = pytest.param(torch.float16, marks=HALF)
 
 
 @pytest.mark.ci
-def test_kernels_equal_their_reference_in_the_interpreter():
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", ""]
+@pytest.mark.parametrize(
+    "tier", ["not extended", pytest.param("extended", marks=pytest.mark.extended)]
+)
+def test_kernels_equal_their_reference_in_the_interpreter(tier):
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", tier]
     command = [sys.executable, "-m", "pytest", *options, *INTERPRETED]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

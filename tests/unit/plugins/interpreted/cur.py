@@ -94,16 +94,24 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("programs", [1, 20])
+@pytest.mark.parametrize(
+    ("masked", "programs", "iterations"),
+    [
+        (False, 20, 2),
+        (True, 1, 2),
+        pytest.param(False, 1, 6, marks=pytest.mark.extended),
+        pytest.param(True, 20, 6, marks=pytest.mark.extended),
+    ],
+)
 @pytest.mark.parametrize(("queries", "keys", "width", "v_width", "p", "r"), SIZES)
-@pytest.mark.parametrize("masked", [False, True])
 def test_values_and_gradients_in_one_part_or_several(
-    monkeypatch, queries, keys, width, v_width, p, r, masked, programs
+    monkeypatch, queries, keys, width, v_width, p, r, masked, programs, iterations
 ):
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", programs)
     tensors = inputs(queries, keys, width, v_width)
     given = masks(keys, (p, r)) if masked else {}
-    assert_same(tensors, picks(tensors, (p, r), repeated=p > 1), **given)
+    hats = picks(tensors, (p, r), repeated=p > 1)
+    assert_same(tensors, hats, iterations=iterations, **given)
 
 
 @pytest.mark.parametrize("masked", [False, True])
