@@ -148,7 +148,12 @@ def test_a_study_side_by_side_goes_on_without_a_lost_machine(two, small, tmp_pat
     assert sorted(starts) == [1, 1, 2]
 
 
-def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two, small, tmp_path):
+@pytest.mark.parametrize(
+    "moments",
+    [(LAST,), pytest.param((ATTEMPTS, LAST), marks=pytest.mark.extended)],
+    ids=["after a save", "before and after the first save"],
+)
+def test_a_run_goes_on_when_the_process_with_the_drivers_files_dies(two, small, tmp_path, moments):
     root, settings = (
         ROOT / tmp_path.name,
         ["resources.workers=2", "train.epochs=60", "train.eval_every_epochs=20"],
@@ -161,7 +166,7 @@ def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two,
         return [child for child in below if name_of(child) == "ray::_Head"]
 
     with Command(command, tmp_path, **two.environment) as driver:
-        for name in ("attempts.jsonl", LAST):  # before the first save, and after one
+        for name in moments:
             until(lambda name=name: list(root.glob(f"runs/small/*/{name}")) and holding())
             (files,) = holding()
             files.kill()
