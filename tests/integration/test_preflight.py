@@ -68,7 +68,7 @@ def test_single_experiment_is_told_its_own_setting(folder, capsys):
 
 
 def test_dry_run_counts_seeds_once_and_shows_every_cell(folder, monkeypatch, capsys):
-    from subquad.drivers import costs
+    from subquad.preparation import costs
 
     real, counted = costs.training_cost, []
     monkeypatch.setattr(

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import subquad.errors
-from subquad.drivers.preflight import Room, check_parts, check_paths
-from subquad.drivers.signals import Signum
 from subquad.engine.attempts import installed_version
 from subquad.errors import ConfigError, UserError
+from subquad.execution.signals import Signum
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
+from subquad.output.terminal import print_line
+from subquad.preparation.preflight import Room, check_parts, check_paths
 from subquad.ray.train import worker_bundle
-from subquad.terminal import print_line
 
 _PROBE_SECONDS = 60.0
 ROOM_SECONDS = 5.0

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from subquad.copies import check_copies
 from subquad.data import Dataset, DataSpec
-from subquad.drivers.costs import MODEL, settings_of
+from subquad.data.copies import check_copies
 from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
@@ -22,6 +21,7 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
+from subquad.preparation.costs import MODEL, settings_of
 from subquad.record.storage import check_storage, is_remote
 from subquad.record.stores import ADDRESSES, address_fault, place_at
 

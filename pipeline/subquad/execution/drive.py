@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from subquad.drivers.executor import Executor, Source
-from subquad.drivers.folder import exclusive
-from subquad.drivers.progress import Display
-from subquad.drivers.signals import listening
+from subquad.execution.executor import Executor, Source
+from subquad.execution.signals import listening
 from subquad.experiment import Study
+from subquad.experiment.folder import exclusive
+from subquad.output.progress import Display
 from subquad.record.storage import RunFolder
 from subquad.tracking.publisher import Publisher, Summary, open_publisher
 

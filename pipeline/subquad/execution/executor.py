@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from subquad.drivers.preflight import Room, check_parts, naming
 from subquad.engine.loop import PruneReason, no_reason
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, check_parts, naming
 from subquad.tracking.publisher import check_tracking
 
 GOES_ON = "`subquad resume` goes on from the newest checkpoint"

@@ -1,0 +1,1 @@
+"""What commands show: text on a terminal, tables of other formats, progress of runs."""

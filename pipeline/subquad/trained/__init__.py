@@ -1,0 +1,1 @@
+"""A trained model out of a run's folder: its answers, its export, its verification."""
