@@ -181,27 +181,16 @@ def test_two_workers_may_have_loader_processes(small, tmp_path):
     assert read_result(only_run(tmp_path))["status"] == "finished"
 
 
-@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
-def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
-    curves = []
-    for workers in (1, 2):
-        root = tmp_path / f"w{workers}"
-        cli(
-            [
-                "train",
-                str(small),
-                "--local",
-                "--root",
-                str(root),
-                f"resources.workers={workers}",
-                *PLAIN,
-                *extra,
-            ],
-            tmp_path,
-        )
-        curves.append(losses(only_run(root)))
-    assert len(curves[0]) == len(curves[1])
-    np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-6)
+@pytest.mark.parametrize("setting", ["train.micro_batch=3", "train.batch_size=17"])
+def test_two_workers_follow_the_same_curve(small, ticket, tmp_path, setting):
+    settings = [*PLAIN, setting]
+    alone = ticket(*settings)
+    run_here(alone)
+    root = ["--root", str(tmp_path / "two")]
+    cli(["train", str(small), "--local", *root, "resources.workers=2", *settings], tmp_path)
+    curve = losses(only_run(tmp_path / "two"))
+    assert len(curve) == len(losses(alone.folder))
+    np.testing.assert_allclose(curve, losses(alone.folder), rtol=0, atol=1e-6)
 
 
 def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
@@ -228,7 +217,9 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     )
 
 
-@pytest.mark.parametrize("mixer", ["agf", "./normed.py:Normed"])
+@pytest.mark.parametrize(
+    "mixer", [pytest.param("agf", marks=pytest.mark.extended), "./normed.py:Normed"]
+)
 def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
     """Three ranks, where the order of additions shows, and a mixer with buffers that differ over
     ranks.
