@@ -317,9 +317,10 @@ QUICK = {
 QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length"}
 """For the fast tier, of each mixer's defaults."""
 
-LONG = {"compiled", "complexity", "process-kept"}
-"""More than half the time of a certificate: in CI of one way for each mixer, its defaults, else extended.
-Both complexities share one count.
+LONG = {"compiled", "complexity", "process-kept", "precision-fp32", "precision-bf16"}
+LONG |= {"devices", "determinism", "lengths", "strides"}
+"""Two thirds of the time of a certificate: in CI of one way for each mixer, else extended. Other
+ways show in CI what they claim, and their gradients, kernels and caches.
 """
 
 MANY_CHUNKS = {"reformer": "default, causal"}
