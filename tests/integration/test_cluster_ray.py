@@ -202,6 +202,19 @@ def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
     assert len({attempts(trial)[0]["pid"] for trial in trials}) == 2
 
 
+def test_a_step_that_always_fails_ends_the_run_with_the_cause(two, small, tmp_path):
+    root = ROOT / tmp_path.name
+    settings = ["resources.max_failures=1", "train.eval_every_epochs=null"]
+    command = ["train", str(small), "--root", str(root), *settings]
+    done = on(two, command, tmp_path, fault="raise@step:4", check=1)
+    result = read_result(only_run(root))
+    assert result["status"] == "failed"
+    assert "2 attempts in a row failed after step 0" in result["reason"]
+    assert "step 4, sample " in result["reason"]
+    assert "injected fault at step" in result["reason"]
+    assert "injected fault at step" in done.stdout
+
+
 def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path):
     root = ROOT / tmp_path.name
     (root / "site").mkdir(parents=True)

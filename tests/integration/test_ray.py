@@ -55,22 +55,6 @@ def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
     assert digests(killed) == digests(only_run(tmp_path / "whole"))
 
 
-def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, nothing_left):
-    settings = ["resources.max_failures=1", "train.eval_every_epochs=null"]
-    done = cli(
-        ["train", str(small), "--root", str(tmp_path), *settings],
-        tmp_path,
-        fault="raise@step:4",
-        check=1,
-    )
-    result = read_result(only_run(tmp_path))
-    assert result["status"] == "failed"
-    assert "2 attempts in a row failed after step 0" in result["reason"]
-    assert "step 4, sample " in result["reason"]
-    assert "injected fault at step" in result["reason"]
-    assert "injected fault at step" in done.stdout
-
-
 def test_after_ctrl_c_and_a_killed_driver_a_run_beside_another_cluster_has_the_local_numbers(
     small, tmp_path, nothing_left
 ):
