@@ -8,6 +8,7 @@ have.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 import zipfile
@@ -26,8 +27,8 @@ from wheels import wheel
 from subquad.record.metrics import read_records
 from subquad.record.names import ATTEMPTS, LAST
 
-ROOT = Path("/tmp/subquad-driver")
-"""Of the driver alone."""
+ROOT = Path(f"/tmp/subquad-driver-{os.getpid()}")
+"""Of the driver alone, and of this test process: another one may run on the same machine."""
 
 
 @pytest.fixture(scope="module")
