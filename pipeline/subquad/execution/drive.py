@@ -83,7 +83,7 @@ def drive(
 def _work(study: Study, executor: Executor) -> None:
     """Do what is left; runs that ask for the same workers follow each other."""
     runs = study.pending
-    scales = [run.experiment.resources for run in runs]
+    scales = [*dict.fromkeys(run.experiment.resources for run in runs)]
     for resources in scales:
         executor.check_fit(resources)
     left = iter(sorted(runs, key=lambda run: scales.index(run.experiment.resources)))
