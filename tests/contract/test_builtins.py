@@ -317,9 +317,15 @@ QUICK = {
 QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length"}
 """For the fast tier, of each mixer's defaults."""
 
-LONG = {"compiled", "complexity"}
-"""Half the time of a certificate: in CI of each mixer's defaults, else extended. Both
-complexities share one count.
+LONG = {"compiled", "complexity", "process-kept", "precision-fp32", "precision-bf16"}
+LONG |= {"devices", "determinism", "lengths", "strides"}
+"""Two thirds of the time of a certificate: in CI of one way for each mixer, else extended. Other
+ways show in CI what they claim, and their gradients, kernels and caches.
+"""
+
+MANY_CHUNKS = {"reformer": "default, causal"}
+"""Ways that take a minute, as their sequences have many chunks. CI takes the mixer's other causal
+ways.
 """
 
 
@@ -331,13 +337,16 @@ def cases(name: str, way: str, tier: str) -> list[CheckCase]:
     """The cases of one way of building that must pass, of one tier: fast, ci or extended."""
     of_way = [case for case in check_mixer(f"subquad:{name}") if str(case.subject) == way]
     due = [case for case in of_way if case.check.name not in expected(case.subject).excluded]
-    return [case for case in due if tier_of(way, case.check.name) == tier]
+    return [case for case in due if tier_of(name, way, case.check.name) == tier]
 
 
-def tier_of(way: str, check: str) -> str:
+def tier_of(name: str, way: str, check: str) -> str:
     if way == "default" and check in QUICK:
         return "fast"
-    return "extended" if check in LONG and not way.startswith("default") else "ci"
+    first = next(iter(EXPECTED.get(name, {way: None})))
+    if MANY_CHUNKS.get(name) == way or (check in LONG and way != first):
+        return "extended"
+    return "ci"
 
 
 def expected(subject: CheckSubject) -> Expected:

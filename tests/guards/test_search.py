@@ -18,8 +18,7 @@ from planned_searches import TRIALS, mixers, planned, spaces_of, tried, ways_of,
 from subquad.cli.tune import tune_command
 from subquad.experiment.axes import Axis
 from subquad.preparation.costs import StudyCosts
-from subquad.search import final, prepare, run
-from subquad.search.plots import Drawn
+from subquad.search import final, prepare
 from subquad.search.settings import KEYS, SamplerName
 
 SEED = 35
@@ -31,10 +30,7 @@ PLAIN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures, which take more time than the trials and are looked at elsewhere."""
-    monkeypatch.setattr(run, "draw", lambda told, folder: Drawn())
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 def judged(row: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> list[str]:

@@ -21,15 +21,18 @@ triton = pytest.importorskip("triton")
 
 HERE = Path(__file__).parent
 INTERPRETED = sorted(map(str, (HERE / "interpreted").glob("*.py")))
-HALF = pytest.mark.extended
-"""fp16 compiles as bf16 does, but for the type of what is read and written."""
-
-HALF_FORMAT = pytest.param(torch.float16, marks=HALF)
+OTHER_FORMATS = [
+    pytest.param(dtype, marks=pytest.mark.extended) for dtype in (torch.float16, torch.float32)
+]
+"""They compile as bf16 does, but for the type of what is read and written."""
 
 
 @pytest.mark.ci
-def test_kernels_equal_their_reference_in_the_interpreter():
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", ""]
+@pytest.mark.parametrize(
+    "tier", ["not extended", pytest.param("extended", marks=pytest.mark.extended)]
+)
+def test_kernels_equal_their_reference_in_the_interpreter(tier):
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", tier]
     command = [sys.executable, "-m", "pytest", *options, *INTERPRETED]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -42,11 +45,11 @@ def test_kernels_equal_their_reference_in_the_interpreter():
 @pytest.mark.parametrize(
     ("dtype", "width", "grams", "recurrence"),
     [
-        (torch.bfloat16, 64, False, False),
         (torch.bfloat16, 64, True, False),
-        (torch.bfloat16, 16, True, True),
         (torch.bfloat16, 128, False, False),
         (torch.float32, 64, True, False),
+        pytest.param(torch.bfloat16, 64, False, False, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 16, True, True, marks=pytest.mark.extended),
         pytest.param(torch.float32, 32, True, True, marks=pytest.mark.extended),
         pytest.param(torch.float16, 64, True, False, marks=pytest.mark.extended),
     ],
@@ -76,14 +79,14 @@ def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrenc
 @pytest.mark.parametrize(
     ("dtype", "count", "width"),
     [
-        (torch.bfloat16, 32, 64),
-        (torch.bfloat16, 64, 64),
-        (torch.bfloat16, 128, 64),
         (torch.bfloat16, 256, 64),
         (torch.bfloat16, 64, 128),
-        (torch.float32, 64, 64),
         (torch.float32, 128, 32),
-        (torch.float32, 32, 128),
+        pytest.param(torch.bfloat16, 32, 64, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 64, 64, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 128, 64, marks=pytest.mark.extended),
+        pytest.param(torch.float32, 64, 64, marks=pytest.mark.extended),
+        pytest.param(torch.float32, 32, 128, marks=pytest.mark.extended),
     ],
 )
 def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
@@ -187,7 +190,7 @@ def compiled(call, dtype, shape, **settings):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, HALF_FORMAT], ids=str)
+@pytest.mark.parametrize("dtype", [*OTHER_FORMATS, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CALLS)
 def test_compiles_for_an_h200(name, dtype):
     call, settings, most = CALLS[name]
@@ -211,8 +214,18 @@ def test_sizes_of_one_compile(call):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("states", [1, 8, 16, 32])
+@pytest.mark.parametrize(
+    ("dtype", "states"),
+    [
+        (torch.bfloat16, 16),
+        (torch.float32, 32),
+        *(pytest.param(torch.float32, states, marks=pytest.mark.extended) for states in (1, 8, 16)),
+        *(
+            pytest.param(torch.bfloat16, states, marks=pytest.mark.extended)
+            for states in (1, 8, 32)
+        ),
+    ],
+)
 def test_the_selective_scan_compiles_for_sm_90(dtype, states):
     from hopper import SHARED, compiled_kernels
 

@@ -65,7 +65,10 @@ def flash_cur(traffic: Traffic, few: int, width: int, iterations: int) -> list[t
     return [*counted, traffic.taken()]
 
 
-@pytest.mark.parametrize(("few", "width"), [(16, 64), (64, 64), (128, 32)])
+@pytest.mark.parametrize(
+    ("few", "width"),
+    [(16, 64), (64, 64), pytest.param(128, 32, marks=pytest.mark.extended)],
+)
 def test_flash_cur_reads_and_writes_each_token_once_a_pass(
     monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int, width: int
 ) -> None:
