@@ -12,6 +12,7 @@ from subquad_plugins.about import (
     CACHE,
     CAUSAL,
     L_LOG_L,
+    LENGTHS,
     LOSSES,
     PADDED,
     About,
@@ -107,4 +108,5 @@ ABOUT = About(
         ({"truncation": 9}, {"max_len": 10}),
         ({"truncation": 10}, {}),
     ],
+    compared=LENGTHS,
 )
