@@ -45,10 +45,10 @@ NEITHER = {"state-declared", "carry"}
 TOKEN_MIXER = NEITHER | CROSS
 SEES_ALL = CAUSALITY | CACHE
 
-PADDED = {"padding_invariant": True}
-SET = {"padding_invariant": True, "permutation_equivariant": True}
-BOUND = {**PADDED, "max_length": "site"}
-L_LOG_L = {"complexity": "L log L", "leak": 1e-12}
+PADDED: dict[str, Any] = {"padding_invariant": True}
+SET: dict[str, Any] = {"padding_invariant": True, "permutation_equivariant": True}
+BOUND: dict[str, Any] = {**PADDED, "max_length": "site"}
+L_LOG_L: dict[str, Any] = {"complexity": "L log L", "leak": 1e-12}
 
 
 @dataclass(frozen=True)
