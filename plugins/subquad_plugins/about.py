@@ -213,7 +213,7 @@ class About:
 
     Attributes:
         ways: what each way of building claims.
-        operations: ways with an operation of several implementations.
+        operations: ways with an operation of several implementations that the CPU can run.
         follows: parameters, and facts that follow from them.
         further: settings that are tried beside the variants.
         oracles: what it is held against; "" or what differs, to it.
