@@ -8,6 +8,7 @@ have.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 import zipfile
@@ -172,6 +173,26 @@ def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two,
     run = only_run(root)
     assert digests(run) == digests(only_run(tmp_path / "local"))
     assert steps_of(run) == steps_of(only_run(tmp_path / "local"))
+
+
+def test_a_second_job_tells_what_it_waits_for_and_then_trains(two, small, tmp_path):
+    def command(name: str, *settings: str) -> list[str]:
+        root = str(ROOT / tmp_path.name / name)
+        where = ["--root", root, "--address", two.address, "resources.workers=2"]
+        return ["train", str(small), *where, *settings]
+
+    with Command(command("first", "train.epochs=2000"), tmp_path, **two.environment) as first:
+        until(lambda: list((ROOT / tmp_path.name).glob(f"first/runs/small/*/{ATTEMPTS}")))
+        with Command(command("second"), tmp_path, **two.environment) as second:
+            until(lambda: "waits" in second.printed(2))
+            first.send_signal(signal.SIGINT)
+            _, errors = second.communicate(300)
+        first.communicate(100)
+    assert second.returncode == 0, errors
+    assert re.fullmatch(
+        r"waits for room: 0 CPUs and 0 GPUs are free; other jobs: of driver \d+\n", errors
+    )
+    assert only_run(ROOT / tmp_path.name / "second")
 
 
 def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):

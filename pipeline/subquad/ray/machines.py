@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import subquad.errors
-from subquad.drivers.preflight import Room, check_parts, check_paths
-from subquad.drivers.signals import Signum
 from subquad.engine.attempts import installed_version
 from subquad.errors import ConfigError, UserError
+from subquad.execution.signals import Signum
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
+from subquad.output.terminal import print_line
+from subquad.preparation.preflight import Room, check_parts
 from subquad.ray.train import worker_bundle
-from subquad.terminal import print_line
 
 _PROBE_SECONDS = 60.0
+_PROBE_SECONDS_OF_A_RUN = 0.5
 ROOM_SECONDS = 5.0
 """Between looks for more room."""
 _LEAST_FREE = 1e9
@@ -55,6 +57,30 @@ def room_now() -> Room:
     return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
 
 
+def is_waited_for() -> bool:
+    """Whether workers wait for room that the cluster has, but not free."""
+    from ray.util import placement_group_table
+
+    return any(group["state"] == "PENDING" for group in placement_group_table().values())
+
+
+def taken_by_others() -> str:
+    """What workers that would fit wait for: what is free, and which jobs are on the cluster."""
+    import ray
+    from ray.util.state import list_jobs
+
+    free = ray.available_resources()
+    jobs = []
+    with suppress(Exception):  # of Ray's: its dashboard does not answer
+        for job in list_jobs(filters=[("status", "=", "RUNNING")], timeout=int(ROOM_SECONDS)):
+            if job.job_id != ray.get_runtime_context().get_job_id():
+                jobs.append(job.submission_id or f"of driver {job.job_id}")
+    return (
+        f"waits for room: {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs are free; "
+        f"other jobs: {', '.join(sorted(jobs)) or 'none that Ray knows of'}"
+    )
+
+
 def lacking(room: Room, resources: Resources) -> str:
     """Why workers do not fit, "" where they do."""
     try:
@@ -85,7 +111,8 @@ def look_there(study: Study) -> None:
     """
     nodes = _training_nodes(study)
     runs = [run.as_values() for run in study.runs]
-    for found in _on_each(_probe(), nodes, runs, timeout=_PROBE_SECONDS).values():
+    seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
+    for found in _on_each(_probe(), nodes, runs, timeout=seconds).values():
         _compare(found)
     _on_each(_looked_at, nodes, study, timeout=None)
 
@@ -186,7 +213,6 @@ def _compare(found: Mapping[str, Any]) -> None:
 def _looked_at(study: Study) -> dict[str, str]:
     """What is wrong with a study's data and models on this machine."""
     try:
-        check_paths(study)
         check_parts(study)
         return {}
     except UserError as error:

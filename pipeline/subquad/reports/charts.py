@@ -14,7 +14,7 @@ from itertools import cycle, groupby
 import numpy as np
 
 from subquad.errors import RunError
-from subquad.metric import Metric
+from subquad.plugin.metric import Metric
 from subquad.record.metrics import read_records
 from subquad.reports.beside import printed_values, published_beside
 from subquad.reports.compare import score_estimates

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from subquad.output.terminal import DASH
 from subquad.reports.drawing import Chart
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import SPREAD_NOTE, Values
-from subquad.terminal import DASH
 
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""

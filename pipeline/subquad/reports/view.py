@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from subquad.errors import UserError
-from subquad.markup import fill_template
+from subquad.output.markup import fill_template
 from subquad.reports.document import ReportDocument
 from subquad.reports.drawing import Chart
 from subquad.reports.formats import HERE, picture, print_document, sheet_of

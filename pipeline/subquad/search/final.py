@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, load_study
 from subquad.experiment.canonical import to_yaml
+from subquad.experiment.folder import reopen
 from subquad.experiment.labels import plain_label
 from subquad.record.files import find_file, write_text
 from subquad.record.layout import is_study
