@@ -245,8 +245,7 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     if study.runs:
         axes = tuple(Axis(key, axis_path(key)) for key in next(study.cells()).labels)
     study = replace(study, axes=axes, match=_match(keys["match"], axes))
-    given = set[str]().union(*(tree.data for tree in layers))
-    if axes or given.intersection(STUDY_KEYS[1:]):
+    if axes or any(place.value is not None for place in keys.values()):
         _refuse(study)
     return replace(study, baseline=_baseline(keys["baseline"], study))
 

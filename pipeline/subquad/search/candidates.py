@@ -82,7 +82,7 @@ def final_labels(candidate: Candidate, seeds: int) -> list[str]:
 def _refuse_varied(study: Study) -> None:
     for run in study.runs:
         for key, value in run.axes.items():
-            if not axis_path(key) and value:
+            if isinstance(value, dict) and value and not axis_path(key):
                 raise ConfigError(
                     f"matrix.{key}: what changes settings one at a time is for subquad train; a "
                     f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "

@@ -18,7 +18,7 @@ from subquad.record.layout import is_study
 from subquad.record.models import Identity
 from subquad.record.names import CELLS, FINAL, STUDY, WINNERS
 from subquad.record.storage import remove_tree
-from subquad.search.candidates import cell_of
+from subquad.search.candidates import cell_of, final_labels
 from subquad.search.folder import earlier_finals
 from subquad.search.search import Search
 from subquad.search.trial import Values
@@ -28,20 +28,9 @@ Winners = Mapping[str, Values]
 """Settings of the best trial of each candidate that has one, by label."""
 
 
-def check_final(search: Search) -> None:
-    """Refuse a search whose final study could not be made, before any trial.
-
-    Raises:
-        UserError: why.
-    """
-    starting: Winners = {candidate.label: {} for candidate in search.candidates}
-    _winning_study(search, starting)
-
-
 def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
     """Write the winners down, and the study of all of them over the final seeds; begun before, it
     goes on.
-
     """
     study = _winning_study(search, winners)
     seeds = {"seed": list(range(search.settings.final_seeds))}
@@ -115,9 +104,9 @@ def _winning_study(search: Search, winners: Winners) -> Study:
         if candidate.label not in winners:
             continue
         cell = cell_of(candidate.run)
-        for seed in range(search.settings.final_seeds):
-            labels = {**cell, "seed": plain_label("seed", seed)}
+        for seed, label in enumerate(final_labels(candidate, search.settings.final_seeds)):
             run = candidate.laid({**winners[candidate.label], "train.seed": seed})
             axes = {**candidate.axes, "seed": seed}
-            runs.append(replace(run, label="-".join(labels.values()), axes=axes, labels=labels))
+            labels = {**cell, "seed": plain_label("seed", seed)}
+            runs.append(replace(run, label=label, axes=axes, labels=labels))
     return replace(search.study, single=False, runs=tuple(runs))
