@@ -115,7 +115,8 @@ def test_a_single_experiment_has_nothing_to_match(tmp_path):
 def test_a_study_trained_at_equal_size_says_so(sized, tmp_path, capsys):
     few = ["matrix.seed=[0]", "matrix.mixer=[agf, identity]", "train.steps=2"]
     assert main(["train", "small.yaml", "--dry-run", *few]) == 0
-    assert "backbone.params.ffn_dim:" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert all(f"ffn_dim: {width}\n" in printed for width in widths(sized(*few)[0]))
     results = train("small.yaml", few)
     (folder,) = (tmp_path / "runs" / "small").iterdir()
     assert widths(reopen(folder)) == widths(sized(*few)[0])
