@@ -28,7 +28,7 @@ ONE_SEED = {"train.seed": "matrix.seed=[0]"}
 """Seeds change no model."""
 
 MISSPELT = {
-    "a label of a case": ("{when: {mixer: LED}", "{when: {mixer: LEDs}", "'LEDs'"),
+    "a label": ("    - Hybrid-FNet\n", "    - Hybrid-FNets\n", "'Hybrid-FNets'"),
     "a row's mixer": ("name: subquad:longformer", "name: subquad:longformr", "longformr"),
     "a row's parameter": ("num_global: 1", "num_globals: 1", "num_globals"),
     "a row's value": ("window: 64}", "window: 640}", "window 640 is more than"),

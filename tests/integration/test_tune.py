@@ -468,9 +468,9 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 
 
 def test_a_rule_about_seeds_is_refused(study, capsys):
-    study.write_text(SMALL + MIXERS + "cases: [{when: {seed: 4}, set: {train.lr: 0.1}}]\n")
+    study.write_text(SMALL + MIXERS.replace("4]", "{value: 4, set: {train.lr: 0.1}}]"))
     assert main(tune()) == 2
-    assert "cases[0].when: names seeds" in capsys.readouterr().err
+    assert "differs from that of another seed in more than the seed" in capsys.readouterr().err
 
 
 def test_resume_refuses_other_settings(study, tmp_path, capsys):
