@@ -196,7 +196,7 @@ def _ray(rounds: int, steps: int) -> dict[str, float]:
 
 def _hooks(config: dict[str, Any]) -> dict[str, float]:
     """What a look at the driver's stop file in each step costs; runs in a Ray Train worker."""
-    from subquad.drivers.signals import stop_file_watch
+    from subquad.execution.signals import stop_file_watch
 
     return measure_engine(config["rounds"], config["steps"], stop_file_watch(Path(config["stop"])))
 

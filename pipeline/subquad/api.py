@@ -150,9 +150,9 @@ def train(
         UserError: the experiment cannot be done as it is.
         Interrupted: Ctrl-C or SIGTERM arrived; the run can go on.
     """
-    from subquad.drivers.drive import drive
-    from subquad.drivers.given import given_data
-    from subquad.drivers.progress import Display
+    from subquad.execution.drive import drive
+    from subquad.output.progress import Display
+    from subquad.preparation.given import given_data
     from subquad.record.files import read_json
     from subquad.record.names import RESULT
     from subquad.results import Results
@@ -203,7 +203,7 @@ def tune(
         UserError: the search cannot be done as it is.
         Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
     """
-    from subquad.drivers.given import given_data
+    from subquad.preparation.given import given_data
     from subquad.results import SearchResult
     from subquad.search.run import Watch, run
     from subquad.search.search import write_search
@@ -245,13 +245,13 @@ def datasets(
         UserError: nothing has this name, the experiment or parameters cannot be used, or data are
             missing or malformed.
     """
-    from subquad.copies import check_copies
-    from subquad.drivers.given import given_data
-    from subquad.drivers.preflight import check_paths, checked_dataset, naming
+    from subquad.data.copies import check_copies
     from subquad.engine.parts import open_dataset
     from subquad.errors import UserError
     from subquad.experiment import dataset_of, load_given
     from subquad.experiment.components import resolve_unrun
+    from subquad.preparation.given import given_data
+    from subquad.preparation.preflight import check_paths, checked_dataset, naming
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
 
@@ -293,11 +293,11 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    from subquad.drivers.export import load_exported
-    from subquad.drivers.folder import local_folder
-    from subquad.drivers.trained import Trained
+    from subquad.experiment.folder import local_folder
     from subquad.record.names import EXPORTED
     from subquad.results import Results, refuse_no_batch
+    from subquad.trained.export import load_exported
+    from subquad.trained.model import Trained
 
     folder = local_folder(str(run))
     if (folder / EXPORTED).exists():

@@ -59,7 +59,7 @@ def view_of(runs: Sequence[str], baseline: str | None) -> ReportView:
 def _found(run: str) -> Path:
     if "://" not in run:
         return enter(Path(run))  # without importing what fetches them
-    from subquad.drivers.folder import local_folder
+    from subquad.experiment.folder import local_folder
 
     return local_folder(run)
 

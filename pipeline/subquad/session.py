@@ -18,7 +18,7 @@ from subquad.record.stores import root_of
 from subquad.security.disk import delete, make_folder, opened, temporary_beside
 
 if TYPE_CHECKING:
-    from subquad.drivers.executor import Executor
+    from subquad.execution.executor import Executor
     from subquad.search.prepare import Prepared
     from subquad.search.settings import Settings
 
@@ -61,8 +61,8 @@ class Session:
     def executor(self) -> Executor:
         """What trains: this machine's own processes, Ray on this machine, or a Ray cluster."""
         if self._local:
-            from subquad.drivers.local import LocalExecutor
-            from subquad.drivers.ranks import joined
+            from subquad.execution.local import LocalExecutor
+            from subquad.execution.ranks import joined
 
             return LocalExecutor(self._jobs, joined())
         from subquad.ray.executor import RayExecutor
@@ -110,11 +110,15 @@ class Session:
         Raises:
             UserError: what cannot work, in one line.
         """
-        from subquad.drivers.folder import start
-        from subquad.drivers.size import sized_there
+        from subquad.experiment.folder import start
+        from subquad.preparation.costs import StudyCosts
+        from subquad.preparation.size import equal_size
 
         self.executor.preflight(study)
-        return start(sized_there(study, self.executor), self.root)
+        if study.match:
+            costs = self.executor.there(StudyCosts, study.runs[0].experiment.resources)
+            study = equal_size(study, costs)
+        return start(study, self.root)
 
     def prepare(self, study: Study, settings: Settings, **more: Any) -> Prepared:
         """The same for a search, whose folder `write_search` makes.

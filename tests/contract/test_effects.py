@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from subquad.effect import default_of, effect_of, own_effect, same
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.refusals import validated
 from subquad.experiment.schema import Resources, Train
 from subquad.nn import as_output
 from subquad.plugin import Config, MixerPlugin, Site, inherited, param
+from subquad.plugin.effect import default_of, effect_of, own_effect, same
 from subquad.registry import Resolved, find_plugins, resolve
 from subquad.registry.loaded import check_site, make_mixer
 

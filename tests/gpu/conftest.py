@@ -9,8 +9,8 @@ import pytest
 import torch
 from small_run import SMALL
 
-from subquad.drivers.folder import start
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import start
 
 
 @pytest.fixture(scope="session")

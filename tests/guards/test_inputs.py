@@ -20,10 +20,10 @@ from plain_readers import READERS, Samples
 from reader_runs import LATE, experiment, seen
 from small_run import run_here
 
-from subquad.drivers.folder import reopen, start
 from subquad.engine.parts import build_dataset
 from subquad.errors import UserError
 from subquad.experiment import Run, Study, load_study
+from subquad.experiment.folder import reopen, start
 
 SEED = 49
 DRAWN = 20

@@ -27,9 +27,9 @@ from reader_runs import LATE, experiment, seen
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
-from subquad.drivers.preflight import check_parts
 from subquad.errors import DataError, UserError
 from subquad.experiment import Study, load_study
+from subquad.preparation.preflight import check_parts
 from subquad.tracking.mirror import about
 
 SEED = 20_351_600

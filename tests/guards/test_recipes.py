@@ -15,12 +15,12 @@ from drawn_data import draw_data, overrides_for
 from papers_page import benchmark_of
 
 from subquad.cli.main import main
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.preflight import check_paths
-from subquad.drivers.size import equal_size
 from subquad.engine.parts import make_plan
 from subquad.errors import UserError
 from subquad.experiment import Run, Study, load_study
+from subquad.preparation.costs import StudyCosts
+from subquad.preparation.preflight import check_paths
+from subquad.preparation.size import equal_size
 from subquad.registry import recipe, recipes
 
 ALL = "matrix.mixer=all"

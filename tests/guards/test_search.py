@@ -16,8 +16,8 @@ from drawn_searches import DIMENSIONS, EXPLAINED, LEFT_OUT, drawn_rows, fits, ru
 from planned_searches import TRIALS, mixers, planned, spaces_of, tried, ways_of, without_effect
 
 from subquad.cli.tune import tune_command
-from subquad.drivers.costs import StudyCosts
 from subquad.experiment.axes import Axis
+from subquad.preparation.costs import StudyCosts
 from subquad.search import final, prepare, run
 from subquad.search.plots import Drawn
 from subquad.search.settings import KEYS, SamplerName

@@ -13,8 +13,8 @@ from command import ready
 from searches import MARK, Traces
 from small_run import SMALL
 
-from subquad.drivers.folder import start
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import start
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,13 +17,13 @@ from small_run import digests, only_run, run_here
 
 from subquad.cli.main import main
 from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths
-from subquad.drivers.folder import start
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_dataset, build_parts
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import start
 from subquad.plan import ShardWindow, TokenBudget
 from subquad.record.metrics import read_records
 

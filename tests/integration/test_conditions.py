@@ -9,9 +9,9 @@ import torch
 from result_file import read_result
 from small_run import one_run, run_here, stopped_at
 
-from subquad.drivers.work import work
 from subquad.engine.attempts import _rounded
 from subquad.engine.group import Group
+from subquad.execution.worker import work
 from subquad.record.metrics import Attempt, read_attempts, read_records
 
 

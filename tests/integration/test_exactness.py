@@ -16,8 +16,6 @@ from safetensors.torch import load_file
 from small_run import digests, only_run, run_here, stop_ranks_at, stopped_at
 
 from subquad.data import NO_LABEL, ArraySplit, TestKey
-from subquad.drivers.folder import start
-from subquad.drivers.trained import Trained
 from subquad.engine import faults, loop
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
@@ -25,8 +23,10 @@ from subquad.engine.run import train_run
 from subquad.engine.step import UNREAD
 from subquad.errors import DataError
 from subquad.experiment import load_study
+from subquad.experiment.folder import start
 from subquad.record.files import read_json
 from subquad.record.metrics import read_records
+from subquad.trained.model import Trained
 
 # fp64 without dropout: what is left between two ways of cutting a batch is rounding.
 PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")

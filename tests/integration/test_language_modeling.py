@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 from small_run import only_run, run_here
 
 from subquad.cli.main import main
-from subquad.drivers.verify import verify
 from subquad.record.metrics import read_records
 from subquad.record.names import PREDICTIONS
+from subquad.trained.verify import verify
 
 MODEL = (
     "task=language-modeling",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from subquad.cli.main import main
-from subquad.metric import Metric
+from subquad.plugin.metric import Metric
 from subquad.record.metrics import read_records
 from subquad.reports import document_of, read_report, write_document
 from subquad.reports.charts import training_charts

@@ -8,6 +8,7 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
+from subquad.preparation.preflight import one_of_each
 
 STUDY = """
 name: two
@@ -68,7 +69,7 @@ def test_single_experiment_is_told_its_own_setting(folder, capsys):
 
 
 def test_dry_run_counts_seeds_once_and_shows_every_cell(folder, monkeypatch, capsys):
-    from subquad.drivers import costs
+    from subquad.preparation import costs
 
     real, counted = costs.training_cost, []
     monkeypatch.setattr(
@@ -90,3 +91,12 @@ def test_dry_run_counts_seeds_once_and_shows_every_cell(folder, monkeypatch, cap
         > 0
     )
     assert by_label["recall-softmax-seed0"]["samples"] == 64
+
+
+def test_a_study_is_looked_at_by_one_run_of_each_kind(folder):
+    seeds = ",".join(map(str, range(50)))
+    study = load_study("two.yaml", [ONLY_RECALL, f"matrix.seed=[{seeds}]", "matrix.train.lr=[1,2]"])
+    looked_at = one_of_each(study)
+    assert len(study.runs) == 200
+    assert [run.labels["mixer"] for run in looked_at.runs] == ["identity", "softmax"]
+    assert looked_at.runs[0] is study.runs[0]

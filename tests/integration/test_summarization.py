@@ -14,8 +14,8 @@ from result_file import read_result
 from safetensors.numpy import load_file
 from small_run import only_run, run_here, stop_ranks_at
 
-from subquad.drivers.verify import verify
 from subquad.record.names import OPENINGS, PREDICTIONS
+from subquad.trained.verify import verify
 
 MODEL = (
     "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 import subquad
 from subquad.cli.main import main
-from subquad.drivers.trained import Trained
 from subquad.errors import CheckpointError, RunError
 from subquad.record.files import write_json
+from subquad.trained.model import Trained
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"
 TOY = """

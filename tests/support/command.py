@@ -35,7 +35,7 @@ _PRELOADED = [
     "timm",
     "subquad.cli.train",
     "subquad.cli.tune",
-    "subquad.drivers.local",
+    "subquad.execution.local",
     "subquad.engine.run",
     "subquad.reports.search_report",
     "subquad.tracking.publisher",

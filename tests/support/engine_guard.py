@@ -23,15 +23,15 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from subquad.data import NO_LABEL, TestKey
-from subquad.drivers.folder import start
-from subquad.drivers.trained import Trained
-from subquad.drivers.verify import verify
 from subquad.engine import checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import start
 from subquad.record.metrics import read_attempts, read_records
 from subquad.record.names import PREDICTIONS
+from subquad.trained.model import Trained
+from subquad.trained.verify import verify
 
 SAME = {"fp64": 1e-7, "fp32": 2e-3, "bf16": 0.1, "fp16": 0.1}
 """How far numbers may be apart on other ranks, or when a trained model is scored again, by

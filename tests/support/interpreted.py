@@ -71,7 +71,7 @@ class Traffic:
     """What kernels ask of memory, tile by tile, in bytes: what a cache answers is counted too.
 
     Attributes:
-        loaded: by loads; lanes that a mask switches off are not counted.
+        loaded: by loads; worker groups that a mask switches off are not counted.
         stored: by stores, likewise.
     """
 

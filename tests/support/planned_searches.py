@@ -14,7 +14,6 @@ import torch
 from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 
-from subquad.drivers.costs import StudyCosts
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
@@ -22,6 +21,7 @@ from subquad.engine.step import train_step
 from subquad.errors import UserError
 from subquad.experiment import Run, load_study
 from subquad.plugin import MixerPlugin
+from subquad.preparation.costs import StudyCosts
 from subquad.registry import find_plugins, resolve
 from subquad.search.candidates import Candidate
 from subquad.search.journal import Trials

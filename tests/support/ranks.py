@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 from small_run import one_run
 
-from subquad.drivers.work import work
 from subquad.engine import faults
 from subquad.engine.group import Group
+from subquad.execution.worker import work
 from subquad.experiment import Run
 from subquad.processes import forking_context, settle
 
@@ -36,8 +36,8 @@ _IMPORTED = [
     "torch.distributed._composable.replicate",
     "torch._dynamo",
     "subquad.cost",
-    "subquad.drivers.trained",
-    "subquad.drivers.verify",
+    "subquad.trained.model",
+    "subquad.trained.verify",
 ]
 """What a rank imports of others or of us while it begins; what is missing is passed over."""
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import InMemoryStorage
 
-from subquad.effect import Condition
 from subquad.experiment import Run
+from subquad.plugin.effect import Condition
 from subquad.search.candidates import Candidate
 from subquad.search.journal import Trials
 from subquad.search.sampler import Sampler

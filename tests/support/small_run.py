@@ -20,11 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 from waiting import until
 
 import subquad.errors
-from subquad.drivers.queue import END, Done
-from subquad.drivers.work import Take, work
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
+from subquad.execution.queue import END, Done
+from subquad.execution.worker import Take, work
 from subquad.experiment import Run
 from subquad.processes import forking_context, settle
 from subquad.record.metrics import read_records

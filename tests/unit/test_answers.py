@@ -10,8 +10,6 @@ import torch
 from tables import TableDecoder
 
 from subquad.data import DataSpec
-from subquad.drivers.export import _write_program
-from subquad.drivers.trained import _rows
 from subquad.engine.parts import build_model
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import checked_run, parse
@@ -19,6 +17,8 @@ from subquad.nn import Backbone, ModelOutput
 from subquad.record.files import write_output
 from subquad.registry import find_plugins, resolve
 from subquad.reports.text import metric_lines
+from subquad.trained.export import _write_program
+from subquad.trained.model import _rows
 
 SPEC = DataSpec.tokens(
     4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids))

@@ -170,7 +170,7 @@ def test_files_and_modules_that_comments_name_exist():
 
 
 def test_modules_in_brackets_of_decisions_exist():
-    """A decision says in brackets where it is carried out: (`queue`, `desk`)."""
+    """A decision says in brackets where it is carried out: (`queue`, `dispatcher`)."""
     code = "".join(path.read_text(encoding="utf-8") for path in files(SOURCES[:1]))
     words = set(re.findall(r"\w+", code))
     settings = ("train.", "resources.", *groups_of_entry_points())

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from subquad.cli.main import main
-from subquad.terminal import console_of
+from subquad.output.terminal import console_of
 
 PIPELINE = Path(__file__).resolve().parents[2] / "pipeline"
 """The core and the tools."""
 
-HOME = PIPELINE / "subquad" / "terminal.py"
+HOME = PIPELINE / "subquad" / "output" / "terminal.py"
 PRINTS = {"click.echo", "click.secho", "print", "sys.stdout.write", "sys.stderr.write"}
 SAFE = {"escaped", "json.dumps"}
 OURS = {"self._separator", "page", "_EXTRA", "length"}

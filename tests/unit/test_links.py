@@ -15,9 +15,9 @@ from small_run import SMALL, only_run, run_here, stopped_at
 
 import subquad
 from subquad.cli.main import main
-from subquad.drivers.folder import reopen, start
 from subquad.errors import RunError
 from subquad.experiment import load_study
+from subquad.experiment.folder import reopen, start
 from subquad.record.files import append_line, write_json, write_text
 from subquad.record.layout import enter
 from subquad.record.storage import put, remove_tree

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from subquad.cli.main import main
-from subquad.drivers.folder import local_folder
 from subquad.engine.checkpoint import (
     Checkpoint,
     finished_steps,
@@ -20,6 +19,7 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, RunError, UserError
+from subquad.experiment.folder import local_folder
 from subquad.record import storage, stores
 from subquad.record.files import append_line, write_json
 from subquad.record.storage import RunFolder

@@ -13,8 +13,8 @@ import pytest
 from result_file import ended
 from small_run import SMALL
 
-from subquad.drivers.folder import write_down
 from subquad.experiment import load_study
+from subquad.experiment.folder import write_down
 from subquad.record.files import find_file, json_text, parse_object, read_file
 from subquad.record.integrity import write_result
 from subquad.record.models import FILES, Identity, Result

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subquad.drivers.trained import Trained
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
 from subquad.experiment.refusals import validated
 from subquad.plugin import Config, MixerPlugin, Not, param
 from subquad.registry import find_plugins, resolve
+from subquad.trained.model import Trained
 from subquad_tools.swap.errors import output_errors
 from subquad_tools.swap.settings import carried, combinations, swaps_of
 

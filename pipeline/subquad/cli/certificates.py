@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.errors import UserError, escaped
+from subquad.output.terminal import print_line, print_table, print_text
 from subquad.suggest import to_paste
-from subquad.terminal import print_line, print_table, print_text
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, CheckOutcome

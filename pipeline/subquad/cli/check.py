@@ -15,9 +15,9 @@ import click
 from subquad.cli.certificates import CertificateDocument, print_end, show_certificate, show_progress
 from subquad.cli.completion import mixers
 from subquad.errors import ConfigError, Interrupted, UserError
+from subquad.output.terminal import print_text
 from subquad.processes import FOR_CHECKS
 from subquad.suggest import did_you_mean
-from subquad.terminal import print_text
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate
@@ -155,7 +155,7 @@ def check_command(
     os.environ.update({**FOR_CHECKS, **os.environ})
     requested = _requested_mixers(words, everything)
     _refuse_together(everything, markdown, as_json, resume)
-    from subquad.drivers.preflight import available_cpus
+    from subquad.preparation.preflight import available_cpus
     from subquad.testing.certificate import certificates_markdown
     from subquad.testing.suite import chosen_checks
 

@@ -19,8 +19,8 @@ from subquad.cli.job import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_given
 from subquad.experiment.components import resolve_unrun
+from subquad.output.terminal import print_text
 from subquad.record.files import write_output
-from subquad.terminal import print_text
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
 """What Kubernetes takes as a name, and KubeRay adds its own endings to."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from subquad.drivers.folder import local_folder
+from subquad.experiment.folder import local_folder
+from subquad.output.terminal import print_line
 from subquad.record.trust import give
-from subquad.terminal import print_line
 
 
 def found(run: str, root: Path = Path()) -> Path:

@@ -19,12 +19,12 @@ import click
 from subquad.cli.train import resume_command
 from subquad.cli.tune import is_of_search, search_options, tune_command
 from subquad.errors import ConfigError, RunError
+from subquad.output.terminal import print_line
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages
 from subquad.record.files import find_file, flatten
 from subquad.record.models import Owner
 from subquad.record.names import OWNER
-from subquad.terminal import print_line
 
 if TYPE_CHECKING:
     from subquad.experiment import Study

@@ -120,7 +120,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
     subquad COMMAND --help        see what a command does, with examples
     """
     if ctx.invoked_subcommand is None:
-        from subquad.terminal import print_text
+        from subquad.output.terminal import print_text
 
         print_text(f"{ctx.get_help()}\n")
 

@@ -16,11 +16,11 @@ from jinja2 import Environment, StrictUndefined
 
 from subquad.cli.completion import kinds
 from subquad.errors import PluginError
+from subquad.output.terminal import print_line
 from subquad.plugin import API_VERSION
 from subquad.registry import GROUPS, Kind, find_plugins, stdout_to_stderr
 from subquad.registry.found import kind_of
 from subquad.registry.shipped import yaml_files
-from subquad.terminal import print_line
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 """A folder for each kind, and `every` for what all kinds have. Paths are templates too."""

@@ -15,12 +15,12 @@ from statistics import mean
 import click
 
 from subquad.errors import RunError
-from subquad.metric import Metric, metric_of
+from subquad.output.terminal import LocalPath, duration, print_json, print_line, print_table
+from subquad.plugin.metric import Metric, metric_of
 from subquad.record.files import find_file
 from subquad.record.models import Result, SearchSummary
 from subquad.record.names import CELLS, EXPERIMENT, FINAL, LOCK, SEARCH, STUDY, TRIALS
 from subquad.security.disk import hold
-from subquad.terminal import LocalPath, duration, print_json, print_line, print_table
 
 _KINDS = {SEARCH: "search", STUDY: "study", EXPERIMENT: "run"}
 """The file that is in the folder of each, the first that is there."""

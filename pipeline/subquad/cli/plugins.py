@@ -13,6 +13,7 @@ import click
 
 from subquad.cli.completion import kinds, plugins
 from subquad.errors import PluginError, escaped
+from subquad.output.terminal import print_json, print_line, print_table
 from subquad.registry import (
     Found,
     Kind,
@@ -33,7 +34,6 @@ from subquad.registry.found import check_environment, environment_warnings, kind
 from subquad.registry.health import PluginHealth, examine, wrong_versions
 from subquad.registry.shipped import FileKind, folder_faults, yaml_files
 from subquad.suggest import did_you_mean, to_paste
-from subquad.terminal import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from subquad.plugin import Plugin

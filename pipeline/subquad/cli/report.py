@@ -9,8 +9,8 @@ import click
 
 from subquad.cli.completion import run_folders
 from subquad.errors import RunError
+from subquad.output.terminal import LocalPath
 from subquad.record.layout import enter
-from subquad.terminal import LocalPath
 
 
 @click.command("report")
@@ -67,7 +67,7 @@ def report_command(
         values = {**document.values, "files": [str(path) for path in written]}
         click.echo(json.dumps(values, indent=2, allow_nan=False))
         return
-    from subquad.terminal import console_of
+    from subquad.output.terminal import console_of
 
     console = console_of()
     print_document(document, console, stats=stats)
@@ -94,8 +94,8 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from dataclasses import asdict
 
-    from subquad.drivers.verify import verify
-    from subquad.terminal import print_line
+    from subquad.output.terminal import print_line
+    from subquad.trained.verify import verify
 
     is_wrong = False
     for run in _folders(runs):

@@ -26,11 +26,12 @@ from subquad.cli.study import (
     tell,
     tracking_line,
 )
-from subquad.drivers.executor import Executor
-from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
+from subquad.execution.executor import Executor
 from subquad.experiment import Study
 from subquad.experiment.settings import shorten
+from subquad.output.progress import Display
+from subquad.output.terminal import console_of
 from subquad.record.files import json_value
 from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
@@ -50,7 +51,6 @@ from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
 from subquad.session import Session
 from subquad.suggest import to_paste
-from subquad.terminal import console_of
 
 MAX_REASON = 160
 NOISY = 0.1

@@ -16,16 +16,17 @@ import click
 from rich.console import Console
 
 from subquad.cli.folders import short
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.drive import Outcome, drive
-from subquad.drivers.executor import Executor
-from subquad.drivers.preflight import check_paths, naming
-from subquad.drivers.progress import Display
-from subquad.drivers.size import equal_size
 from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import DiskError, Interrupted, by_class
+from subquad.execution.drive import Outcome, drive
+from subquad.execution.executor import Executor
 from subquad.experiment import Run, Study
+from subquad.output.progress import Display
+from subquad.output.terminal import console_of, print_text
+from subquad.preparation.costs import StudyCosts
+from subquad.preparation.preflight import check_paths, naming
+from subquad.preparation.size import equal_size
 from subquad.record.files import read_json
 from subquad.record.names import RESULT
 from subquad.record.storage import RunFolder
@@ -39,7 +40,6 @@ from subquad.reports import (
     write_document,
 )
 from subquad.suggest import to_paste
-from subquad.terminal import console_of, print_text
 from subquad.tracking.publisher import Summary as Tracked
 from subquad.tracking.publisher import check_tracking
 

@@ -21,10 +21,10 @@ from subquad.cli.job_status import exit_code, job_row
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, RunError, UserError, escaped
+from subquad.output.terminal import LocalPath, print_json, print_line, print_table, print_text
 from subquad.ray.upload import JOB, check_packages, pack
 from subquad.record.stores import root_of
 from subquad.suggest import to_paste
-from subquad.terminal import LocalPath, print_json, print_line, print_table, print_text
 
 if TYPE_CHECKING:
     from subquad.ray.jobs import JobDetails, Jobs

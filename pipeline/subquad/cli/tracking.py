@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from subquad.errors import RunError, SubquadError, UserError
-from subquad.terminal import LocalPath, print_line
+from subquad.output.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import Summary, sync
 from subquad.tracking.server import USER, leading_page, newest_page, serving

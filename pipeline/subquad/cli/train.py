@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from subquad.cli.completion import run_folders, settings, targets
+from subquad.output.terminal import LocalPath
 from subquad.record.names import SEARCH
-from subquad.terminal import LocalPath
 
 ADDRESS = click.option(
     "--address",
@@ -115,7 +115,7 @@ def resume_command(
     subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
     from subquad.cli.folders import found
-    from subquad.drivers.folder import reopen
+    from subquad.experiment.folder import reopen
     from subquad.session import Session
 
     session = Session(root, local=local, address=address, jobs=jobs)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.completion import run_folders
-from subquad.terminal import LocalPath, print_json, print_line
+from subquad.output.terminal import LocalPath, print_json, print_line
 
 if TYPE_CHECKING:
     from subquad.data import Split
-    from subquad.drivers.trained import Trained
+    from subquad.trained.model import Trained
 
 _WHICH = click.Choice(["best", "last"])
 _FILE = LocalPath(exists=True, path_type=Path)
@@ -135,8 +135,8 @@ def export_command(run: str, folder: Path, form: str, which: str) -> None:
     subquad export runs/quickstart/20260101-101500-ab12cd34/cells/JapaneseVowels-agf-seed0 agf-model
     """
     from subquad.cli.folders import found
-    from subquad.drivers.export import export
-    from subquad.drivers.trained import Trained
+    from subquad.trained.export import export
+    from subquad.trained.model import Trained
 
     export(Trained.of(found(run), which), folder, form)
     print_line(folder)
@@ -149,7 +149,7 @@ def _opened(
     import torch
 
     from subquad.cli.folders import found
-    from subquad.drivers.trained import Trained
+    from subquad.trained.model import Trained
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trained = Trained.of(found(run), which, device, settings)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from subquad.output.terminal import LocalPath, print_line
 from subquad.record.trust import forget_folder, trust_folder, trusted_folders
-from subquad.terminal import LocalPath, print_line
 
 
 @click.command("trust")

@@ -16,9 +16,9 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor
 
-from subquad.copies import check_copies
 from subquad.cost import Cost
 from subquad.data import Dataset, Split, TestKey
+from subquad.data.copies import check_copies
 from subquad.engine import checkpoint
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import Group

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from subquad.effect import as_written
 from subquad.experiment.settings import KeyPath
+from subquad.plugin.effect import as_written
 from subquad.suggest import did_you_mean
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from subquad.effect import same
 from subquad.experiment.components import Resolve
 from subquad.experiment.key_names import suggest_key
 from subquad.experiment.labels import (
@@ -32,6 +31,7 @@ from subquad.experiment.settings import (
     key_path,
     single,
 )
+from subquad.plugin.effect import same
 from subquad.record.files import flatten
 from subquad.suggest import did_you_mean
 

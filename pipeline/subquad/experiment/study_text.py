@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from subquad.effect import default_of
 from subquad.errors import ConfigError
 from subquad.experiment.axes import Axis, Case
 from subquad.experiment.components import components_of
@@ -29,6 +28,7 @@ from subquad.experiment.settings import (
 )
 from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml, to_yaml
 from subquad.experiment.study_file import StudyFile
+from subquad.plugin.effect import default_of
 
 _SURELY_READABLE = 4 * MAX_NODES
 """Characters; each key and value takes at least four in the canonical form."""

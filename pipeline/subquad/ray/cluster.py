@@ -27,10 +27,10 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from subquad.drivers.preflight import available_cpus
-from subquad.drivers.signals import Signum, listen_again
 from subquad.errors import TrainingFailed, UserError, by_class
-from subquad.terminal import print_line
+from subquad.execution.signals import Signum, listen_again
+from subquad.output.terminal import print_line
+from subquad.preparation.preflight import available_cpus
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 SETTINGS = {

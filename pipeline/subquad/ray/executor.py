@@ -1,5 +1,5 @@
-"""The executor that goes through Ray: Ray Tune for lanes of runs, Ray Train in those with several
-workers.
+"""The executor that goes through Ray: Ray Tune for worker groups, Ray Train in those with
+several workers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from subquad.drivers.desk import Desk
-from subquad.drivers.executor import GOES_ON, Executor, Source
-from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.queue import RunQueue
-from subquad.drivers.signals import Signum, listening
 from subquad.errors import TrainingFailed, UserError
+from subquad.execution.dispatcher import Dispatcher
+from subquad.execution.executor import GOES_ON, Executor, Source
+from subquad.execution.queue import RunQueue
+from subquad.execution.signals import Signum, listening
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, this_machine
 from subquad.ray.cluster import OwnCluster
 from subquad.ray.files import Question, driver_here
-from subquad.ray.lanes import fit_lanes
+from subquad.ray.worker_groups import fit_worker_groups
 from subquad.record.names import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
@@ -59,7 +59,7 @@ class RayExecutor(Executor):
         return this_machine()
 
     def room_now(self) -> Room:
-        """What lanes may use together."""
+        """What worker groups may use together."""
         return this_machine()
 
     def check_room(self, resources: Resources, signum: Signum) -> None:
@@ -72,7 +72,7 @@ class RayExecutor(Executor):
         self.check_fit(resources)
 
     def still_lacking(self, unplaced: list[Resources] | None) -> str:
-        """Why workers that lanes wait for are given up, "" where they are not.
+        """Why workers that groups wait for are given up, "" where they are not.
 
         Args:
             unplaced: see `RunQueue`.
@@ -87,10 +87,10 @@ class RayExecutor(Executor):
         with listening(stop) as signum, self.kept():
             check = partial(self.check_room, signum=signum)
             queue = RunQueue(source, check, self.room_now, self.jobs, signum)
-            desk = Desk(queue, source, stop, values)
-            outcome = self._fit(queue, desk, stop, signum)
-        if desk.raised is not None:
-            raise desk.raised
+            dispatcher = Dispatcher(queue, source, stop, values)
+            outcome = self._fit(queue, dispatcher, stop, signum)
+        if dispatcher.raised is not None:
+            raise dispatcher.raised
         error = outcome.get("raised")
         if error is not None and not signum():
             last = str(error).strip().splitlines()
@@ -99,12 +99,14 @@ class RayExecutor(Executor):
             ) from error
         return signum()
 
-    def _fit(self, queue: RunQueue, desk: Desk, stop: Path, signum: Signum) -> dict[str, Any]:
+    def _fit(
+        self, queue: RunQueue, dispatcher: Dispatcher, stop: Path, signum: Signum
+    ) -> dict[str, Any]:
         left = Event()
 
         def leave(reason: str) -> None:
             left.set()
-            desk.give_up(TrainingFailed(f"{reason}; {GOES_ON}"))
+            dispatcher.give_up(TrainingFailed(f"{reason}; {GOES_ON}"))
 
         def is_left() -> bool:
             reason = "" if left.is_set() or signum() else self.still_lacking(queue.unplaced)
@@ -115,12 +117,12 @@ class RayExecutor(Executor):
         def answer(question: Question) -> Any:
             about, argument = question
             if about:
-                return desk.next_run(about, argument)
-            return desk.prune_reason(argument)
+                return dispatcher.next_run(about, argument)
+            return dispatcher.prune_reason(argument)
 
         def fit(storage: str) -> None:
             with driver_here(answer, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
-                fit_lanes(desk, f"{self.place}{stop}", f"{self.place}{storage}")
+                fit_worker_groups(dispatcher, f"{self.place}{stop}", f"{self.place}{storage}")
 
         assert self._cluster is not None
         return self._cluster.do(fit, signum, is_left)

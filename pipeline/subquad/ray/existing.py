@@ -14,17 +14,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from subquad.drivers.executor import GOES_ON, Made
-from subquad.drivers.preflight import Room
-from subquad.drivers.signals import Signum, listen_again
 from subquad.errors import TrainingFailed, UserError, in_one_line
+from subquad.execution.executor import GOES_ON, Made
+from subquad.execution.signals import Signum, listen_again
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
+from subquad.output.terminal import print_line
+from subquad.preparation.preflight import Room
 from subquad.ray.cluster import SETTINGS, OwnCluster, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
 from subquad.ray.files import PROTOCOL
 from subquad.ray.machines import ROOM_SECONDS, lacking, look_there, room_now, room_there
-from subquad.terminal import print_line
 
 _CONNECT_SECONDS = 5.0
 _LOST_SECONDS = 180.0

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import subquad.errors
-from subquad.drivers.preflight import Room, check_parts, check_paths
-from subquad.drivers.signals import Signum
 from subquad.engine.attempts import installed_version
 from subquad.errors import ConfigError, UserError
+from subquad.execution.signals import Signum
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
+from subquad.output.terminal import print_line
+from subquad.preparation.preflight import Room, check_parts
 from subquad.ray.train import worker_bundle
-from subquad.terminal import print_line
 
 _PROBE_SECONDS = 60.0
+_PROBE_SECONDS_OF_A_RUN = 0.5
 ROOM_SECONDS = 5.0
 """Between looks for more room."""
 _LEAST_FREE = 1e9
@@ -85,7 +86,8 @@ def look_there(study: Study) -> None:
     """
     nodes = _training_nodes(study)
     runs = [run.as_values() for run in study.runs]
-    for found in _on_each(_probe(), nodes, runs, timeout=_PROBE_SECONDS).values():
+    seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
+    for found in _on_each(_probe(), nodes, runs, timeout=seconds).values():
         _compare(found)
     _on_each(_looked_at, nodes, study, timeout=None)
 
@@ -186,7 +188,6 @@ def _compare(found: Mapping[str, Any]) -> None:
 def _looked_at(study: Study) -> dict[str, str]:
     """What is wrong with a study's data and models on this machine."""
     try:
-        check_paths(study)
         check_parts(study)
         return {}
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Workers of a lane: those of Ray Train are started again when one of them dies."""
+"""Workers of a worker group: those of Ray Train are started again when one of them dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from upath import UPath
 
-from subquad.drivers.signals import stop_file_watch
+from subquad.execution.signals import stop_file_watch
 from subquad.experiment.schema import Resources
 from subquad.ray.files import PROTOCOL, ask_driver
 from subquad.record.layout import path_at
@@ -27,11 +27,11 @@ _NO_START = ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError")
 """Why workers could not start that others' use of the room, or a lost machine, may cause."""
 
 
-def fit_lane(name: str, resources: Resources, stop: str, storage: str) -> str:
-    """Let the workers of a lane take runs by Ray Train, until there are no more.
+def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -> str:
+    """Let the workers of a group take runs by Ray Train, until there are no more.
 
     Args:
-        name: the lane's.
+        name: the worker group's.
         resources: number of workers and what each gets.
         stop: file that stops them, with a signal's number in it, as they reach it.
         storage: folder for Ray's own files, as they reach it.
@@ -114,7 +114,7 @@ def ray_files(folder: str) -> dict[str, Any]:
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
-    """One rank of a lane."""
+    """One rank of a worker group."""
     import ray.train
     import ray.train.torch
 
@@ -123,18 +123,18 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     context = ray.train.get_context()
     device = ray.train.torch.get_device()
     group = Group(context.get_world_rank(), context.get_world_size(), device)
-    work_in_lane(config["name"], config["stop"], group)
+    work_in_worker_group(config["name"], config["stop"], group)
     return {}
 
 
-def work_in_lane(name: str, stop: str, group: Group) -> None:
-    """Do the runs that the driver gives a lane; every rank calls this.
+def work_in_worker_group(name: str, stop: str, group: Group) -> None:
+    """Do the runs that the driver gives a worker group; every rank calls this.
 
     Args:
-        name: the lane's.
+        name: the worker group's.
         stop: file that stops its workers, as they reach it.
     """
-    from subquad.drivers.work import work
+    from subquad.execution.worker import work
 
     def take(done: Any) -> Any:
         return ask_driver((name, done))

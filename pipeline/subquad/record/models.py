@@ -23,7 +23,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from subquad.errors import escaped
-from subquad.metric import Metric, metric_of
+from subquad.plugin.metric import Metric, metric_of
 from subquad.record.names import (
     ENVIRONMENT,
     IDENTITY,

@@ -103,7 +103,7 @@ def models_below(field: FieldInfo) -> list[type[BaseModel]]:
 
 
 def _row(name: str, field: FieldInfo) -> ParameterRow:
-    from subquad.effect import default_of, extra_of, own_effect
+    from subquad.plugin.effect import default_of, extra_of, own_effect
 
     extra = extra_of(field)
     search = extra.get("search")

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from subquad.errors import DataError
+from subquad.output.terminal import DASH
 from subquad.record.files import read_bytes
 from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
@@ -25,7 +26,6 @@ from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, varying, with_alternative
 from subquad.reports.tuning import unequal
 from subquad.security.limits import check_safetensors
-from subquad.terminal import DASH
 
 METHOD = (
     "The 95 % intervals are about new seeds and, where predictions were kept, new "

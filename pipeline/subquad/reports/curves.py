@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from subquad.metric import Metric
+from subquad.output.terminal import quantity
+from subquad.plugin.metric import Metric
 from subquad.reports.compare import Comparison, compare_values
 from subquad.reports.rows import (
     Setting,
@@ -23,7 +24,6 @@ from subquad.reports.rows import (
     with_alternative,
 )
 from subquad.reports.text import Spread
-from subquad.terminal import quantity
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look "

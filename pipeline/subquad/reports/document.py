@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from subquad.output.terminal import DASH
 from subquad.reports.drawing import Chart
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import SPREAD_NOTE, Values
-from subquad.terminal import DASH
 
 Sign = Literal["*", "≈", "?"]
 _SIGNS: Mapping[Sign, str] = {

@@ -20,7 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from subquad.errors import ConfigError
-from subquad.markup import as_csv, fill_template, in_latex, in_markdown, one_line
+from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown, one_line
 from subquad.record.files import write_text
 from subquad.reports.document import ReportDocument, Table
 from subquad.reports.drawing import Chart

@@ -11,13 +11,13 @@ from itertools import chain
 import pandas as pd
 
 from subquad.errors import and_more
+from subquad.output.terminal import DASH, quantity
 from subquad.reports.compare import Comparison
 from subquad.reports.document import Section, Sign, Table
 from subquad.reports.headlines import why_alike
 from subquad.reports.ranks import RankedPair
 from subquad.reports.report import Report
 from subquad.reports.text import score_text
-from subquad.terminal import DASH, quantity
 
 _AVERAGE = "\n"
 """The column of averages, which no data set can be called: names are of one line."""

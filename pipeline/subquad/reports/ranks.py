@@ -15,11 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from subquad.metric import Metric
+from subquad.output.terminal import DASH
+from subquad.plugin.metric import Metric
 from subquad.reports import stats
 from subquad.reports.references import Mean
 from subquad.reports.tuning import unequal
-from subquad.terminal import DASH
 
 _ALPHA = 0.05
 

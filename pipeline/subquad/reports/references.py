@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from subquad.metric import Metric, Mode
+from subquad.plugin.metric import Metric, Mode
 from subquad.reports import stats
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.rows import TableRow, short_setting, varying

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from subquad.experiment.schema import decides_numbers
-from subquad.metric import Metric
+from subquad.output.terminal import DASH, duration
+from subquad.plugin.metric import Metric
 from subquad.record.files import read_bytes
 from subquad.record.models import DATASET, Environment, Git, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
 from subquad.reports.text import Values, printable, setting_text
 from subquad.reports.tuning import Tuning
-from subquad.terminal import DASH, duration
 
 
 class ReportedRun(Result):

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from subquad.metric import Metric
+from subquad.output.terminal import DASH, duration
+from subquad.plugin.metric import Metric
 from subquad.reports.beside import Beside
 from subquad.reports.document import Section, Table
 from subquad.reports.published import published_faults
@@ -14,7 +15,6 @@ from subquad.reports.references import REFERENCE_MEANING, Reference
 from subquad.reports.report import Report
 from subquad.reports.rows import TableRow
 from subquad.reports.text import Ends, Spread, score_text
-from subquad.terminal import DASH, duration
 
 _NUMERIC = (
     "seeds",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from subquad.experiment.settings import ALTERNATIVES
-from subquad.metric import Metric
+from subquad.plugin.metric import Metric
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import Ends, Spread, printable
 from subquad.reports.tuning import Tuning, common

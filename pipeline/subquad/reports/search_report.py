@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from subquad.metric import metric_of, read_metrics
+from subquad.output.terminal import DASH
+from subquad.plugin.metric import metric_of, read_metrics
 from subquad.record.files import read_bytes
 from subquad.record.layout import is_study, runs_below
 from subquad.record.names import FINAL
@@ -17,7 +18,6 @@ from subquad.reports.formats import print_document
 from subquad.reports.report import read_report
 from subquad.reports.sections import document_of
 from subquad.reports.text import Values, printable
-from subquad.terminal import DASH
 
 _STATES = ("finished", "pruned", "failed", "infeasible")
 _UNITS = {"seconds": "s", "flops": "FLOPs"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from subquad.errors import and_more
+from subquad.output.terminal import DASH
 from subquad.reports.beside import Beside, published_beside
 from subquad.reports.charts import curve_chart, training_charts
 from subquad.reports.compare import METHOD, Comparison
@@ -19,7 +20,6 @@ from subquad.reports.results_section import in_short, results_section, row_names
 from subquad.reports.rows import TableRow
 from subquad.reports.text import score_text
 from subquad.reports.values import report_values
-from subquad.terminal import DASH
 
 _EXAMPLE = 400
 EXAMPLE_NOTE = (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from subquad.errors import escaped
-from subquad.metric import Metric, metric_of
-from subquad.terminal import DASH
+from subquad.output.terminal import DASH
+from subquad.plugin.metric import Metric, metric_of
 
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""

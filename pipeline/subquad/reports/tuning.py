@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
 
+from subquad.output.terminal import quantity
 from subquad.record.files import find_file
 from subquad.record.models import SearchSummary
 from subquad.record.names import FINAL, SEARCH
 from subquad.reports.text import Values
-from subquad.terminal import quantity
 
 _ALIKE = 0.1
 """Largest relative difference in FLOPs of equal budgets: trials that `trial.match=flops` made alike

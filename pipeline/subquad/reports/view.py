@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from rich.console import Console
 
-from subquad.markup import fill_template
+from subquad.output.markup import fill_template
 from subquad.reports.document import ReportDocument
 from subquad.reports.drawing import Chart
 from subquad.reports.formats import HERE, picture, print_document, sheet_of

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from subquad.drivers.size import cell_of
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, Case, axis_path
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import by_key
+from subquad.preparation.size import cell_of
 from subquad.search.timing import Timing
 from subquad.search.trial import CostBy, Goal, Values
 from subquad.space import Space, run_at

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study, load_text
 from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import to_yaml
+from subquad.experiment.folder import reopen
 from subquad.experiment.labels import plain_label
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.record.files import find_file, write_text

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from subquad.cost import Cost
-from subquad.drivers.size import width_for
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
+from subquad.preparation.size import width_for
 from subquad.search.candidates import Candidate
 from subquad.search.settings import MatchBy, keyed
 from subquad.search.timing import SearchCosts

@@ -10,10 +10,10 @@ from itertools import count, islice
 
 from optuna.storages import InMemoryStorage
 
-from subquad.drivers.executor import Executor
-from subquad.drivers.size import reference_of
 from subquad.errors import ConfigError, UserError
+from subquad.execution.executor import Executor
 from subquad.experiment import Run
+from subquad.preparation.size import reference_of
 from subquad.search.candidates import Candidate
 from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter

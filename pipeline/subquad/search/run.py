@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from subquad.drivers.drive import Outcome, drive
-from subquad.drivers.executor import Executor, Source
-from subquad.drivers.folder import exclusive
-from subquad.drivers.progress import Display
-from subquad.drivers.signals import listening
 from subquad.engine.loop import no_reason
+from subquad.execution.drive import Outcome, drive
+from subquad.execution.executor import Executor, Source
+from subquad.execution.signals import listening
 from subquad.experiment import Study
+from subquad.experiment.folder import exclusive
+from subquad.output.progress import Display
 from subquad.record.files import write_json, write_text
 from subquad.record.layout import is_study
 from subquad.record.names import FINAL, SUMMARY
@@ -42,7 +42,7 @@ class Watch:
             search.
         final: called with the final study before it is driven.
         display: shows the final study's progress.
-        report: of the final study, see `drivers.drive.drive`.
+        report: of the final study, see `execution.drive.drive`.
     """
 
     trial: Callable[[Trial], None] = lambda trial: None

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from subquad.drivers.folder import exclusive, found_in, note_written, refuse_storage
-from subquad.drivers.size import WIDTH_KEY
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Study, load_text
 from subquad.experiment.axes import SEED
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.components import Resolve
+from subquad.experiment.folder import exclusive, found_in, note_written, refuse_storage
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.preparation.size import WIDTH_KEY
 from subquad.record.files import read_bytes, read_json, write_json, write_text
 from subquad.record.layout import enter, new_folder
 from subquad.record.names import FINAL, SEARCH

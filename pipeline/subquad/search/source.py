@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.folder import same_as_started
 from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
+from subquad.experiment.folder import same_as_started
 from subquad.record.files import write_json
 from subquad.record.metrics import read_attempts
 from subquad.record.names import ATTEMPTS, JOURNAL, RESULT, TRIAL

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from subquad.experiment.components import resolve_unrun
-from subquad.markup import as_csv
+from subquad.output.markup import as_csv
 from subquad.record.files import find_file
 from subquad.record.models import SearchSummary
 from subquad.record.names import CELLS, OPENINGS

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 
 from subquad.data import Split, Subset
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.local import device_of
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import Parts, build_parts
 from subquad.engine.step import train_step
 from subquad.errors import PluginError
+from subquad.execution.local import device_of
 from subquad.experiment import Run
+from subquad.preparation.costs import StudyCosts
 
 ROUNDS, WARM_UP, TIMED = 3, 2, 5
 EVALUATED = 2

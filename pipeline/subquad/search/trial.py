@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
-from subquad.metric import Metric, Mode, metric_of
+from subquad.plugin.metric import Metric, Mode, metric_of
 from subquad.space import Point
 
 Values = dict[str, Any]

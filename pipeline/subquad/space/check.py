@@ -10,13 +10,13 @@ from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from subquad.effect import ALWAYS, Condition, Effect
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.run import Run, laid
 from subquad.experiment.settings import Setting, dotted, flat_key, key_path, problem
 from subquad.plugin import Site
+from subquad.plugin.effect import ALWAYS, Condition, Effect
 from subquad.registry.loaded import check_site
 from subquad.space.dimension import Constraint, Dimension, is_number
 from subquad.space.fields import Fields, without_idle

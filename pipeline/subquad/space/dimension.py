@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from subquad.effect import ALWAYS, Condition, Effect, same
 from subquad.errors import ConfigError
 from subquad.experiment.settings import KeyPath, Origin, key_path, problem
+from subquad.plugin.effect import ALWAYS, Condition, Effect, same
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 

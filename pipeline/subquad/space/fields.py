@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from subquad.effect import ALWAYS, Condition, Effect, default_of, effect_of
 from subquad.experiment.allowed import allowed
 from subquad.experiment.key_names import Known, known_keys
 from subquad.experiment.refusals import MISSING, RULE, Fault, validated
@@ -30,6 +29,7 @@ from subquad.experiment.settings import (
     key_path,
     path_fields,
 )
+from subquad.plugin.effect import ALWAYS, Condition, Effect, default_of, effect_of
 from subquad.registry.faults import blamed
 from subquad.space.dimension import Constraint, Dimension
 from subquad.space.space import ever_active

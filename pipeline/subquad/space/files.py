@@ -17,13 +17,13 @@ from typing import Any
 from optuna.distributions import FloatDistribution, IntDistribution
 from pydantic_core import to_jsonable_python
 
-from subquad.effect import Condition, same
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import Given, shown, top_of
 from subquad.experiment.run import Run
 from subquad.experiment.settings import KeyPath, Origin, key_path, shown_target
 from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.plugin.effect import Condition, same
 from subquad.registry import ParameterRow, describe_config, recipe
 from subquad.space.dimension import (
     RELATIONS,

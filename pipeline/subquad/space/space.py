@@ -17,9 +17,9 @@ from typing import Any
 
 from optuna.samplers import RandomSampler
 
-from subquad.effect import Condition
 from subquad.errors import ConfigError
 from subquad.experiment.settings import Setting
+from subquad.plugin.effect import Condition
 from subquad.space.dimension import Constraint, Dimension, is_number
 
 Point = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import torch
 
 from subquad.errors import escaped
-from subquad.markup import fill_template
+from subquad.output.markup import fill_template
 from subquad.plugin import Role
 from subquad.registry import Resolved, SourceFile, plugin_facts
 from subquad.testing.calls import MODES

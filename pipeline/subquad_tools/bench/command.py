@@ -6,7 +6,7 @@ import json
 
 import click
 
-from subquad.terminal import print_line, print_table
+from subquad.output.terminal import print_line, print_table
 from subquad_tools.bench.kernels_command import kernels_command
 from subquad_tools.bench.mixers_command import formatted, mixers_command
 

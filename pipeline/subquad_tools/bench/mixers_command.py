@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from subquad.terminal import LocalPath, print_line, print_table, print_text
+from subquad.output.terminal import LocalPath, print_line, print_table, print_text
 
 if TYPE_CHECKING:
     from subquad_tools.bench.rows import Measured, MixerChoice
@@ -168,7 +168,7 @@ def print_measured(
 
 def _write(found: Measured, markdown: str, out: Path) -> None:
     """The four files."""
-    from subquad.markup import as_csv
+    from subquad.output.markup import as_csv
     from subquad_tools.bench.draw import draw_speeds
 
     speeds = found["speeds"]
@@ -263,13 +263,13 @@ def _notes(found: Measured, chosen: Sequence[MixerChoice]) -> list[str]:
 
 def notes_of(template: str, found: Measured, **values: Any) -> list[str]:
     """The lines of a template, on what was measured and other values."""
-    from subquad.markup import fill_template, one_line
+    from subquad.output.markup import fill_template, one_line
 
     return fill_template(_PACKAGE, template, one_line, **found, **values).splitlines()
 
 
 def as_markdown_text(tables: Iterable[TextTable], notes: Iterable[str]) -> str:
     """Tables with notes as a list below."""
-    from subquad.markup import fill_template, in_markdown
+    from subquad.output.markup import fill_template, in_markdown
 
     return fill_template(_PACKAGE, "table.md.j2", in_markdown, tables=tables, notes=notes)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from subquad.terminal import LocalPath, print_json, print_line, print_table
+from subquad.output.terminal import LocalPath, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from subquad.drivers.trained import Trained
+    from subquad.trained.model import Trained
     from subquad_tools.diagnose.measure import Passport
 
 
@@ -106,10 +106,10 @@ def print_passports(found: dict[str, Passport]) -> None:
 
 def _models(target: str) -> Iterator[tuple[str, Trained]]:
     """Models by what they are called."""
-    from subquad.drivers.folder import reopen_one
-    from subquad.drivers.trained import Trained
     from subquad.experiment import load_given
+    from subquad.experiment.folder import reopen_one
     from subquad.record.names import CELLS
+    from subquad.trained.model import Trained
 
     path = Path(target)
     if path.is_dir():

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from subquad.terminal import LocalPath, print_json, print_line
+from subquad.output.terminal import LocalPath, print_json, print_line
 
 _FILE = "swap.json"
 

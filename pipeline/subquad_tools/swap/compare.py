@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from subquad.data import Split, Subset
-from subquad.drivers.trained import Trained
 from subquad.engine.result import Seal
 from subquad.errors import ConfigError
 from subquad.experiment import load_given
@@ -21,6 +20,7 @@ from subquad.nn import Batch
 from subquad.record.layout import runs_root
 from subquad.record.names import OPENINGS
 from subquad.security.disk import make_folder
+from subquad.trained.model import Trained
 from subquad_tools.swap.errors import output_errors
 from subquad_tools.swap.settings import Swap, swaps_of
 from subquad_tools.swap.text import in_words, weight_gaps

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.metric import metric_of, read_metrics
+from subquad.plugin.metric import metric_of, read_metrics
 from subquad_tools.figures import as_label, new_figure, save_figure, shade
 from subquad_tools.swap.text import in_words
 

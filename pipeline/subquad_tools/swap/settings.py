@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from subquad.effect import default_of, unmet_conditions
 from subquad.errors import ConfigError
 from subquad.experiment import Run, checked_run, parse
 from subquad.experiment.refusals import validated
 from subquad.plugin import Config
+from subquad.plugin.effect import default_of, unmet_conditions
 from subquad.registry import resolve
 
 Values = dict[str, Any]

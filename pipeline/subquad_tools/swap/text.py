@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from subquad.effect import as_written
-from subquad.markup import fill_template, one_line
-from subquad.metric import metric_of, read_metrics
-from subquad.terminal import print_line, print_table
+from subquad.output.markup import fill_template, one_line
+from subquad.output.terminal import print_line, print_table
+from subquad.plugin.effect import as_written
+from subquad.plugin.metric import metric_of, read_metrics
 
 _ERRORS = {
     "relative": "error / output",

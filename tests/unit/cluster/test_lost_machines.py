@@ -2,8 +2,8 @@
 
 import pytest
 
-from subquad.drivers.preflight import Room
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room
 from subquad.ray import existing
 from subquad.ray.executor import RayExecutor
 from subquad.ray.existing import ClusterExecutor

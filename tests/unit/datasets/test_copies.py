@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from splits import dataset_of
 
-from subquad.copies import check_copies
 from subquad.data import (
     ArraySplit,
     Dataset,
@@ -22,11 +21,12 @@ from subquad.data import (
     SplitName,
     stratified_validation,
 )
-from subquad.drivers.preflight import check_parts
+from subquad.data.copies import check_copies
 from subquad.engine.result import Seal
 from subquad.errors import DataError
 from subquad.experiment import load_study
 from subquad.plugin import Config
+from subquad.preparation.preflight import check_parts
 
 MOST = r"^dataset: 4 of 4 TEST samples are exact copies of training samples; use other files"
 PAIRS = ("one\ttwo", "three\tfour", "five\tsix", "seven\teight")

@@ -17,10 +17,10 @@ from PIL import Image
 
 import subquad
 from subquad.data import ArraySplit, Dataset, DataSpec, SplitName
-from subquad.drivers.preflight import check_parts
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import load_study
 from subquad.plugin import Config
+from subquad.preparation.preflight import check_parts
 from subquad_datasets.commands import data_command
 from subquad_datasets.shown import described, draw_samples, length_quantiles, prepared_folders
 

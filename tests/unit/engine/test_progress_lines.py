@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from subquad.drivers.progress import Display
+from subquad.output.progress import Display
 from subquad.record.files import append_line
 from subquad.record.metrics import Attempt, Place, Record, metrics_file
 from subquad.record.names import ATTEMPTS

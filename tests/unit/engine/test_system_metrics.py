@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from subquad.drivers.system import _gpu_metrics, system_metrics
+from subquad.execution.system import _gpu_metrics, system_metrics
 
 
 def test_values_are_those_of_this_process_and_its_machine():

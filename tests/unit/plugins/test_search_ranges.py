@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from subquad.effect import unmet_conditions
 from subquad.errors import ConfigError
 from subquad.plugin import Config, Range, Site, param
+from subquad.plugin.effect import unmet_conditions
 from subquad.registry import describe_config, find_plugins, resolve
 from subquad.registry.loaded import check_site
 from subquad_plugins.numerics.counts import CountedConfig

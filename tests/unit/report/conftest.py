@@ -14,7 +14,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
-from subquad.metric import Metric
+from subquad.plugin.metric import Metric
 from subquad.record.files import write_json
 from subquad.record.integrity import write_result
 from subquad.record.metrics import Record

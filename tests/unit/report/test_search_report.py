@@ -16,7 +16,7 @@ import result_file
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.markup import in_markdown
+from subquad.output.markup import in_markdown
 from subquad.record.files import write_json, write_text
 from subquad.record.integrity import write_result
 from subquad.record.metrics import Record

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subquad.metric import Metric
+from subquad.plugin.metric import Metric
 from subquad.record.files import parse_object
 from subquad.record.integrity import write_result
 from subquad.reports import Report, document_of, read_report

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from subquad.cli.main import main
-from subquad.markup import _neutral, in_latex, in_markdown, one_line
-from subquad.metric import Metric
+from subquad.output.markup import _neutral, in_latex, in_markdown, one_line
+from subquad.output.terminal import duration
+from subquad.plugin.metric import Metric
 from subquad.reports import (
     Table,
     document_of,
@@ -23,7 +24,6 @@ from subquad.reports import (
     text,
     write_document,
 )
-from subquad.terminal import duration
 
 
 def terminal(report, width: int = 160, *, stats: bool = True) -> str:

@@ -12,7 +12,7 @@ import pytest
 from result_file import ended
 from small_run import SMALL
 
-from subquad.drivers.local import LocalExecutor
+from subquad.execution.local import LocalExecutor
 from subquad.experiment import Run, load_study
 from subquad.record.files import append_line, write_json
 from subquad.record.integrity import write_result

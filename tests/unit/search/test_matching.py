@@ -4,10 +4,10 @@ parameters.
 
 import pytest
 
-from subquad.drivers.size import nearest_width
 from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
+from subquad.preparation.size import nearest_width
 from subquad.search.fitting import _evaluations, _of_length, _steps_of_flops
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
-from subquad.drivers.local import LocalExecutor
+from subquad.execution.local import LocalExecutor
 from subquad.experiment import load_study
 from subquad.registry import resolve
 from subquad.search.narrow import _part

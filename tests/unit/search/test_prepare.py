@@ -9,8 +9,8 @@ import pytest
 from small_run import SMALL
 
 from subquad.cli.search import _timing_lines
-from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
+from subquad.execution.local import LocalExecutor
 from subquad.experiment import load_study
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.search import Search, plan_search

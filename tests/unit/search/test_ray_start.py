@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from subquad.drivers.signals import listening
 from subquad.errors import TrainingFailed
+from subquad.execution.signals import listening
 from subquad.ray import cluster
 from subquad.ray.cluster import OwnCluster
 

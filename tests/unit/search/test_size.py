@@ -7,11 +7,11 @@ from small_run import SMALL
 
 from subquad import train
 from subquad.cli.main import main
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.folder import reopen
-from subquad.drivers.size import equal_size
 from subquad.errors import ConfigError
 from subquad.experiment import load_study, load_text
+from subquad.experiment.folder import reopen
+from subquad.preparation.costs import StudyCosts
+from subquad.preparation.size import equal_size
 from subquad.reports import document_of, read_report
 
 MATCHED = (

@@ -9,8 +9,8 @@ import pytest
 from result_file import ended
 from small_run import SMALL
 
-from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError, RunError
+from subquad.execution.local import LocalExecutor
 from subquad.experiment import Run, load_study
 from subquad.record.files import append_line
 from subquad.record.integrity import write_result

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
-from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
+from subquad.execution.local import LocalExecutor
 from subquad.experiment import load_study
 from subquad.record.trust import trust_folder
 from subquad.search.prepare import estimate, prepare

@@ -41,7 +41,7 @@ def test_tracking_imports_nothing_heavy_and_changes_no_variable(run_folder):
         "import os, sys; before = dict(os.environ);"
         "import subquad.cli.tracking; from pathlib import Path;"
         "from subquad.tracking.publisher import open_publisher; from "
-        "subquad.drivers.system import system_metrics;"
+        "subquad.execution.system import system_metrics;"
         "from subquad.experiment.schema import Tracking; system_metrics();"
         "p = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
         "p.start(); p.close(timeout=0.01);"

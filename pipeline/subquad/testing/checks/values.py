@@ -12,9 +12,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from subquad.effect import default_of, effect_of, same
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
+from subquad.plugin.effect import default_of, effect_of, same
 from subquad.registry.faults import cause
 from subquad.testing.calls import call, changed, decoded, outputs, passes, settled_modes
 from subquad.testing.cases import compares

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from sharded import indexed, jpeg, picture_folder, shard_folder
 from splits import KEY
 
-from subquad.copies import check_copies
 from subquad.data import NO_LABEL
+from subquad.data.copies import check_copies
 from subquad.engine.feed import training_batches
 from subquad.errors import ConfigError, DataError
 from subquad.plan import Permutation, PlanSettings, ShardWindow

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 from splits import KEY, REAL_DATA, batch, dataset_of, everything, of_real_data, texts_of
 
-from subquad.copies import check_copies
 from subquad.data import NO_LABEL
+from subquad.data.copies import check_copies
 from subquad.errors import DataError
 from subquad_datasets.summarization import PLUGIN, Config
 from subquad_datasets.summarization.guesses import constant_words, first_sentences

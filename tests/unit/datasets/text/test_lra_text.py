@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 from splits import KEY, REAL_DATA, batch, bytes_of, dataset_of, everything, of_real_data
 
-from subquad.copies import check_copies
+from subquad.data.copies import check_copies
 from subquad.errors import DataError
 from subquad_datasets.text import Config
 

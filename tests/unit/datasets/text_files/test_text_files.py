@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 from splits import KEY, batch, texts_of
 
-from subquad.copies import check_copies
 from subquad.data import NO_LABEL
+from subquad.data.copies import check_copies
 from subquad.errors import DataError
 from subquad_datasets.text_files import PLUGIN, Config
 

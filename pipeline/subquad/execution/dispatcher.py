@@ -1,5 +1,5 @@
-"""Where the workers of lanes ask, from their processes: for the next run, and whether a trial
-shall end.
+"""Answers to workers, who ask from their processes: for the next run, and whether a trial shall
+end.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from subquad.drivers.executor import Source
-from subquad.drivers.queue import END, Done, Lane, RunQueue
+from subquad.execution.executor import Source
+from subquad.execution.queue import END, Done, RunQueue, WorkerGroup
 from subquad.experiment import Run
 from subquad.record.files import write_text
 
 Answer = TypeVar("Answer")
 
 
-class Desk:
+class Dispatcher:
     """Answers, in the driver's process, one question at a time.
 
     After an error workers save and stop, and no run is given out; the driver raises it when they
@@ -50,10 +50,10 @@ class Desk:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no lane."""
+        """Whether there is no worker group."""
         return self._queue.idle
 
-    def open(self, name: str) -> Lane | None:
+    def open(self, name: str) -> WorkerGroup | None:
         """See `RunQueue`."""
         return self._try(self._queue.open, name)
 
@@ -62,7 +62,7 @@ class Desk:
         self._try(self._queue.close, name, how, **more)
 
     def next_run(self, name: str, done: Done | None) -> dict[str, Any] | str:
-        """What a lane does next: a run's plain values, or see `RunQueue.ask`."""
+        """What a worker group does next: a run's plain values, or see `RunQueue.ask`."""
         answer = self._try(self._queue.ask, name, done)
         if isinstance(answer, Run):
             return self._values(answer)

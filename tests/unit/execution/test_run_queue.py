@@ -1,4 +1,4 @@
-"""Which runs go at once, in which lanes, and which go again."""
+"""Which runs go at once, in which worker groups, and which go again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from result_file import read_result
 from small_run import SMALL
 
-from subquad.drivers.executor import Source
-from subquad.drivers.folder import write_down
-from subquad.drivers.local import LocalExecutor
-from subquad.drivers.preflight import Room
-from subquad.drivers.queue import END, WAIT, Done, RunQueue
 from subquad.errors import DiskError, PluginError, RunError, TrainingFailed
+from subquad.execution.executor import Source
+from subquad.execution.local import LocalExecutor
+from subquad.execution.queue import END, WAIT, Done, RunQueue
 from subquad.experiment import Run, load_study
+from subquad.experiment.folder import write_down
+from subquad.preparation.preflight import Room
 from subquad.record.files import append_line
 from subquad.record.integrity import write_result
 from subquad.record.metrics import Attempt, read_attempts
@@ -41,7 +41,7 @@ def ticket(tmp_path: Path) -> Callable[..., Run]:
 
 
 class Driver:
-    """Gives these runs to lanes, and remembers which it was told of."""
+    """Gives these runs to worker groups, and remembers which it was told of."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Driver:
         )
         self.queue = RunQueue(source, room.check, lambda: room, jobs, lambda: self.signum)
 
-    def start(self, lane: str) -> str | None:
-        """The first run of a new lane, which begins."""
-        if self.queue.open(lane) is None:
+    def start(self, worker_group: str) -> str | None:
+        """The first run of a new worker group, which begins."""
+        if self.queue.open(worker_group) is None:
             return None
-        return self.ask(lane, None)
+        return self.ask(worker_group, None)
 
-    def ask(self, lane: str, done: Done | None = Done()) -> str:  # noqa: B008
-        answer = self.queue.ask(lane, done)
+    def ask(self, worker_group: str, done: Done | None = Done()) -> str:  # noqa: B008
+        answer = self.queue.ask(worker_group, done)
         return answer.label if isinstance(answer, Run) else answer
 
 
@@ -89,7 +89,7 @@ def reason(run: Run) -> str:
 def test_as_many_as_fit_and_none_is_drawn_early(ticket):
     first = ticket("a")
     driver = Driver(first, ticket("b"), ticket("c"))
-    assert [driver.start(lane) for lane in "123"] == ["a", "b", None]
+    assert [driver.start(worker_group) for worker_group in "123"] == ["a", "b", None]
     assert [run.label for run in driver.left] == ["c"]
     finish(first)
     assert driver.ask("1") == "c"
@@ -98,13 +98,13 @@ def test_as_many_as_fit_and_none_is_drawn_early(ticket):
 
 def test_no_more_than_were_asked_for(ticket):
     driver = Driver(ticket("a"), ticket("b"), jobs=1)
-    assert [driver.start(lane) for lane in "12"] == ["a", None]
+    assert [driver.start(worker_group) for worker_group in "12"] == ["a", None]
 
 
-def test_a_lane_ends_where_nothing_is_left_for_it(ticket):
+def test_a_worker_group_ends_where_nothing_is_left_for_it(ticket):
     first, second = ticket("a"), ticket("b")
     driver = Driver(first, second)
-    assert [driver.start(lane) for lane in "12"] == ["a", "b"]
+    assert [driver.start(worker_group) for worker_group in "12"] == ["a", "b"]
     finish(first)
     assert driver.ask("1") == END
     driver.queue.close("1", "")
@@ -115,7 +115,7 @@ def test_a_lane_ends_where_nothing_is_left_for_it(ticket):
     assert driver.queue.idle
 
 
-def test_a_lane_takes_what_another_one_has_not_begun(ticket):
+def test_a_worker_group_takes_what_another_one_has_not_begun(ticket):
     first = ticket("a")
     driver = Driver(first, ticket("b"))
     assert driver.start("1") == "a"
@@ -128,17 +128,17 @@ def test_a_lane_takes_what_another_one_has_not_begun(ticket):
 def test_one_that_needs_more_waits_until_there_is_room(ticket):
     small, large = ticket("small"), ticket("large", cpus=1.0)
     driver = Driver(small, large)
-    assert [driver.start(lane) for lane in "12"] == ["small", None]
+    assert [driver.start(worker_group) for worker_group in "12"] == ["small", None]
     finish(small)
     assert driver.ask("1") == END  # its room is needed
     driver.queue.close("1", "")
     assert driver.start("2") == "large"
 
 
-def test_a_lane_stays_while_the_next_run_is_for_another_one(ticket):
+def test_a_worker_group_stays_while_the_next_run_is_for_another_one(ticket):
     small, large = ticket("small", cpus=0.4), ticket("large", cpus=0.6)
     driver = Driver(small, large, ticket("large again", cpus=0.6), ticket("small again", cpus=0.4))
-    assert [driver.start(lane) for lane in "12"] == ["small", "large"]
+    assert [driver.start(worker_group) for worker_group in "12"] == ["small", "large"]
     finish(small)
     assert driver.ask("1") == WAIT
     finish(large)
@@ -161,7 +161,7 @@ def test_a_lane_stays_while_the_next_run_is_for_another_one(ticket):
 def test_a_share_comes_from_one_gpu_and_more_from_whole_ones(ticket, gpus, shares, started):
     runs = [ticket(str(number), cpus=0.1, gpus=share) for number, share in enumerate(shares)]
     driver = Driver(*runs, gpus=gpus)
-    assert [driver.start(lane) for lane in "abcd"] == [
+    assert [driver.start(worker_group) for worker_group in "abcd"] == [
         *map(str, range(started)),
         *[None] * (4 - started),
     ]
@@ -264,8 +264,8 @@ def test_after_a_signal_nothing_starts_and_what_was_stopped_has_not_ended(ticket
     assert driver.ask("1", Done(stopped=True)) == END
     assert driver.ask("2", None) == END
     assert driver.ended == []
-    for lane in "12":
-        driver.queue.close(lane, "its process died")
+    for worker_group in "12":
+        driver.queue.close(worker_group, "its process died")
     assert driver.start("3") is None
 
 
@@ -304,7 +304,7 @@ def test_a_full_disk_ends_all_and_fails_no_run(ticket, monkeypatch, tmp_path):
     def full(run: Run, *more: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(run.folder / "metrics.jsonl"))
 
-    monkeypatch.setattr("subquad.drivers.work.train_run", full)
+    monkeypatch.setattr("subquad.execution.worker.train_run", full)
     message = f"{first.folder}/metrics.jsonl: No space left on device"
     left = [first]
     source = Source(lambda: left.pop() if left else None, ended.append)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.executor import Executor
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study, load_text
 from subquad.experiment.axes import SEED, axis_path
@@ -17,6 +15,7 @@ from subquad.experiment.run import by_key, laid
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, to_yaml
 from subquad.experiment.study_file import PARAMETERS, WIDTH
+from subquad.preparation.costs import StudyCosts
 
 TOLERANCE = 0.02
 """Largest difference in parameters that still counts as equal."""
@@ -40,13 +39,6 @@ def reference_of(run: Run, runs: Sequence[Run]) -> Run:
 
     wanted = others(run)
     return next(other for other in runs if others(other) == wanted)
-
-
-def sized_there(study: Study, executor: Executor) -> Study:
-    """`equal_size` with the data where they will be used."""
-    if not study.match:
-        return study
-    return equal_size(study, executor.there(StudyCosts, study.runs[0].experiment.resources))
 
 
 def equal_size(study: Study, costs: StudyCosts) -> Study:

@@ -1,4 +1,4 @@
-"""What the workers of a lane do, whichever driver started them: one run after the other."""
+"""What the workers of a group do, whichever driver started them: one run after the other."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from filelock import BaseFileLock
 
-from subquad.drivers.folder import claimed
-from subquad.drivers.queue import END, Done
-from subquad.drivers.signals import Signum
-from subquad.drivers.system import system_metrics
 from subquad.engine.group import Group
 from subquad.engine.loop import PruneReason, Signals, no_reason
 from subquad.engine.result import fail
 from subquad.engine.run import train_run
 from subquad.errors import DiskError, RunError, SubquadError, in_one_line
+from subquad.execution.queue import END, Done
+from subquad.execution.signals import Signum
+from subquad.execution.system import system_metrics
 from subquad.experiment import Run
+from subquad.experiment.folder import claimed
 from subquad.record.names import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.

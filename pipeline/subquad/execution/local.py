@@ -17,15 +17,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from subquad.drivers.desk import Desk
-from subquad.drivers.executor import Executor, Source
-from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.queue import Done, Lane, RunQueue
-from subquad.drivers.ranks import Ranks
-from subquad.drivers.signals import listening, stop_file_watch
-from subquad.drivers.work import work
 from subquad.engine.group import Group
+from subquad.execution.dispatcher import Dispatcher
+from subquad.execution.executor import Executor, Source
+from subquad.execution.queue import Done, RunQueue, WorkerGroup
+from subquad.execution.ranks import Ranks
+from subquad.execution.signals import listening, stop_file_watch
+from subquad.execution.worker import work
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, this_machine
 from subquad.processes import forking_context, settle
 from subquad.record.names import STOP
 
@@ -67,13 +67,13 @@ class LocalExecutor(Executor):
         room = this_machine(shared=self.jobs is not None)
         with listening() as signum:
             queue = RunQueue(source, self.check_fit, lambda: room, self.jobs, signum)
-            while lane := queue.open("0"):
-                opened = {"0": lane}
+            while worker_group := queue.open("0"):
+                opened = {"0": worker_group}
                 second = queue.open("1")
                 if second is not None:
                     opened["1"] = second
-                elif lane.resources.most == 1:
-                    group = Group(device=device_of(lane.resources, gpus=lane.gpus))
+                elif worker_group.resources.most == 1:
+                    group = Group(device=device_of(worker_group.resources, gpus=worker_group.gpus))
                     work(partial(queue.ask, "0"), group, signum, prune_reason=source.prune_reason)
                     queue.close("0", "")
                     continue
@@ -84,9 +84,9 @@ class LocalExecutor(Executor):
         room = this_machine(shared=True)
         with listening() as signum:
             queue = RunQueue(source, self.check_fit, lambda: room, 1, signum)
-            while lane := queue.open("0"):
+            while worker_group := queue.open("0"):
                 take = partial(queue.ask, "0")
-                heard = ranks.lead(take, lane.resources, signum, source.prune_reason)
+                heard = ranks.lead(take, worker_group.resources, signum, source.prune_reason)
                 queue.close("0", "")
                 if heard and not signum():
                     signal.raise_signal(heard)  # another rank was asked to stop, so all are
@@ -97,7 +97,7 @@ def device_of(resources: Resources, rank: int = 0, gpus: Collection[int] = (0,))
     """The device of a rank on this machine.
 
     Args:
-        gpus: numbers of those that its lane has.
+        gpus: numbers of those that its worker group has.
     """
     if not resources.gpus_per_worker:
         return torch.device("cpu")
@@ -105,45 +105,45 @@ def device_of(resources: Resources, rank: int = 0, gpus: Collection[int] = (0,))
 
 
 def _work_in_processes(
-    queue: RunQueue, opened: Mapping[str, Lane], source: Source, stop: Path
+    queue: RunQueue, opened: Mapping[str, WorkerGroup], source: Source, stop: Path
 ) -> None:
-    """Start these lanes and further ones, until none is needed any more."""
+    """Start these groups and further ones, until none is needed any more."""
     # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    desk = Desk(queue, source, stop)
-    lanes = dict(opened)
+    dispatcher = Dispatcher(queue, source, stop)
+    worker_groups = dict(opened)
     names = map(str, itertools.count(2))
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch, listening(stop):
         workers = dict[str, _Workers]()
         try:
-            while workers or lanes:
-                for name, lane in lanes.items():
-                    workers[name] = _Workers(lane, f"file://{scratch}/{name}", stop)
-                _answer(desk, workers)
+            while workers or worker_groups:
+                for name, worker_group in worker_groups.items():
+                    workers[name] = _Workers(worker_group, f"file://{scratch}/{name}", stop)
+                _answer(dispatcher, workers)
                 for name, found in list(workers.items()):
                     if how := found.ended:
                         unreported_cause = found.unreported_cause  # before the others are killed
                         workers.pop(name).end()
-                        desk.close(name, how, unreported_cause=unreported_cause)
+                        dispatcher.close(name, how, unreported_cause=unreported_cause)
                 name = next(names)
-                lane = desk.open(name)
-                lanes = {name: lane} if lane else {}
+                worker_group = dispatcher.open(name)
+                worker_groups = {name: worker_group} if worker_group else {}
         finally:
             for found in workers.values():
                 found.end()
-    if desk.raised is not None:
-        raise desk.raised
+    if dispatcher.raised is not None:
+        raise dispatcher.raised
 
 
-def _answer(desk: Desk, lanes: Mapping[str, _Workers]) -> None:
+def _answer(dispatcher: Dispatcher, worker_groups: Mapping[str, _Workers]) -> None:
     """Answer who asks, or wait a moment for that or for the end of a worker."""
     watched = []
-    for workers in lanes.values():
+    for workers in worker_groups.values():
         watched += workers.watched
     ready = wait(watched, _POLL_SECONDS)
-    for name, workers in lanes.items():
+    for name, workers in worker_groups.items():
         if workers.pipe in ready:
-            workers.answer(partial(desk.next_run, name), desk.prune_reason)
+            workers.answer(partial(dispatcher.next_run, name), dispatcher.prune_reason)
 
 
 _RAISED = 1
@@ -151,7 +151,7 @@ _RAISED = 1
 
 
 class _Workers:
-    """The processes of a lane.
+    """The processes of a worker group.
 
     Args:
         rendezvous: where they find each other.
@@ -161,13 +161,14 @@ class _Workers:
         pipe: by which the first one asks.
     """
 
-    def __init__(self, lane: Lane, rendezvous: str, stop: Path):
+    def __init__(self, group: WorkerGroup, rendezvous: str, stop: Path):
         context = forking_context()
         self.pipe, theirs = context.Pipe()
         self._hung_up = False
         self._processes = list[BaseProcess]()
-        for rank in range(lane.resources.most):
-            place = (rank, lane.resources, device_of(lane.resources, rank, lane.gpus), rendezvous)
+        for rank in range(group.resources.most):
+            device = device_of(group.resources, rank, group.gpus)
+            place = (rank, group.resources, device, rendezvous)
             given = (*place, stop, theirs if rank == 0 else None, dict(os.environ))
             process = context.Process(target=_rank_main, args=given)
             process.start()

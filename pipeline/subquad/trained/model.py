@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from subquad.data import NO_LABEL, Dataset, DataSpec, Split
-from subquad.drivers.folder import changes, reopen_one
 from subquad.engine.checkpoint import trained_weights
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import CPU, Group
@@ -27,6 +26,7 @@ from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
 from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
+from subquad.experiment.folder import changes, reopen_one
 from subquad.nn import Imported
 from subquad.nn.kernels import using
 from subquad.nn.numbers import single_precision

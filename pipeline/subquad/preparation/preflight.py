@@ -8,13 +8,12 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from subquad.copies import check_copies
 from subquad.data import Dataset, DataSpec
-from subquad.drivers.costs import MODEL, settings_of
+from subquad.data.copies import check_copies
 from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
@@ -22,6 +21,7 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
+from subquad.preparation.costs import MODEL, settings_of
 from subquad.record.storage import check_storage, is_remote
 from subquad.record.stores import ADDRESSES, address_fault, place_at
 
@@ -97,8 +97,18 @@ _DECIDE_DATA = {"bucket_batches", "max_bad"}
 """Of training: what decides whether data can be used."""
 
 
+def one_of_each(study: Study) -> Study:
+    """The study with one run of each kind: most of its runs differ in nothing that is looked at."""
+    parts = {*MODEL, "protocol", "init", "resources", "tracking"}
+    kinds = {settings_of(run, parts, _DECIDE_DATA): run for run in reversed(study.runs)}
+    return replace(study, runs=tuple(reversed(kinds.values())))
+
+
 def check_parts(study: Study) -> None:
     """Refuse what cannot run with the data there are here; what takes no time is looked at first.
+
+    Args:
+        study: see `one_of_each`.
 
     Raises:
         DataError: a data set is not there, cannot be read, or cannot be split as the protocol
@@ -109,16 +119,12 @@ def check_parts(study: Study) -> None:
     for storage in {run.experiment.resources.storage for run in study.runs}:
         check_storage(storage)
     specs: dict[str, DataSpec] = {}
-    built: set[str] = set()
     for run in study.runs:
         data = settings_of(run, {"dataset", "protocol"}, _DECIDE_DATA)
-        model = settings_of(run, {*MODEL, "protocol", "init"}, _DECIDE_DATA)
         with naming(run, study):
             if data not in specs:
                 specs[data] = checked_dataset(run).describe()
-            if model not in built:
-                _check_model(run, specs[data])
-                built.add(model)
+            _check_model(run, specs[data])
 
 
 @contextmanager

@@ -22,14 +22,14 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from subquad.drivers.executor import GOES_ON
-from subquad.drivers.preflight import Room, this_machine
-from subquad.drivers.signals import Signum, listening
-from subquad.drivers.work import Take, work
 from subquad.engine.group import Group
 from subquad.engine.loop import PruneReason, no_reason
 from subquad.errors import ConfigError, SubquadError, TrainingFailed, UserError, by_class
+from subquad.execution.executor import GOES_ON
+from subquad.execution.signals import Signum, listening
+from subquad.execution.worker import Take, work
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room, this_machine
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _SRUN = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES")

@@ -12,16 +12,16 @@ from safetensors.torch import load
 from torch import Tensor
 
 from subquad.data import Split, TestKey
-from subquad.drivers.costs import StudyCosts
-from subquad.drivers.folder import changes, found_in, reopen_one
 from subquad.engine.inputs import changed_weights, changes_of, inputs_of, kept_inputs
 from subquad.engine.parts import build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
+from subquad.experiment.folder import changes, found_in, reopen_one
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import completed
 from subquad.plugin import TaskPlugin
+from subquad.preparation.costs import StudyCosts
 from subquad.record.files import read_bytes
 from subquad.record.integrity import Looked, look, look_at_search
 from subquad.record.layout import enter, is_run, is_study

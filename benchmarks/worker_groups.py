@@ -1,7 +1,7 @@
 """Seconds that many short runs take side by side, through Ray and without, from the first one's
 start to the last one's result.
 
-    python benchmarks/lanes.py [--trials 20] [--steps 4] [--jobs N]
+    python benchmarks/worker_groups.py [--trials 20] [--steps 4] [--jobs N]
 
 Ray's own start is not in it. Both ways end with the same results.
 """

@@ -1,5 +1,5 @@
-"""Which run starts next, and where: lanes take one run after the other, side by side as there is
-room for them.
+"""Which run starts next, and where: groups of workers take one run after the other, side by side as
+there is room for them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import subquad.errors
-from subquad.drivers.executor import Source
-from subquad.drivers.preflight import Room
-from subquad.drivers.signals import Signum
 from subquad.engine.group import Group
 from subquad.engine.result import fail
 from subquad.errors import ConfigError, RunError, SubquadError, TrainingFailed
+from subquad.execution.executor import Source
+from subquad.execution.signals import Signum
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.preparation.preflight import Room
 from subquad.record.files import find_file
 from subquad.record.metrics import read_attempts
 from subquad.record.models import Result
@@ -31,12 +31,12 @@ MOST_STARTS = 12
 """How often in a row workers may find no room, as others use it or a machine was lost."""
 
 WAIT, END = "wait", "end"
-"""What a lane is told where it gets no run: it asks again soon, or its processes end."""
+"""What a worker group is told where it gets no run: it asks again soon, or its processes end."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a lane's run.
+    """What became of a worker group's run.
 
     Attributes:
         error: what was wrong with it, "" where nothing was.
@@ -50,7 +50,7 @@ class Done:
 
 
 @dataclass
-class Lane:
+class WorkerGroup:
     """Workers that take one run after the other.
 
     Attributes:
@@ -69,7 +69,7 @@ class Lane:
 
 
 class RunQueue:
-    """Gives runs to lanes as long as CPUs and GPUs last, and takes them back.
+    """Gives runs to worker groups as long as CPUs and GPUs last, and takes them back.
 
     No run is drawn before there is room for one like the run before it: a search suggests a point
     from what is known when it starts. One that needs more waits until there is room. The callbacks
@@ -78,8 +78,8 @@ class RunQueue:
     Args:
         source: of the runs.
         check: refuses workers that never fit.
-        room: what lanes may use together now.
-        jobs: lanes at once; None: as many as fit.
+        room: what worker groups may use together now.
+        jobs: worker groups at once; None: as many as fit.
         signum: no run starts after a signal.
     """
 
@@ -97,7 +97,7 @@ class RunQueue:
         self._jobs = jobs
         self._signum = signum
         self._waiting: deque[Run] = deque()
-        self._lanes: dict[str, Lane] = {}
+        self._groups: dict[str, WorkerGroup] = {}
         self._unbegun: Counter[Path] = Counter()
         self._like: Resources | None = None
         self._source_exhausted = False
@@ -106,37 +106,37 @@ class RunQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no lane."""
-        return not self._lanes
+        """Whether there is no worker group."""
+        return not self._groups
 
     @property
     def unplaced(self) -> list[Resources] | None:
-        """What lanes wait for that have no workers yet; None while another lane is at work."""
+        """What groups wait for that have no workers yet; None while another one is at work."""
         waiting = []
-        for lane in self._lanes.values():
-            if lane.begun:
+        for group in self._groups.values():
+            if group.begun:
                 return None
-            waiting.append(lane.resources)
+            waiting.append(group.resources)
         return waiting
 
     def stop(self) -> None:
         """Start no further run."""
         self._stopped = True
 
-    def open(self, name: str) -> Lane | None:
-        """A lane to start now, under the caller's name for it; None: no room, or none needed."""
+    def open(self, name: str) -> WorkerGroup | None:
+        """A group to start now, under the caller's name for it; None: no room, or none needed."""
         if not self._fits(self._like) or not self._more():
             return None
         resources = _scale(self._waiting[0])
         if not self._fits(resources):
             return None
-        lane = Lane(resources, self._shares(resources) or {}, None, 0)
-        self._hand(lane, self._waiting.popleft())
-        self._lanes[name] = lane
-        return lane
+        group = WorkerGroup(resources, self._shares(resources) or {}, None, 0)
+        self._hand(group, self._waiting.popleft())
+        self._groups[name] = group
+        return group
 
     def ask(self, name: str, done: Done | None) -> Run | str:
-        """What a lane does next: a run, or to WAIT or END.
+        """What a worker group does next: a run, or to WAIT or END.
 
         Args:
             name: as it was opened.
@@ -146,21 +146,21 @@ class RunQueue:
             SubquadError: of the only run; of another one where the disk is full, or another process
                 writes it.
         """
-        if name not in self._lanes:
+        if name not in self._groups:
             return END
-        lane = self._lanes[name]
-        if lane.begun and lane.run:
-            self._take_back(lane, done, "its process died")
-        if lane.run is None:
-            self._next_for(lane)
-        lane.begun = True
-        if lane.run is not None and not self._over():
-            return lane.run
-        lane.run = None
+        group = self._groups[name]
+        if group.begun and group.run:
+            self._take_back(group, done, "its process died")
+        if group.run is None:
+            self._next_for(group)
+        group.begun = True
+        if group.run is not None and not self._over():
+            return group.run
+        group.run = None
         return WAIT if self._may_get_one() else END
 
     def close(self, name: str, how: str, *, unreported_cause: str = "", most: int = 0) -> None:
-        """Take back what a lane has, whose workers have ended.
+        """Take back what a worker group has, whose workers have ended.
 
         Args:
             how: they ended, if it has a run.
@@ -168,15 +168,15 @@ class RunQueue:
             most: times in a row that they may end so before the run begins, if that is more than
                 `resources.max_failures`.
         """
-        lane = self._lanes.pop(name)
-        if lane.run is not None:
-            if unreported_cause and not _has_ended(lane.run):
-                _write_cause(lane.run, unreported_cause)
-            self._take_back(lane, None, how, most)
+        group = self._groups.pop(name)
+        if group.run is not None:
+            if unreported_cause and not _has_ended(group.run):
+                _write_cause(group.run, unreported_cause)
+            self._take_back(group, None, how, most)
 
-    def _hand(self, lane: Lane, run: Run) -> None:
-        lane.run = run
-        lane.starts = len(read_attempts(run.folder))
+    def _hand(self, group: WorkerGroup, run: Run) -> None:
+        group.run = run
+        group.starts = len(read_attempts(run.folder))
 
     def _over(self) -> bool:
         return self._stopped or self._signum() > 0
@@ -192,37 +192,37 @@ class RunQueue:
                 self._waiting.append(run)
         return bool(self._waiting) and not self._over()
 
-    def _next_for(self, lane: Lane) -> None:
-        """Hand a lane the next run, if it is one for such workers; else one that waits for a lane
+    def _next_for(self, group: WorkerGroup) -> None:
+        """Hand a group the next run, if it is one for such workers; else one that waits for a group
         like it to start.
         """
         if self._more():
-            if _scale(self._waiting[0]) == lane.resources:
-                self._hand(lane, self._waiting.popleft())
+            if _scale(self._waiting[0]) == group.resources:
+                self._hand(group, self._waiting.popleft())
             return
-        for other in self._lanes.values():
+        for other in self._groups.values():
             is_free = other.run and not other.begun
-            if is_free and other.resources == lane.resources:
-                lane.run = other.run
-                lane.starts = other.starts
+            if is_free and other.resources == group.resources:
+                group.run = other.run
+                group.starts = other.starts
                 other.run = None
                 return
 
     def _may_get_one(self) -> bool:
-        """Whether a lane without a run is kept: the next run waits for other workers, and does not
+        """Whether a group without a run is kept: the next run waits for other workers, and does not
         need its room.
         """
         if not self._more():
             return False
         wanted = _scale(self._waiting[0])
-        busy = [lane.resources for lane in self._lanes.values() if lane.run]
+        busy = [group.resources for group in self._groups.values() if group.run]
         return self._fits(wanted) or wanted in busy
 
-    def _take_back(self, lane: Lane, done: Done | None, how: str, most: int = 0) -> None:
-        run = lane.run
+    def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: int = 0) -> None:
+        run = group.run
         assert run is not None
-        lane.run = None
-        lane.begun = False
+        group.run = None
+        group.begun = False
         self._source_exhausted = False
         if done is not None:
             if done.stopped:
@@ -232,7 +232,7 @@ class RunQueue:
         if _has_ended(run):
             self._source.ended(run)
         elif done is None:
-            self._again(run, lane.starts, how, most)
+            self._again(run, group.starts, how, most)
 
     def _refused(self, run: Run, done: Done) -> None:
         kind: type[SubquadError] = getattr(subquad.errors, done.kind, SubquadError)
@@ -273,11 +273,11 @@ class RunQueue:
     def _fits(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
-        if self._jobs is not None and len(self._lanes) >= self._jobs:
+        if self._jobs is not None and len(self._groups) >= self._jobs:
             return False
         cpus = wanted.most * wanted.cpus_per_worker
-        for lane in self._lanes.values():
-            cpus += lane.resources.most * lane.resources.cpus_per_worker
+        for group in self._groups.values():
+            cpus += group.resources.most * group.resources.cpus_per_worker
         if cpus > self._room().cpus + ROUNDING:
             return False
         return self._shares(wanted) is not None
@@ -291,8 +291,8 @@ class RunQueue:
             return {}
         share = min(each, 1.0)
         used = Counter[int]()
-        for lane in self._lanes.values():
-            used.update(lane.gpus)  # type: ignore[arg-type]
+        for group in self._groups.values():
+            used.update(group.gpus)  # type: ignore[arg-type]
         gpus = range(self._room().gpus)
         roomy = [gpu for gpu in gpus if 1.0 - used[gpu] >= share - ROUNDING]
         roomy.sort(key=lambda gpu: 1.0 - used[gpu])

@@ -20,13 +20,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
-from subquad.drivers.folder import found_in, note_written
-from subquad.drivers.trained import Trained
 from subquad.engine.checkpoint import read_tensors
 from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors, packed
 from subquad.errors import ConfigError, RunError, by_class, escaped
 from subquad.experiment import checked_run, parse
+from subquad.experiment.folder import found_in, note_written
 from subquad.nn import Backbone, Decoder
 from subquad.record.files import read_object, touching, write_json
 from subquad.record.layout import enter
@@ -34,6 +33,7 @@ from subquad.record.names import EXPORTED
 from subquad.record.storage import put, remove_tree
 from subquad.record.sums import manifest_of
 from subquad.security.disk import make_folder, rename, temporary_beside
+from subquad.trained.model import Trained
 
 _WEIGHTS = "model.safetensors"
 _NOT_NEEDED = {"init", "resources", "tracking"}

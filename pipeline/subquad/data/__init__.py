@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from subquad.digests import digest_of as digest_of
-from subquad.digests import hashed as hashed
+from subquad.data.digests import digest_of as digest_of
+from subquad.data.digests import hashed as hashed
+from subquad.data.spec import Array as Array
+from subquad.data.spec import ArrayBatch as ArrayBatch
+from subquad.data.spec import DataSpec as DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad.plan import UNTRIMMED, Buckets, Permutation, Plan, PlanSettings
 from subquad.plugin import Config
-from subquad.spec import Array as Array
-from subquad.spec import ArrayBatch as ArrayBatch
-from subquad.spec import DataSpec as DataSpec
 
 SplitName = Literal["train", "validation", "trainval", "test"]
 
@@ -224,7 +224,7 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class TestKey:
     """The key to a sealed test split. `engine.result.Seal` makes one when it writes the ledger;
-    besides, only `drivers.verify` does, for labels of a split that is open already.
+    besides, only `trained.verify` does, for labels of a split that is open already.
     """
 
     __test__ = False  # not a pytest class

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from subquad.drivers.executor import Executor, Source
-from subquad.drivers.folder import exclusive
-from subquad.drivers.progress import Display
-from subquad.drivers.signals import listening
+from subquad.execution.executor import Executor, Source
+from subquad.execution.signals import listening
 from subquad.experiment import Study
+from subquad.experiment.folder import exclusive
+from subquad.output.progress import Display
 from subquad.record.storage import RunFolder
 from subquad.tracking.publisher import Publisher, Summary, open_publisher
 
@@ -83,7 +83,7 @@ def drive(
 def _work(study: Study, executor: Executor) -> None:
     """Do what is left; runs that ask for the same workers follow each other."""
     runs = study.pending
-    scales = [run.experiment.resources for run in runs]
+    scales = [*dict.fromkeys(run.experiment.resources for run in runs)]
     for resources in scales:
         executor.check_fit(resources)
     left = iter(sorted(runs, key=lambda run: scales.index(run.experiment.resources)))

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from subquad.effect import (
+from subquad.plugin.effect import (
     When,
     as_written,
     conditions_of,

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any, ClassVar, Literal, Self
 
-from subquad.config import Config as Config
-from subquad.config import Misfit as Misfit
-from subquad.config import Range as Range
-from subquad.config import inherited as inherited
-from subquad.config import param as param
-from subquad.effect import Not as Not
-from subquad.effect import When as When
-from subquad.metric import Metric, Mode, metric_of
+from subquad.plugin.config import Config as Config
+from subquad.plugin.config import Misfit as Misfit
+from subquad.plugin.config import Range as Range
+from subquad.plugin.config import inherited as inherited
+from subquad.plugin.config import param as param
+from subquad.plugin.effect import Not as Not
+from subquad.plugin.effect import When as When
+from subquad.plugin.metric import Metric, Mode, metric_of
 
 API_VERSION = 1
 """Version of the plugin contract. A plugin states the one it was written for; another one is
