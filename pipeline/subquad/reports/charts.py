@@ -55,7 +55,7 @@ def training_charts(report: Report) -> list[LineChart]:
     """
     colours = _colours(report)
     charts = []
-    points = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
+    points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
     for dataset, of_dataset in points.groupby("dataset", sort=False):
         for kind in ("eval", "train"):
             found = of_dataset[of_dataset["kind"] == kind]
@@ -105,7 +105,7 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 def _thin(points: Any, limit: int = MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
-    frame = pd.DataFrame(points, columns=pd.Index(("x", "y")))
+    frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
     finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])
     groups = np.arange(len(finite)) * limit // max(limit, len(finite))
     return tuple(finite.groupby(groups).mean().itertuples(index=False, name=None))

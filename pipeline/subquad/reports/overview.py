@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import pandas as pd
 
@@ -19,6 +20,8 @@ from subquad.reports.ranks import RankedPair
 from subquad.reports.report import Report
 from subquad.reports.text import score_text
 
+Frame = Any
+"""A frame of pandas, whose types do not say what is in its columns."""
 _AVERAGE = "\n"
 """The column of averages, which no data set can be called: names are of one line."""
 _MOST_VERDICTS = 2
@@ -51,7 +54,7 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     return tuple(sections), tuple(sentences)
 
 
-def _scores(report: Report) -> pd.DataFrame:
+def _scores(report: Report) -> Frame:
     """A line for each score: of a row, a reference, or a mean over all data sets.
 
     `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
@@ -80,7 +83,7 @@ def _scores(report: Report) -> pd.DataFrame:
     ).astype({"judged": float})
 
 
-def _judge(scores: pd.DataFrame, report: Report) -> None:
+def _judge(scores: Frame, report: Report) -> None:
     """Give each score its sign, and the pair of it and the best of its column."""
     pairs: dict[frozenset[object], Comparison | RankedPair] = {}
     for pair in chain(report.comparisons, *[curve.comparisons for curve in report.curves]):
@@ -103,7 +106,7 @@ def _judge(scores: pd.DataFrame, report: Report) -> None:
             scores.at[place, "sign"] = "*" if score == best else sign
 
 
-def _table(block: pd.DataFrame) -> Table:
+def _table(block: Frame) -> Table:
     """Mixers down, data sets across; the average is the last column."""
     datasets = list(block["dataset"].unique())
     # rows of one name are lines of their own
@@ -139,7 +142,7 @@ def _compared(report: Report) -> str:
     return f"{words}; {'; '.join(protocols)}."
 
 
-def _verdicts(scores: pd.DataFrame) -> Iterator[str]:
+def _verdicts(scores: Frame) -> Iterator[str]:
     """A sentence for all data sets of one verdict, those of most data sets first."""
     said: dict[str, list[str]] = {}
     datasets = scores[scores["dataset"] != _AVERAGE]
@@ -153,7 +156,7 @@ def _verdicts(scores: pd.DataFrame) -> Iterator[str]:
         yield f"The other {quantity(left, 'data set')}: see the signs in the table."
 
 
-def _verdict(column: pd.DataFrame) -> str:
+def _verdict(column: Frame) -> str:
     """On one data set: who is best, and who is not told from that."""
     judged = column.dropna(subset="judged").sort_values("judged", kind="stable")
     if len(judged) < 2:
@@ -163,7 +166,7 @@ def _verdict(column: pd.DataFrame) -> str:
     if "?" in names:
         return f"{best} ahead, not enough to tell from {names['?']}; train more seeds"
     if "≈" in names:
-        words = f"{best} ahead, not distinguishable from {names['≈']}"
+        words = f"{best} ≈ {names['≈']}"
         if "" not in names:
             words += f": {why_alike(judged['pair'].dropna())}"
         return words

@@ -1,5 +1,7 @@
 """What a reader sees first: mixers down, data sets across, signs, and at most five sentences."""
 
+# pyright: reportOptionalMemberAccess=false
+
 from __future__ import annotations
 
 import io
@@ -77,7 +79,7 @@ def test_the_sentences(study):
     assert document_of(read_report([study], baseline="identity")).summary == (
         "3 mixers on 2 data sets, 2 seeds each, baseline identity; honest: checkpoint chosen on "
         "validation; test opened once.",
-        "A: agf ahead, not distinguishable from softmax.",
+        "A: agf ≈ softmax.",
         "B: softmax best, 32.5 points from agf.",
     )
 
