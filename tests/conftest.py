@@ -99,6 +99,17 @@ def any_address_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "_given", ["s3://", "gs://", "http://", "https://"])
 
 
+@pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of this process draw none, which takes more time than their trials; tests of
+    pictures look at them.
+    """
+    from subquad.search import run
+    from subquad.search.plots import Drawn
+
+    monkeypatch.setattr(run, "draw", lambda told, folder: Drawn())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--gpu-device",

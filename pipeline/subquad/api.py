@@ -132,7 +132,8 @@ def train(
     The list shows itself in a notebook; `.table()` is a frame of pandas, `.curves()` has pictures.
 
     Args:
-        target: an experiment file, or a recipe's name.
+        target: an experiment file, a recipe's name, or `./study.py:NAME`, a function that returns
+            experiments.
         overrides: `key=value`, as on the command line.
         data: what is trained on in place of the experiment's data: `(x, y)` arrays or tensors, a
             dict of arrays, a torch Dataset, a pandas or polars frame or a Hugging Face dataset; or
@@ -185,7 +186,8 @@ def tune(
     """Search settings of an experiment or study, then train the winners anew and test them.
 
     Args:
-        target: an experiment file, or a recipe's name.
+        target: an experiment file, a recipe's name, or `./study.py:NAME`, a function that returns
+            experiments.
         overrides: `key=value`, as on the command line.
         space: names of search spaces or files, joined by `+`, such as "agf+optimizer".
         data, root, local, address, jobs: as for `train`.

@@ -77,11 +77,7 @@ class _Shown:
         return ReportView(document_of_folders(self._folders()))
 
     def table(self) -> pd.DataFrame:
-        """The rows of the report as a frame of pandas, with numbers as numbers.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
+        """The rows of the report as a frame of pandas, with numbers as numbers."""
         return self.report().table()
 
     def curves(self) -> Charts:

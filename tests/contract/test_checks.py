@@ -143,7 +143,11 @@ padding, for one.
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("mixer", "wanted"), [pytest.param(*row, id=row[0].__name__) for row in SPOILED]
+    ("mixer", "wanted"),
+    [
+        pytest.param(*row, id=row[0].__name__, marks=[pytest.mark.extended] * (number % 3 > 0))
+        for number, row in enumerate(SPOILED)
+    ],
 )
 def test_no_other_check_blames_it(mixer, wanted):
     names = QUICK + ["compiled"] * ("compiled" in wanted)

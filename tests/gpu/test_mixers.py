@@ -5,17 +5,15 @@ kernels, in all variants.
 from __future__ import annotations
 
 import pytest
+from built_in import abouts
 
-from subquad.registry import find_plugins
 from subquad_check import check_mixer
 from subquad_check.meter import CheckFailed
 
 pytestmark = pytest.mark.gpu
 
-NAMES = [found.name for found in find_plugins("mixer") if found.distribution == "subquad"]
 
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", abouts())
 def test_a_mixer_gives_the_same_numbers_as_on_the_cpu(name, device):
     """In float64, in float32 and under bf16 autocast; by every implementation that the device
     has.

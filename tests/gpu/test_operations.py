@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from built_in import abouts
 from torch.nn.functional import conv1d
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -20,35 +21,8 @@ from subquad_check.subject import check_subjects
 
 pytestmark = pytest.mark.gpu
 
-MIXERS = [
-    "agf",
-    "cur",
-    "fourier",
-    "gated-deltanet",
-    "hyena",
-    "mamba",
-    "mdfwa",
-    "mega",
-    "nystrom",
-    "s4d",
-    "s5",
-    "sfpc",
-    "softmax",
-    "wavelet",
-]
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
-FIRST = {
-    "agf": {"agf.core": "triton"},
-    "cur": {"landmarks.attention": "triton"},
-    "fourier": {"fourier.chirp": "triton"},
-    "mamba": {"mamba.scan": "triton"},
-    "mdfwa": {"mdfwa.fusion": "triton"},
-    "nystrom": {"landmarks.attention": "triton"},
-    "sfpc": {"sfpc.fir": "triton"},
-    "softmax": {"softmax.attention": "packed"},
-    "wavelet": {"wavelet.mix": "triton"},
-}
-"""What runs on CUDA where nothing is forced."""
+FIRST = {name: about.first for name, about in abouts().items() if about.first}
 
 
 def mixer(name, length, causal=False, **params):
@@ -120,10 +94,7 @@ def widened(value):
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize(
     ("name", "length", "params"),
-    [
-        *((name, length, {}) for name in MIXERS for length in (71, 520)),
-        ("cur", 520, {"num_indices": 200}),
-    ],
+    [(name, *compared) for name, about in abouts().items() for compared in about.compared],
 )
 def test_every_implementation_equals_the_reference(name, length, params, dtype, device):
     compared = set()
@@ -148,17 +119,10 @@ def test_every_implementation_equals_the_reference(name, length, params, dtype, 
                     mine.shape,
                     mine.dtype,
                 )
-    assert compared or name == "mega"
+    assert compared
 
 
-FLASH = {
-    **dict.fromkeys(
-        ["linear", "performer", "cosformer", "efficient", "flowformer"], "causal_product"
-    ),
-    **dict.fromkeys(["retnet", "gated-deltanet"], "delta_rule"),
-    "mamba": "short_conv",
-}
-"""What of each mixer, if it is causal, flash-linear-attention computes."""
+FLASH = [name for name, about in abouts().items() if about.fla]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -180,7 +144,7 @@ def test_kernels_of_flash_linear_attention(name, dtype, device, monkeypatch):
 
     with using() as used:
         got = results(called, (x,), {}, lambda x: x.to(device))
-    assert used[FLASH[name]] == "fla"
+    assert {used[operation] for operation in abouts()[name].fla} == {"fla"}
     for mine, wanted in zip(got, expected, strict=True):
         gap = (mine.detach().cpu().double() - wanted.detach()).square().mean().sqrt()
         assert gap <= (0.05 if half else 5e-3) * wanted.detach().square().mean().sqrt()

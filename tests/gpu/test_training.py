@@ -4,9 +4,12 @@ feed, NCCL.
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from built_in import abouts
 from result_file import read_result
 from small_run import add_up_gradients, digests, on_ranks, run_here, stopped_at
 
@@ -28,8 +31,7 @@ def losses(run):
 
 
 def of(mixer):
-    params = {"agf": "order: 3", "cur": "num_indices: 4"}.get(mixer, "")
-    return (f"mixer={{name: {mixer}, params: {{{params}}}}}",)
+    return (f"mixer={json.dumps({'name': mixer, 'params': abouts()[mixer].small})}",)
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

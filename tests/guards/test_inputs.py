@@ -143,7 +143,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_stopped_run_goes_on_with_its_own_data_alone(name: str, tmp_path: Path):
-    assert wrong(name, 3, SEED, tmp_path) == []
+    assert wrong(name, 2, SEED, tmp_path) == []
 
 
 @pytest.mark.extended

@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_page
-import mixer_page
 import papers_page
 import pytest
+import site_pages
 import yaml
+from built_in import abouts
 from pages import REPO
 from pydantic_core import PydanticUndefined
 from writing import causal_subjects
@@ -61,11 +63,29 @@ def test_the_gpu_section_says_what_was_seen() -> None:
         assert gpu_page.verdict(seen) in text_of(page)
 
 
-def test_the_page_of_mixers_says_what_they_say() -> None:
-    """`python tests/support/mixer_page.py` writes it."""
-    assert text_of("docs/reference/mixers/index.md") == mixer_page.page()
-    count = len(built_in("mixer"))
-    assert f"any of [{count} mixers](docs/reference/mixers/index.md)" in text_of("README.md")
+def rows_of_the_table() -> dict[str, list[str]]:
+    """Cells of the table of mixers that the site makes, by name."""
+    lines = site_pages.table().strip().splitlines()
+    return {
+        re.findall(r"\[`([\w-]+)`\]", line)[0]: [cell.strip() for cell in line.split("|")[2:-1]]
+        for line in lines[2:]
+    }
+
+
+def test_the_table_of_mixers_has_each_once_behind_its_page() -> None:
+    text = text_of("docs/reference/mixers/index.md")
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/mixers/index.md"))
+    assert site_pages.on_page_markdown(text, page) == text + site_pages.table()
+    page.file.src_uri = "reference/mixers/agf.md"
+    assert site_pages.on_page_markdown(text, page) == text
+    assert set(rows_of_the_table()) == built_in("mixer")
+    assert rows_of_the_table()["softmax"] == [
+        "softmax attention, the quadratic baseline",
+        "L^2",
+        "can be",
+        "yes",
+        "–",
+    ]
 
 
 def test_the_pages_of_the_papers_say_what_recipes_and_table_say() -> None:
@@ -128,10 +148,9 @@ def test_every_setting_is_held_against_a_row_that_can_be_comparable() -> None:
     assert left == set(unheld)
 
 
-def test_the_decoder_names_every_causal_mixer() -> None:
-    text = section("docs/reference/decoder.md", "## Which mixers fit", "Others are refused")
-    causal = {subject.resolved.found.name for subject in causal_subjects()}
-    assert sorted(quoted(text)) == sorted(causal)
+def test_the_table_says_which_mixers_can_be_causal() -> None:
+    said = {name for name, cells in rows_of_the_table().items() if cells[2] != "–"}
+    assert said == {subject.resolved.found.name for subject in causal_subjects()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,19 +159,34 @@ def test_every_plugin_has_its_page(kind: str) -> None:
     assert {path.stem for path in folder.glob("*.md")} - {"index"} == built_in(kind)
 
 
-def test_the_triton_table_has_every_operation() -> None:
+def test_every_triton_kernel_is_on_the_page_of_a_mixer_that_has_it_first() -> None:
     """An operation is there when its module is imported."""
     for path in (REPO / "plugins").rglob("*.py"):
         if " = Operation(" in path.read_text(encoding="utf-8"):
             name = path.relative_to(REPO / "plugins").with_suffix("")
             importlib.import_module(".".join(name.parts))
-    table = section("docs/reference/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
     ours = {
         operation.name
         for operation in OPERATIONS.values()
         if "triton" in {made.name for made in operation.implementations}
     }
-    assert set(re.findall(r"`(\w+\.\w+)`", first_cells(table))) == ours
+    said = set[str]()
+    for name, about in abouts().items():
+        first = {operation for operation, way in about.first.items() if way == "triton"}
+        found = set(re.findall(r"`(\w+\.\w+)`", text_of(page_of("mixer", name)))) & ours
+        assert first <= found
+        said |= found if first else set()
+    assert said == ours
+
+
+def test_the_table_of_fla_has_who_uses_each_kernel() -> None:
+    text = section("docs/reference/kernels.md", "## Kernels of flash-linear-attention")
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    said = {
+        (name, *quoted(operation)) for _, operation, names, *_ in rows for name in quoted(names)
+    }
+    used = {(name, operation) for name, about in abouts().items() for operation in about.fla}
+    assert said == used
 
 
 def page_of(kind: str, name: str) -> str:

@@ -16,10 +16,7 @@ from drawn_searches import DIMENSIONS, EXPLAINED, LEFT_OUT, drawn_rows, fits, ru
 from planned_searches import TRIALS, mixers, planned, spaces_of, tried, ways_of, without_effect
 
 from subquad.cli.tune import tune_command
-from subquad.experiment.axes import Axis
 from subquad.preparation.costs import StudyCosts
-from subquad.search import final, prepare, run
-from subquad.search.plots import Drawn
 from subquad.search.settings import KEYS, SamplerName
 
 SEED = 35
@@ -31,10 +28,7 @@ PLAIN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures, which take more time than the trials and are looked at elsewhere."""
-    monkeypatch.setattr(run, "draw", lambda told, folder: Drawn())
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 def judged(row: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> list[str]:
@@ -99,23 +93,6 @@ def test_a_few_drawn_searches(tmp_path, monkeypatch, capsys):
 @pytest.mark.extended
 def test_drawn_searches(guard_seed, guard_rows, tmp_path, monkeypatch, capsys):
     judge_all(drawn_rows(guard_seed, guard_rows), tmp_path, monkeypatch, capsys)
-
-
-def second_meaning(axis: Axis, given: Any) -> list[str]:
-    """What a `when` once meant: a label, a value, or the plugin's name."""
-    return [case.label for case in axis.known if given in (case.label, *case.sets.values())]
-
-
-def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Axis, "meant", second_meaning)
-    assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == [
-        "ended with 2, made 1 searches"
-    ]
-    monkeypatch.setattr(final, "_winning_study", final.final_study)
-    monkeypatch.setattr(prepare, "check_final", lambda search: None)
-    found = judged(PLAIN, tmp_path / "trained", monkeypatch, capsys)
-    assert any("has another winner's settings" in fault for fault in found), found
-    assert "verify finds something wrong" in found
 
 
 def planned_faults(mixer: str, ways: Mapping[str, dict[str, Any]], folder: Path) -> Iterator[str]:

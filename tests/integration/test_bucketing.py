@@ -126,6 +126,7 @@ def test_micro_batches_give_the_same_curve(ticket: Make):
     np.testing.assert_allclose(losses(cut.folder), losses(whole.folder), rtol=0, atol=1e-10)
 
 
+@pytest.mark.extended
 def test_loader_processes_do_not_change_the_order(ticket: Make):
     here, there = ticket(), ticket("train.loader_workers=2")
     run_here(here)

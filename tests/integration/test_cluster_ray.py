@@ -8,6 +8,8 @@ have.
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import time
 import zipfile
@@ -26,8 +28,8 @@ from wheels import wheel
 from subquad.record.metrics import read_records
 from subquad.record.names import ATTEMPTS, LAST
 
-ROOT = Path("/tmp/subquad-driver")
-"""Of the driver alone."""
+ROOT = Path(f"/tmp/subquad-driver-{os.getpid()}")
+"""Of the driver alone, and of this test process: another one may run on the same machine."""
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,12 @@ def test_a_study_side_by_side_goes_on_without_a_lost_machine(two, small, tmp_pat
     assert sorted(starts) == [1, 1, 2]
 
 
-def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two, small, tmp_path):
+@pytest.mark.parametrize(
+    "moments",
+    [(LAST,), pytest.param((ATTEMPTS, LAST), marks=pytest.mark.extended)],
+    ids=["after a save", "before and after the first save"],
+)
+def test_a_run_goes_on_when_the_process_with_the_drivers_files_dies(two, small, tmp_path, moments):
     root, settings = (
         ROOT / tmp_path.name,
         ["resources.workers=2", "train.epochs=60", "train.eval_every_epochs=20"],
@@ -161,7 +168,7 @@ def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two,
         return [child for child in below if name_of(child) == "ray::_Head"]
 
     with Command(command, tmp_path, **two.environment) as driver:
-        for name in ("attempts.jsonl", LAST):  # before the first save, and after one
+        for name in moments:
             until(lambda name=name: list(root.glob(f"runs/small/*/{name}")) and holding())
             (files,) = holding()
             files.kill()
@@ -172,6 +179,26 @@ def test_a_run_goes_on_though_the_process_with_the_drivers_files_dies_twice(two,
     run = only_run(root)
     assert digests(run) == digests(only_run(tmp_path / "local"))
     assert steps_of(run) == steps_of(only_run(tmp_path / "local"))
+
+
+def test_a_second_job_tells_what_it_waits_for_and_then_trains(two, small, tmp_path):
+    def command(name: str, *settings: str) -> list[str]:
+        root = str(ROOT / tmp_path.name / name)
+        where = ["--root", root, "--address", two.address, "resources.workers=2"]
+        return ["train", str(small), *where, *settings]
+
+    with Command(command("first", "train.epochs=2000"), tmp_path, **two.environment) as first:
+        until(lambda: list((ROOT / tmp_path.name).glob(f"first/runs/small/*/{ATTEMPTS}")))
+        with Command(command("second"), tmp_path, **two.environment) as second:
+            until(lambda: "waits" in second.printed(2))
+            first.send_signal(signal.SIGINT)
+            _, errors = second.communicate(300)
+        first.communicate(100)
+    assert second.returncode == 0, errors
+    assert re.fullmatch(
+        r"waits for room: 0 CPUs and 0 GPUs are free; other jobs: of driver \d+\n", errors
+    )
+    assert only_run(ROOT / tmp_path.name / "second")
 
 
 def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
@@ -195,6 +222,19 @@ def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
     assert len(trials) == 3
     assert all(read_result(trial)["status"] in ("finished", "pruned") for trial in trials)
     assert len({attempts(trial)[0]["pid"] for trial in trials}) == 2
+
+
+def test_a_step_that_always_fails_ends_the_run_with_the_cause(two, small, tmp_path):
+    root = ROOT / tmp_path.name
+    settings = ["resources.max_failures=1", "train.eval_every_epochs=null"]
+    command = ["train", str(small), "--root", str(root), *settings]
+    done = on(two, command, tmp_path, fault="raise@step:4", check=1)
+    result = read_result(only_run(root))
+    assert result["status"] == "failed"
+    assert "2 attempts in a row failed after step 0" in result["reason"]
+    assert "step 4, sample " in result["reason"]
+    assert "injected fault at step" in result["reason"]
+    assert "injected fault at step" in done.stdout
 
 
 def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path):

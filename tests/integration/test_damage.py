@@ -31,7 +31,7 @@ def judged(root: Path, kinds: tuple[str, ...], count: int) -> list[str]:
 
 
 def test_a_few_damages_of_a_run_and_of_a_study(tmp_path: Path):
-    assert judged(tmp_path, ("run", "study"), 8) == []
+    assert judged(tmp_path, ("run", "study"), 4) == []
 
 
 @pytest.mark.extended

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,33 +176,21 @@ def test_loader_processes_do_not_change_the_order(ticket):
     assert read_result(there.folder)["test"] == read_result(here.folder)["test"]
 
 
+@pytest.mark.extended
 def test_two_workers_may_have_loader_processes(small, tmp_path):
     settings = ["resources.workers=2", "train.loader_workers=1", "train.epochs=1"]
     cli(["train", str(small), "--local", "--root", str(tmp_path), *settings], tmp_path)
     assert read_result(only_run(tmp_path))["status"] == "finished"
 
 
-@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
-def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
-    curves = []
-    for workers in (1, 2):
-        root = tmp_path / f"w{workers}"
-        cli(
-            [
-                "train",
-                str(small),
-                "--local",
-                "--root",
-                str(root),
-                f"resources.workers={workers}",
-                *PLAIN,
-                *extra,
-            ],
-            tmp_path,
-        )
-        curves.append(losses(only_run(root)))
-    assert len(curves[0]) == len(curves[1])
-    np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-6)
+@pytest.mark.parametrize("setting", ["train.micro_batch=3", "train.batch_size=17"])
+def test_two_workers_follow_the_same_curve(ranks, ticket, setting):
+    alone, together = ticket(*PLAIN, setting), ticket(*PLAIN, setting, "resources.workers=2")
+    run_here(alone)
+    assert {process.code for process in ranks.train(together, 2)} == {0}
+    curve = losses(together.folder)
+    assert len(curve) == len(losses(alone.folder))
+    np.testing.assert_allclose(curve, losses(alone.folder), rtol=0, atol=1e-6)
 
 
 def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
@@ -228,24 +217,23 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     )
 
 
-@pytest.mark.parametrize("mixer", ["agf", "./normed.py:Normed"])
-def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
+@pytest.mark.parametrize(
+    "mixer", [pytest.param("agf", marks=pytest.mark.extended), "./normed.py:Normed"]
+)
+def test_three_ranks_go_on_bit_for_bit(ranks, ticket, tmp_path, monkeypatch, mixer):
     """Three ranks, where the order of additions shows, and a mixer with buffers that differ over
     ranks.
     """
-    (tmp_path / "normed.py").write_text(NORMED)
-    settings = [f"mixer={mixer}", "resources.workers=3", "train.epochs=2"]
-    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
-    fault = f"kill@step:20:{tmp_path / 'fired'}"
-    cli(
-        ["train", str(small), "--local", "--root", str(tmp_path / "killed"), *settings],
-        tmp_path,
-        fault=fault,
-    )
-    whole, killed = only_run(tmp_path / "whole"), only_run(tmp_path / "killed")
-    assert read_result(killed)["attempts"] == 2
-    assert digests(killed) == digests(whole)
-    assert read_result(killed)["test"] == read_result(whole)["test"]
+    monkeypatch.chdir(tmp_path)
+    Path("normed.py").write_text(NORMED)
+    settings = (f"mixer={mixer}", "resources.workers=3", "train.epochs=2")
+    whole, killed = ticket(*settings), ticket(*settings)
+    for run, fault in ((whole, ""), (killed, "kill@step:20"), (killed, "")):
+        ended = ranks.train(run, 3, fault)
+        assert {process.code for process in ended} == {-9 if fault else 0}, ended[0].trace
+    assert read_result(killed.folder)["attempts"] == 2
+    assert digests(killed.folder) == digests(whole.folder)
+    assert read_result(killed.folder)["test"] == read_result(whole.folder)["test"]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

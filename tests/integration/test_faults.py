@@ -293,10 +293,14 @@ def test_a_run_in_use_is_refused(small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
+    ("number", "code", "workers"),
+    [
+        (signal.SIGINT, 130, 1),
+        (signal.SIGTERM, 143, 2),
+        pytest.param(signal.SIGINT, 130, 2, marks=pytest.mark.extended),
+        pytest.param(signal.SIGTERM, 143, 1, marks=pytest.mark.extended),
+    ],
 )
-@pytest.mark.parametrize("workers", [1, 2])
 def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
     settings = ["train.epochs=5000", f"resources.workers={workers}", "train.eval_every_epochs=null"]
     process = Command(

@@ -108,7 +108,14 @@ def test_seeds_of_other_data_are_no_row_together_and_the_same_bytes_elsewhere_ar
     assert "data of other content are called waves too" in text
 
 
-@pytest.mark.parametrize("moment", ["kill@step:2", "kill@save.done:1", "kill@step:12"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "kill@step:2",
+        "kill@save.done:1",
+        pytest.param("kill@step:12", marks=pytest.mark.extended),
+    ],
+)
 def test_a_killed_run_goes_on_with_its_data_wherever_they_are(place: Path, moment: str):
     whole = train(place, "name=waves")
     run = train(place, fault=moment, check=-9)

@@ -126,13 +126,10 @@ def curve(run, metric="loss"):
     )
 
 
-def train(small, tmp_path, name, *settings, fault="", check=0, several=False):
+def train(small, tmp_path, name, *settings, check=0, several=False):
     root = tmp_path / name
     done = cli(
-        ["train", str(small), "--local", "--root", str(root), *settings],
-        tmp_path,
-        fault=fault,
-        check=check,
+        ["train", str(small), "--local", "--root", str(root), *settings], tmp_path, check=check
     )
     return done if check or several else only_run(root)
 
@@ -158,12 +155,14 @@ def test_three_uneven_ranks_follow_the_same_curves(small, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Stateful", "Regularised"])
-def test_a_killed_run_goes_on_bit_for_bit(small, tmp_path, name):
-    settings = (f"mixer=./mixers.py:{name}", "resources.workers=2", "train.epochs=2")
-    whole = train(small, tmp_path, "whole", *settings)
-    killed = train(small, tmp_path, "killed", *settings, fault=f"kill@step:20:{tmp_path / 'fired'}")
-    assert read_result(killed)["attempts"] == 2
-    assert digests(killed) == digests(whole)
+def test_a_killed_run_goes_on_bit_for_bit(ranks, ticket, tmp_path, name):
+    settings = (f"mixer={tmp_path}/mixers.py:{name}", "resources.workers=2", "train.epochs=2")
+    whole, killed = ticket(*settings), ticket(*settings)
+    for run, fault in ((whole, ""), (killed, "kill@step:20"), (killed, "")):
+        ended = ranks.train(run, 2, fault)
+        assert {process.code for process in ended} == {-9 if fault else 0}, ended[0].trace
+    assert read_result(killed.folder)["attempts"] == 2
+    assert digests(killed.folder) == digests(whole.folder)
 
 
 def test_state_is_in_the_checkpoint_and_moves_the_result(small, tmp_path):

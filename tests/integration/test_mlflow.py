@@ -513,9 +513,10 @@ def test_passwords_in_the_settings_do_not_reach_the_artefacts(root: Path, run: F
     assert artifact.read_text() == "tracking: {uri: 'https://***@host'}\n"
 
 
-def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.extended)])
+def test_several_drivers_may_open_a_fresh_database_at_once(tmp_path: Path, count: int):
     publishers, folders = [], []
-    for index in range(4):
+    for index in range(count):
         folder = Folder(tmp_path / "runs" / "demo" / f"run{index}")
         folder.train(range(1, 6))
         folder.result()
@@ -524,7 +525,7 @@ def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
     for publisher in publishers:
         publisher.start()
     summaries = [publisher.close(timeout=120) for publisher in publishers]
-    assert [summary.error for summary in summaries] == [None] * 4
+    assert [summary.error for summary in summaries] == [None] * count
     assert all(summary.delivered for summary in summaries)
     store = client(tmp_path)
     assert len({run.info.experiment_id for run in all_runs(store)}) == 1

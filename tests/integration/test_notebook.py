@@ -14,7 +14,7 @@ from subquad.errors import RunError, UserError
 from subquad_check import certify
 
 
-def test_results_are_a_list_that_shows_itself(small, tmp_path, monkeypatch):
+def test_results_are_a_list_that_shows_itself(small, tmp_path):
     words = ["train.epochs=1", "matrix.mixer=[identity, softmax]"]
     results = subquad.train(small, words, root=tmp_path)
     assert isinstance(results, list)
@@ -39,10 +39,6 @@ def test_results_are_a_list_that_shows_itself(small, tmp_path, monkeypatch):
     assert isinstance(model, torch.nn.Module)
     assert model.table()["mixer"][0] == "softmax"
     assert "<table" in copy.deepcopy(model)._repr_html_()
-
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UserError, match=r"^table\(\) needs pandas, which is not installed"):
-        results.table()
 
 
 def test_a_search_is_a_dictionary_that_shows_itself(small, tmp_path):

@@ -16,7 +16,7 @@ from subquad.cli.main import main
 from subquad.plugin.metric import Metric
 from subquad.record.metrics import read_records
 from subquad.reports import document_of, read_report, write_document
-from subquad.reports.charts import score_charts, training_charts
+from subquad.reports.charts import training_charts
 from subquad.reports.values import report_values
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"
@@ -98,9 +98,8 @@ def test_it_is_printed_right_everywhere(toy, tmp_path, capsys):
         assert (str(error) if as_data else percent) in text, path
     metric = report_values(report)["metrics"]["top1_error"]
     assert (metric["label"], metric["unit"], metric["mode"]) == ("top-1 error", "%", "min")
-    (chart,), (curve, _) = score_charts(report), training_charts(report)
-    assert (chart.x_label, curve.y_label) == ("test top-1 error (%)", "top-1 error (%)")
-    assert chart.bars[0].mean == pytest.approx(100 * error)
+    curve, _ = training_charts(report)
+    assert curve.y_label == "top-1 error (%)"
 
 
 def test_a_search_prints_it_too(toy, tmp_path, capsys):

@@ -67,7 +67,12 @@ def test_torchrun_gives_the_local_numbers(small, tmp_path, whole):
 
 
 @pytest.mark.parametrize(
-    ("number", "signalled"), [(signal.SIGTERM, (0, 1)), (signal.SIGINT, (1,)), (None, (1,))]
+    ("number", "signalled"),
+    [
+        (signal.SIGTERM, (0, 1)),
+        pytest.param(signal.SIGINT, (1,), marks=pytest.mark.extended),
+        (None, (1,)),
+    ],
 )
 def test_after_a_signal_or_a_kill_ranks_of_srun_go_on(small, tmp_path, whole, number, signalled):
     """A signal to all ranks, to the second one alone, and a kill of that one."""

@@ -10,7 +10,7 @@ from result_file import read_result
 from small_run import SMALL, only_run
 
 from subquad.cli.main import main
-from subquad.reports.drawing import ScoreChart
+from subquad.reports.drawing import LineChart
 
 SPACE = "dims: {train.lr: {choice: [0.001, 0.01]}}\n"
 SHORT = ["train.epochs=1", "--local"]
@@ -30,7 +30,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def no_picture(self: ScoreChart, axes: object) -> None:
+def no_picture(self: LineChart, axes: object) -> None:
     raise ValueError("'xerr' must not contain\nnegative values")
 
 
@@ -46,7 +46,7 @@ def test_a_chart_that_fails_costs_no_result(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys, command: list[str]
 ):
     with monkeypatch.context() as broken:
-        broken.setattr(ScoreChart, "draw", no_picture)
+        broken.setattr(LineChart, "draw", no_picture)
         assert main(command) == 0
         (folder,) = place.glob("runs/*/*")
         final = folder / "final"

@@ -106,7 +106,7 @@ def test_two_at_a_time_have_the_numbers_of_one_after_the_other(
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["local", RAY_IS_SLOW])
 def test_with_two_workers_each_they_share_one_group(tmp_path, expected, way, nothing_left):
     """One fits at a time, and the processes stay."""
     write(tmp_path)
@@ -125,7 +125,10 @@ POINTS = {
 
 
 @pytest.mark.parametrize("way", ["local", RAY_IS_SLOW])
-@pytest.mark.parametrize("moment", [*POINTS, "twice in a row"])
+@pytest.mark.parametrize(
+    "moment",
+    ["twice in a row", *(pytest.param(moment, marks=pytest.mark.extended) for moment in POINTS)],
+)
 def test_a_killed_worker_changes_nothing(tmp_path, expected, way, moment, nothing_left):
     write(tmp_path)
     points = [POINTS[moment]] if moment in POINTS else ["step:9", "step:8"]

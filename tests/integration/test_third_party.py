@@ -90,7 +90,9 @@ def test_their_own_tests_pass(place):
     assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
 
 
-@pytest.mark.parametrize("how", [["--local"], []], ids=["local", "ray"])
+@pytest.mark.parametrize(
+    "how", [["--local"], pytest.param([], marks=pytest.mark.extended)], ids=["local", "ray"]
+)
 def test_trained_and_reported(place, tmp_path, how):
     path, experiment = str(packages(place)), str(place / "running-mean" / "experiment.yaml")
     done = cli(["train", experiment, *how, *CHEAP, "matrix.seed=[0]"], tmp_path, PYTHONPATH=path)

@@ -31,7 +31,12 @@ dims:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def study(pictured: Path, without_pictures: None) -> Path:
+    return pictured
+
+
+@pytest.fixture
+def pictured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two mixers on the recall control, and a space for both."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.yaml"
@@ -156,7 +161,7 @@ def test_candidates_take_turns_and_get_the_same_points_of_what_they_share(study,
     assert found["agf/00001"]["trial"]["point"] == found["softmax/00001"]["trial"]["point"]
 
 
-def test_the_end_says_where_everything_is(study, tmp_path, capsys):
+def test_the_end_says_where_everything_is(pictured, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "final.seeds=1", "--pruner", "median")) == 0
     lines = capsys.readouterr().out.splitlines()
     search = only_search(tmp_path).relative_to(tmp_path)
@@ -463,9 +468,9 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 
 
 def test_a_rule_about_seeds_is_refused(study, capsys):
-    study.write_text(SMALL + MIXERS + "cases: [{when: {seed: 4}, set: {train.lr: 0.1}}]\n")
+    study.write_text(SMALL + MIXERS.replace("4]", "{value: 4, set: {train.lr: 0.1}}]"))
     assert main(tune()) == 2
-    assert "cases[0].when: names seeds" in capsys.readouterr().err
+    assert "differs from that of another seed in more than the seed" in capsys.readouterr().err
 
 
 def test_resume_refuses_other_settings(study, tmp_path, capsys):

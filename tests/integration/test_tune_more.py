@@ -24,7 +24,7 @@ SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, train.batch_size: {choice:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_pictures: None) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SMALL)
     (tmp_path / "space.yaml").write_text(SPACE)

@@ -104,6 +104,7 @@ def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
     assert "Configuration for experiment" not in done.stdout
 
 
+@pytest.mark.extended
 def test_a_signal_saves_all_trials_and_they_go_on(study):
     """Two trials at once, where there are two CPUs; both save, and both go on from there."""
     more = ["train.epochs=50000", "resources.cpus_per_worker=0.5"]

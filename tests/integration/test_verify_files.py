@@ -53,7 +53,7 @@ class Trained:
         layers = text.replace("num_layers: 1", "num_layers: 2")
         mixed = layers.replace(mixer, "mixer: agf\nmixers: [{name: ./x.py:Mean, layers: [0]}]")
         case = (
-            "{label: other, when: {seed: [seed0]}, set: {mixer: ./x.py:Mean, mixers: "
+            "{label: other, only: [seed0], set: {mixer: ./x.py:Mean, mixers: "
             "[{name: agf, layers: [0]}]}}"
         )
         matrix = f"matrix:\n  seed: [0, 1]\n  change:\n    - base\n    - {case}\n"

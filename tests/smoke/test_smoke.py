@@ -39,25 +39,12 @@ REFUSED = {
     "mixer.params.ordr=3": "mixer.params.ordr: unknown key; did you mean 'order'?",
     "backbone.params.num_heads=3": "dim 16 is not divisible by num_heads 3",
 }
-MIXERS = sorted(
-    point.name
+MIXERS = {
+    point.name: importlib.import_module(f"{point.module}.about").ABOUT
     for point in entry_points(group="subquad.mixers")
     if point.dist and point.dist.name == "subquad"
-)
-BOUND = {
-    "causal_fourier",
-    "cosformer",
-    "cur",
-    "gfnet",
-    "hyena",
-    "linformer",
-    "m2",
-    "mdfwa",
-    "mega",
-    "megacur",
 }
-BOUND |= {"soft", "sparse"}
-"""Mixers that want to know the longest sequence."""
+"""What each built-in mixer says of itself."""
 
 
 @pytest.fixture
@@ -92,8 +79,9 @@ def test_the_command_line_starts_without_heavy_libraries():
 @pytest.mark.parametrize("name", MIXERS)
 def test_a_mixer_mixes_and_learns(name):
     torch.manual_seed(0)
+    about = MIXERS[name]
     mixer = subquad.mixer(
-        name, dim=16, num_heads=2, max_len=9 if name in BOUND else 0, **PARAMS.get(name, {})
+        name, dim=16, num_heads=2, max_len=9 if about.needs_length else 0, **about.small
     )
     x, keep = torch.randn(2, 9, 16, requires_grad=True), torch.arange(9) < torch.tensor([[9], [6]])
     found = mixer(x, keep=keep, return_output=True)
@@ -102,14 +90,6 @@ def test_a_mixer_mixes_and_learns(name):
     assert all(
         tensor.grad is not None for tensor in (x, *mixer.parameters()) if tensor.requires_grad
     )
-
-
-PARAMS = {
-    "cur": {"num_indices": 4},
-    "linformer": {"rank": 4},
-    "megacur": {"num_indices": 4},
-    "soft": {"num_landmarks": 4},
-}
 
 
 @pytest.mark.parametrize("name", ["agf", "softmax"])

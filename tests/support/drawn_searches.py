@@ -57,29 +57,27 @@ def steps_of(row: Row) -> int:
     return 6 if row["match"] == "none" else 24
 
 
-OTHER = "{name: agf, params: {order: 4}, label: other}"
-SLOWER = "cases: [{when: {mixer: other}, set: {train.optimizer: sgd}}]\n"
+OTHER = "{name: agf, params: {order: 4}, label: other, set: {train.optimizer: sgd}}"
 """Another optimiser has its best rates elsewhere, so that two rows have different winners."""
 STUDIES = {
     "single": "",
     "mixers": "matrix: {mixer: [softmax, agf], seed: [3, 4]}\nbaseline: softmax\n",
-    "rows": f"matrix: {{mixer: [agf, {OTHER}]}}\n{SLOWER}",
-    "rows reversed": f"matrix: {{mixer: [{OTHER}, agf], seed: [0]}}\n{SLOWER}",
+    "rows": f"matrix: {{mixer: [agf, {OTHER}]}}\n",
+    "rows reversed": f"matrix: {{mixer: [{OTHER}, agf], seed: [0]}}\n",
     "labels all": (
         "matrix: {seed: [{value: 2, label: two}], mixer: [{name: softmax, label: "
         "a}, {name: softmax, label: b}]}\n"
     ),
     "crossed labels": (
         "matrix: {mixer: [{name: softmax, label: agf}, "
-        "{name: agf, label: softmax, when: {train.schedule: cosine}}], "
+        "{name: agf, label: softmax, only: [cosine]}], "
         "train.schedule: [{value: constant, label: cosine}, {value: cosine, label: flat}]}\n"
     ),
     "values": "matrix: {train.weight_decay: [0.1, {value: 0.1, label: again}, {value: 0.0, "
     "label: none}]}\n",
-    "cases": (
-        "matrix: {mixer: [agf, {name: agf, label: wide}]}\n"
-        "cases: [{when: {mixer: wide}, set: {mixer.params.order: 5}}, "
-        "{when: {mixer: agf}, set: {train.clip_norm: 0.5}}]\n"
+    "set": (
+        "matrix: {mixer: [{name: agf, set: {train.clip_norm: 0.5}}, "
+        "{name: agf, label: wide, set: {mixer.params.order: 5}}]}\n"
     ),
 }
 SPACES = {
@@ -128,7 +126,7 @@ POINT = {
 """A point for each space; that of mixers alone has none that all have."""
 
 
-_SEVERAL = ("mixers", "rows", "rows reversed", "labels all", "crossed labels", "cases")
+_SEVERAL = ("mixers", "rows", "rows reversed", "labels all", "crossed labels", "set")
 
 Rule = tuple[str, tuple[str, ...], Callable[..., bool]]
 """A reason, dimensions, and whether their values may not stand together."""

@@ -5,8 +5,9 @@ TRITON_INTERPRET=1.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -50,11 +51,13 @@ def multiply_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fill_with_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     """New tensors are full of NaN, so that a number that a kernel does not write is seen."""
+
+    def filled(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        made = make(*args, **kwargs)
+        return made.fill_(torch.nan) if made.is_floating_point() or made.is_complex() else made
+
     for name in ("empty", "empty_like"):
-        make = getattr(torch, name)
-        monkeypatch.setattr(
-            torch, name, lambda *args, _make=make, **kwargs: _make(*args, **kwargs).fill_(torch.nan)
-        )
+        monkeypatch.setattr(torch, name, partial(filled, getattr(torch, name)))
 
 
 def assert_near(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from site_pages import whole
 
 from subquad_check.new import package_files
 
@@ -58,7 +59,7 @@ def test_links_between_pages_lead_somewhere():
 
 def test_the_site_has_every_page_once():
     text = (REPO / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    listed = pages(yaml.safe_load(text))
+    listed = pages(whole(yaml.safe_load(text)))
     assert sorted(listed) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 
 

@@ -75,7 +75,7 @@ def test_what_was_found_is_written_after_each_step_and_what_was_left_out_is_said
     assert "ZeroDivisionError" in (tmp_path / "day.log").read_text()
 
 
-@pytest.mark.ci
+@pytest.mark.extended
 def test_a_rehearsal_without_a_gpu(gpu_day, tmp_path):
     assert gpu_day.main(["--cpu", "--out", str(tmp_path), "--seconds", "300"]) == 0
     steps = json.loads((tmp_path / "day.json").read_text())["steps"]

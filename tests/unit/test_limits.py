@@ -186,7 +186,7 @@ def test_true_weights_are_read_as_before(tmp_path):
         assert all(torch.equal(found[key], tensor) for key, tensor in tensors.items())
 
 
-@pytest.mark.parametrize("fault", ["mode", "file", "link", "owner", "above"])
+@pytest.mark.parametrize("fault", ["mode", "file", "group", "link", "owner", "above"])
 def test_prepared_data_of_others_are_not_believed(tmp_path, monkeypatch, fault):
     folder = tmp_path / "prepared"
     with storage.building(folder) as part:
@@ -196,6 +196,8 @@ def test_prepared_data_of_others_are_not_believed(tmp_path, monkeypatch, fault):
         folder.chmod(0o777)
     elif fault == "file":
         (folder / "a").chmod(0o666)
+    elif fault == "group":
+        (folder / "a").chmod(0o664)
     elif fault == "link":
         (folder / "b").symlink_to("a")
     elif fault == "above":

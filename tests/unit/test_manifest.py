@@ -3,8 +3,12 @@
 import hashlib
 
 import pytest
+from result_file import ended
 from upath import UPath
 
+from subquad.record.files import write_json
+from subquad.record.integrity import look
+from subquad.record.names import RESULT
 from subquad.record.sums import change, manifest_of, sum_at, sum_of
 
 
@@ -21,3 +25,14 @@ def test_size_and_sum_of_a_file_of_this_machine_and_of_another(tmp_path, place, 
     assert sum_at(path) == sum_of(content) == expected
     assert manifest_of({"a": path, "b": path.with_name("none")}) == {"a": expected}
     assert change("a", expected, sum_at(path)) == ""
+
+
+@pytest.mark.parametrize("above", ["../secret", "a/../../secret", "{folder}/secret"])
+def test_a_manifest_names_no_file_outside_its_folder(tmp_path, above):
+    """Its sum would tell what a stranger's manifest asks about."""
+    (tmp_path / "secret").write_text("x")
+    run = tmp_path / "run"
+    (run / "a").mkdir(parents=True)
+    name = above.format(folder=tmp_path)
+    write_json(run / RESULT, ended("finished", files={name: sum_of(b"x")}))
+    assert look(run).faults == (f"{name} is no file of the folder, and yet its manifest names it",)

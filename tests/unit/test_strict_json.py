@@ -15,9 +15,16 @@ from small_run import SMALL
 
 from subquad.experiment import load_study
 from subquad.experiment.folder import write_down
-from subquad.record.files import find_file, json_text, parse_object, read_file
+from subquad.record.files import (
+    find_file,
+    json_text,
+    parse_object,
+    read_file,
+    read_json,
+    write_file,
+)
 from subquad.record.integrity import write_result
-from subquad.record.models import FILES, Identity, Result
+from subquad.record.models import FILES, Identity, Owner, Result
 from subquad.record.names import IDENTITY, OWNER, RESULT, SUMMARY
 from subquad.security.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, parse_json
 
@@ -58,6 +65,16 @@ def test_half_a_character_is_written_as_an_escape_and_never_read():
     }
     with pytest.raises(ValueError, match="surrogates"):
         parse_object('{"a": "\\ud800", "check": ""}')
+
+
+def test_values_without_the_check_of_them_are_not_believed():
+    with pytest.raises(ValueError, match="`check` does not fit"):
+        parse_object('{"a": 1}')
+
+
+def test_what_was_given_is_written_though_it_equals_its_default(tmp_path):
+    write_file(tmp_path, Owner(pid=None))
+    assert read_json(tmp_path / OWNER) == {"pid": None}
 
 
 @pytest.mark.parametrize(

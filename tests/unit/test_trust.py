@@ -175,6 +175,15 @@ def test_a_folder_that_everybody_may_write_is_not_trusted(theirs, capsys):
         Path("open/theirs.yaml").write_text(SMALL.replace(MIXER, "mixer: ./deep/x.py:Mean"))
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_what_others_may_write_trusts_nothing(theirs, mode):
+    assert main(["trust", "."]) == 0
+    trust._here.clear()
+    assert trust.trusted_folders() == [Path.cwd()]
+    trust._place().chmod(mode)
+    assert trust.trusted_folders() == []
+
+
 @pytest.mark.ci
 def test_what_processes_note_at_once_is_all_kept(tmp_path):
     code = (
@@ -446,6 +455,14 @@ def test_files_go_only_to_storage_that_the_user_gave(tmp_path, capsys):
     assert not place.exists()
     assert main(["resume", str(folder), "--local", "--root", str(place)]) == 0
     assert place.exists()
+
+
+def test_a_server_whose_name_begins_like_a_given_one_is_not_asked():
+    trust.give("https://data.example")
+    trust.refuse_strange_place("https://data.example/set.csv")
+    for other in ("https://data.example.org/set.csv", "https://data.example:81", "https://data"):
+        with pytest.raises(UserError, match="is not asked, as only a file names it"):
+            trust.refuse_strange_place(other)
 
 
 @pytest.mark.ci

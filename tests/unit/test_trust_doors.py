@@ -109,6 +109,7 @@ def test_a_space_and_points_run_no_code_of_a_stranger(given):
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("study", [False, True])
 def test_kept_folders_run_no_code_of_a_stranger(given, study, capsys):
     """Of runs, studies, searches and exported models, also below a trusted folder."""

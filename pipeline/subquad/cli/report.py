@@ -31,9 +31,17 @@ from subquad.record.layout import enter
     "--baseline",
     help="Label of the mixer that others are compared with. Default: the one the study names.",
 )
+@click.option("--stats", is_flag=True, help="Print costs, tests and published rows too.")
+@click.option("--charts", is_flag=True, help="Draw all charts as SVG and PDF, in charts/.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def report_command(
-    runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool
+    runs: tuple[str, ...],
+    out: Path | None,
+    formats: str,
+    baseline: str | None,
+    stats: bool,
+    charts: bool,
+    as_json: bool,
 ) -> None:
     """Write the results of RUNS as tables and one HTML page.
 
@@ -41,7 +49,7 @@ def report_command(
 
     \b
     subquad report runs/quickstart/20260101-101500-ab12cd34
-    subquad report runs/quickstart/* --out tables --format md,csv
+    subquad report runs/quickstart/* --out tables --format md,csv,tex --charts
     """
     from subquad.reports import parse_formats, print_document, write_document
     from subquad.results import document_of_folders
@@ -52,7 +60,7 @@ def report_command(
     if out is None:
         out = folders[0] if len(folders) == 1 else Path("report")
     try:
-        written = write_document(document, out, chosen)
+        written = write_document(document, out, chosen, charts=charts)
     except RunError as error:
         raise RunError(f"--out: {error}") from error
     if as_json:
@@ -62,9 +70,11 @@ def report_command(
     from subquad.output.terminal import console_of
 
     console = console_of()
-    print_document(document, console)
-    for path in written:
-        console.print(str(path), markup=False, soft_wrap=True, style="dim")
+    print_document(document, console, stats=stats)
+    names = ", ".join(path.name for path in written[: len(chosen)])
+    drawn = f", and {len(written) - len(chosen)} pictures in charts" if charts else ""
+    where = f"{out}: {names}{drawn}"
+    console.print(f"Files in {where}", markup=False, soft_wrap=True, style="dim")
 
 
 @click.command("verify")

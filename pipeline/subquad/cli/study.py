@@ -166,7 +166,7 @@ def report_apart(folder: Path, console: Console) -> Iterator[None]:
 def tracking_line(tracking: Tracked) -> str:
     """Where a study's runs are, or why they are not there yet."""
     if tracking.delivered:
-        return f"{tracking.uri}, run {tracking.run_id} (open with: subquad ui)"
+        return f"{tracking.uri} (open with: subquad ui)"
     return f"{tracking.uri}: {tracking.error}; later: subquad sync"
 
 

@@ -55,7 +55,8 @@ def train_command(
     root: str,
     as_json: bool,
 ) -> int:
-    """Train TARGET: an experiment file, or a recipe by name (see `subquad list recipes`).
+    """Train TARGET: an experiment file, a recipe by name (see `subquad list recipes`), or
+    `./study.py:NAME`, a function that returns experiments.
 
     KEY=VALUE changes a setting by its dotted path. Results go to a new folder below runs/.
 

@@ -306,11 +306,10 @@ def build_parts(
         return plan, split, task, model, start_from(model, experiment) if fresh else None
 
     plan, training, task, model, start = group.together(build)
-    bare = ModelParts(
-        run=run, group=group, task=task, model=model.to(group.device), bare_model=model
-    )
-    wrapped = _wrapped(bare)
     sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
+    if not sharded:  # FSDP2 moves block after block and keeps a shard, so the whole need not fit
+        model.to(group.device)
+    wrapped = _wrapped(ModelParts(run=run, group=group, task=task, model=model, bare_model=model))
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     average = None if train.ema_decay is None else Average(model, train.ema_decay)

@@ -27,8 +27,6 @@ from subquad.security.disk import opened
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
-MOST_STARTS = 12
-"""How often in a row workers may find no room, as others use it or a machine was lost."""
 
 WAIT, END = "wait", "end"
 """What a worker group is told where it gets no run: it asks again soon, or its processes end."""
@@ -159,7 +157,7 @@ class RunQueue:
         group.run = None
         return WAIT if self._may_get_one() else END
 
-    def close(self, name: str, how: str, *, unreported_cause: str = "", most: int = 0) -> None:
+    def close(self, name: str, how: str, *, unreported_cause: str = "", most: float = 0) -> None:
         """Take back what a worker group has, whose workers have ended.
 
         Args:
@@ -218,7 +216,7 @@ class RunQueue:
         busy = [group.resources for group in self._groups.values() if group.run]
         return self._fits(wanted) or wanted in busy
 
-    def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: int = 0) -> None:
+    def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: float = 0) -> None:
         run = group.run
         assert run is not None
         group.run = None
@@ -240,7 +238,7 @@ class RunQueue:
             raise kind(done.error)
         fail(run, Group(), done.error)
 
-    def _again(self, run: Run, starts: int, how: str, most: int) -> None:
+    def _again(self, run: Run, starts: int, how: str, most: float) -> None:
         """The run counts its attempts itself (resources.max_failures); counted here is what dies
         before it begins.
         """

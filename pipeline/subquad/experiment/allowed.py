@@ -68,7 +68,7 @@ def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
     """The schema below `node` under `key`."""
     for option in _options(node, root):
         if isinstance(key, str):
-            found = option.get("properties", {}).get(key)
+            found = option.get("properties", {}).get(key, option.get("additionalProperties"))
         else:
             found = dict(enumerate(option.get("prefixItems", []))).get(key, option.get("items"))
         if isinstance(found, dict):

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from subquad.errors import UserError
 from subquad.experiment.components import Resolve, parameters
-from subquad.experiment.refusals import Given, shown
-from subquad.experiment.settings import shown_key
 from subquad.plugin import DatasetPlugin
 from subquad.registry.faults import blamed
-from subquad.suggest import did_you_mean
-
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_LABEL_WORDS = "text of letters, digits, '.', '_' and '-', beginning with a letter or digit"
 
 
 def safe_label(text: str) -> str:
@@ -61,29 +55,3 @@ def plain_label(key: str, value: Any) -> str:
     if value is None:
         return safe_label(f"{name}-null")
     return safe_label(f"{name}{json.dumps(value)}")
-
-
-def checked_label(label: Any, place: Given) -> str:
-    """The label of the value that is given at a place.
-
-    Raises:
-        ConfigError: it cannot be one.
-    """
-    is_label = False
-    if isinstance(label, str):
-        is_label = _LABEL.fullmatch(label) is not None
-    Given(label, (*place.path, "label"), place.marks).expect(is_label, _LABEL_WORDS)
-    return label
-
-
-def unknown_label(label: Any, known: Sequence[str]) -> str:
-    """What is said of a label that no value of an axis has."""
-    hint = did_you_mean(str(label), known)
-    if not hint:
-        hint = f"; there is {listed(known)}"
-    return f"no value of the axis has the label {shown(label)}{hint}"
-
-
-def listed(labels: Sequence[str]) -> str:
-    """The first labels, as messages show them."""
-    return ", ".join(map(shown_key, labels[:10]))

@@ -71,7 +71,7 @@ class Run:
         label: names it within a study, and its folder there; for a single experiment the
             experiment's name.
         axes: its choice on each axis of a study: a component's label, else the value.
-        labels: the label of that choice: a `when` of them all means this run alone.
+        labels: the label of that choice.
         place: its folder; None until it is made.
         launch: names the start of the driver that works on it; a restart by hand is another one.
         data_root: folder for prepared data; None: that of the process that uses them,
@@ -348,7 +348,8 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
         return getattr(run, kind)
 
     tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), settings)
-    return run_of(tree, None, known)
+    made = run_of(tree, None, known)
+    return replace(made, label=run.label, axes=run.axes, labels=run.labels)
 
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:

@@ -123,7 +123,7 @@ def children(value: Any) -> list[tuple[str | int, Any]]:
 
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
-STUDY_KEYS = ("extends", "matrix", "cases", "baseline", "match")
+STUDY_KEYS = ("extends", "matrix", "runs", "baseline", "match")
 SECTIONS = ("train", "resources", "tracking")
 COMPONENT_PATHS = [(kind,) for kind in COMPONENTS]
 _SECTION_PATHS = [(section,) for section in SECTIONS]

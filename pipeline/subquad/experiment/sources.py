@@ -4,10 +4,11 @@ line.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from subquad.addresses import mask, without_value
 from subquad.errors import ConfigError
@@ -23,7 +24,9 @@ from subquad.experiment.settings import (
     shown_target,
 )
 from subquad.experiment.strict_yaml import parse_value, parse_yaml, read_text
-from subquad.record.trust import give
+from subquad.record.trust import give, refuse_strange_file
+from subquad.registry import SourceFile
+from subquad.registry.faults import blamed
 from subquad.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -36,13 +39,16 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], str]:
-    """What a file or recipe says, after the files that it `extends`; and what messages call it.
+    """What a file, recipe or function says, after the files that it `extends`; and what messages
+    call it.
 
     Paths in a recipe are relative to `cwd`.
 
     Raises:
         ConfigError: there is no such file or recipe, or it is not strict YAML with a mapping in it.
     """
+    if _FUNCTION.fullmatch(target) and not _exists(cwd / target):
+        return [_returned(target, cwd)], shown_target(target)
     tree, name = _read(target, cwd, recipes)
     layers = [tree]
     while "extends" in layers[0].data:
@@ -58,6 +64,31 @@ def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], s
             raise below.wrong(str(error)) from error
         layers.insert(0, tree)
     return layers, name
+
+
+_FUNCTION = re.compile(r".+\.py:.+")
+
+
+def _returned(target: str, cwd: Path) -> Tree:
+    """The runs that a function of a Python file returns, as a study lists them.
+
+    Only what a command names is a function; no file can name one.
+
+    Raises:
+        PluginError: the file cannot be used, or the user does not trust it; the function raises, or
+            returns no runs.
+    """
+    source = SourceFile.read("recipe", target, cwd)
+    refuse_strange_file(str(source.found), cwd / source.path, source.sha256, base=cwd, owner=None)
+    function = source.run()
+    with blamed(f"{source.found} returns no list of experiments"):
+        made = json.loads(json.dumps(list(function()), allow_nan=False))
+        runs: list[Any] = []
+        for entry in made:
+            label, settings = (entry.pop("name"), entry) if isinstance(entry, dict) else entry
+            runs.append({"labels": {"run": label}, "set": settings})
+    origin = Origin(shown_target(target), folder=(cwd / source.path).parent.absolute())
+    return Tree({"name": source.attribute, "runs": runs}, {(): origin})
 
 
 def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:

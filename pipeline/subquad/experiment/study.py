@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, run_of
 from subquad.experiment.settings import Tree, get
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
-from subquad.experiment.study_file import Combination, StudyFile, read_study
+from subquad.experiment.study_file import StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.record.layout import runs_root
 from subquad.record.names import CELLS
@@ -33,16 +33,14 @@ class Study:
         name: folder of its runs.
         single: a single experiment, which is the only run; its folder is the run's.
         runs: all checked.
-        text: the whole as canonical YAML; `load_study` reads it back to the same runs.
         source: where it came from.
-        file: what its file says: axes, cases, `match`.
+        file: what its file says: axes, `baseline`, `match`.
         place: its folder; None until it is made.
     """
 
     name: str
     single: bool
     runs: tuple[Run, ...]
-    text: str
     source: str
     file: StudyFile
     place: Path | None = None
@@ -65,6 +63,17 @@ class Study:
     def match(self) -> str:
         """What all mixers have alike, as the file asks; "" for nothing."""
         return self.file.match
+
+    @cached_property
+    def text(self) -> str:
+        """The whole as canonical YAML; `load_study` reads it back to the same runs.
+
+        Raises:
+            ConfigError: with its defaults it is larger than what `load_study` reads.
+        """
+        if self.single:
+            return dump(self.runs[0].experiment)
+        return study_text(self.runs, self.file.baseline, self.match)
 
     @property
     def pending(self) -> list[Run]:
@@ -92,8 +101,8 @@ def load_study(
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
     Args:
-        target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's
-            name.
+        target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), a recipe's
+            name, or `./study.py:NAME`, a function that returns experiments.
         overrides: `key=value`, as on the command line.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
         resolve: finds plugins.
@@ -109,15 +118,18 @@ def load_study(
     remembered = cache(resolve)  # each plugin of a study is asked for once
     file = read_study(_named(layers, target), settings, remembered)
     if file.axes:
-        study = _study(file, source, cwd, remembered)
-    else:
-        run = run_of(file.experiment_of({}), cwd, remembered)
-        study = Study(run.label, True, (run,), dump(run.experiment), source, file)
-    return study
+        runs = _runs(file, cwd, remembered)
+        return Study(runs[0].experiment.name, False, runs, source, file)
+    (cell,) = file.cells()
+    run = run_of(cell.tree, cwd, remembered)
+    return Study(run.label, True, (run,), source, file)
 
 
 def load_given(target: str, overrides: Sequence[str] = (), **more: Any) -> Study:
-    """`load_study` of what the user gives: what it names outside may be asked."""
+    """`load_study` of what the user gives: a function that it names may run, and what the runs name
+    outside may be asked.
+    """
+    give(target)
     study = load_study(target, overrides, **more)
     give([run.outside for run in study.runs])
     return study
@@ -131,13 +143,13 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
         ConfigError: the file or an override cannot be used.
     """
     cwd = Path.cwd()
+    give(target)
     layers, _ = read_layers(target, cwd, registry.recipes)
     settings = parse_overrides(overrides, cwd)
     file = read_study(_named(layers, target), settings, resolve_given)
     names: dict[str, None] = {}
-    for combination in file.combinations:
-        data = file.experiment_of(combination).data
-        name = get(data, ("dataset", "name")) or get(data, ("dataset",))
+    for cell in file.cells():
+        name = get(cell.tree.data, ("dataset", "name")) or get(cell.tree.data, ("dataset",))
         if isinstance(name, str):
             names[name] = None
     axes = [axis.key for axis in file.axes]
@@ -155,48 +167,27 @@ def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
     return load_study("text", resolve=resolve, recipes=lambda: {"text": stored})
 
 
-def _study(file: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
+def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[Run, ...]:
+    """Every run, checked; of those that are one experiment the first."""
     found: dict[tuple[str, ...], Run] = {}
-    for combination, label in zip(file.combinations, file.labels(), strict=True):
+    for cell in file.cells():
         try:
-            run = run_of(file.experiment_of(combination), cwd, resolve)
+            run = run_of(cell.tree, cwd, resolve)
         except UserError as error:
-            raise type(error)(f"{error} (run {label}{_left_out(file, error)})") from error
+            raise type(error)(f"{error} (run {cell.label})") from error
         # Two runs that have this alike are one, and the first is trained.
-        key: list[str] = []
-        axes: dict[str, Any] = {}
-        labels: dict[str, str] = {}
-        for axis in file.axes:
-            value = combination[axis.key]
-            axes[axis.key] = axis.coordinate(value)
-            labels[axis.key] = value.label
-            key.append(value.label if axis.path else digest(run.experiment, coupled=run.coupled))
-        same = found.get(tuple(key))
-        if same:
-            _refuse_free(file, combination, run, same)
-            continue
-        found[tuple(key)] = replace(run, label=label, axes=axes, labels=labels)
-    runs = tuple(found.values())
-    return Study(runs[0].experiment.name, False, runs, study_text(file, runs, cwd), source, file)
-
-
-def _left_out(file: StudyFile, error: UserError) -> str:
-    """How runs are left out whose component has no parameter that is an axis."""
-    for axis in file.axes:
-        if ".params." in axis.key and f"{axis.key}: unknown key" in str(error):
-            return f"; leave it out by `when: {{{axis.path[0]}: [...]}}` at the axis' values"
-    return ""
-
-
-def _refuse_free(file: StudyFile, combination: Combination, run: Run, same: Run) -> None:
-    """Refuse a value that changes a run in what decides no number."""
-    if run.experiment == same.experiment:
-        return
-    values = [combination[axis.key] for axis in file.axes if not axis.path]
-    changing = [value for value in values if value.settings]
-    place = (changing or values)[0].place
-    message = "changes nothing that decides the numbers"
-    raise place.at("set").wrong(f"{message}; make it an axis of its own, or leave it out")
+        key = [cell.labels[axis.key] for axis in file.axes if axis.path]
+        if len(key) < len(file.axes):
+            key.append(digest(run.experiment, coupled=run.coupled))
+        same = found.setdefault(
+            tuple(key), replace(run, label=cell.label, axes=cell.axes, labels=cell.labels)
+        )
+        if run.experiment != same.experiment:
+            message = (
+                f"run {cell.label} differs from {same.label} in nothing that decides the numbers"
+            )
+            raise file.wrong(f"{message}; leave it out")
+    return tuple(found.values())
 
 
 def _named(layers: Sequence[Tree], target: str) -> list[Tree]:

@@ -1,8 +1,9 @@
-"""What a study says: `extends`, `matrix`, `cases`, `baseline` and `match`, of files and the command
+"""What a study says: `extends`, `matrix`, `runs`, `baseline` and `match`, of files and the command
 line.
 
-A run's settings are laid over each other in this order: the files, the axes, the cases that apply,
-the command line, and the values that say what they set.
+A run's settings are laid over each other in this order: the files, its values of the axes, what
+these set, what they set beside each other, the command line, and last what the values of axes with
+a name of the user's set.
 """
 
 from __future__ import annotations
@@ -12,27 +13,26 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
+from pydantic import Field
+
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import allowed
 from subquad.experiment.axes import (
     MATRIX_WORDS,
     Axis,
-    Case,
-    Combination,
+    Label,
+    Value,
+    axis_path,
     read_axes,
+    read_model,
     read_settings,
-    read_when,
-    refuse_owned,
-    with_conditions,
+    refuse_unknown_label,
 )
 from subquad.experiment.components import Resolve
-from subquad.experiment.key_names import Known, known_keys
-from subquad.experiment.labels import listed, plugin_label, unknown_label
-from subquad.experiment.refusals import Given, refusal, top_of, validated
-from subquad.experiment.schema import Component, Experiment
+from subquad.experiment.labels import plugin_label
+from subquad.experiment.refusals import Given, top_of
+from subquad.experiment.schema import Component
 from subquad.experiment.settings import (
     COMPONENTS,
     STUDY_KEYS,
@@ -49,7 +49,8 @@ from subquad.experiment.settings import (
     problem,
     single,
 )
-from subquad.suggest import did_you_mean
+from subquad.plugin import Config
+from subquad.record.files import flatten
 
 PARAMETERS = "parameters"
 """What `match` can ask for: as many parameters for every mixer as the first one has."""
@@ -57,9 +58,36 @@ PARAMETERS = "parameters"
 WIDTH: KeyPath = ("backbone", "params", "ffn_dim")
 """What is chosen for that."""
 
-MAX_CASES = 1_000
 MAX_LABEL = 200
 MAX_RUNS = 10_000
+
+
+class Listed(Config):
+    """An entry of `runs`: one run, or the runs below it that have this alike."""
+
+    labels: dict[str, Label] = Field(min_length=1)
+    axes: dict[str, Any] = Field(default_factory=dict)
+    set: dict[str, Any] = Field(default_factory=dict)
+    runs: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run, before it is checked.
+
+    Attributes:
+        labels: of its value of each axis, by the axis' key.
+        axes: the values: a component's label, a plain value, or what it sets, flat.
+        tree: its experiment.
+    """
+
+    labels: dict[str, str]
+    axes: dict[str, Any]
+    tree: Tree
+
+    @property
+    def label(self) -> str:
+        return "-".join(self.labels.values())
 
 
 @dataclass(frozen=True)
@@ -68,9 +96,10 @@ class StudyFile:
 
     Attributes:
         base: the experiment without the study's own keys.
-        axes: its axes.
-        cases: settings laid over some runs, in order.
+        axes: its axes; those of a list of runs without values.
+        runs: its list of runs, in place of axes with values.
         last: what the command line sets.
+        of_values: what it sets for one value of an axis, by the axis' key and the label.
         baseline: label of the control's mixer; "" where none is named.
         match: what all mixers have alike, `PARAMETERS` or "".
         origin: where the axes were given.
@@ -78,81 +107,106 @@ class StudyFile:
 
     base: Tree
     axes: tuple[Axis, ...]
-    cases: tuple[Case, ...]
-    last: tuple[Case, ...]
+    runs: tuple[Given, ...]
+    last: tuple[Setting, ...]
+    of_values: tuple[tuple[str, str, Setting], ...]
     baseline: str
     match: str
     origin: Origin
-
-    @cached_property
-    def combinations(self) -> tuple[Combination, ...]:
-        """The runs, in order; those that repeat another one are among them."""
-        return tuple(_combinations(self.axes))
-
-    def uses(self, case: Case) -> bool:
-        """Whether it is for a run."""
-        return any(map(case.holds, self.combinations))
-
-    def labels(self) -> list[str]:
-        """The label of each run: `agf-JapaneseVowels-seed0`.
-
-        Raises:
-            ConfigError: one is too long for a folder's name, or names two runs.
-        """
-        labels: dict[str, str] = {}
-        for combination in self.combinations:
-            label = "-".join(value.label for value in combination.values())
-            count = len(label)
-            if count > MAX_LABEL:
-                message = f"a run's label has {count} characters, must be at most {MAX_LABEL}"
-                raise self.wrong(f"{message}; give labels")
-            if label.lower() in labels:
-                message = f"two runs have the label {label}"
-                raise self.wrong(f"{message}; give their values other labels")
-            labels[label.lower()] = label
-        return list(labels.values())
 
     def wrong(self, message: str) -> ConfigError:
         """The refusal of the study as a whole."""
         return problem(("matrix",), message, self.origin)
 
-    def experiment_of(self, combination: Combination) -> Tree:
-        """One run's experiment.
+    def cells(self) -> Iterator[Cell]:
+        """The runs, in order, those that repeat another one among them; of a single experiment
+        one without a label.
 
         Raises:
-            ConfigError: a value would drop what the command line gives.
+            ConfigError: two have one label, or it is too long for a folder's name; what is set
+                cannot be.
         """
-        layer: list[Setting] = []
-        for axis in self.axes:
-            if axis.path:
-                layer += combination[axis.key].settings
-        tree = overlay(self.base, layer)
-        for case in self.cases:
-            if case.holds(combination):
-                tree = overlay(tree, case.settings)
-        last: list[Setting] = []
-        for case in self.last:
-            if case.holds(combination):
-                tree = overlay(tree, case.settings)
-                last += case.settings
-        for axis in self.axes:
-            if not axis.path:
-                value = combination[axis.key]
-                tree = overlay(tree, value.settings)
-                for setting in last:
-                    if not is_given(tree.data, setting.path):
-                        why = f"is dropped by {value.label}, which replaces what is above it"
-                        raise setting.wrong(f"{why}; leave one of them out")
-        return tree
+        labels = set[str]()
+        keys = [axis.key for axis in self.axes]
+        listed = self._listed(self.runs, Cell({}, {}, self.base))
+        for cell in listed if self.runs else self._product():
+            if keys and [*cell.labels] != keys:
+                message = f"run {cell.label} has the axes {', '.join(cell.labels)}"
+                raise self.wrong(f"{message}, the first run has {', '.join(keys)}")
+            if len(cell.label) > MAX_LABEL:
+                message = f"a run's label has {len(cell.label)} characters, must be at most"
+                raise self.wrong(f"{message} {MAX_LABEL}; give labels")
+            if cell.label.lower() in labels:
+                message = f"two runs have the label {cell.label}"
+                raise self.wrong(f"{message}; give their values other labels")
+            labels.add(cell.label.lower())
+            yield cell
+        if not labels:
+            raise self.wrong("has no run: no values stand beside each other, by their own `only`")
 
+    def _listed(self, entries: Sequence[Given], above: Cell) -> Iterator[Cell]:
+        for place in entries:
+            listed = read_model(Listed, place)
+            tree = overlay(above.tree, read_settings(place.at("set")))
+            axes = above.axes | listed.labels | listed.axes
+            cell = Cell(above.labels | listed.labels, axes, tree)
+            if listed.runs:
+                yield from self._listed(place.at("runs").entries(), cell)
+            else:
+                yield replace(cell, tree=overlay(tree, self.last))
 
-def _combinations(axes: Sequence[Axis]) -> Iterator[Combination]:
-    """The product of the axes, the first slowest, as far as the `when` of every value holds."""
-    keys = [axis.key for axis in axes]
-    for values in itertools.product(*(axis.values for axis in axes)):
-        combination = dict(zip(keys, values, strict=True))
-        if all(value.holds(combination) for value in values):
-            yield combination
+    def _product(self) -> Iterator[Cell]:
+        """The first axis slowest, as far as the `only` of every value holds."""
+        for values in itertools.product(*(axis.values for axis in self.axes)):
+            present = {value.label for value in values}
+            for value, axis in itertools.product(values, self.axes):
+                wanted = axis.known.keys() & value.only
+                if wanted and not wanted & present:
+                    break
+            else:
+                yield self._cell(values)
+
+    def _cell(self, values: Sequence[Value]) -> Cell:
+        """Raises:
+        ConfigError: an axis decides what is set, or a value drops what the command line gives.
+        """
+        labels = {axis.key: value.label for axis, value in zip(self.axes, values, strict=True)}
+        axes: dict[str, Any] = {}
+        own: list[Setting] = []
+        belonging: list[Sequence[Setting]] = []
+        varied: list[Sequence[Setting]] = []
+        for axis, value in zip(self.axes, values, strict=True):
+            own += value.own
+            sets = [value.sets]
+            sets += [value.beside[label] for label in value.beside if label in labels.values()]
+            for settings in sets:
+                self.refuse_owned(settings, "leave it out here")
+            (belonging if axis.path else varied).extend(sets)
+            if axis.is_component:
+                axes[axis.key] = value.label
+            elif axis.path:
+                axes[axis.key] = value.own[0].value
+            else:
+                flat = {dotted(setting.path): setting.value for setting in itertools.chain(*sets)}
+                axes[axis.key] = flatten(flat)
+        last = [*self.last]
+        last += [setting for key, label, setting in self.of_values if labels[key] == label]
+        tree = self.base
+        for layer in (own, *belonging, last, *varied):
+            tree = overlay(tree, layer)
+        for setting in last:
+            if not is_given(tree.data, setting.path):
+                message = "is dropped by a value that replaces what is above it"
+                raise setting.wrong(f"{message}; leave one of them out")
+        return Cell(labels, axes, tree)
+
+    def refuse_owned(self, settings: Sequence[Setting], instead: str) -> None:
+        """Refuse settings that an axis decides."""
+        for setting in settings:
+            for axis in self.axes:
+                if axis.owns(setting.path):
+                    message = f"cannot be set, as {axis.key} is an axis of this study; "
+                    raise setting.wrong(message + instead.format(axis.key))
 
 
 def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Resolve) -> StudyFile:
@@ -162,38 +216,38 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     Raises:
         ConfigError: what is wrong, with file, line and key.
     """
-    layer, settings, of_values = _given_on_the_command_line(overrides)
+    layer, last, of_values = _given_on_the_command_line(overrides)
     base = Tree({}, {})
     axes = tuple[Axis, ...]()
-    cases: list[Given] = []
-    baseline = match = _NOTHING
+    keys = dict.fromkeys(("runs", "baseline", "match"), _NOTHING)
     for tree in (*layers, layer):
-        top = top_of(tree)
         base = _extended(base, tree)
+        for key in keys.keys() & tree.data.keys():
+            keys[key] = top_of(tree).at(key)
         if "matrix" in tree.data:
-            axes = read_axes(top.at("matrix"), axes, resolve)
-        if "cases" in tree.data:
-            cases += _entries(top.at("cases"))
-        if "baseline" in tree.data:
-            baseline = top.at("baseline")
-        if "match" in tree.data:
-            match = top.at("match")
-    axes = with_conditions(axes)
-    last = [Case(tuple(single(settings)), _NOTHING)]
-    last += [_of_value(setting, axes) for setting in of_values]
+            matrix = top_of(tree).at("matrix")
+            if keys["runs"].value is not None:
+                raise matrix.wrong("has no effect beside a list of runs; leave one of them out")
+            axes = read_axes(matrix, axes, resolve)
+    _refuse_labels(axes, of_values)
+    if keys["runs"].value is not None:
+        keys["runs"].expect_filled(list, "a list of runs")
     study = StudyFile(
         base=base,
         axes=axes,
-        cases=tuple(_case(place, axes) for place in cases),
-        last=tuple(last),
-        baseline=_baseline(baseline, axes, base),
-        match=_match(match, axes),
+        runs=tuple(keys["runs"].entries()),
+        last=tuple(single(last)),
+        of_values=tuple(of_values),
+        baseline="",
+        match="",
         origin=origin_of(("matrix",), {**layers[-1].marks, **layer.marks}),
     )
-    given = set[str]().union(*(tree.data for tree in layers))
-    if axes or given.intersection(STUDY_KEYS[1:]):
+    if study.runs:
+        axes = tuple(Axis(key, axis_path(key)) for key in next(study.cells()).labels)
+    study = replace(study, axes=axes, match=_match(keys["match"], axes))
+    if axes or any(place.value is not None for place in keys.values()):
         _refuse(study)
-    return study
+    return replace(study, baseline=_baseline(keys["baseline"], study))
 
 
 _NOTHING = Given(None, (), {})
@@ -219,67 +273,52 @@ _OF_ONE_VALUE = re.compile(rf"({'|'.join(COMPONENTS)})\.(.+)\.params(?:\.(.+))?"
 
 def _given_on_the_command_line(
     overrides: Sequence[Setting],
-) -> tuple[Tree, list[Setting], list[Setting]]:
+) -> tuple[Tree, list[Setting], list[tuple[str, str, Setting]]]:
     """What the command line says: a layer over the files, settings of every run, and those of one
-    value of an axis.
+    value of an axis by its key and label.
     """
     data: dict[str, Any] = {}
     marks: dict[KeyPath, Origin] = {}
     settings: list[Setting] = []
-    of_values: list[Setting] = []
+    of_values: list[tuple[str, str, Setting]] = []
     for setting in overrides:
         head, *rest = setting.path
-        if head in ("extends", "cases"):
+        if head in ("extends", "runs"):
             raise setting.wrong("can only be given in a file")
-        if head == "matrix" and rest and _OF_ONE_VALUE.fullmatch(str(rest[0])):
-            of_values.append(setting)
-        elif head in ("name", "format", *STUDY_KEYS):
+        if head not in ("name", "format", *STUDY_KEYS):
+            settings.append(setting)
+        elif rest and (found := _OF_ONE_VALUE.fullmatch(str(rest[0]))):
+            kind, label, name = found.groups()
+            path = (kind, "params", *(name.split(".") if name else ()))
+            of_values.append((kind, label, Setting(path, setting.value, setting.origin)))
+        else:
             marks |= mark_all(setting.value, setting.path, setting.origin)
             value = setting.value
             if rest:
                 value = {**data.get("matrix", {}), rest[0]: value}
             data[str(head)] = value
-        else:
-            settings.append(setting)
     return Tree(data, marks), settings, of_values
 
 
-def _of_value(setting: Setting, axes: Sequence[Axis]) -> Case:
-    """A parameter of one value of an axis, as a case for its runs: it comes after the file's
-    cases, which may not undo it.
-    """
-    found = _OF_ONE_VALUE.fullmatch(str(setting.path[1]))
-    assert found
-    kind, label, name = found.groups()
-    labels = [value.label for axis in axes if axis.key == kind for value in axis.values]
-    if label not in labels:
-        raise problem(("matrix", kind), unknown_label(label, labels), setting.origin)
-    path: KeyPath = (kind, "params")
-    if name:
-        path += tuple(name.split("."))
-    laid = Setting(path, setting.value, setting.origin)
-    refuse_owned([laid], axes, in_file=False)
-    place = Given(setting.value, setting.path, {(): setting.origin})
-    return Case((laid,), place, when=({kind: (label,)},))
-
-
-def _entries(cases: Given) -> list[Given]:
-    cases.expect_type(list, "a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]")
-    count = len(cases.value)
-    if count > MAX_CASES:
-        raise cases.wrong(f"has {count:,} entries, must be at most {MAX_CASES:,}")
-    return cases.entries()
-
-
-def _case(place: Given, axes: Sequence[Axis]) -> Case:
-    place.expect_type(dict, "a mapping with when and set")
-    place.refuse_unknown("when", "set")
-    return Case(read_settings(place.at("set")), place, when=read_when(place.at("when"), axes))
-
-
-def _mixers(axes: Sequence[Axis]) -> Axis | None:
-    """The axis of the mixers."""
-    return next((axis for axis in axes if axis.key == "mixer"), None)
+def _refuse_labels(axes: Sequence[Axis], of_values: Sequence[tuple[str, str, Setting]]) -> None:
+    """Refuse labels that no value has."""
+    for key, label, setting in of_values:
+        known = [value.label for axis in axes if axis.key == key for value in axis.values]
+        place = Given(label, ("matrix", key), {(): setting.origin})
+        refuse_unknown_label(place, label, known)
+    for axis in axes:
+        others = [other.known for other in axes if other is not axis]
+        known = list(itertools.chain(*others))
+        for value in axis.known.values():
+            for label in value.only:
+                refuse_unknown_label(value.place.at("only"), label, known)
+            for label in value.beside:
+                place = value.place.at("beside").at(label)
+                refuse_unknown_label(place, label, known)
+                for labels in others:
+                    wanted = labels.keys() & value.only
+                    if label in labels and wanted and label not in wanted:
+                        raise place.wrong("means no run, as `only` names others")
 
 
 def _match(place: Given, axes: Sequence[Axis]) -> str:
@@ -289,86 +328,47 @@ def _match(place: Given, axes: Sequence[Axis]) -> str:
     if place.value == "flops":
         words += "; with subquad tune there is also trial.match=flops"
     place.expect(place.value == PARAMETERS, words)
-    if _mixers(axes) is None:
+    if all(axis.key != "mixer" for axis in axes):
         raise place.wrong("needs mixers that are compared, as in matrix.mixer=[ONE, OTHER]")
     for axis in axes:
-        if axis.owns(WIDTH):
-            message = f"chooses {dotted(WIDTH)}, and {axis.key} is an axis of this study"
-            raise place.wrong(f"{message}; leave one of them out")
-    for axis in axes:
-        changes = any(value.settings for value in axis.values)
-        if changes and not axis.path:
-            message = f"would change more than a label of the axis {axis.key} says"
+        sets: list[Setting] = []
+        for value in axis.values:
+            if axis.key == "mixer" or not axis.path:
+                sets += itertools.chain(value.sets, *value.beside.values())
+        is_set = any(setting.path == WIDTH for setting in sets)
+        if axis.owns(WIDTH) or is_set or (sets and not axis.path):
+            message = f"chooses {dotted(WIDTH)}, and the axis {axis.key} sets more than a mixer"
             raise place.wrong(f"{message}; leave one of them out")
     return PARAMETERS
 
 
-def _baseline(place: Given, axes: Sequence[Axis], base: Tree) -> str:
+def _baseline(place: Given, study: StudyFile) -> str:
     """The label of the control's mixer; "" where none is named, or the command line took its
     runs away.
     """
     if place.value is None:
         return ""
-    known: list[str] = []
-    left: list[str] = []
-    only = get(base.data, ("mixer", "name"))
-    if axis := _mixers(axes):
-        known = [value.label for value in axis.known]
-        left = [value.label for value in axis.values]
-    elif isinstance(only, str):
-        known = left = [plugin_label(only)]
-    there = f"there is {listed(known)}" if known else "there is none"
-    hint = did_you_mean(str(place.value), known)
-    place.expect(place.value in known, f"the label of a run's mixer; {there}{hint}")
-    if place.value in left:
-        return place.value
-    return ""
+    trained: dict[str, bool] = {}
+    for axis in study.axes:
+        if axis.key == "mixer":
+            trained = {label: value in axis.values for label, value in axis.known.items()}
+    for cell in () if trained else study.cells():
+        name = get(cell.tree.data, ("mixer", "name"))
+        trained[cell.labels.get("mixer") or plugin_label(str(name))] = True
+    refuse_unknown_label(place, place.value, trained)
+    return place.value if trained[place.value] else ""
 
 
 def _refuse(study: StudyFile) -> None:
-    """Refuse a study without runs, with too many, and settings or cases that have no effect in
-    it.
-    """
+    """Refuse a study without runs, with too many, and settings that have no effect in it."""
     if not study.axes:
         raise study.wrong(f"missing, must be {MATRIX_WORDS}")
     count = math.prod(len(axis.values) for axis in study.axes)
     if count > MAX_RUNS:
         sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
         raise study.wrong(f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}")
-    refuse_owned(study.last[0].settings, study.axes, in_file=False)
-    cases: list[Case] = []
-    for axis in study.axes:
-        if not axis.path:
-            cases += axis.known
-    cases += filter(study.uses, study.cases)
-    for case in cases:
-        refuse_owned(case.settings, study.axes, in_file=True)
-    base = top_of(study.base)
+    of_values = [setting for _, _, setting in study.of_values]
+    study.refuse_owned([*study.last, *of_values], "give the axis, as in matrix.{}=[...]")
     # a component is one also where an axis stands above it
-    for kind in COMPONENTS:
-        if kind in study.base.data:
-            component = base.at(kind)
-            component.expect_type(dict, allowed(Experiment, component.path))
-            _, faults = validated(Component, component.value, component.path, _known)
-            if faults:
-                raise refusal(faults, component.marks)
-    if not study.combinations:
-        raise study.wrong("has no run: no values stand beside each other, by their own `when`")
-    _refuse_idle(study)
-
-
-def _known() -> Known:
-    return known_keys(Experiment)
-
-
-def _refuse_idle(study: StudyFile) -> None:
-    """Refuse cases that are for no run, also with the values that the command line took away."""
-    known = [replace(axis, values=axis.known) for axis in study.axes]
-    waiting = [case for case in study.cases if case.when]
-    for combination in _combinations(known):
-        waiting = [case for case in waiting if not case.holds(combination)]
-        if not waiting:
-            return
-    if waiting:
-        message = "matches no run, as values are for other runs by their own when"
-        raise waiting[0].place.at("when").wrong(message)
+    for kind in study.base.data.keys() & COMPONENTS:
+        read_model(Component, top_of(study.base).at(kind))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,8 +34,14 @@ _LATEX = _escapes(
         "<": "$<$",
         ">": "$>$",
         "|": "$|$",
+        "\u200b": r"\hspace{0pt}",
     },
 )
+_MINUS = re.compile(r"(?<![\w.)])-(?=\d)")
+_UNBROKEN = re.compile(r"\S{30}")
+"""After so many signs TeX may begin a new line, wherever that is."""
+_IN_FONTS = frozenset([*map(chr, range(32, 127)), *map(chr, range(0xC0, 0x100)), *"±−–…\u200b"])
+"""Signs that LaTeX sets without further packages."""
 _FORMULA = frozenset("=+-@\N{MINUS SIGN}")
 """What begins a formula, once it is written in ASCII's width."""
 
@@ -51,9 +58,11 @@ def in_markdown(text: object) -> str:
 
 def in_latex(text: object) -> str:
     """Text that LaTeX sets as it is, also behind a command that takes `*` or `[...]`, as a
-    table's `\\\\` does.
+    table's `\\\\` does. Minus signs are true ones; what TeX's fonts lack is shown by its number.
     """
-    latex = one_line(text).translate(_LATEX)
+    signs = _UNBROKEN.sub("\\g<0>\u200b", _MINUS.sub("−", one_line(text)))
+    shown = "".join(sign if sign in _IN_FONTS else f"\\u{ord(sign):04x}" for sign in signs)
+    latex = shown.translate(_LATEX)
     if latex.lstrip().startswith(("[", "*")):
         return "{}" + latex
     return latex

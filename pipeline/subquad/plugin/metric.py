@@ -89,10 +89,10 @@ class Metric:
             return str(value)
         scaled = self.scaled(value)
         if self.digits is not None:
-            return f"{scaled:.{self.digits}f}"
+            return f"{scaled:z.{self.digits}f}"
         if self.is_fraction:
-            return f"{scaled:.2f}"
-        return f"{scaled:.4g}"
+            return f"{scaled:z.2f}"
+        return f"{scaled:z.4g}"
 
     def text(self, value: float) -> str:
         """`accuracy 98.56 %`, `ROUGE-L 22.31`, `perplexity 12.35`."""
@@ -112,8 +112,8 @@ class Metric:
         """A difference in points, or in the metric's own unit."""
         scaled = self.scaled(difference)
         if self.is_fraction:
-            return f"{scaled:.1f}"
-        return f"{scaled:.3g}"
+            return f"{scaled:z.1f}"
+        return f"{scaled:z.3g}"
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""

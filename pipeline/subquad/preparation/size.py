@@ -5,15 +5,15 @@ size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment import Run, Study, load_text
+from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.run import by_key, laid
 from subquad.experiment.settings import dotted
-from subquad.experiment.strict_yaml import parse_yaml, to_yaml
 from subquad.experiment.study_file import PARAMETERS, WIDTH
 from subquad.preparation.costs import StudyCosts
 
@@ -42,15 +42,14 @@ def reference_of(run: Run, runs: Sequence[Run]) -> Run:
 
 
 def equal_size(study: Study, costs: StudyCosts) -> Study:
-    """The study with a case for each run whose width has to be another; as it is, unless it asks
-    for `match`.
+    """The study with the width of each run that has to be another; as it is, unless it asks for
+    `match`.
 
     A run that is within `TOLERANCE` keeps its width, so a study that was matched before stays as it
     is.
 
     Raises:
-        ConfigError: there is one mixer only, or a run cannot have the size, or a case for its mixer
-            sets the width.
+        ConfigError: there is one mixer only, or a run cannot have the size.
     """
     if study.match != PARAMETERS:
         return study
@@ -61,38 +60,18 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
         raise ConfigError(
             "match: parameters: has no effect on one mixer; give several, or match=null"
         )
-    taken = _with_own_width(study)
-    chosen: dict[str, dict[str, Any]] = {}
+    sized: list[Run] = []
     for run, reference in zip(runs, references, strict=True):
         try:
             width = width_for(costs.parameters(reference), partial(_laid, run), costs)
-            if width and run.labels["mixer"] in taken:
-                raise ConfigError(
-                    f"{WIDTH_KEY} is set by a case; leave it out there, or give match=null"
-                )
         except ConfigError as error:
             raise ConfigError(f"match: parameters: {error} (run {run.label})") from error
-        if width:
-            cell = cell_of(run)
-            chosen[repr(cell)] = {"when": cell, "set": width}
-    if not chosen:
-        return study
-    data = parse_yaml(study.text, study.source).data
-    return load_text(to_yaml(data | {"cases": [*data.get("cases", []), *chosen.values()]}))
+        sized.append(_laid(run, width) if width else run)
+    return replace(study, runs=tuple(sized))
 
 
 def _laid(run: Run, settings: Mapping[str, Any]) -> Run:
     return laid(run, by_key(settings))
-
-
-def _with_own_width(study: Study) -> set[str]:
-    """Mixers for which a case of the study sets the width."""
-    labels = set[str]()
-    for case in study.file.cases:
-        if WIDTH_KEY in case.sets:
-            for condition in case.when:
-                labels.update(condition.get("mixer", ()))
-    return labels
 
 
 def width_for(

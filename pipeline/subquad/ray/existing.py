@@ -24,11 +24,21 @@ from subquad.preparation.preflight import Room
 from subquad.ray.cluster import SETTINGS, OwnCluster, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
 from subquad.ray.files import PROTOCOL
-from subquad.ray.machines import ROOM_SECONDS, lacking, look_there, room_now, room_there
+from subquad.ray.machines import (
+    ROOM_SECONDS,
+    is_waited_for,
+    lacking,
+    look_there,
+    room_now,
+    room_there,
+    taken_by_others,
+)
 
 _CONNECT_SECONDS = 5.0
 _LOST_SECONDS = 180.0
 """That a run waits for machines that were lost; more with `resources.wait_s`."""
+_LOOKS = 2
+"""After so many in a row it is told what room is waited for: workers that start wait a moment."""
 
 
 def attach(address: str) -> None:
@@ -173,6 +183,8 @@ class ClusterExecutor(RayExecutor):
         self._placed = time.monotonic()
         self._due = 0.0
         """When workers were last seen that have their place, or could have it; the next look."""
+        self._waits = 0
+        """Looks in a row at which room was waited for."""
         self.words = f"on the Ray cluster at {address}"
         if os.environ.get("RAY_ADDRESS") != address:
             self.options = ("--address", address, *self.options)
@@ -212,6 +224,7 @@ class ClusterExecutor(RayExecutor):
         now = time.monotonic()
         if unplaced is None:
             self._placed = now
+            self._waits = 0
         if not unplaced or now < self._due:
             return ""
         self._due = now + ROOM_SECONDS
@@ -219,6 +232,9 @@ class ClusterExecutor(RayExecutor):
         reasons = [lacking(room, resources) for resources in unplaced]
         if not all(reasons):
             self._placed = now
+        self._waits = 0 if all(reasons) or not is_waited_for() else self._waits + 1
+        if self._waits == _LOOKS:
+            print_line(taken_by_others(), err=True)
         if now - self._placed > max(map(self._patience, unplaced)):
             return reasons[0]
         return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import subquad.errors
@@ -54,6 +55,30 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
 def room_now() -> Room:
     """What the cluster's machines have."""
     return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
+
+
+def is_waited_for() -> bool:
+    """Whether workers wait for room that the cluster has, but not free."""
+    from ray.util import placement_group_table
+
+    return any(group["state"] == "PENDING" for group in placement_group_table().values())
+
+
+def taken_by_others() -> str:
+    """What workers that would fit wait for: what is free, and which jobs are on the cluster."""
+    import ray
+    from ray.util.state import list_jobs
+
+    free = ray.available_resources()
+    jobs = []
+    with suppress(Exception):  # of Ray's: its dashboard does not answer
+        for job in list_jobs(filters=[("status", "=", "RUNNING")], timeout=int(ROOM_SECONDS)):
+            if job.job_id != ray.get_runtime_context().get_job_id():
+                jobs.append(job.submission_id or f"of driver {job.job_id}")
+    return (
+        f"waits for room: {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs are free; "
+        f"other jobs: {', '.join(sorted(jobs)) or 'none that Ray knows of'}"
+    )
 
 
 def lacking(room: Room, resources: Resources) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 1000
 _RESIZE_SECONDS = 10.0
 """Between looks of an elastic group of workers for more room."""
-_NO_START = ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError")
-"""Why workers could not start that others' use of the room, or a lost machine, may cause."""
+NO_START = {"WorkerGroupStartupTimeoutError": math.inf, "WorkerGroupStartupFailedError": 12}
+"""Why workers could not start, as others use the room or a machine was lost, and how often in a row
+that may be: to wait for room is no failure.
+"""
 
 
 def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -> str:
@@ -37,7 +40,7 @@ def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -
         storage: folder for Ray's own files, as they reach it.
 
     Returns:
-        "", or why they found no room, as others use it or a machine was lost.
+        "", or one of `NO_START`.
     """
     from ray.train import FailureConfig
 
@@ -47,7 +50,7 @@ def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -
         fit_workers(_worker_main, config, resources, storage, failure_config=failures)
     except Exception as error:
         cause = type(getattr(error, "controller_failure", error)).__name__
-        if cause not in _NO_START:
+        if cause not in NO_START:
             raise
         return cause
     return ""

@@ -13,9 +13,14 @@ import uuid
 from typing import Any
 
 from subquad.execution.dispatcher import Dispatcher
-from subquad.execution.queue import MOST_STARTS
 from subquad.experiment.schema import Resources
-from subquad.ray.train import fit_worker_group, ray_files, work_in_worker_group, worker_bundle
+from subquad.ray.train import (
+    NO_START,
+    fit_worker_group,
+    ray_files,
+    work_in_worker_group,
+    worker_bundle,
+)
 from subquad.record.layout import path_at
 
 MEMORY_OF_A_DRIVER = 1e6
@@ -70,7 +75,7 @@ def _searcher(dispatcher: Dispatcher) -> Any:
             """Take back what the worker group still has."""
             if unstarted := "" if error or not result else result.get("unstarted", ""):
                 dispatcher.close(
-                    trial_id, f"its workers found no room ({unstarted})", most=MOST_STARTS
+                    trial_id, f"its workers found no room ({unstarted})", most=NO_START[unstarted]
                 )
             else:
                 dispatcher.close(trial_id, "its process died")

@@ -72,9 +72,9 @@ def touching(path: Path) -> Iterator[None]:
         raise kind(f"{path}: {error.strerror or error}") from error
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str | bytes) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
-    content = text.encode()
+    content = text if isinstance(text, bytes) else text.encode()
     with touching(path):
         if not isinstance(path, Path):  # another machine replaces a file whole
             path.write_bytes(content)

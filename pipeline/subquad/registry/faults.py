@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from subquad.errors import Interrupted, PluginError, in_one_line
 
 _ELSEWHERE = re.compile(
-    r"^<frozen importlib|/subquad/(registry|testing)/[\w/]+\.py$|/(importlib|torch|numpy|pydantic)/"
+    r"^<frozen importlib|/subquad/(registry|testing|experiment)/[\w/]+\.py$"
+    r"|/(importlib|torch|numpy|pydantic)/"
 )
 """Frames that say nothing about where a plugin is wrong: the import system, this package, the
 libraries it calls.

@@ -64,7 +64,7 @@ class SourceFile:
         label = f"{kind} {name!r}"
         path, _, attribute = name.rpartition(":")
         if not attribute.isidentifier():
-            raise PluginError(f"{label}: {attribute!r} is not a class name, write ./file.py:Class")
+            raise PluginError(f"{label}: {attribute!r} is not a name, write ./file.py:NAME")
         folder = base or Path.cwd()
         content = _read(label, folder / path)
         try:

@@ -38,17 +38,12 @@ class Beside:
         verdict = "not comparable" if self.reasons else "comparable"
         return f"{self.published.printed} ({verdict})"
 
-    def verdict(self, limit: int | None = None) -> str:
-        """Comparable, or not and why; with a limit the first reasons, and how many more there
-        are.
-        """
+    @property
+    def verdict(self) -> str:
+        """Comparable, or not and why."""
         if not self.reasons:
             return "comparable"
-        reasons = list(self.reasons[:limit])
-        left = len(self.reasons) - len(reasons)
-        if left:
-            reasons.append(f"and {left} more")
-        words = "; ".join(reasons)
+        words = "; ".join(self.reasons)
         return f"not comparable: {words}"
 
 
@@ -109,7 +104,7 @@ def _beside(
         reasons += _differences(row, published.benchmark, rule, variants)
     if not row.counted:
         reasons.append("no finished run")
-    if "stand-in" in " ".join(row.notes):
+    if row.is_stand_in:
         reasons.append("stand-in data, published: the real data")
     if not published.target:
         reasons += published.cautions[:1]

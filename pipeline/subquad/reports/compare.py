@@ -152,32 +152,6 @@ def compare_rows(
     return comparisons
 
 
-def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
-    """Mean and 95 % interval of each row, over new seeds and test samples; None where neither is
-    known.
-    """
-    by_family = defaultdict[tuple[str, str], list[stats.Scores]](list)
-    found: list[stats.Scores | None] = []
-    for row in rows:
-        scores = None
-        if row.counted:
-            scores = _Answers.of(row).scores
-            by_family[row.family].append(scores)
-        found.append(scores)
-    estimates = []
-    for row, own in zip(rows, found, strict=True):
-        estimate = None
-        if own:
-            count = len(own.by_seed)
-            seeds = (0.0, 0.0)
-            if count > 1:
-                seeds = stats.seed_variance(by_family[row.family])
-            if count > 1 or own.by_sample is not None:
-                estimate = stats.difference(own, None, seeds, resolution=_resolution(row, count))
-        estimates.append(estimate)
-    return estimates
-
-
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
     counted = [row for row in rows if row.counted]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from subquad.output.terminal import DASH
 from subquad.reports.drawing import Chart
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import SPREAD_NOTE, Values
 
-NEVER = 99
-"""Rank of columns that a terminal never shows: its lines say the same."""
+Sign = Literal["*", "≈", "?"]
+_SIGNS: Mapping[Sign, str] = {
+    "*": "best",
+    "≈": "not distinguishable from the best",
+    "?": "not enough to tell from the best",
+}
+"""Beside a number, and what it means in its column."""
 
 
 @dataclass(frozen=True)
@@ -22,34 +29,43 @@ class Table:
         columns: their names.
         lines: the cells, row by row.
         numeric: columns that are aligned right.
-        ranks: columns that a terminal may leave out, those of the highest rank first, until the
-            rest fits.
-        italic: lines that are shown apart.
-        prose: columns of running text.
+        apart: lines that are shown in grey or italics.
+        signs: of cells, by the numbers of line and column.
     """
 
     columns: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
-    numeric: Collection[str]
-    ranks: Mapping[str, int]
-    italic: Collection[int]
-    prose: Collection[str] = ()
+    numeric: Collection[str] = ()
+    apart: Collection[int] = ()
+    signs: Mapping[tuple[int, int], Sign] = field(default_factory=dict)
 
     @property
     def note(self) -> str:
         """What a sign in it means."""
-        for line in self.lines:
-            if "±" in "".join(line):
-                return SPREAD_NOTE
-        return ""
+        return SPREAD_NOTE if any("±" in "".join(line) for line in self.lines) else ""
+
+    @property
+    def legend(self) -> dict[Sign, str]:
+        """The signs that stand in it, with their meaning."""
+        used = set(self.signs.values())
+        return {sign: words for sign, words in _SIGNS.items() if sign in used}
+
+    @property
+    def legend_text(self) -> str:
+        """The same on one line; "" without signs."""
+        return ", ".join(f"{sign} {words}" for sign, words in self.legend.items())
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest line, about."""
+        columns = zip(self.columns, *self.lines, strict=True)
+        return sum(max(map(len, column)) + 2 for column in columns)
 
     @staticmethod
     def of(
         rows: Sequence[Mapping[str, str]],
         numeric: Collection[str],
-        ranks: Mapping[str, int] | None = None,
-        italic: Collection[int] = (),
-        prose: Collection[str] = (),
+        apart: Collection[int] = (),
     ) -> Table:
         """From cells by column, in the first row's order; columns that no row fills are left
         out.
@@ -60,14 +76,7 @@ class Table:
             if set(cells) != {DASH}:
                 filled[name] = cells
         lines = zip(*filled.values(), strict=True)
-        return Table(
-            columns=tuple(filled),
-            lines=tuple(lines),
-            numeric=numeric,
-            ranks=ranks or {},
-            italic=italic,
-            prose=prose,
-        )
+        return Table(tuple(filled), tuple(lines), numeric, apart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,20 +87,20 @@ class Section:
         title: its heading.
         table: its table, if it has one.
         lines: what is to be said below it.
-        headlines: the most important sentences; on a terminal they come last of all.
         notes: explanations, in a quieter voice.
         charts: beside the table.
-        brief: what a terminal shows in place of all that, None for all of it; charts it never
-            shows.
     """
 
     title: str
     table: Table | None = None
     lines: tuple[str, ...] = ()
-    headlines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
-    brief: tuple[str, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        """Its title as the label of a table: `test-accuracy-protocol-honest`."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +110,9 @@ class ReportDocument:
     Attributes:
         title: of the page.
         lead: lines above all sections.
-        sections: the parts, in order.
+        overview: what a reader sees first.
+        summary: the sentences below that.
+        sections: the details, in order.
         runs: where its numbers come from.
         pictures: PNG files, by name.
         records: for CSV, a mapping per row of the tables.
@@ -110,8 +121,15 @@ class ReportDocument:
 
     title: str
     lead: tuple[str, ...] = ()
-    sections: tuple[Section, ...]
+    overview: tuple[Section, ...] = ()
+    summary: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
     runs: tuple[ReportedRun, ...] = ()
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     records: tuple[Values, ...] = ()
     values: Values = field(default_factory=dict)
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Those of all sections."""
+        return tuple(chart for section in self.sections for chart in section.charts)

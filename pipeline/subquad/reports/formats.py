@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,17 @@ from rich.text import Text
 from subquad.errors import ConfigError
 from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown, one_line
 from subquad.record.files import write_text
-from subquad.reports.document import NEVER, ReportDocument, Table
+from subquad.reports.document import ReportDocument, Table
 from subquad.reports.drawing import Chart
 from subquad.reports.text import Values
 from subquad.suggest import did_you_mean
 
 HERE = "subquad.reports"
 _PICTURES = "charts"
-_NARROW = 16
-"""Characters of a word that a narrow terminal keeps on one line."""
+_NARROW = 24
+"""Characters of a text that a narrow terminal keeps on one line."""
+_PIPED = 100
+"""Columns of what is read first, where it goes to no terminal."""
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -51,39 +53,31 @@ def parse_formats(text: str) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def write_document(document: ReportDocument, folder: Path, formats: Sequence[str]) -> list[Path]:
+def write_document(
+    document: ReportDocument, folder: Path, formats: Sequence[str], *, charts: bool = False
+) -> list[Path]:
     """Write `report.<format>` files; the same runs give the same bytes.
 
+    Args:
+        charts: draw each chart as SVG and PDF too, in `charts`.
+
     Returns:
-        the files written, in the order of `formats`; with the page, charts along settings after
-        them.
+        the files written, in the order of `formats`; the charts after them.
     """
-    texts = {}
+    contents: dict[Path, str | bytes] = {}
     for name in formats:
-        texts[folder / f"report.{name}"] = FORMATS[name](document)
-    if "html" in formats:
-        for name, chart in _kept_charts(document).items():
-            texts[folder / _PICTURES / f"{name}.svg"] = chart.drawn()
-    for path, content in texts.items():
-        write_text(path, content)
-    return list(texts)
-
-
-def _kept_charts(document: ReportDocument) -> dict[str, Chart]:
-    """Those that are files beside the page, by name."""
+        contents[folder / f"report.{name}"] = FORMATS[name](document)
     times = Counter[str]()
-    charts = {}
-    for section in document.sections:
-        for chart in section.charts:
-            if not chart.is_kept:
-                continue
-            name = chart.file_name
-            times[name] += 1
-            count = times[name]
-            if count > 1:
-                name += f"~{count}"
-            charts[name] = chart
-    return charts
+    for chart in document.charts if charts else ():
+        name = chart.file_name
+        times[name] += 1
+        if times[name] > 1:
+            name += f"~{times[name]}"
+        for kind in ("svg", "pdf"):
+            contents[folder / _PICTURES / f"{name}.{kind}"] = chart.saved(kind)
+    for path, content in contents.items():
+        write_text(path, content)
+    return list(contents)
 
 
 def sheet_of(document: ReportDocument) -> tuple[list[Values], list[str]]:
@@ -148,7 +142,7 @@ def picture(content: bytes | Chart) -> Markup:
     kind = "png"
     if isinstance(content, Chart):
         kind = "svg+xml"
-        content = content.drawn().encode()
+        content = content.saved()
     return Markup(f"data:image/{kind};base64,{_base64(content)}")
 
 
@@ -169,85 +163,84 @@ FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {
 """Format -> what renders it."""
 
 
-def print_document(document: ReportDocument, console: Console) -> None:
-    """Print the sections, then the headlines. Names are plain text: no markup, no escape
-    sequences.
+def print_document(document: ReportDocument, console: Console, *, stats: bool = False) -> None:
+    """Print what a reader sees first, in at most 100 columns of a pipe or file; with `stats` all
+    sections too. Names are plain text: no markup, no escape sequences.
     """
+    width = console.width if console.is_terminal else min(console.width, _PIPED)
 
-    def say(lines: Iterable[str], style: str = "") -> None:
+    def say(lines: Iterable[str], style: str = "", width: int | None = None) -> None:
         for line in lines:
-            console.print(Text(one_line(line), style=style), soft_wrap=True)
+            text = Text(one_line(line), style=style)
+            console.print(text, soft_wrap=width is None, width=width)
 
-    say(document.lead)
-    for number, section in enumerate(document.sections):
-        if section.brief is not None:
-            say(section.brief, "dim")
+    say(document.lead, width=width)
+    for section in document.overview:
+        say([section.title], "bold", width)
+        if section.table:
+            print_cells(section.table, console, width)
+            if section.table.signs:
+                say([section.table.legend_text], "dim", width)
+        say(section.lines)
+    say(document.summary, width=width)
+    for section in document.sections:
+        if not (stats and (section.table or section.lines)):
             continue
-        if number:
-            console.print()
-            say([section.title], "bold")
+        console.print()
+        say([section.title], "bold")
         if section.table:
             print_cells(section.table, console)
             if section.table.note:
                 say([section.table.note], "dim")
         say(section.lines)
         say(section.notes, "dim")
-    for section in document.sections:
-        say(section.headlines, "bold")
 
 
-def print_cells(table: Table, console: Console) -> None:
-    """Print the columns that fit, of the others the most important ones. No number is cut or broken
-    over lines.
+def print_cells(table: Table, console: Console, width: int | None = None) -> None:
+    """Print a table; columns that do not fit stand below, behind the first words of their lines
+    again. No number is cut or broken over lines.
 
-    Where even these do not fit, long words are broken over lines, and in the end lines are longer
-    than the terminal.
+    Args:
+        width: in characters; None: the console's.
     """
-    cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
+    width = width or console.width
+    least = _least(table)
+    keys = list(takewhile(lambda place: table.columns[place] not in table.numeric, least))
+    blocks = [[*keys]]
+    for place in list(least)[len(keys) :]:
+        needed = sum(least[other] + 2 for other in (*blocks[-1], place)) - 2
+        if needed > width and blocks[-1] != keys:
+            blocks.append([*keys])
+        blocks[-1].append(place)
+    for block in blocks:
+        grid = Grid(box=None, header_style="bold", pad_edge=False)
+        for place in block:
+            name = table.columns[place]
+            justify = "right" if name in table.numeric else "left"
+            grid.add_column(
+                Text(one_line(name)), justify=justify, overflow="fold", min_width=least[place]
+            )
+        for number, line in enumerate(table.lines):
+            cells = []
+            for place in block:
+                sign = table.signs.get((number, place), "")
+                text = one_line(line[place])
+                if table.columns[place] in table.numeric and table.signs:
+                    text = f"{text} {sign:1}"
+                cells.append(Text(text, "bold" if sign == "*" else ""))
+            grid.add_row(*cells, style="dim" if number in table.apart else "")
+        needed = sum(least[place] + 2 for place in block) - 2
+        console.print(grid, crop=False, width=max(width, needed))
+
+
+def _least(table: Table) -> dict[int, int]:
+    """Characters that each column takes at least."""
     least = {}
-    for name, column in cells.items():
-        least[name] = max(map(len, [*name.split(), *column]))
-    shown = _shown(table, least, console.width)
-    fits = _width(shown, least) <= console.width
-    if not fits:
-        for name in shown:
-            if name not in table.numeric:
-                least[name] = min(least[name], _NARROW)
-    width = _width(shown, least)
-    grid = Grid(
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-        width=width if width > console.width else None,
-    )
-    for name in shown:
-        is_number = name in table.numeric
-        is_fixed = is_number and not fits
-        grid.add_column(
-            Text(one_line(name)),
-            justify="right" if is_number else "left",
-            overflow="fold",
-            min_width=least[name],
-            width=least[name] if is_fixed else None,
-        )
-    for number in range(len(table.lines)):
-        texts = []
-        for name in shown:
-            texts.append(Text(one_line(cells[name][number])))
-        grid.add_row(*texts, style="italic" if number in table.italic else "")
-    console.print(grid, crop=False)
-
-
-def _shown(table: Table, least: Mapping[str, int], width: int) -> list[str]:
-    """The columns that fit, or those that are never left out."""
-    ranks = table.ranks
-    shown = [name for name in table.columns if ranks.get(name) != NEVER]
-    for name in sorted(shown, key=lambda name: -ranks.get(name, 0)):
-        if name in ranks and _width(shown, least) > width:
-            shown.remove(name)
-    return shown
-
-
-def _width(columns: Iterable[str], least: Mapping[str, int]) -> int:
-    """Characters that columns take, with the space between them."""
-    return sum(least[name] + 2 for name in columns)
+    for place, name in enumerate(table.columns):
+        longest = max(map(len, [*name.split(), *[line[place] for line in table.lines]]))
+        if name not in table.numeric:
+            longest = min(longest, _NARROW)
+        elif table.signs:
+            longest += 2
+        least[place] = longest
+    return least

@@ -80,7 +80,7 @@ def _unclear(
     if alike := by_verdict.get("not distinguishable"):
         words = f"not distinguishable from the baseline {baseline}, {_possible(alike)} not excluded"
         if explain:
-            words += f": {_why_alike(alike)}"
+            words += f": {why_alike(alike)}"
         names = _names(alike)
         yield f"{names}: {words}"
     if few := by_verdict.get("not enough seeds"):
@@ -89,7 +89,7 @@ def _unclear(
         yield f"{names}: {words}; run more than one seed of each"
 
 
-def _why_alike(pairs: Sequence[Comparison]) -> str:
+def why_alike(pairs: Sequence[Comparison]) -> str:
     """Whether more seeds could tell: with very many of them, a difference as found would stand
     out of the samples'.
     """

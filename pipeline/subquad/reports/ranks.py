@@ -6,7 +6,6 @@ D data sets, k mixers.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,8 +28,8 @@ RANK_METHOD = (
     "question is about other data sets of "
     "this kind. Pairs: Wilcoxon's signed-rank test with Holm's correction over all "
     "pairs. All mixers: Friedman's test. "
-    "In the diagram mixers under one bar are not further apart than Nemenyi's "
-    "critical difference (CD) at 5 %."
+    "In the picture mixers whose bars overlap are not further apart than Nemenyi's "
+    "critical difference at 5 %."
 )
 
 
@@ -93,18 +92,6 @@ class Ranking:
     def least_p_holm(self) -> float:
         """The same after Holm's correction."""
         return min(1.0, self.least_p * len(self.pairs))
-
-    @property
-    def groups(self) -> list[tuple[int, int]]:
-        """First and last place in `mixers` of the largest groups within the critical difference."""
-        groups = []
-        reached = -1
-        for first, rank in enumerate(self.ranks):
-            last = bisect_right(self.ranks, rank + self.critical) - 1
-            if last > max(first, reached):
-                groups.append((first, last))
-            reached = last
-        return groups
 
     @property
     def sentence(self) -> str:

@@ -9,22 +9,13 @@ from itertools import groupby
 from subquad.output.terminal import DASH, duration
 from subquad.plugin.metric import Metric
 from subquad.reports.beside import Beside
-from subquad.reports.document import NEVER, Section, Table
+from subquad.reports.document import Section, Table
 from subquad.reports.published import published_faults
 from subquad.reports.references import REFERENCE_MEANING, Reference
 from subquad.reports.report import Report
 from subquad.reports.rows import TableRow
 from subquad.reports.text import Ends, Spread, score_text
 
-_RANKS = {
-    "published": NEVER,
-    "s/1000 steps": NEVER,
-    "peak MB": NEVER,
-    "best epoch": 6,
-    "FLOPs/step": 5,
-    "parameters": 3,
-    "training": 2,
-}
 _NUMERIC = (
     "seeds",
     "last epoch",
@@ -48,34 +39,28 @@ def results_section(report: Report) -> Section:
     if not named:
         score = f"test {metrics.pop()}"
     besides: dict[str, None] = {}
-    units: dict[str, int] = {}
+    units: dict[str, None] = {}
     for row in report.rows:
         for name in row.besides:
             besides[name] = None
-            units[row.shown(name).with_unit] = 4
+            units[row.shown(name).with_unit] = None
     cells: list[dict[str, str]] = []
     italic: list[int] = []
     reasons = []
-    is_usual = True
     for family, rows in groupby(report.rows, key=lambda row: row.family):
         for row in rows:
             cells.append(_row_cells(row, score, named, besides, in_short(report.published(row))))
             status = row.status()
-            if status != f"{len(row.counted)} finished":
-                is_usual = False
             if status != row.status(reasons=False):
                 reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
         for reference in report.references:
             if reference.family == family:
                 italic.append(len(cells))
                 cells.append(_reference_cells(reference, score, named, besides))
-    ranks = units | _RANKS
-    ranks["status"] = 7 if is_usual else 1
     return Section(
-        title="Results",
-        table=Table.of(cells, (score, *units, *_NUMERIC), ranks, italic),
-        lines=tuple(reasons),
-        headlines=report.headlines,
+        title="Scores and costs",
+        table=Table.of(cells, (score, *units, *_NUMERIC), italic),
+        lines=(*reasons, *report.headlines),
         notes=tuple(_notes(report)),
     )
 

@@ -98,6 +98,11 @@ class TableRow:
         return self.dataset, self.protocol
 
     @property
+    def is_stand_in(self) -> bool:
+        """Whether its data only stand in for the real ones."""
+        return "stand-in" in " ".join(self.notes)
+
+    @property
     def is_base(self) -> bool:
         """Whether a study changes one setting at a time around it."""
         return self.setting == _BASE

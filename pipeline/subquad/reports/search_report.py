@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from subquad.plugin.metric import metric_of, read_metrics
 from subquad.record.files import read_bytes
 from subquad.record.layout import is_study, runs_below
 from subquad.record.names import FINAL
-from subquad.reports.document import NEVER, ReportDocument, Section, Table
+from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.formats import print_document
 from subquad.reports.report import read_report
 from subquad.reports.sections import document_of
@@ -38,9 +38,12 @@ def search_document(
     """
     place = folder / FINAL
     folder = folder.resolve()
-    final = ReportDocument(title="", sections=())
+    final = ReportDocument(title="")
+    idle: tuple[str, ...] = ()
     if is_study(place) and runs_below(place):
         final = document_of(read_report([place], baseline=baseline, search=summary))
+        dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
+        idle = untuned(summary["settings"]["space"], dimensions)
     left = _left(summary, [run.status == "finished" for run in final.runs])
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
     paths = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
@@ -52,7 +55,9 @@ def search_document(
     return ReportDocument(
         title=f"Search {name}",
         lead=(_settings(summary), *_opened_before(summary), *left),
-        sections=(_candidates(summary), *_final(final.sections, summary)),
+        overview=(_candidates(summary), *_in_final(final.overview)),
+        summary=(*idle, *final.summary),
+        sections=tuple(_in_final(final.sections)),
         runs=final.runs,
         pictures=pictures,
         records=(*records, *final.records),
@@ -66,17 +71,9 @@ def search_document(
     )
 
 
-def _final(sections: Sequence[Section], summary: Values) -> Iterator[Section]:
-    """Those of the final study; beside its table stands which rows were not tuned."""
-    dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
-    note = untuned(summary["settings"]["space"], dimensions)
+def _in_final(sections: Iterable[Section]) -> Iterator[Section]:
     for section in sections:
-        yield replace(
-            section,
-            title=f"Final study: {section.title}",
-            lines=(*note, *section.lines),
-        )
-        note = ()
+        yield replace(section, title=f"Final study: {section.title}")
 
 
 def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
@@ -97,7 +94,7 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
 
 def print_candidates(summary: Values, console: Console) -> None:
     """Print the table of candidates, then lines on each."""
-    print_document(ReportDocument(title="", sections=(_candidates(summary),)), console)
+    print_document(ReportDocument(title="", overview=(_candidates(summary),)), console)
 
 
 def _settings(summary: Values) -> str:
@@ -173,7 +170,7 @@ def _candidates(summary: Values) -> Section:
     counts = set[int]()
     for entry in candidates:
         label = entry["label"]
-        cells.append(_cells(entry, summary["settings"], states))
+        cells.append(_cells(entry, states))
         lines += [f"{label}: {line}" for line in _lines(entry)]
         count = entry["trials"]["finished"]
         finished.append(f"{label} {count}")
@@ -182,24 +179,17 @@ def _candidates(summary: Values) -> Section:
         budgets = ", ".join(finished)
         lines.append(f"unequal budgets, trials that finished: {budgets}")
     numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
-    hidden = ("sampler", "pruner", "best validation", "winning point")
     return Section(
         title="Candidates",
-        table=Table.of(cells, numeric, dict.fromkeys(hidden, NEVER)),
+        table=Table.of(cells, numeric),
         lines=tuple(map(printable, lines)),
     )
 
 
-def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[str, str]:
+def _cells(candidate: Values, states: Sequence[str]) -> dict[str, str]:
     """The line of a candidate."""
     best = candidate["best"]
-    value = DASH
-    point = DASH
-    if best:
-        value = _value_text(candidate, best["value"])
-        number = best["number"]
-        settled = point_text(best["point"])
-        point = f"trial {number}: {settled}"
+    value = _value_text(candidate, best["value"]) if best else DASH
     trials = candidate["trials"]
     unended = _unended(candidate)
     by_state = {state: str(trials.get(state, unended)) for state in states}
@@ -208,15 +198,12 @@ def _cells(candidate: Values, settings: Values, states: Sequence[str]) -> dict[s
         flops = f"{candidate['flops']:.4g}"
     return {
         "candidate": printable(candidate["label"]),
-        "sampler": settings["sampler"],
-        "pruner": settings["pruner"],
         "dims": str(candidate["dimensions"]),
         **by_state,
         "steps": f"{candidate['steps']:,}",
         "FLOPs": flops,
         "seconds": f"{candidate['seconds']:.1f}",
         "best validation": value,
-        "winning point": point,
     }
 
 

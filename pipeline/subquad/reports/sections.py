@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from subquad.errors import and_more
 from subquad.output.terminal import DASH
 from subquad.reports.beside import Beside, published_beside
-from subquad.reports.charts import curve_chart, score_charts, training_charts
+from subquad.reports.charts import curve_chart, training_charts
 from subquad.reports.compare import METHOD, Comparison
 from subquad.reports.curves import CURVE_NOTE, Curve
-from subquad.reports.document import NEVER, ReportDocument, Section, Table
+from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.drawing import RankChart
+from subquad.reports.overview import overview
 from subquad.reports.published import source_title
 from subquad.reports.ranks import RANK_METHOD, Ranking, p_text, rank_cells
 from subquad.reports.report import ExampleTexts, Report
@@ -20,16 +21,7 @@ from subquad.reports.rows import TableRow
 from subquad.reports.text import score_text
 from subquad.reports.values import report_values
 
-SCORE_NOTE = (
-    "The 95 % intervals are about new seeds and, where predictions were kept, new "
-    "test samples, as those of the "
-    "differences are; hollow marks: about test samples only. Whether two mixers "
-    "differ is not seen from an overlap of "
-    "their intervals: see the differences. A reference far from all scores is in the table alone."
-)
-_REASONS = 3
 _EXAMPLE = 400
-_BRIEF = 160
 EXAMPLE_NOTE = (
     "The first samples of the test split, each text from its beginning, by the "
     "first seed of each row. They are "
@@ -46,8 +38,11 @@ def document_of(report: Report) -> ReportDocument:
     for curve in values["curves"]:
         records += curve["values"]
     records += values["examples"]
+    tables, summary = overview(report)
     return ReportDocument(
         title=f"Token mixers on {first}{and_more(len(datasets) - 3)}",
+        overview=tables,
+        summary=summary,
         sections=tuple(_sections(report)),
         runs=report.runs,
         records=tuple(records),
@@ -57,8 +52,6 @@ def document_of(report: Report) -> ReportDocument:
 
 def _sections(report: Report) -> Iterator[Section]:
     yield results_section(report)
-    if charts := score_charts(report):
-        yield Section(title="Test scores", notes=(SCORE_NOTE,), charts=tuple(charts), brief=())
     if report.examples:
         yield _examples(report.examples)
     if report.means:
@@ -81,37 +74,30 @@ def _sections(report: Report) -> Iterator[Section]:
         beside += [(row, published) for published in report.published(row)]
     if beside:
         yield _published(beside)
-    if report.comparisons:  # a terminal shows the headlines instead
+    if report.comparisons:
         cells = list(map(_pair_cells, report.comparisons))
         yield Section(
             title="Differences between mixers",
             table=Table.of(cells, ("difference", "95 % interval", "p (Holm)", "seeds")),
             notes=(METHOD,),
-            brief=(),
         )
     if charts := training_charts(report):
-        yield Section(title="While training", charts=tuple(charts), brief=())
+        yield Section(title="While training", charts=tuple(charts))
 
 
 def _examples(examples: Sequence[ExampleTexts]) -> Section:
-    """The first texts of each data set, the target before what the mixers wrote; on a terminal
-    one.
-    """
+    """The first texts of each data set, the target before what the mixers wrote."""
     cells: list[dict[str, str]] = []
     italic: list[int] = []
-    brief = ["Sample texts:"]
     for example in examples:
         italic.append(len(cells))
         for name, text in (("target", example.target), *example.answers):
             about = {"data set": example.dataset, "sample": str(example.number), "by": name}
             cells.append({**about, "text": _shortened(text, _EXAMPLE)})
-            if example.number == examples[0].number:
-                brief.append(f"{example.dataset}, {name}: {_shortened(text, _BRIEF)}")
     return Section(
         title="Sample texts",
-        table=Table.of(cells, ("sample",), italic=italic, prose=("text",)),
+        table=Table.of(cells, ("sample",), apart=italic),
         notes=(EXAMPLE_NOTE,),
-        brief=tuple(brief),
     )
 
 
@@ -151,9 +137,12 @@ def _means(report: Report) -> Section:
         )
     return Section(
         title="Means over data sets",
-        table=Table.of(cells, ("seeds", score, "mean rank"), italic=italic),
+        table=Table.of(cells, ("seeds", score, "mean rank"), italic),
         lines=tuple(ranking.sentence for ranking in report.rankings),
-        charts=tuple(RankChart(ranking.title, ranking) for ranking in report.rankings),
+        charts=tuple(
+            RankChart(ranking.title, ranking.mixers, ranking.ranks, ranking.critical)
+            for ranking in report.rankings
+        ),
     )
 
 
@@ -166,7 +155,6 @@ def _over_datasets(rankings: Iterable[Ranking]) -> Section:
         title="Differences over data sets",
         table=Table.of(cells, ("data sets", "better on", "mean difference", "p", "p (Holm)")),
         notes=(RANK_METHOD,),
-        brief=(),
     )
 
 
@@ -191,12 +179,12 @@ def _curve_table(curve: Curve) -> Table:
                 "source": "; ".join(sources) or DASH,
             }
         )
-    return Table.of(cells, (validation, test, "seeds"), {"source": NEVER})
+    return Table.of(cells, (validation, test, "seeds"))
 
 
 def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
     """One line per row and published row, with the verdict and its reasons."""
-    cells, brief = [], []
+    cells = []
     for row, beside in pairs:
         number = beside.published
         source = f"{number.model}, {number.reference}"
@@ -206,18 +194,15 @@ def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
                 "ours": row_score(row),
                 "published": number.printed,
                 "source": source,
-                "verdict": beside.verdict(),
+                "verdict": beside.verdict,
                 "caution": "; ".join(number.cautions) or DASH,
             }
         )
-        ours = f"{row.dataset}, {row.name} ({row.protocol})"
-        brief.append(f"{ours}: published {number.printed} ({source}), {beside.verdict(_REASONS)}")
     sources = sorted({beside.published.source for _, beside in pairs})
     return Section(
         title="Beside published rows",
         table=Table.of(cells, ("ours", "published")),
         notes=tuple(f"{name}: {source_title(name)}" for name in sources),
-        brief=tuple(brief),
     )
 
 

@@ -111,9 +111,9 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
 
 
 def difference(
-    first: Scores, second: Scores | None, seeds: tuple[float, float], *, resolution: float = 0.0
+    first: Scores, second: Scores, seeds: tuple[float, float], *, resolution: float = 0.0
 ) -> Estimate:
-    """Difference of two mixers' means, or without a second the first one's mean.
+    """Difference of two mixers' means.
 
     Args:
         first, second: both with the same test samples, or one without any: then it holds for these
@@ -122,7 +122,7 @@ def difference(
         resolution: what one answer changes, 1/(S N) for an accuracy; without it equal answers would
             be certain.
     """
-    pair = (first, second) if second else (first,)
+    pair = (first, second)
     variance, freedom = seeds
     of_seeds = 0.0
     if freedom:
@@ -130,8 +130,8 @@ def difference(
     lasting = resolution**2
     noise = 0.0
     parts: list[tuple[float, float]] = []
-    gaps = _sample_gaps(first, second)
-    if gaps is not None:
+    if first.by_sample is not None and second.by_sample is not None:
+        gaps = first.by_sample - second.by_sample
         samples = len(gaps)
         # both mean squares hold the noise, which must count once
         if freedom:
@@ -144,9 +144,7 @@ def difference(
     if freedom:
         parts.append((max(of_seeds, noise), freedom))
     error = sqrt(of_seeds + lasting)
-    gap = float(first.by_seed.mean())
-    if second:
-        gap -= float(second.by_seed.mean())
+    gap = float(first.by_seed.mean()) - float(second.by_seed.mean())
     freedom = _freedom(parts)
     half = t_quantile(freedom) * error
     return Estimate(
@@ -157,15 +155,6 @@ def difference(
         freedom=freedom,
         least=float(ndtri(_UPPER)) * sqrt(lasting),
     )
-
-
-def _sample_gaps(first: Scores, second: Scores | None) -> np.ndarray | None:
-    """(N,) differences by sample, None where they are not known."""
-    if second is None or first.by_sample is None:
-        return first.by_sample
-    if second.by_sample is None:
-        return None
-    return first.by_sample - second.by_sample
 
 
 def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from rich.console import Console
 
-from subquad.errors import UserError
 from subquad.output.markup import fill_template
 from subquad.reports.document import ReportDocument
 from subquad.reports.drawing import Chart
 from subquad.reports.formats import HERE, picture, print_document, sheet_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTH = 120
 """Characters of a line of the text."""
@@ -49,24 +45,13 @@ class ReportView:
     document: ReportDocument
 
     def table(self) -> pd.DataFrame:
-        """The rows of report.csv, with numbers as numbers.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise UserError(
-                "table() needs pandas, which is not installed: pip install pandas"
-            ) from None
+        """The rows of report.csv, with numbers as numbers."""
         records, columns = sheet_of(self.document)
         return pd.DataFrame(records, columns=pd.Index(columns))
 
     def curves(self) -> Charts:
         """The pictures of the report's page: scores, and metrics and losses while training."""
-        sections = self.document.sections
-        return Charts(tuple(chart for section in sections for chart in section.charts))
+        return Charts(self.document.charts)
 
     def _repr_html_(self) -> str:
         return fill_template(HERE, "view.html.j2", document=self.document)

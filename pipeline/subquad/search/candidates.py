@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
-from subquad.experiment.axes import SEED, Case, axis_path
+from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.labels import plain_label
 from subquad.experiment.run import by_key
 from subquad.preparation.size import cell_of
@@ -57,12 +57,11 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     """
     _refuse_protocols(study)
     _refuse_varied(study)
-    if not study.single:
-        _refuse_rules_of_seeds(study)
     candidates: dict[str, Candidate] = {}
     for run in study.runs:
         cell = cell_of(run)
         if repr(cell) in candidates:
+            _refuse_rules_of_seeds(candidates[repr(cell)], run)
             continue
         label = "-".join(cell.values()) or study.name
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
@@ -81,14 +80,14 @@ def final_labels(candidate: Candidate, seeds: int) -> list[str]:
 
 
 def _refuse_varied(study: Study) -> None:
-    for axis in study.file.axes:
-        if axis.path or not any(value.settings for value in axis.values):
-            continue
-        alone = next(iter([value.label for value in axis.known if not value.settings]), "LABEL")
-        raise ConfigError(
-            f"matrix.{axis.key}: what changes settings one at a time is for subquad train; a "
-            f"search takes a --space instead (matrix.{axis.key}=[{alone}] leaves the rest out)"
-        )
+    for run in study.runs:
+        for key, value in run.axes.items():
+            if isinstance(value, dict) and value and not axis_path(key):
+                raise ConfigError(
+                    f"matrix.{key}: what changes settings one at a time is for subquad train; a "
+                    f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "
+                    "nothing leaves the rest out)"
+                )
 
 
 def _refuse_protocols(study: Study) -> None:
@@ -105,19 +104,13 @@ def _refuse_protocols(study: Study) -> None:
             )
 
 
-def _refuse_rules_of_seeds(study: Study) -> None:
-    """The final study has other seeds, for which such a rule says nothing."""
-    for case in study.file.cases:
-        _refuse_seeds_named(case)
-    for axis in study.file.axes:
-        for value in axis.values:
-            _refuse_seeds_named(value, whole=axis.path == SEED)
-
-
-def _refuse_seeds_named(case: Case, *, whole: bool = False) -> None:
-    """Refuse a condition on seeds; with `whole` any one, as it decides about seeds."""
-    for condition in case.when:
-        paths = map(axis_path, condition)
-        if whole or SEED in paths:
-            message = "names seeds, and a search trains its winners with seeds of its own"
-            raise case.place.at("when").wrong(f"{message}; leave it out")
+def _refuse_rules_of_seeds(candidate: Candidate, run: Run) -> None:
+    """Refuse settings for some seeds: the final study has other seeds, for which they say
+    nothing.
+    """
+    seed = run.experiment.train.seed
+    if candidate.laid({"train.seed": seed}).digest != run.digest:
+        raise ConfigError(
+            f"run {run.label}: differs from that of another seed in more than the seed, and a "
+            "search trains its winners with seeds of its own; leave that out"
+        )

@@ -15,7 +15,6 @@ from subquad.execution.executor import Executor
 from subquad.experiment import Run
 from subquad.preparation.size import reference_of
 from subquad.search.candidates import Candidate
-from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.journal import Trials
 from subquad.search.narrow import narrowed
@@ -107,7 +106,6 @@ def prepare(
     Raises:
         UserError: what cannot work, in one line.
     """
-    check_final(search)
     runs: list[Run] = []
     for candidate in search.candidates:
         search.sampler(candidate)

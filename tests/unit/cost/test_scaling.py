@@ -2,20 +2,21 @@
 
 import pytest
 import torch
+from built_in import abouts
 
 from subquad.cost import count_pass
 from subquad.plugin import Site
-from subquad.registry import find_plugins, make_mixer
+from subquad.registry import make_mixer
 from subquad_check.checks.complexity import _Growth
 from subquad_check.fits import ORDER
 from subquad_tools.bench.rows import choose_mixer
 
 LENGTHS = tuple(2**power for power in range(9, 17))
-SQUARE = {"mega", "softmax", "yoso"}
-"""Of L^2, which 65,536 tokens cost too much."""
-ALWAYS = ["agf", "agf:order=8", "nystrom", "cur", "linear", "sfpc", "fourier", "wavelet", "mdfwa"]
-BUILT_IN = {plugin.name for plugin in find_plugins("mixer") if plugin.distribution == "subquad"}
-OTHERS = [*sorted(BUILT_IN - SQUARE - {*ALWAYS}), "mega:chunk_size=128"]
+LINEAR = [name for name in abouts() if choose_mixer(name).facts.complexity != "L^2"]
+"""Others cost too much with 65,536 tokens."""
+ALWAYS = [*(name for name in LINEAR if abouts()[name].first), "agf:order=8", "linear"]
+"""Those with kernels, and two more."""
+OTHERS = [*(name for name in LINEAR if name not in ALWAYS), "mega:chunk_size=128"]
 
 
 def marked(text: str):

@@ -156,6 +156,14 @@ def test_another_format_says_so(tmp_path):
         read_checkpoint(tmp_path, 1)
 
 
+def test_a_best_step_that_is_still_to_come_is_damage(tmp_path):
+    put(tmp_path, 1)
+    path = checkpoint_folder(tmp_path, 1) / "manifest.json"
+    path.write_text(json_text({**parse_object(path.read_text()), "best": 2}))
+    with pytest.raises(CheckpointError, match="damaged: it speaks of step 1, the best step 2"):
+        read_checkpoint(tmp_path, 1)
+
+
 def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
         put(tmp_path, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -232,6 +233,14 @@ def test_workers_that_find_no_room_are_started_more_often(ticket):
         assert driver.start("1") == "a"
         driver.queue.close("1", "its workers found no room", most=12)
     assert driver.ended == ["a"]
+
+
+def test_to_wait_for_room_is_no_failure(ticket):
+    driver = Driver(ticket("a"))
+    for _ in range(40):
+        assert driver.start("1") == "a"
+        driver.queue.close("1", "its workers found no room", most=math.inf)
+    assert driver.ended == []
 
 
 def test_a_process_that_dies_after_the_result_takes_nothing_with_it(ticket):

@@ -1,5 +1,5 @@
-"""docs/reference/experiments.md says what is so: its files load, and its refusals are the true
-ones.
+"""docs/reference/experiments.md and studies.md say what is so: their files load, and their refusals
+are the true ones.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import load_study
+from subquad.experiment import load_given, load_study
 from subquad.experiment.schema import Experiment, free_settings
 from subquad.registry import describe_config
 
 DOCS_FOLDER = Path(__file__).parents[3] / "docs"
 DOCS = (DOCS_FOLDER / "reference" / "experiments.md").read_text(encoding="utf-8")
-FILE, _, _, STUDY, CASES, EXTENDS = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+STUDIES = (DOCS_FOLDER / "reference" / "studies.md").read_text(encoding="utf-8")
+FILE, _, _ = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+STUDY, CHANGES, EXTENDS = re.findall(r"```yaml\n(.*?)```", STUDIES, re.DOTALL)
+(FUNCTION,) = re.findall(r"```python\n(.*?)```", STUDIES, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
 MORE_COMMANDS = [
@@ -68,7 +71,7 @@ def test_all_examples_are_found():
 
 
 def test_the_study_of_one_setting_at_a_time_is_what_the_text_says(tmp_path):
-    (tmp_path / "exp.yaml").write_text(CASES, encoding="utf-8")
+    (tmp_path / "exp.yaml").write_text(CHANGES, encoding="utf-8")
     labels = [cell.label for cell in load_study("exp.yaml", cwd=tmp_path).runs]
     assert labels[:4] == [
         "JapaneseVowels-base-seed0",
@@ -119,6 +122,18 @@ def test_the_files_load(tmp_path):
     ]
 
 
+def test_the_page_of_studies_is_short():
+    assert len(STUDIES.split()) <= 1000
+
+
+def test_the_function_trains_what_the_page_says(tmp_path, monkeypatch):
+    (tmp_path / "table.py").write_text(FUNCTION)
+    monkeypatch.chdir(tmp_path)
+    study = load_given("./table.py:table1")
+    assert study.name == "table1"
+    assert [run.label for run in study.runs] == ["agf-64", "agf-128", "softmax-64", "softmax-128"]
+
+
 HOW_TO = (DOCS_FOLDER / "how-to" / "change-one-setting.md").read_text(encoding="utf-8")
 
 
@@ -155,7 +170,7 @@ def test_loading_imports_nothing_heavy(tmp_path):
 
 
 def test_the_settings_that_decide_no_numbers_are_listed():
-    section = DOCS.partition("### Settings that decide no numbers")[2].partition("A resumed run")[0]
+    section = DOCS.partition("## Settings that decide no numbers")[2].partition("A resumed run")[0]
     listed = {
         name if line.startswith("- `name`") else f"train.{name}"
         for line in section.splitlines()

@@ -20,17 +20,14 @@ baseline: identity
 matrix:
   dataset:
     - {name: uea, params: {problem: JapaneseVowels, path: here}, label: vowels}
-    - {name: uea, params: {problem: Heartbeat, path: here}}
+    - {name: uea, params: {problem: Heartbeat, path: here}, set: {train.batch_size: 32}}
   mixer:
-    - {name: agf, params: {order: 5}}
-    - {name: softmax, params: {dropout: 0.1}, when: {dataset: vowels}}
+    - name: agf
+      params: {order: 5}
+      beside: {vowels: {mixer.params: {order: 3, jacobi_a: 1.5}}}
+    - {name: softmax, params: {dropout: 0.1}, only: [vowels]}
     - identity
   seed: [0, 1]
-cases:
-  - when: {dataset: Heartbeat}
-    set: {train.batch_size: 32}
-  - when: {dataset: vowels, mixer: agf}
-    set: {mixer.params: {order: 3, jacobi_a: 1.5}}
 """
 SMOKE = """\
 extends: table.yaml
@@ -38,10 +35,7 @@ train: {epochs: 2, clip_norm: null}
 backbone: {params: {dim: 32}}
 matrix:
   mixer: [agf]
-  seed: [7]
-cases:
-  - when: {mixer: agf}
-    set: {mixer.params.ortho_weight: 0.0}
+  seed: [{value: 7, beside: {agf: {mixer.params.ortho_weight: 0.0}}}]
 """
 
 
@@ -158,8 +152,8 @@ def test_a_single_experiment_may_be_extended(load_file, base_text):
             "./smoke.yaml:2: matrix.seed: got 1, must be a list of values",
         ),
         (
-            "extends: table.yaml\ncases: [{when: {mixer: mega}, set: {train.lr: 1}}]\n",
-            "matches no run; there is agf",
+            "extends: table.yaml\nmatrix: {seed: [{value: 1, only: [mega]}]}\n",
+            "no value has the label 'mega'; there is vowels",
         ),
         (
             "extends: table.yaml\nmatrix: {mixer: [softmax], dataset: [Heartbeat]}\n",
@@ -171,7 +165,7 @@ def test_refusals(refused_file, text, message):
     assert message in refused_file(text)
 
 
-@pytest.mark.parametrize("override", ["extends=quickstart", "cases=[]"])
+@pytest.mark.parametrize("override", ["extends=quickstart", "runs=[]"])
 def test_what_only_a_file_says(refused_file, override):
     assert "can only be given in a file" in refused_file(SMOKE, override)
 
@@ -184,7 +178,7 @@ def test_a_value_is_chosen_by_its_label(load_file):
     assert [made(plan, number).mixer.params["dropout"] for number in (0, 2)] == [0.1, 0.0]
 
 
-def test_a_parameter_of_one_value_comes_after_the_cases(load_file, tmp_path):
+def test_a_parameter_of_one_value_comes_after_what_values_set(load_file, tmp_path):
     plan = load_file(
         TABLE,
         "matrix.mixer.agf.params.fix_identity=false",
@@ -208,11 +202,11 @@ def test_a_parameter_of_one_value_comes_after_the_cases(load_file, tmp_path):
         (
             "matrix.dataset.vowel.params.path=x",
             "override 'matrix.dataset.vowel.params.path=x': matrix.dataset: "
-            "no value of the axis has the label 'vowel'; did you mean 'vowels'?",
+            "no value has the label 'vowel'; did you mean 'vowels'?",
         ),
         (
             "matrix.mixer.mega.params.order=2",
-            "matrix.mixer: no value of the axis has the label 'mega'; there is agf",
+            "matrix.mixer: no value has the label 'mega'; there is agf",
         ),
         ("matrix.mixer.agf.params.ordr=2", "mixer.params.ordr: unknown key; did you mean 'order'?"),
         (
@@ -254,12 +248,12 @@ def test_a_study_names_its_control(load_file, override, baseline):
 
 def test_a_control_that_no_run_has_is_refused(refused_file, refused, base_text):
     assert refused_file(TABLE, "baseline=mega") == (
-        "override 'baseline=mega': baseline: got 'mega', must be the label of a run's mixer; "
+        "override 'baseline=mega': baseline: no value has the label 'mega'; "
         "there is agf, softmax, identity"
     )
-    assert refused_file(TABLE, "baseline=softmx").endswith("identity; did you mean 'softmax'?")
-    assert "baseline: got 'mega', must be the label of a run's mixer; there is agf" in refused(
-        base_text + "baseline: mega\n"
+    assert refused_file(TABLE, "baseline=softmx").endswith("'softmx'; did you mean 'softmax'?")
+    assert "baseline: no value has the label 'mega'; there is agf" in refused(
+        base_text + "matrix: {seed: [0]}\nbaseline: mega\n"
     )
 
 

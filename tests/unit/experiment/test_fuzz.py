@@ -25,12 +25,11 @@ dataset: {name: uea, params: {problem: ERing, path: data}}
 backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
 train: {epochs: 20, batch_size: 16}
 matrix:
-  mixer: [agf, {name: softmax, label: soft, when: {seed: 1}}]
-  change: [base, {label: low, when: [{seed: 0}, {mixer: agf}], set: {train.lr: 0.1}}]
+  mixer:
+    - {name: agf, beside: {seed1: {mixer.params.order: 2, train.lr: 0.5}}}
+    - {name: softmax, label: soft, only: [seed1]}
+  change: [base, {label: low, only: [seed0, agf], set: {train.lr: 0.1}}]
   seed: [0, 1]
-cases:
-  - when: {mixer: agf, seed: 1}
-    set: {mixer.params.order: 2, train.lr: 0.5}
 """
 ODD = [
     "", "~", "0", "-1", "1e-3", "1e308", "-1e308", "9223372036854775807", "-9223372036854775808",
@@ -119,7 +118,7 @@ def random_value(rng, depth):
     if choice == 7:
         return [random_value(rng, depth + 1) for _ in range(rng.randrange(3))]
     if choice == 8:
-        return {rng.choice(["name", "params", "lr", "x", "when"]): random_value(rng, depth + 1)}
+        return {rng.choice(["name", "params", "lr", "x", "only"]): random_value(rng, depth + 1)}
     return [
         None,
         True,
@@ -163,7 +162,7 @@ def random_overrides(rng):
         "matrix.seed",
         "matrix.mixer",
         "matrix",
-        "cases",
+        "runs",
         "matrix.change",
         "",
         "a.b",

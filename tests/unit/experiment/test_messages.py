@@ -206,7 +206,7 @@ def test_control_characters_of_a_key_are_shown_as_escapes(refused, base_text):
     assert "a\\nb\\x1b[31m" in refused(base_text + '"a\\nb\\e[31m": 1\n')
 
 
-@pytest.mark.parametrize("key", ["extends", "matrix", "cases", "baseline"])
+@pytest.mark.parametrize("key", ["extends", "matrix", "runs", "baseline"])
 def test_a_typo_in_a_key_of_studies_gets_its_suggestion(refused, base_text, key):
     typo = key[:2] + key[3:]
     line = len(base_text.splitlines()) + 1

@@ -1,10 +1,8 @@
-"""Studies: cells, labels, cases, exclusions, and overrides over all of them."""
+"""Studies: runs, labels, what values bring along, exclusions, and overrides over all of them."""
 
 from __future__ import annotations
 
 import pytest
-
-from subquad.errors import ConfigError
 
 STUDY = """\
 name: table
@@ -18,13 +16,16 @@ matrix:
   mixer: [agf, softmax]
   seed: [0, 1]
 """
-CASES = """\
-cases:
-  - when: {dataset: Heartbeat}
-    set: {train.epochs: 5}
-  - when: {dataset: Heartbeat, mixer: agf}
-    set: {mixer.params.order: 2, train: {lr: 0.5}}
-"""
+HEARTBEAT = "    - {name: uea, params: {problem: Heartbeat}}\n"
+BRINGING = STUDY.replace(
+    HEARTBEAT,
+    """\
+    - name: uea
+      params: {problem: Heartbeat}
+      set: {train.epochs: 5}
+      beside: {agf: {mixer.params.order: 2, train: {lr: 0.5}}}
+""",
+)
 
 
 def labels(plan):
@@ -82,38 +83,38 @@ def test_an_axis_over_a_parameter_lies_over_the_component(loaded, base_text):
 def test_a_component_without_the_parameter_is_refused_or_left_out(loaded, refused, base_text):
     study = base_text + ORDERS.replace("agf-code, ", "")
     assert refused(study).endswith(
-        "; there is bias, qk_norm, rotary, dropout, kernel (run order3-softmax; leave it out by "
-        "`when: {mixer: [...]}` at the axis' values)"
+        "; there is bias, qk_norm, rotary, dropout, kernel (run order3-softmax)"
     )
-    chosen = "[{value: 3, when: {mixer: [agf]}}, {value: 5, when: {mixer: [agf]}}]"
+    chosen = "[{value: 3, only: [agf]}, {value: 5, only: [agf]}]"
     assert labels(loaded(study.replace("[3, 5]", chosen))) == ["order3-agf", "order5-agf"]
 
 
-def test_a_case_that_is_at_rest_may_set_what_an_axis_decides(loaded, refused, base_text):
-    case = "cases: [{when: {mixer: softmax}, set: {mixer.params: {dropout: 0.1}}}]\n"
-    study = base_text + "matrix: {mixer: [agf, softmax]}\n" + case
+def test_a_value_that_is_not_trained_may_set_what_an_axis_decides(loaded, refused, base_text):
+    study = (
+        base_text + "matrix: {mixer: [agf, {name: softmax, set: {mixer.params: {dropout: 0.1}}}]}\n"
+    )
     axes = ("matrix.mixer=[agf]", "matrix.mixer.params.order=[3, 5]")
     assert labels(loaded(study, *axes)) == ["agf-order3", "agf-order5"]
-    assert "cannot be set, as mixer.params.order is an axis" in refused(
-        study.replace("when: {mixer: softmax}", "when: {mixer: agf}"), *axes
-    )
+    assert "cannot be set, as mixer.params.order is an axis" in refused(study, axes[1])
 
 
-def test_cases_apply_in_order_to_the_cells_they_mean(loaded):
-    plan = loaded(STUDY + CASES)
+def test_what_values_set_is_for_their_runs(loaded):
+    plan = loaded(BRINGING)
     assert settings(plan, "JapaneseVowels-agf-seed0").train.epochs == 20
     assert settings(plan, "Heartbeat-softmax-seed0").train.epochs == 5
     made = settings(plan, "Heartbeat-agf-seed1")
     assert (made.train.epochs, made.train.lr, made.mixer.params["order"]) == (5, 0.5, 2)
 
 
-def test_a_case_without_when_means_all_cells(loaded):
-    plan = loaded(STUDY + "cases:\n  - set: {train.lr: 0.25}\n")
-    assert {cell.experiment.train.lr for cell in plan.runs} == {0.25}
+def test_what_is_set_beside_another_value_comes_after_what_values_set(loaded):
+    value = "{name: agf, set: {train.epochs: 7}, beside: {Heartbeat: {train.epochs: 8}}}"
+    plan = loaded(STUDY.replace("[agf,", f"[{value},"))
+    assert settings(plan, "JapaneseVowels-agf-seed0").train.epochs == 7
+    assert settings(plan, "Heartbeat-agf-seed0").train.epochs == 8
 
 
-def test_a_case_that_gives_steps_switches_epochs_off(loaded):
-    plan = loaded(STUDY + "cases:\n  - {when: {seed: 1}, set: {train.steps: 9}}\n")
+def test_a_value_that_gives_steps_switches_epochs_off(loaded):
+    plan = loaded(STUDY.replace("[0, 1]", "[0, {value: 1, set: {train.steps: 9}}]"))
     first, second = (
         settings(plan, "Heartbeat-agf-seed0").train,
         settings(plan, "Heartbeat-agf-seed1").train,
@@ -122,82 +123,43 @@ def test_a_case_that_gives_steps_switches_epochs_off(loaded):
 
 
 @pytest.mark.parametrize(
-    ("when", "left"),
+    ("only", "left"),
     [
-        ("{dataset: JapaneseVowels}", []),
-        ("[{dataset: JapaneseVowels, seed: [0, 1]}]", []),
-        ("[{dataset: JapaneseVowels}, {dataset: Heartbeat, seed: 1}]", ["Heartbeat-softmax-seed1"]),
-        ("{dataset: [JapaneseVowels, Heartbeat], seed: 1}", ["Heartbeat-softmax-seed1"]),
+        ("[JapaneseVowels]", []),
+        ("[JapaneseVowels, seed0, seed1]", []),
+        ("[JapaneseVowels, Heartbeat, seed1]", ["Heartbeat-softmax-seed1"]),
     ],
 )
-def test_a_value_may_be_for_some_runs(loaded, when, left):
-    text = STUDY.replace("softmax]", f"{{name: softmax, when: {when}}}]")
-    plan = loaded(text)
+def test_a_value_may_be_for_some_runs(loaded, only, left):
+    plan = loaded(STUDY.replace("softmax]", f"{{name: softmax, only: {only}}}]"))
     assert labels(plan)[-2 - len(left) :] == ["Heartbeat-agf-seed0", "Heartbeat-agf-seed1", *left]
     again = loaded(plan.text)
     assert (again.runs, again.text) == (plan.runs, plan.text)
 
 
-def test_a_case_may_have_several_conditions(loaded):
-    when = "[{dataset: Heartbeat, mixer: agf}, {seed: 1}]"
-    plan = loaded(f"{STUDY}cases: [{{when: {when}, set: {{train.lr: 0.5}}}}]\n")
-    assert [run.label for run in plan.runs if run.experiment.train.lr == 0.5] == [
-        "JapaneseVowels-agf-seed1",
-        "JapaneseVowels-softmax-seed1",
-        "Heartbeat-agf-seed0",
-        "Heartbeat-agf-seed1",
-        "Heartbeat-softmax-seed1",
-    ]
-
-
-ROWS = """matrix:
-  mixer: [{name: softmax, label: wide}, softmax, {name: agf, label: first}]
-  train.schedule: [{value: constant, label: cosine}, {value: cosine, label: flat}]
-  seed: [0]
+@pytest.mark.parametrize("label", ["agf", "subquad:softmax"])
+def test_a_value_beside_is_known_by_its_label_alone(refused, base_text, label):
+    shown = label if label == "agf" else f"'{label}'"
+    text = f"""matrix:
+  mixer: [{{name: softmax, label: wide}}, {{name: agf, label: first}}]
+  seed: [{{value: 0, beside: {{'{label}': {{train.lr: 0.5}}}}}}]
 """
+    assert refused(base_text + text) == (
+        f"exp.yaml:12: matrix.seed[0].beside.{shown}: no value has the label '{label}'; "
+        "there is wide, first"
+    )
 
 
-@pytest.mark.parametrize(
-    ("when", "meant"),
-    [
-        ("mixer: softmax", ["softmax-cosine-seed0", "softmax-flat-seed0"]),
-        ("mixer: wide", ["wide-cosine-seed0", "wide-flat-seed0"]),
-        (
-            "train.schedule: cosine",
-            ["wide-cosine-seed0", "softmax-cosine-seed0", "first-cosine-seed0"],
-        ),
-        (
-            "train.schedule: constant",
-            ["wide-cosine-seed0", "softmax-cosine-seed0", "first-cosine-seed0"],
-        ),
-        ("train.schedule: flat, mixer: first", ["first-flat-seed0"]),
-    ],
-)
-def test_a_when_means_a_label_else_a_plain_value_and_no_other_row(loaded, base_text, when, meant):
-    plan = loaded(base_text + ROWS + f"cases: [{{when: {{{when}}}, set: {{train.lr: 0.5}}}}]\n")
-    assert [run.label for run in plan.runs if run.experiment.train.lr == 0.5] == meant
-
-
-@pytest.mark.parametrize("name", ["agf", "subquad:softmax"])
-def test_a_when_does_not_know_the_names_of_plugins(loaded, base_text, name):
-    with pytest.raises(
-        ConfigError, match=rf"cases\[0\].when.mixer: got '{name}', matches no run; there is wide"
-    ):
-        loaded(
-            base_text + ROWS + f"cases: [{{when: {{mixer: '{name}'}}, set: {{train.lr: 0.5}}}}]\n"
-        )
-
-
-def test_overrides_come_after_cases_in_every_cell(loaded):
-    plan = loaded(STUDY + CASES, "train.epochs=3", "mixer.params={}", "name=quick")
+def test_overrides_come_after_what_values_set(loaded):
+    plan = loaded(BRINGING, "train.epochs=3", "mixer.params={}", "name=quick")
     assert {cell.experiment.train.epochs for cell in plan.runs} == {3}
     assert settings(plan, "Heartbeat-agf-seed0").mixer.params["order"] == 3
     assert plan.name == "quick"
 
 
-def test_an_axis_may_be_replaced_and_its_cases_then_rest(loaded):
+def test_an_axis_may_be_replaced_and_with_it_what_its_values_set(loaded):
     plan = loaded(
-        STUDY + CASES, "matrix.seed=[7]", "matrix.dataset=[{name: uea, params: {problem: Cricket}}]"
+        BRINGING, "matrix.seed=[7]", "matrix.dataset=[{name: uea, params: {problem: Cricket}}]"
     )
     assert labels(plan) == ["Cricket-agf-seed7", "Cricket-softmax-seed7"]
     assert settings(plan, "Cricket-agf-seed7").train.epochs == 20
@@ -272,8 +234,7 @@ def test_labels_are_safe_names(loaded, base_text, axis, expected):
         ),
         (
             "matrix: {mixer: [5]}",
-            "exp.yaml:10: matrix.mixer[0]: got 5, must be a mixer's name, or a "
-            "mapping with its name",
+            'exp.yaml:10: matrix.mixer[0].name: got 5, must be text that is not empty; write "5"',
         ),
         (
             "matrix: {mixer: [{name: agf, lable: x}]}",
@@ -282,8 +243,7 @@ def test_labels_are_safe_names(loaded, base_text, axis, expected):
         (
             "matrix: {mixer: [{name: agf, label: a/b}]}",
             "exp.yaml:10: matrix.mixer[0].label: got 'a/b', must be text of "
-            "letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit",
+            "at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit",
         ),
         (
             "matrix: {mixer: [{name: agf, params: 1}]}",
@@ -291,8 +251,7 @@ def test_labels_are_safe_names(loaded, base_text, axis, expected):
         ),
         (
             "matrix: {train.lr: [{label: x}]}",
-            "exp.yaml:10: matrix.train.lr[0]: a mapping here must have a value, as "
-            "in {value: 0.1, label: high}",
+            "exp.yaml:10: matrix.train.lr[0].value: missing",
         ),
         (
             "matrix: {name: [a, b]}",
@@ -318,84 +277,62 @@ def test_labels_are_safe_names(loaded, base_text, axis, expected):
             "installed) (run agff)",
         ),
         (
-            "cases: 1",
-            "exp.yaml:10: cases: got 1, must be a list, as in [{when: {seed: 0}, "
-            "set: {train.lr: 0.1}}]",
-        ),
-        (
-            "cases: []",
+            "baseline: agf",
             "exp.yaml:1: matrix: missing, must be a mapping of keys to lists, as in seed: [0, 1]",
         ),
     ],
 )
 def test_what_is_no_matrix(refused, base_text, study, message):
-    text = f"{base_text}{study}\n"
-    if study.startswith("cases: 1"):
-        text += "matrix: {seed: [0]}\n"
-    assert refused(text) == message
+    assert refused(f"{base_text}{study}\n") == message
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("brings", "message"),
     [
-        ("cases: [1]", "exp.yaml:11: cases[0]: got 1, must be a mapping with when and set"),
-        ("cases: [{if: {}}]", "exp.yaml:11: cases[0].if: unknown key; there is when, set"),
+        ("set: 1", "softmax.set: got 1, must be a mapping"),
+        ("sett: {}", "softmax.sett: unknown key; did you mean 'set'?"),
+        ("beside: {agf: 1}", "beside.agf: got 1, must be a mapping"),
         (
-            "cases: [{when: {seed: 0}}]",
-            "exp.yaml:11: cases[0].set: got null, must be a mapping of settings, "
-            "as in {train.lr: 0.1}",
+            "beside: {sed0: {train.lr: 1}}",
+            "beside.sed0: no value has the label 'sed0'; did you mean",
         ),
         (
-            "cases: [{when: 0, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when: got 0, must be a mapping of axes to "
-            "values, as in {seed: 0}",
+            "beside: {softmax: {train.lr: 1}}",
+            "beside.softmax: no value has the label 'softmax'; there is",
+        ),
+        ("only: [sed0]", "only: no value has the label 'sed0'; did you mean 'seed0'?"),
+        ("only: agf", "only: got 'agf', must be a list"),
+        (
+            "only: [JapaneseVowels], beside: {Heartbeat: {train.lr: 1}}",
+            "softmax.beside.Heartbeat: means no run, as `only` names others",
         ),
         (
-            "cases: [{when: {sed: 0}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.sed: no such axis; did you mean 'seed'?",
-        ),
-        (
-            "cases: [{when: {seed: 2}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.seed: got 2, matches no run; there is seed0, seed1",
-        ),
-        (
-            "cases: [{when: {seed: [seed0, sed1]}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.seed: got 'sed1', matches no run; there is seed0, "
-            "seed1; did you mean 'seed1'?",
-        ),
-        (
-            "cases: [{when: {seed: []}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.seed: is empty and means no run; give a value",
-        ),
-        (
-            "cases: [{set: {train.seed: 1}}]",
-            "exp.yaml:11: train.seed: cannot be set, as seed is an axis of this "
-            "study; leave it out here",
-        ),
-        (
-            "cases: [{set: {mixer: agf}}]",
-            "exp.yaml:11: mixer: cannot be set, as mixer is an axis of this study; "
+            "set: {train.seed: 1}",
+            "exp.yaml:9: train.seed: cannot be set, as seed is an axis of this study; "
             "leave it out here",
         ),
         (
-            "cases: [{set: {dataset.params.problem: X}}]",
-            "exp.yaml:11: dataset.params.problem: cannot be set, as dataset is an "
-            "axis of this study; leave it out "
-            "here",
+            "set: {mixer: agf}",
+            "exp.yaml:9: mixer: cannot be set, as mixer is an axis of this study; "
+            "leave it out here",
         ),
         (
-            "cases: [{set: {name: x}}]",
-            "exp.yaml:11: cases[0].set.name: cannot be set for some runs",
+            "set: {dataset.params.problem: X}",
+            "exp.yaml:9: dataset.params.problem: cannot be set, as dataset is an axis of this "
+            "study; leave it out here",
         ),
+        ("set: {name: x}", "set.name: cannot be set for some runs, as settings such as train.lr"),
         (
-            "cases: [{when: {mixer: softmax}, set: {mixer.params.order: 2}}]",
-            "exp.yaml:11: mixer.params.order: unknown key; there is bias, qk_norm, rotary, "
+            "set: {mixer.params.order: 2}",
+            "exp.yaml:9: mixer.params.order: unknown key; there is bias, qk_norm, rotary, "
             "dropout, kernel (run JapaneseVowels-softmax-seed0)",
         ),
     ],
 )
-def test_what_is_no_case(refused, more, message):
-    assert refused(f"{STUDY}{more}\n") == message
+def test_what_a_value_cannot_bring_along(refused, brings, message):
+    said = refused(STUDY.replace("softmax]", f"{{name: softmax, {brings}}}]"))
+    assert said.startswith("exp.yaml:9: ")
+    assert message.replace("softmax.", "matrix.mixer[1].") in said
 
 
 @pytest.mark.parametrize(
@@ -427,7 +364,7 @@ def test_what_is_no_case(refused, more, message):
             "override 'matrix.train.lr=[1, x]': train.lr: got 'x', must be a number > 0 (run "
             "JapaneseVowels-agf-x-seed0)",
         ),
-        ("cases=[]", "override 'cases=[]': cases: can only be given in a file"),
+        ("runs=[]", "override 'runs=[]': runs: can only be given in a file"),
     ],
 )
 def test_overrides_of_a_study_that_are_refused(refused, override, message):
@@ -435,16 +372,9 @@ def test_overrides_of_a_study_that_are_refused(refused, override, message):
 
 
 def test_a_study_whose_values_leave_no_run(refused):
-    text = STUDY.replace("[agf, softmax]", "[{name: agf, when: {seed: 1}}]")
-    text = text.replace(
-        "seed: [0, 1]", "seed: [0, {value: 1, label: one, when: {dataset: Heartbeat}}]"
-    )
-    assert "matrix: has no run: no values stand beside each other" in refused(
-        text, "matrix.seed=[0]"
-    )
-    text += "cases: [{when: {mixer: agf, dataset: JapaneseVowels}, set: {train.lr: 1}}]\n"
-    assert refused(text) == (
-        "exp.yaml:11: cases[0].when: matches no run, as values are for other runs by their own when"
+    text = STUDY.replace("[agf, softmax]", "[{name: agf, only: [seed1]}]")
+    assert refused(text, "matrix.seed=[0]") == (
+        "exp.yaml:5: matrix: has no run: no values stand beside each other, by their own `only`"
     )
 
 
@@ -455,11 +385,6 @@ def test_too_many_cells(refused, base_text):
         "exp.yaml:10: matrix: 101 train.batch_size x 101 seed makes 10,201 runs, "
         "must be at most 10,000"
     )
-
-
-def test_too_many_cases(refused):
-    text = STUDY + "cases:\n" + "  - {set: {train.lr: 1}}\n" * 1001
-    assert refused(text) == "exp.yaml:11: cases: has 1,001 entries, must be at most 1,000"
 
 
 CORPORA = (

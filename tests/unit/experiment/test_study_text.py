@@ -6,6 +6,8 @@ import itertools
 
 import pytest
 
+from subquad.errors import ConfigError
+
 BASE = (
     "name: s\ntask: classification\nbackbone: {name: encoder, params: {dim: "
     "32}}\ntrain: {steps: 10}\n"
@@ -28,17 +30,18 @@ MIXERS = {
 }
 MORE = {
     "": "  seed: [0, 1]\n",
-    "cases": "  seed: [0, 1]\ncases:\n  - {when: {seed: 1}, set: {train: {epochs: 4, lr: 0.5}}}\n"
-    "  - {set: {train.eps: 1e-6}}\n",
-    "a path": "  seed: [0, 1]\ncases: [{when: {seed: 0}, set: {dataset: {name: files, "
-    "params: {folder: here}}}}]\n",
-    "when": "  seed: [0, 1, 2]\n"
-    "  train.lr: [1.0, {value: 0.1, label: low, when: {seed: [0, 2]}}]\n",
+    "sections": "  seed: [{value: 0, set: {train.eps: 1e-6}}, {value: 1, set: {train: {epochs: 4, "
+    "lr: 0.5}}}]\n",
+    "a path": "  seed: [{value: 0, set: {dataset: {name: files, params: {folder: here}}}}, 1]\n",
+    "only": "  seed: [0, 1, 2]\n"
+    "  train.lr: [1.0, {value: 0.1, label: low, only: [seed0, seed2]}]\n",
     "change": "  change:\n"
     "    - base\n"
-    "    - {label: low, when: [{seed: 1}, {seed: 2}], set: {train.lr: 0.1}}\n"
+    "    - {label: low, only: [seed1, seed2], set: {train.lr: 0.1}, "
+    "beside: {seed2: {train.eps: 1e-6}}}\n"
     "  seed: [0, 1, 2]\n",
-    "replaced": "  seed: [0, 1, 2]\ncases: [{when: {seed: [1, 2]}, set: {train.lr: 0.5}}]\n",
+    "beside": "  seed: [0, 1, 2]\n"
+    "  train.lr: [1.0, {value: 0.1, beside: {seed1: {train.eps: 1e-6}}}]\n",
     "values": "  train.lr: [{value: 0.1, label: high}, 0.01]\n  train.schedule: [linear, cosine]\n",
 }
 OVERRIDES = {
@@ -69,20 +72,67 @@ def test_the_text_holds_the_plugins_defaults(loaded):
         BASE + DATASETS["base"][0] + "mixer: agf\nmatrix:\n  mixer: [softmax, agf]\n"
     ).text
     assert (
-        "\n  - name: softmax\n    params:\n      bias: true\n      qk_norm: none\n "
-        "     rotary: false\n"
-        "      dropout: 0.0\n      kernel: fused\n    label: softmax\n" in text
+        "\nruns:\n- labels:\n    mixer: softmax\n  set:\n    mixer:\n      name: softmax\n"
+        "      params:\n        bias: true\n        qk_norm: none\n        rotary: false\n"
+        "        dropout: 0.0\n        kernel: fused\n" in text
     )
     assert "    validation_fraction: 0.2\n" in text
 
 
+def test_what_runs_have_alike_is_written_once(loaded):
+    study = BASE + DATASETS["base"][0] + "matrix:\n  mixer: [softmax, agf]\n  seed: [0, 1, 2]\n"
+    text = loaded(study).text
+    found = [text.count(word) for word in ("name: softmax", "name: uea", "train.seed:")]
+    assert found == [1, 1, 6]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ("3", "runs: got 3, must be a list of runs"),
+        ("[]", "runs: got [], must be a list of runs"),
+        ("[x]", "runs[0]: got 'x', must be a mapping"),
+        ("[{labels: {run: a/b}}]", "runs[0].labels.run: got 'a/b', must be text"),
+        ("[{set: {}}]", "runs[0].labels: missing"),
+        ("[{labels: {run: a}, sets: {}}]", "runs[0].sets: unknown key; did you mean 'set'?"),
+        ("[{labels: {run: a}}, {labels: {run: A}}]", "two runs have the label A"),
+        ("[{labels: {a: x}}, {labels: {b: y}}]", "run y has the axes b, the first run has a"),
+        ("[{labels: {run: a}, set: {train.lr: x}}]", "train.lr: got 'x', must be a number > 0"),
+        ("[{labels: {run: a}, set: {name: x}}]", "runs[0].set.name: cannot be set for some runs"),
+        (
+            "[{labels: {run: a}}, {labels: {run: b}, set: {train.log_every: 3}}]",
+            "run b differs from a in nothing that decides the numbers",
+        ),
+    ],
+)
+def test_a_list_of_runs_that_is_refused(refused, runs, message):
+    text = BASE + DATASETS["base"][0] + "mixer: agf\n"
+    assert message in refused(f"{text}runs: {runs}\n")
+
+
+def test_a_list_of_runs_has_no_axes_beside_it(refused):
+    text = BASE + DATASETS["base"][0] + "mixer: agf\nruns: [{labels: {run: a}}]\n"
+    assert refused(text, "matrix.seed=[0]").endswith(
+        "matrix: has no effect beside a list of runs; leave one of them out"
+    )
+
+
+def test_an_override_is_laid_over_every_run_of_a_list(loaded, refused):
+    kept = loaded(BASE + DATASETS["base"][0] + "matrix: {mixer: [softmax, agf], seed: [0, 1]}\n")
+    again = loaded(kept.text, "train.batch_size=8")
+    assert {run.experiment.train.batch_size for run in again.runs} == {8}
+    assert "mixer: cannot be set, as mixer is an axis of this study" in refused(
+        kept.text, "mixer=agf"
+    )
+
+
 @pytest.mark.ci
-def test_a_study_that_could_not_be_read_back_does_not_start(refused):
+def test_a_study_that_could_not_be_read_back_does_not_start(loaded):
     """One choice a line in the file; with the defaults of agf each is more than twenty values."""
     choices = "\n".join(
         f"    - {{name: agf, params: {{ortho_weight: 0.{number:04}1}}, label: m{number}}}"
-        for number in range(2000)
+        for number in range(2500)
     )
-    message = refused(BASE + DATASETS["base"][0] + f"matrix:\n  mixer:\n{choices}\n")
-    assert message.startswith("exp.yaml:6: matrix: with every default written out has ")
-    assert message.endswith(" characters, more than can be read back; use less")
+    study = loaded(BASE + DATASETS["base"][0] + f"matrix:\n  mixer:\n{choices}\n")
+    with pytest.raises(ConfigError, match=r"^with every default written out the study has .* char"):
+        _ = study.text

@@ -12,22 +12,21 @@ from typing import Any
 
 import pytest
 import torch
-from built_in import all_subjects
+from built_in import abouts, all_subjects
 from tensors import drawn, gradients, padded_everywhere
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import as_output
 from subquad_check import CheckSubject
+from subquad_plugins.about import About
 
 SUBJECTS = all_subjects()
 STARTS, LENGTH = (5, 1, 0), 12
 
-WIDE = ("causal_fourier", "fourier", "mdfwa", "sfpc", "wavelet")
-"""Mixers without a product of their own beside the projections."""
 
-CAST = ("mdfwa", "wavelet")
-"""Those of them that give their tokens the format of autocast themselves, as no projection does."""
+def about_of(subject: CheckSubject) -> About:
+    return abouts()[subject.resolved.found.name]
 
 
 def those(chosen: Callable[[CheckSubject], Any]) -> list[str]:
@@ -57,7 +56,7 @@ def test_decoding_from_any_start_gives_the_whole(name):
             assert all(map(torch.equal, tree_leaves(cache), before))
             cache = after
         from_nothing = (None, torch.ones(3, 0, dtype=torch.bool))
-        for mask in from_nothing if SUBJECTS[name].resolved.found.name in WIDE else ():
+        for mask in from_nothing if not about_of(SUBJECTS[name]).multiplies else ():
             out, cache = mixer.prefill(x[:, :0], keep=mask)
             assert out.shape == (3, 0, 16)
             for place in range(3):
@@ -105,11 +104,11 @@ def bare(mixer: nn.Module) -> nn.Module:
     return mixer
 
 
-@pytest.mark.parametrize("name", those(lambda subject: subject.resolved.found.name in WIDE))
+@pytest.mark.parametrize("name", those(lambda subject: not about_of(subject).multiplies))
 @pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
 def test_autocast_changes_nothing_beside_the_projections(name, inside):
     """But for the tokens' format, where no projection stands before them."""
-    cast = SUBJECTS[name].resolved.found.name in CAST
+    cast = about_of(SUBJECTS[name]).casts
     mixer = bare(SUBJECTS[name].build(dtype=torch.float32))
     x, keep = drawn(4, 9, 16, dtype=torch.float32).requires_grad_(), padded_everywhere(9)
     inputs = (x, *mixer.parameters())

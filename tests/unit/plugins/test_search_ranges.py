@@ -8,18 +8,17 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from built_in import abouts
 from pydantic import TypeAdapter, ValidationError
 
 from subquad.errors import ConfigError
 from subquad.plugin import Config, Range, Site, param
 from subquad.plugin.effect import unmet_conditions
-from subquad.registry import describe_config, find_plugins, resolve
+from subquad.registry import describe_config, resolve
 from subquad.registry.loaded import check_site
 from subquad_plugins.numerics.counts import CountedConfig
 
-OWN = sorted(row.name for row in find_plugins("mixer") if row.distribution == "subquad")
-WITHOUT = {"identity", "softmax", "linear", "efficient", "cosformer", "flowformer"}
-"""Controls, and methods without numbers of their own: there is nothing to search."""
+SEARCHED = [name for name, about in abouts().items() if about.searched]
 
 
 def ends(search: dict[str, Any]) -> list[Any]:
@@ -38,7 +37,7 @@ def accepts(config: type[Config], name: str, value: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
+@pytest.mark.parametrize("name", SEARCHED)
 def test_every_value_of_a_range_is_allowed_by_its_field(name):
     config = resolve("mixer", name).plugin.config
     rows = [row for row in describe_config(config) if row.search]
@@ -51,7 +50,7 @@ def test_every_value_of_a_range_is_allowed_by_its_field(name):
             assert not row.search["log"] or row.search["low"] > 0
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
+@pytest.mark.parametrize("name", SEARCHED)
 def test_the_default_is_among_what_a_search_tries(name):
     """Null, which means that the mixer decides, need not be; of a default that follows the length
     it is the one of long sequences.
@@ -125,7 +124,7 @@ def value_of(search: dict[str, Any], random: np.random.Generator, *, whole: bool
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
+@pytest.mark.parametrize("name", SEARCHED)
 def test_most_points_of_the_space_are_accepted(name):
     """What is left to refuse are combinations of numbers, such as a pole of the Jacobi
     recurrence.

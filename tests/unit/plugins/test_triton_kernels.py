@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from built_in import kernels
 
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
 
@@ -21,15 +22,18 @@ triton = pytest.importorskip("triton")
 
 HERE = Path(__file__).parent
 INTERPRETED = sorted(map(str, (HERE / "interpreted").glob("*.py")))
-HALF = pytest.mark.extended
-"""fp16 compiles as bf16 does, but for the type of what is read and written."""
-
-HALF_FORMAT = pytest.param(torch.float16, marks=HALF)
+OTHER_FORMATS = [
+    pytest.param(dtype, marks=pytest.mark.extended) for dtype in (torch.float16, torch.float32)
+]
+"""They compile as bf16 does, but for the type of what is read and written."""
 
 
 @pytest.mark.ci
-def test_kernels_equal_their_reference_in_the_interpreter():
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", ""]
+@pytest.mark.parametrize(
+    "tier", ["not extended", pytest.param("extended", marks=pytest.mark.extended)]
+)
+def test_kernels_equal_their_reference_in_the_interpreter(tier):
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", tier]
     command = [sys.executable, "-m", "pytest", *options, *INTERPRETED]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -42,11 +46,11 @@ def test_kernels_equal_their_reference_in_the_interpreter():
 @pytest.mark.parametrize(
     ("dtype", "width", "grams", "recurrence"),
     [
-        (torch.bfloat16, 64, False, False),
         (torch.bfloat16, 64, True, False),
-        (torch.bfloat16, 16, True, True),
         (torch.bfloat16, 128, False, False),
         (torch.float32, 64, True, False),
+        pytest.param(torch.bfloat16, 64, False, False, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 16, True, True, marks=pytest.mark.extended),
         pytest.param(torch.float32, 32, True, True, marks=pytest.mark.extended),
         pytest.param(torch.float16, 64, True, False, marks=pytest.mark.extended),
     ],
@@ -76,14 +80,14 @@ def test_agf_asks_an_h200_for_no_more_than_it_has(dtype, width, grams, recurrenc
 @pytest.mark.parametrize(
     ("dtype", "count", "width"),
     [
-        (torch.bfloat16, 32, 64),
-        (torch.bfloat16, 64, 64),
-        (torch.bfloat16, 128, 64),
         (torch.bfloat16, 256, 64),
         (torch.bfloat16, 64, 128),
-        (torch.float32, 64, 64),
         (torch.float32, 128, 32),
-        (torch.float32, 32, 128),
+        pytest.param(torch.bfloat16, 32, 64, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 64, 64, marks=pytest.mark.extended),
+        pytest.param(torch.bfloat16, 128, 64, marks=pytest.mark.extended),
+        pytest.param(torch.float32, 64, 64, marks=pytest.mark.extended),
+        pytest.param(torch.float32, 32, 128, marks=pytest.mark.extended),
     ],
 )
 def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
@@ -108,67 +112,14 @@ def test_flash_cur_fits_a_hopper_chip(dtype, count, width):
         assert kernel.spilled <= (0 if dtype == torch.bfloat16 else 400), kernel
 
 
-def tokens(dtype, *shape):
-    return torch.zeros(shape, dtype=dtype, requires_grad=True)
-
-
-def sfpc(dtype, shape, matrix="neumann", order=8):
-    from subquad_plugins.sfpc.fir import _Fir
-
-    keep = torch.ones(shape[:2], dtype=torch.bool)
-    a = tokens(torch.float32, shape[2], order + 1)
-    return _Fir.apply(tokens(dtype, *shape), a, matrix, keep, "triton", False)
-
-
-def wavelet(dtype, shape, name="db4", mode="periodization", bands=4, lengths=None):
-    from subquad_plugins.wavelet.filters import filter_bank
-    from subquad_plugins.wavelet.kernel import Mix
-
-    weights = tokens(torch.float32, bands)
-    return Mix.apply(tokens(dtype, *shape), weights, filter_bank(name), mode, bands < 3, lengths)
-
-
-def fusion(dtype, shape, gated=False):
-    from subquad_plugins.mdfwa.kernel import Fusion
-
-    gate = tokens(dtype, *shape) if gated else None
-    branches = tokens(dtype, *shape), tokens(dtype, *shape)
-    return Fusion.apply(*branches, gate, tokens(torch.float32, shape[2]))
-
-
-def chirp(dtype, shape, real=False):
-    from subquad_plugins.fourier.kernel import Chirped
-
-    wave = torch.zeros(shape[1], dtype=torch.complex64)
-    return Chirped.apply(tokens(dtype, *shape), wave, shape[1] if real else 2 * shape[1], real)
-
-
-def pairs(dtype, shape, form="re_seq"):
-    from subquad_plugins.fourier.kernel import mixed
-
-    return mixed(tokens(dtype, *shape).detach(), form, "ortho", None)
-
-
 LAYER = (2, 4096, 1024)
 """Samples, of a layer with 4,096 tokens; nothing is computed."""
 
+STARTED = {name: kernel for name, kernel in kernels().items() if kernel.start}
 CALLS = {
-    "sfpc": (sfpc, {}, 4),
-    "sfpc of 257 taps": (sfpc, {"matrix": "shift", "order": 256}, 4),
-    "sfpc, other sign": (sfpc, {"matrix": "dirichlet"}, 4),
-    "wavelet": (wavelet, {}, 12),
-    "wavelet, own lengths": (
-        wavelet,
-        {"name": "bior2.2", "mode": "smooth", "bands": 2, "lengths": torch.ones(2).long()},
-        4,
-    ),
-    "wavelet, long": (wavelet, {"name": "sym16", "bands": 2}, 4),
-    "fusion": (fusion, {}, 2),
-    "fusion, gated": (fusion, {"gated": True}, 2),
-    "pairs": (pairs, {}, 2),
-    "pairs, hartley": (pairs, {"form": "hartley"}, 2),
+    label: (kernel, *call) for kernel in STARTED.values() for label, call in kernel.compiled.items()
 }
-"""Calls that start kernels, and how many kinds of them at most, gradients included."""
+"""Kernels, settings, and how many kinds of them a call starts at most, gradients included."""
 
 
 def compiled(call, dtype, shape, **settings):
@@ -187,11 +138,11 @@ def compiled(call, dtype, shape, **settings):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, HALF_FORMAT], ids=str)
+@pytest.mark.parametrize("dtype", [*OTHER_FORMATS, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CALLS)
 def test_compiles_for_an_h200(name, dtype):
-    call, settings, most = CALLS[name]
-    found = compiled(call, dtype, LAYER, **settings)
+    kernel, settings, most = CALLS[name]
+    found = compiled(kernel.start, dtype, LAYER, **settings)
     assert 0 < len(found) <= most
 
 
@@ -199,20 +150,31 @@ def test_compiles_for_an_h200(name, dtype):
 def test_a_chirp_turns_its_tiles_between_reading_and_writing():
     for dtype in (torch.float32, torch.complex64):
         for real in (False, True):
-            forward, *_ = compiled(chirp, dtype, (2, 64, 64), real=real)
+            forward, *_ = compiled(STARTED["fourier.chirp"].start, dtype, (2, 64, 64), real=real)
             assert bool(forward.shared) != real
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("call", [sfpc, wavelet, fusion, chirp, pairs])
-def test_sizes_of_one_compile(call):
+@pytest.mark.parametrize("name", STARTED)
+def test_sizes_of_one_compile(name):
     """Which Triton takes as constants."""
-    assert compiled(call, torch.float32, (1, 1, 2 if call is pairs else 1))
+    kernel = STARTED[name]
+    assert compiled(kernel.start, torch.float32, kernel.smallest)
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("states", [1, 8, 16, 32])
+@pytest.mark.parametrize(
+    ("dtype", "states"),
+    [
+        (torch.bfloat16, 16),
+        (torch.float32, 32),
+        *(pytest.param(torch.float32, states, marks=pytest.mark.extended) for states in (1, 8, 16)),
+        *(
+            pytest.param(torch.bfloat16, states, marks=pytest.mark.extended)
+            for states in (1, 8, 32)
+        ),
+    ],
+)
 def test_the_selective_scan_compiles_for_sm_90(dtype, states):
     from hopper import SHARED, compiled_kernels
 

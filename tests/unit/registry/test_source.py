@@ -108,8 +108,8 @@ def test_windows_line_ends_and_a_byte_order_mark_survive_the_journey(write, tmp_
     [
         (CODE, "./absent.py:Mine", r"mixer './absent\.py:Mine': .*absent\.py does not exist"),
         (CODE, "./mine.py:Mime", r"\./mine\.py defines no Mime; did you mean 'Mine'\?"),
-        (CODE, "./mine.py:", r"'' is not a class name, write \./file\.py:Class"),
-        (CODE, "./mine.py:a b", r"'a b' is not a class name, write \./file\.py:Class"),
+        (CODE, "./mine.py:", r"'' is not a name, write \./file\.py:NAME"),
+        (CODE, "./mine.py:a b", r"'a b' is not a name, write \./file\.py:NAME"),
         (CODE, "./mine.py:Helper", r"Helper is not a subclass of subquad\.nn\.TokenMixer"),
         (CODE, "./mine.py:Facts", r"Facts is not a subclass of subquad\.nn\.TokenMixer"),
         (b"\xff\xfe", "./mine.py:Mine", r"the file is not UTF-8 \(invalid start byte at byte 0\)"),

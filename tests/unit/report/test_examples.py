@@ -35,7 +35,7 @@ def report(factory) -> Report:
 def terminal(report: Report, width: int = 100) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None, force_terminal=True)
-    print_document(document_of(report), console)
+    print_document(document_of(report), console, stats=True)
     return stream.getvalue()
 
 
@@ -52,20 +52,17 @@ def test_each_target_stands_before_what_the_first_seed_of_each_row_wrote(report)
     ]  # fmt: skip
     assert [line[2] for line in lines[:2]] == ["the target one", "a good summary 0"]
     assert lines[-1][2] == "(nothing)"
-    assert list(table_of(report).italic) == [0, 3]
+    assert list(table_of(report).apart) == [0, 3]
 
 
 def test_no_text_runs_or_steers_anything(report, as_text):
     page = as_text(report, "html")
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    paper = as_text(report, "tex")
-    assert r"\textbackslash{}input\{/etc/passwd\} \$x\textasciicircum{}2\$ 50\%" in paper
-    assert r"\input" not in paper
     markdown = as_text(report, "md")
     assert r"\[a\](http://b)" in markdown
     assert r"\|&amp;\_#" in markdown
-    for text in (page, paper, markdown, as_text(report, "csv"), terminal(report)):
+    for text in (page, markdown, as_text(report, "csv"), terminal(report)):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
@@ -77,13 +74,10 @@ def test_a_spreadsheet_runs_no_text(factory, as_text):
     assert (example["target"], example["answer"], example["sample"]) == ("'=1+1", "'@sum", "1")
 
 
-def test_a_terminal_shows_the_first_sample_in_short_and_json_has_all(factory):
+def test_json_has_whole_texts_and_tables_their_beginning(factory):
     long = "word " * 200
     run = factory.run("one", **written((long, "first"), ("other", "second")))
-    shown = terminal(read_report([run]))
-    assert "agf: first" in shown
-    assert "agf: second" not in shown
-    assert long not in shown
+    assert long not in terminal(read_report([run]))
     values = document_of(read_report([run])).values["examples"]
     assert [(example["target"], example["answer"]) for example in values] == [
         (long.strip(), "first"),

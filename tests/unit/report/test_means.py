@@ -95,7 +95,7 @@ def test_two_variants_of_a_mixer_on_one_data_set_are_not_averaged(factory):
 def test_every_format_shows_them(study, as_text):
     report = read_report([study()])
     console = Console(width=120, record=True, file=io.StringIO())
-    print_document(document_of(report), console)
+    print_document(document_of(report), console, stats=True)
     shown = console.export_text()
     assert "mean test accuracy (%)" in shown
     assert any(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import itertools
 import xml.dom.minidom
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from rich.console import Console
 from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
 from subquad.reports import document_of, print_document, read_report, stats
-from subquad.reports.charts import score_charts
 from subquad.reports.drawing import RankChart
 from subquad.reports.text import SPREAD_NOTE
 
@@ -161,7 +159,8 @@ def test_enough_data_sets_tell_mixers_apart(study):
     (ranking,) = study(7).rankings
     assert [pair.adjusted for pair in ranking.pairs] == pytest.approx([3 / 64] * 3)
     assert "agf and softmax differ (p 0.047)" in ranking.sentence
-    assert ranking.groups == [(0, 1), (1, 2)]
+    first, second, third = ranking.ranks
+    assert second - first < ranking.critical < third - first
 
 
 def test_two_mixers_have_no_friedman_and_a_lower_metric_ranks_the_other_way(study):
@@ -177,18 +176,22 @@ def test_one_data_set_or_one_mixer_has_no_ranks(study):
 def test_every_format_has_them_and_explains_the_spread(study, as_text):
     report = study(4)
     (ranking,) = report.rankings
-    chart = RankChart(ranking.title, ranking)
+    chart = RankChart(ranking.title, ranking.mixers, ranking.ranks, ranking.critical)
     texts = [node.firstChild.nodeValue for node in _svg(chart).getElementsByTagName("text")]  # type: ignore[union-attr]
-    assert {"agf 1.00", "softmax 2.00", "identity 3.00", f"CD {ranking.critical:.2f}"} <= set(texts)
+    assert {"agf", "softmax", "identity"} <= set(texts)
+    said = f"agf 1.00, softmax 2.00, identity 3.00. Critical difference {ranking.critical:.2f}."
+    assert said in chart.description
     markdown, paper = (as_text(report, form) for form in ("md", "tex"))
     assert (
         "| agf − softmax | honest | 4 | 4 : 0 | 10.0 | 0.125 | 0.375 | too few data sets |"
         in markdown
     )
-    assert markdown.count("±: standard deviation") == 2
-    assert paper.count(r"\par{\footnotesize $\pm$: standard deviation over the seeds") == 2
+    # the first table, scores and costs, means
+    assert markdown.count("±: standard deviation") == 3
+    assert paper.count(r"$\pm$: standard deviation over the seeds") == 1
     stream = io.StringIO()
-    print_document(document_of(report), Console(file=stream, width=100, color_system=None))
+    console = Console(file=stream, width=100, color_system=None)
+    print_document(document_of(report), console, stats=True)
     assert stream.getvalue().count(SPREAD_NOTE) == 2
     assert ranking.sentence in stream.getvalue()
     plain = document_of(report).values["rankings"][0]
@@ -198,48 +201,6 @@ def test_every_format_has_them_and_explains_the_spread(study, as_text):
         "arrangements": 216,
         "counted": True,
     }
-
-
-def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
-    folder = factory.study()
-    for seed in range(3):
-        factory.cell(
-            folder,
-            mixer="agf",
-            seed=seed,
-            correct=answers(370, 30, 5 * seed),
-            reference_scores={"majority": 0.2},
-        )
-    factory.cell(folder, mixer="softmax", correct=answers(370, 60))
-    factory.cell(folder, mixer="cur", accuracy=0.5, seed=0)
-    (chart,) = score_charts(read_report([folder]))
-    found = {bar.name: bar for bar in chart.bars}
-    assert list(found) == ["agf", "cur", "softmax", "reference: majority"]
-    assert [bar.is_full for bar in chart.bars] == [True, False, False, False]
-    assert 88 < found["agf"].low < 90 < found["agf"].mean < 93 < found["agf"].high < 96
-    assert found["cur"].low == found["cur"].high == 50.0
-    assert found["softmax"].high - found["softmax"].low == pytest.approx(
-        2 * 1.97 * np.sqrt(0.162 * 0.838 / 370) * 100, 0.02
-    )
-    assert _svg(chart).tagName == "svg"
-    long = replace(
-        chart,
-        bars=tuple(replace(bar, name=f"/a/{'long/' * 40}way.py:{bar.name}") for bar in chart.bars),
-    )
-    assert "long/way.py:agf" in long.drawn(), "the axes keep their place beside the end of the name"
-
-
-def test_a_reference_far_away_does_not_press_the_scores_together(factory, answers):
-    folder = factory.study()
-    for seed in range(3):
-        given = {
-            "correct": answers(370, 30, 5 * seed),
-            "reference_scores": {"majority": 0.2, "positions": 0.8},
-        }
-        factory.cell(folder, mixer="agf", seed=seed, **given)
-    factory.cell(folder, mixer="softmax", correct=answers(370, 60))
-    (chart,) = score_charts(read_report([folder]))
-    assert [bar.name for bar in chart.bars] == ["agf", "softmax", "reference: positions"]
 
 
 def _p_value(result) -> float:

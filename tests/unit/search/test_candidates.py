@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study, load_text
-from subquad.experiment.axes import Axis
 from subquad.search.candidates import candidates_of
 from subquad.search.final import Winners, begin_final
 from subquad.search.search import Search, plan_search
@@ -222,18 +221,6 @@ def test_two_candidates_with_one_label_are_refused(study):
         ConfigError, match="two runs have the label a-b-c-seed0; give their values other labels"
     ):
         study(tail + values)
-
-
-def test_a_final_study_that_would_train_another_ones_winner_never_begins(
-    study, tmp_path, monkeypatch
-):
-    plan = study(f"matrix: {{mixer: [{', '.join(ROWS)}], seed: [7]}}\n")
-    monkeypatch.setattr(Axis, "meant", lambda axis, given: [choice.label for choice in axis.known])
-    with pytest.raises(RunError, match="run agf-seed0 of the final study is not the winner of agf"):
-        final(
-            plan, tmp_path, 1, won("agf", train__lr=0.1), won("other", train__lr=0.2), won("third")
-        )
-    assert not (tmp_path / "final").exists()
 
 
 def test_a_candidate_without_a_winner_is_left_out(study, tmp_path):

@@ -7,31 +7,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from built_in import abouts
 from points import refusal
 
-from subquad.registry import find_plugins
+from subquad.registry import recipes
 from subquad.registry.shipped import package_folder
 from subquad.space import Space, auto_space, check_space, parse_space, run_at
 
 FOLDER = package_folder("subquad_spaces")
 assert FOLDER is not None
 DEIT = ("backbone.params.num_layers=12", "mixers=[{name: softmax, layers: 0..10}]")
-GIVEN = {
-    "agf": ("agf",),
+GIVEN = {name: (name,) for name in recipes("space") if name in abouts()} | {
     "agf-deit": ("agf", *DEIT),
     "agf-paper-grid": ("agf",),
-    "cur": ("cur",),
-    "megacur": ("megacur",),
-    "sfpc": ("sfpc",),
-    "mdfwa": ("mdfwa",),
     "optimizer": ("softmax",),
 }
 """What each is for: a mixer, and settings besides."""
-WITHOUT = {"cosformer", "efficient", "flowformer", "identity", "linear", "softmax"}
-"""Mixers that have nothing to search."""
-SEARCHED = sorted(
-    {row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - WITHOUT
-)
+SEARCHED = [name for name, about in abouts().items() if about.searched]
 POINTS = 100
 
 

@@ -80,8 +80,15 @@ def test_without_products_no_vectors_are_made_for_them(monkeypatch):
     results(inputs(1, 3, 4), True, None, 2, "triton")
 
 
-@pytest.mark.parametrize("programs", [1, 528])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("programs", "dtype"),
+    [
+        (528, torch.float32),
+        (1, torch.bfloat16),
+        (528, torch.bfloat16),
+        pytest.param(1, torch.float32, marks=pytest.mark.extended),
+    ],
+)
 def test_parts_of_one_or_several_tiles_the_same_bits_every_time(monkeypatch, programs, dtype):
     monkeypatch.setattr(kernel, "PROGRAMS", programs)
     tensors = inputs(1, 300, 4, dtype)

@@ -50,7 +50,7 @@ def means(tensors, counts):
     ]
 
 
-def results(tensors, hats, implementation, start="norms", iterations=6, through=True, **given):
+def results(tensors, hats, implementation, start="norms", iterations=2, through=True, **given):
     """Both outputs, and the gradients by q, k, v and by landmarks that are no rows."""
     hats = [hat if hat.dim() == 3 else hat.to(tensors[0].dtype) for hat in hats]
     leaves = [*tensors, *(hat for hat in hats if hat.dim() == 4)]
@@ -94,16 +94,24 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("programs", [1, 20])
+@pytest.mark.parametrize(
+    ("masked", "programs", "iterations"),
+    [
+        (False, 20, 2),
+        (True, 1, 2),
+        pytest.param(False, 1, 6, marks=pytest.mark.extended),
+        pytest.param(True, 20, 6, marks=pytest.mark.extended),
+    ],
+)
 @pytest.mark.parametrize(("queries", "keys", "width", "v_width", "p", "r"), SIZES)
-@pytest.mark.parametrize("masked", [False, True])
 def test_values_and_gradients_in_one_part_or_several(
-    monkeypatch, queries, keys, width, v_width, p, r, masked, programs
+    monkeypatch, queries, keys, width, v_width, p, r, masked, programs, iterations
 ):
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", programs)
     tensors = inputs(queries, keys, width, v_width)
     given = masks(keys, (p, r)) if masked else {}
-    assert_same(tensors, picks(tensors, (p, r), repeated=p > 1), **given)
+    hats = picks(tensors, (p, r), repeated=p > 1)
+    assert_same(tensors, hats, iterations=iterations, **given)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -113,12 +121,21 @@ def test_matrices_that_registers_do_not_hold_are_made_in_tiles(monkeypatch, mask
     tensors = inputs(40, 50, 8, 4)
     hats = means(tensors, (17, 20)) if masked else picks(tensors, (17, 20), repeated=True)
     given = masks(50, (17, 20)) if masked else {}
-    assert_same(tensors, hats, iterations=2, **given)
+    assert_same(tensors, hats, **given)
 
 
 @pytest.mark.parametrize("start", ["norms", "rows"])
-@pytest.mark.parametrize("iterations", [0, 1, 4])
-@pytest.mark.parametrize("through", [True, False])
+@pytest.mark.parametrize(
+    ("iterations", "through"),
+    [
+        (0, True),
+        (0, False),
+        (1, True),
+        (1, False),
+        (4, True),
+        pytest.param(4, False, marks=pytest.mark.extended),
+    ],
+)
 def test_each_start_of_the_inverse(start, iterations, through):
     tensors = inputs(30, 40, 8, 8)
     for hats in (picks(tensors, (6, 6)), means(tensors, (6, 5))):
@@ -163,7 +180,7 @@ def test_an_output_that_nobody_uses_has_no_gradient():
     found = []
     for forced in ("triton", "reference"):
         with using({"landmarks.attention": forced}):
-            outputs = _ATTENTION(*tensors, Given(*hats, partial(pseudo_inverse, iterations=6)))
+            outputs = _ATTENTION(*tensors, Given(*hats, partial(pseudo_inverse, iterations=2)))
         for out in outputs:
             found.append(torch.autograd.grad(out.square().sum(), tensors, retain_graph=True))
     assert_near(found[0] + found[1], found[2] + found[3], 2e-5)

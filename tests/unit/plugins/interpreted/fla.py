@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from built_in import abouts
 from interpreted import assert_near, on_cpu
 
 from subquad.nn.kernels import using
@@ -157,12 +158,7 @@ def test_short_convolutions(silu, dtype):
 
 @pytest.mark.parametrize(
     ("name", "operation"),
-    [
-        *((name, "causal_product") for name in ("linear", "performer", "cosformer")),
-        *((name, "causal_product") for name in ("efficient", "flowformer")),
-        *((name, "delta_rule") for name in ("retnet", "gated-deltanet")),
-        *((name, "short_conv") for name in ("gated-deltanet", "mamba")),
-    ],
+    [(name, operation) for name, about in abouts().items() for operation in about.fla],
 )
 def test_mixers_run_it_under_autocast_without_tf32(name, operation, monkeypatch):
     on_cpu(monkeypatch, _SCAN)
@@ -173,6 +169,7 @@ def test_mixers_run_it_under_autocast_without_tf32(name, operation, monkeypatch)
     with using() as used, torch.autocast("cpu", torch.bfloat16):
         found = as_output(built(x)).out
     assert used[operation] == "fla"
-    assert name != "mamba" or used["mamba.scan"] == "triton"
+    first = abouts()[name].first
+    assert used == used | first
     expected = as_output(built.double()(x.double())).out
     assert_near([found], [expected], 0.03)

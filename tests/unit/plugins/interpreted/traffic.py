@@ -9,22 +9,17 @@ from functools import partial
 
 import pytest
 import torch
+from built_in import kernels
 from interpreted import Traffic, count_traffic, multiply_bf16, on_cpu
 
 from subquad_plugins.agf import core as agf
 from subquad_plugins.agf import kernel as agf_kernel
-from subquad_plugins.fourier.chirp import _CHIRP
-from subquad_plugins.fourier.transform import _MIX as _FOURIER
-from subquad_plugins.mdfwa.fusion import _FUSION
 from subquad_plugins.numerics import landmark_kernel, landmarks
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
 from subquad_plugins.numerics.landmarks import Given
 from subquad_plugins.numerics.pinv import pseudo_inverse
-from subquad_plugins.sfpc import kernel as sfpc_kernel
-from subquad_plugins.sfpc.fir import _FIR
-from subquad_plugins.wavelet.dwt import _MIX as _WAVELETS
-from subquad_plugins.wavelet.filters import filter_bank
 
+KERNELS = kernels()
 STEPS = in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit")
 BYTES = 4
 """Of a float32 number."""
@@ -32,9 +27,8 @@ BYTES = 4
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    ours = _FIR, _FUSION, _CHIRP, _FOURIER, _WAVELETS
-    for operation in (agf._CORE, landmarks._ATTENTION, *ours):
-        on_cpu(monkeypatch, operation)
+    for kernel in KERNELS.values():
+        on_cpu(monkeypatch, kernel.operation)
     multiply_bf16(monkeypatch)
     return count_traffic(monkeypatch)
 
@@ -65,7 +59,10 @@ def flash_cur(traffic: Traffic, few: int, width: int, iterations: int) -> list[t
     return [*counted, traffic.taken()]
 
 
-@pytest.mark.parametrize(("few", "width"), [(16, 64), (64, 64), (128, 32)])
+@pytest.mark.parametrize(
+    ("few", "width"),
+    [(16, 64), (64, 64), pytest.param(128, 32, marks=pytest.mark.extended)],
+)
 def test_flash_cur_reads_and_writes_each_token_once_a_pass(
     monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int, width: int
 ) -> None:
@@ -113,63 +110,27 @@ def test_agf_reads_its_tokens_once_and_states_once_a_program(
     assert_counted(traffic.taken(), (loaded, 4 * tokens + states), 1)
 
 
-@pytest.mark.parametrize(("taps", "met"), [(9, 9), (17, 18)])
-def test_sfpc_loads_each_token_and_its_neighbours(
-    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, taps: int, met: int
+@pytest.mark.parametrize(
+    ("operation", "label"),
+    [(name, label) for name, kernel in KERNELS.items() for label in kernel.moved],
+)
+def test_each_number_is_loaded_and_stored_as_the_docstring_says(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, operation: str, label: str
 ) -> None:
-    """Tiles of 16 tokens, whose taps are met by the dozen; the sums' tokens in one run."""
-    monkeypatch.setattr(sfpc_kernel, "MOST_PARTS", 1)
-    x, coefficients = drawn(1, 512, 64), drawn(64, taps)
-    tile = (15 + met) / 16 + met / 16
+    kernel = KERNELS[operation]
+    moved = kernel.moved[label]
+    for name, value in moved.patched.items():
+        monkeypatch.setattr(name, value)
+    given = {
+        name: value.clone().requires_grad_(value.is_floating_point())
+        if torch.is_tensor(value)
+        else value
+        for name, value in moved.given.items()
+    }
+    first = next(iter(given.values()))
     traffic.taken()
-    out = _FIR(x, coefficients, "shift", None, False)
-    assert_counted(traffic.taken(), (tile, 1), x.numel())
-    out.sum().backward()
-    assert_counted(traffic.taken(), (tile + 2 + (taps - 1) / 512, 1 + taps / 512), x.numel())
-
-
-@pytest.mark.parametrize(("mode", "back"), [("periodization", 20), ("zero", 18)])
-def test_a_level_of_wavelets_loads_each_number_and_its_neighbours(
-    traffic: Traffic, mode: str, back: int
-) -> None:
-    """Both bands of one level, N / 2 numbers each: tiles of 8 pairs and filters of 4 taps."""
-    x = drawn(1, 768, 8)
-    traffic.taken()
-    out = _WAVELETS(x, drawn(2), filter_bank("db2"), mode, True, None)
-    assert_counted(traffic.taken(), ((18 + back) / 16, 2), x.numel())
-    out.sum().backward()
-    # With the details, for the gradient of their weight.
-    assert_counted(traffic.taken(), ((18 + back + 8) / 16, 2), x.numel())
-
-
-def test_pairs_are_read_twice_before_the_fft_and_once_behind_it(traffic: Traffic) -> None:
-    x = drawn(1, 64, 128)
-    traffic.taken()
-    out = _FOURIER(x, "hartley", "ortho", None)
-    assert_counted(traffic.taken(), (3, 2), x.numel())
-    out.sum().backward()
-    assert_counted(traffic.taken(), (3, 2), x.numel())
-
-
-@pytest.mark.parametrize(("gated", "backward"), [(False, (3, 1)), (True, (4, 3))])
-def test_fusion_reads_and_writes_each_number_once(
-    traffic: Traffic, gated: bool, backward: tuple[int, int]
-) -> None:
-    branches = [drawn(2, 64, 64) for _ in range(3)]
-    if not gated:
-        branches[2] = None
-    traffic.taken()
-    out = _FUSION(*branches, drawn(64))
-    assert_counted(traffic.taken(), (2 + gated, 1), out.numel())
-    out.sum().backward()
-    assert_counted(traffic.taken(), backward, out.numel())
-
-
-def test_the_chirp_reads_and_writes_each_number_once(traffic: Traffic) -> None:
-    """A real sequence into an FFT of twice its length, and the real part out of it."""
-    x = drawn(2, 64, 64).detach()
-    wave = torch.ones(128, dtype=torch.complex64)
-    spectrum = _CHIRP(x, wave[:64], 128, False)
-    assert_counted(traffic.taken(), (1 + 2 / 32, 4), x.numel())
-    _CHIRP(spectrum, wave[:64], 64, True)
-    assert_counted(traffic.taken(), (2 + 2 / 32, 1), x.numel())
+    out = kernel.operation(*kernel.call(given))
+    assert_counted(traffic.taken(), moved.forward, first.numel())
+    if moved.backward:
+        out.sum().backward()
+        assert_counted(traffic.taken(), moved.backward, first.numel())

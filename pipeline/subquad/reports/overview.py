@@ -1,0 +1,198 @@
+"""What a reader sees first: mixers down, data sets across, and at most four sentences on it.
+
+All of it is made from one frame of pandas with a line for each score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import pandas as pd
+
+from subquad.errors import and_more
+from subquad.output.terminal import DASH, quantity
+from subquad.reports.compare import Comparison
+from subquad.reports.document import Section, Sign, Table
+from subquad.reports.headlines import why_alike
+from subquad.reports.ranks import RankedPair
+from subquad.reports.report import Report
+from subquad.reports.text import score_text
+
+Frame = Any
+"""A frame of pandas, whose types do not say what is in its columns."""
+_AVERAGE = "\n"
+"""The column of averages, which no data set can be called: names are of one line."""
+_MOST_VERDICTS = 2
+"""Sentences with verdicts; the others are in the table's signs."""
+_MOST_REASONS = 3
+_SIGN_OF: Mapping[str, Sign | None] = {
+    "distinguishable": None,
+    "not distinguishable": "≈",
+    "not enough seeds": "?",
+    "too few data sets": "?",
+}
+"""By the verdict on two mixers, one of which is the best."""
+
+_COLUMNS = ("protocol", "metric", "dataset", "name", "compared", "key", "text", "judged", "apart")
+
+
+def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
+    """A table for each protocol and metric, and the sentences below them."""
+    scores = _scores(report)
+    _judge(scores, report)
+    sections = []
+    for (protocol, _), block in scores.groupby(["protocol", "metric"], sort=False):
+        chosen = ", best on test" if protocol == "paper" else ""
+        title = f"Test {block['compared'].iloc[0].with_unit}, protocol {protocol}{chosen}"
+        sections.append(Section(title=title, table=_table(block)))
+    sentences = [_compared(report), *_verdicts(scores)]
+    if reasons := list(dict.fromkeys(_reasons(report))):
+        shown = "; ".join(reasons[:_MOST_REASONS])
+        sentences.append(f"Beware: {shown}{and_more(len(reasons) - _MOST_REASONS)}.")
+    return tuple(sections), tuple(sentences)
+
+
+def _scores(report: Report) -> Frame:
+    """A line for each score: of a row, a reference, or a mean over all data sets.
+
+    `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
+    """
+    lines = []
+    for row in report.rows:
+        text = score_text(row.compared, row.score) if row.score else row.status(reasons=False)
+        judged = row.score.mean if row.score and not row.is_stand_in else None
+        lines.append((row, row.dataset, id(row), text, judged, row.is_called(report.baseline)))
+    for guess in report.references:
+        text = score_text(guess.compared, guess.value)
+        lines.append((guess, guess.dataset, id(guess), text, None, True))
+    has_stand_in = any(row.is_stand_in for row in report.rows)
+    for mean in report.means:
+        if not mean.others:
+            judged = None if mean.is_reference or has_stand_in else mean.score.mean
+            key = (mean.protocol, mean.metric, mean.name)
+            text = score_text(mean.compared, mean.score)
+            lines.append((mean, _AVERAGE, key, text, judged, False))
+    return pd.DataFrame(
+        [
+            (row.protocol, row.metric, dataset, row.name, row.compared, *others)
+            for row, dataset, *others in lines
+        ],
+        columns=pd.Index(_COLUMNS),
+    ).astype({"judged": float})
+
+
+def _judge(scores: Frame, report: Report) -> None:
+    """Give each score its sign, and the pair of it and the best of its column."""
+    pairs: dict[frozenset[object], Comparison | RankedPair] = {}
+    for pair in chain(report.comparisons, *[curve.comparisons for curve in report.curves]):
+        pairs[frozenset((id(pair.first), id(pair.second)))] = pair
+    for ranking in report.rankings:
+        about = (ranking.protocol, ranking.metric)
+        for pair in ranking.pairs:
+            pairs[frozenset(((*about, pair.first), (*about, pair.second)))] = pair
+    scores[["sign", "pair"]] = None
+    for _, column in scores.groupby(["protocol", "metric", "dataset"]):
+        judged = column["judged"].dropna().round(9)  # sums of floats
+        if len(judged) < 2:
+            continue
+        best = judged.min() if column["compared"].iloc[0].mode == "min" else judged.max()
+        leader = column["key"][judged.index[judged == best][0]]
+        for place, score in judged.items():
+            pair = pairs.get(frozenset((leader, column["key"][place])))
+            scores.at[place, "pair"] = pair
+            sign = _SIGN_OF[pair.verdict] if pair else "?"
+            scores.at[place, "sign"] = "*" if score == best else sign
+
+
+def _table(block: Frame) -> Table:
+    """Mixers down, data sets across; the average is the last column."""
+    datasets = list(block["dataset"].unique())
+    # rows of one name are lines of their own
+    copies = block.groupby(["dataset", "name"]).cumcount()
+    wide = block.assign(number=copies).set_index(["name", "number", "dataset"])
+    lines = wide["text"].unstack(sort=False)[datasets].fillna(DASH)
+    signs = wide["sign"].unstack(sort=False)[datasets].stack().dropna()
+    apart = wide["apart"].groupby(["name", "number"], sort=False).any()
+    places = {dataset: place for place, dataset in enumerate(datasets, 1)}
+    numbers = {key: number for number, key in enumerate(lines.index)}
+    names = ["average" if dataset == _AVERAGE else dataset for dataset in datasets]
+    return Table(
+        columns=("mixer", *names),
+        lines=tuple((name, *texts) for (name, _), *texts in lines.itertuples()),
+        numeric=names,
+        apart=apart.to_numpy().nonzero()[0].tolist(),
+        signs={(numbers[key[:2]], places[key[2]]): sign for key, sign in signs.items()},
+    )
+
+
+def _compared(report: Report) -> str:
+    """How much is behind the numbers, and what each protocol means."""
+    rows = report.rows
+    mixers = quantity(len({row.label for row in rows}), "mixer")
+    datasets = quantity(len({row.dataset for row in rows}), "data set")
+    seeds = [len(row.seeds) for row in rows]
+    least = "" if min(seeds) == max(seeds) else f"{min(seeds)} to "
+    words = f"{mixers} on {datasets}, {least}{quantity(max(seeds), 'seed')} each"
+    if report.baseline:
+        is_there = any(row.is_called(report.baseline) for row in rows)
+        words += f", {'' if is_there else 'no row of the '}baseline {report.baseline}"
+    protocols = sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
+    return f"{words}; {'; '.join(protocols)}."
+
+
+def _verdicts(scores: Frame) -> Iterator[str]:
+    """A sentence for all data sets of one verdict, those of most data sets first."""
+    said: dict[str, list[str]] = {}
+    datasets = scores[scores["dataset"] != _AVERAGE]
+    for (_, _, dataset), column in datasets.groupby(["protocol", "metric", "dataset"], sort=False):
+        said.setdefault(_verdict(column), []).append(str(dataset))
+    groups = sorted(said.items(), key=lambda group: -len(group[1]))
+    for verdict, names in groups[:_MOST_VERDICTS]:
+        yield f"{', '.join(names)}: {verdict}."
+    left = sum(len(names) for _, names in groups[_MOST_VERDICTS:])
+    if left:
+        yield f"The other {quantity(left, 'data set')}: see the signs in the table."
+
+
+def _verdict(column: Frame) -> str:
+    """On one data set: who is best, and who is not told from that."""
+    judged = column.dropna(subset="judged").sort_values("judged", kind="stable")
+    if len(judged) < 2:
+        return "one score or none on real data, so no verdict"
+    names = judged.fillna({"sign": ""}).groupby("sign")["name"].agg(", ".join)
+    best = names["*"]
+    if "?" in names:
+        return f"{best} ahead, not enough to tell from {names['?']}; train more seeds"
+    if "≈" in names:
+        words = f"{best} ≈ {names['≈']}"
+        if "" not in names:
+            words += f": {why_alike(judged['pair'].dropna())}"
+        return words
+    if "" not in names:
+        return f"{best} score the same"
+    metric = judged["compared"].iloc[0]
+    is_best = judged["sign"] == "*"
+    other = judged[~is_best].iloc[0 if metric.mode == "min" else -1]
+    gap = abs(other["judged"] - judged[is_best]["judged"].iloc[0])
+    return f"{best} best, {metric.points(gap)} {metric.points_word} from {other['name']}"
+
+
+def _reasons(report: Report) -> Iterator[str]:
+    """What makes numbers of the table not comparable, or else must be known."""
+    for row in report.rows:
+        status = row.status(reasons=False)
+        if status != f"{len(row.counted)} finished":
+            yield f"{row.name} on {row.dataset}: {status}"
+    for row in report.rows:
+        for note in row.notes:
+            yield f"{row.dataset}: {note}"
+    for pair in report.comparisons:
+        for note in pair.notes:
+            yield f"{pair.first.name} and {pair.second.name} on {pair.first.dataset}: {note}"
+    published = [beside for row in report.rows for beside in report.published(row)]
+    unlike = [beside for beside in published if beside.reasons]
+    if unlike:
+        count = quantity(len(published), "published number")
+        yield f"{len(unlike)} of {count} not comparable (see the details)"
