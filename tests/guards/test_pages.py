@@ -29,7 +29,7 @@ from pages import REPO, Block, Command, blocks_of, commands_of, is_synopsis, pag
 from subquad.cli.main import cli, main
 from subquad.cli.tune import is_of_search
 from subquad.errors import UserError
-from subquad.experiment import load_study
+from subquad.experiment import load_given, load_study
 from subquad.registry import find_plugins, recipes, resolve
 from subquad.reports.published import _read as read_published
 from subquad.space import find_space
@@ -211,7 +211,7 @@ def _resolve(leaf: str, given: dict[str, Any], place: Path) -> None:
     if target := given.get("target"):
         words = given.get("overrides", ())
         overrides = [text for text in words if not is_of_search(text)]
-        study = load_study(_target(target, place), overrides)
+        study = load_given(_target(target, place), overrides)
         if space := given.get("space"):
             files = [name for name in space.split("+") if name.startswith("./")]
             for run in study.runs if not files else ():

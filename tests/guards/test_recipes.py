@@ -31,7 +31,7 @@ MISSPELT = {
     "a label": ("    - Hybrid-FNet\n", "    - Hybrid-FNets\n", "'Hybrid-FNets'"),
     "a row's mixer": ("name: subquad:longformer", "name: subquad:longformr", "longformr"),
     "a row's parameter": ("num_global: 1", "num_globals: 1", "num_globals"),
-    "a row's value": ("window: 64}", "window: 640}", "window 640 is more than"),
+    "a row's value": ("window: 64,", "window: 640,", "window 640 is more than"),
 }
 """Faults planted into pubmed-mdfwa-smoke and what it extends: words, other words, what is said."""
 

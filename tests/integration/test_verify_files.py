@@ -128,7 +128,7 @@ def test_a_changed_study_is_noticed(trained, tmp_path):
     study = Path(shutil.copytree(trained.study, tmp_path / "study"))
     settings = study / "study.yaml"
     text = settings.read_text()
-    settings.write_text(re.sub(r"( +)- name: agf", r"\g<0>\n\1  params: {order: 4}", text))
+    settings.write_text(re.sub(r"(- name: agf\s+params:\s+order:) \d+", r"\1 4", text))
     outcome = trained.verified(study)
     assert (
         "cells/other-seed0: WRONG: mixers[0].params.order: changed since the run was started"

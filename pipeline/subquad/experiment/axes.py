@@ -120,14 +120,6 @@ class Axis:
             return any(path[-1] in value.named_by for value in self.values)
         return path in (self.path, (*self.path, "name"))
 
-    def clashes(self, other: Axis) -> bool:
-        """Whether another axis would make this one's labels say something untrue; an axis over a
-        parameter lies over that of its component.
-        """
-        params = (*other.path, "params")
-        lies_over = other.is_component and self.path[:2] == params != self.path
-        return not lies_over and self.owns(other.path)
-
 
 def axis_path(key: str) -> KeyPath:
     """What an axis sets, () where it has a name of the user's; `seed` is short for `train.seed`."""
@@ -155,7 +147,9 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
         axis = _axis(axes.get(name) or Axis(key, path), given, resolve)
         for other_name, other in axes.items():
             is_former = other_name == name and name not in anew
-            if not is_former and (axis.clashes(other) or other.clashes(axis)):
+            # an axis over a parameter lies over that of its component
+            upper, lower = sorted((axis, other), key=lambda axis: len(axis.path))
+            if not is_former and upper.owns(lower.path):
                 message = f"sets the same as the axis {other.key}"
                 raise given.wrong(f"{message}; keep one of them")
         axes[name] = axis

@@ -355,22 +355,3 @@ def laid(run: Run, settings: Sequence[Setting]) -> Run:
 def by_key(values: Mapping[str, Any]) -> list[Setting]:
     """Settings by dotted key, as settings."""
     return [Setting(key_path(key), value, Origin("")) for key, value in values.items()]
-
-
-def completed(run: Run, written: Run) -> Run:
-    """A run of a study, with the defaults of plugins whose files do not run; only its own
-    experiment has them.
-
-    Args:
-        run: as its study asks for it.
-        written: as its own folder has it.
-    """
-    known = dict(components_of(written.experiment))
-    params: dict[KeyPath, dict[str, Any]] = {}
-    for path, component in components_of(run.experiment):
-        if path in run.sources:
-            given = component.params
-            if path in known:
-                given = {**known[path].params, **given}
-            params[path] = given
-    return replace(run, experiment=with_params(run.experiment, params))

@@ -19,7 +19,6 @@ from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
 from subquad.experiment.folder import changes, found_in, reopen_one
 from subquad.experiment.labels import plain_label
-from subquad.experiment.run import completed
 from subquad.plugin import TaskPlugin
 from subquad.preparation.costs import StudyCosts
 from subquad.record.files import read_bytes
@@ -124,7 +123,7 @@ def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None =
     scores = ""
     try:
         if is_run(folder):
-            run = _run_of(folder, run)
+            run = run or reopen_one(folder, resolve=resolve_unrun)
             faults += [f"{key}: changed since the run was started" for key in changes(run)]
             faults += _of_another(run)
             if not faults:
@@ -138,16 +137,6 @@ def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None =
     except (UserError, ValueError, KeyError, TypeError) as error:
         faults.append(str(error) if isinstance(error, UserError) else f"{RESULT}: {error!r}")
     return Verified(str(folder), tuple(faults), _words(looked, scores))
-
-
-def _run_of(folder: Path, requested: Run | None) -> Run:
-    """The run of a folder; as its study asks for it, where there is one."""
-    if requested and not requested.sources:
-        return requested
-    written = reopen_one(folder, resolve=resolve_unrun)
-    if requested:
-        return completed(requested, written)
-    return written
 
 
 def _of_another(run: Run) -> list[str]:
