@@ -143,7 +143,7 @@ def test_a_number_is_learned_and_answered_by_its_name(
     assert all(0 < answer["speed"] < 2 for answer in answers)
     assert main(["verify", str(run)]) == 0
     report = said(capsys, "report", run)
-    assert "test MAE" in report
+    assert "Test MAE" in report
     assert "reference: mean" in report
 
 
@@ -162,7 +162,7 @@ def test_several_labels_are_learned(walks: Path, capsys: pytest.CaptureFixture[s
     (first, *_) = said(capsys, "predict", run, walks / "walks.csv").splitlines()
     assert set(json.loads(first)["probabilities"]) == {"fast", "odd"}
     assert main(["verify", str(run)]) == 0
-    assert "test mAP (%)" in said(capsys, "report", run)
+    assert "Test mAP (%)" in said(capsys, "report", run)
 
 
 def test_two_workers_score_the_same(walks: Path):

@@ -122,7 +122,7 @@ def test_a_winner_that_stays_is_not_tested_again(tmp_path, capsys):
     capsys.readouterr()
     assert main(["report", str(search)]) == 0
     output = capsys.readouterr().out
-    assert "test opened once" in output
+    assert "test opened once" in " ".join(output.split())
     assert "opened before" not in output
 
 
@@ -143,7 +143,7 @@ def test_another_winner_opens_test_again_and_the_report_says_so(tmp_path, capsys
         (search / "report.html").read_text(),
     ):
         assert "the test split was opened before with other winners" in text.replace("\\", "")
-        assert "test opened 2 times" in text
+        assert "test opened 2 times" in " ".join(text.split())
         assert "opened once" not in text
 
 

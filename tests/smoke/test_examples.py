@@ -8,7 +8,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAID = {
     "call_mixer.py": ["softmax  (2, 100, 32)"],
-    "compare.py": ["agf", "identity", "test accuracy (%)"],
+    "compare.py": ["agf", "identity", "Test accuracy (%)"],
     "own_mixer.py": ["ok", "GatedMean ", "identity "],
     "tune.py": ["3 trials, best validation accuracy"],
 }

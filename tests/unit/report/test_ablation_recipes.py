@@ -104,7 +104,7 @@ def test_a_row_is_comparable_with_the_number_that_the_paper_prints(factory, tabl
     assert beside.published.table == ROWS[table][mixer][0]
     assert beside.published.model in papers.models[mixer]
     if beside.published.target:
-        assert beside.verdict() == "comparable"
+        assert beside.verdict == "comparable"
     else:
         assert (task, beside.published.printed) == ("SpokenArabicDigits", "100.0")
 

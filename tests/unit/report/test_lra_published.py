@@ -103,7 +103,7 @@ def test_recipes_with_the_official_data_are_comparable(factory, task, mixer):
         if mixer == "softmax"
         else True
     )
-    assert [entry.verdict() for entry in found.values()] == ["comparable"]
+    assert [entry.verdict for entry in found.values()] == ["comparable"]
 
 
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
@@ -114,7 +114,7 @@ def test_text_is_comparable_where_it_selects_on_test(factory, mixer):
     factory.root = factory.root / "paper"
     paper = beside(factory, "text", seeds("text", mixer, overrides=("protocol=paper",)))
     (tested,) = [entry for name, entry in paper.items() if name != "francois2025cur Transformer"]
-    assert tested.verdict() == "comparable"
+    assert tested.verdict == "comparable"
 
 
 def test_text_of_4k_is_another_length_for_agf_only(factory):
@@ -126,7 +126,7 @@ def test_text_of_4k_is_another_length_for_agf_only(factory):
     assert agf.reasons == ("padded length 4096, published 1024", "bytes read 4000, published 1000")
     factory.root = factory.root / "softmax"
     softmax = beside(factory, "text", seeds("text", "softmax", 1, overrides=length))
-    assert softmax["wi2025agf Transformer"].verdict() == "comparable"
+    assert softmax["wi2025agf Transformer"].verdict == "comparable"
 
 
 def test_lengths_that_the_cur_paper_does_not_print_are_not_comparable(factory):
@@ -143,7 +143,7 @@ def test_rows_of_other_networks_are_never_comparable(factory, mixer):
 
 def test_the_study_of_cur_is_comparable(factory):
     (cur,) = beside(factory, "pathfinder", seeds("pathfinder", "cur", recipe="lra-cur")).values()
-    assert cur.verdict() == "comparable"
+    assert cur.verdict == "comparable"
 
 
 def test_a_mean_of_fewer_seeds_is_named(factory):
@@ -154,7 +154,7 @@ def test_a_mean_of_fewer_seeds_is_named(factory):
 def test_generated_data_are_not_comparable(factory):
     note = "stand-in data: generated ListOps, not the official files"
     (agf,) = beside(factory, "listops", seeds("listops", "agf-code", 1), notes=[note]).values()
-    assert agf.verdict() == "not comparable: stand-in data, published: the real data"
+    assert agf.verdict == "not comparable: stand-in data, published: the real data"
 
 
 def test_settings_of_another_task_are_not_comparable(factory):

@@ -71,7 +71,7 @@ def test_it_stands_beside_the_built_in_table(install, factory):
     (row,) = read_report([factory.run("one")]).rows
     found = {beside.published.reference: beside for beside in published_beside(row)}
     assert sorted(found) == ["doe2026 Table 1", "wi2025agf Table 1"]
-    assert found["doe2026 Table 1"].verdict() == "comparable"
+    assert found["doe2026 Table 1"].verdict == "comparable"
     assert found["doe2026 Table 1"].published.cautions == ("a single run",)
 
 
@@ -88,7 +88,7 @@ def test_its_own_mixer_and_the_setting_it_varies(install, factory):
         factory.cell(study, **known)
     report = read_report([study])
     assert [
-        [(beside.published.value, beside.verdict()) for beside in report.published(row)]
+        [(beside.published.value, beside.verdict) for beside in report.published(row)]
         for row in report.rows
     ] == [
         [(91.5, "comparable")],
