@@ -19,6 +19,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
         self.room = LOST
+        self.waits = False
 
 
 @pytest.fixture
@@ -26,6 +27,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(existing.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(existing, "room_now", lambda: clock.room)
+    monkeypatch.setattr(existing, "is_waited_for", lambda: clock.waits)
+    monkeypatch.setattr(existing, "taken_by_others", lambda: "waits for room")
     return clock
 
 
@@ -51,3 +54,16 @@ def test_a_machine_that_comes_back_ends_the_wait(clock):
     assert executor.still_lacking([TWO]) == ""
     clock.now, clock.room = clock.now + 60, LOST
     assert executor.still_lacking([TWO]) == ""
+
+
+def test_what_is_waited_for_is_told_once_and_never_given_up(clock, capsys):
+    executor: RayExecutor = ClusterExecutor("127.0.0.1:6379")
+    executor.still_lacking(None)
+    clock.room = WHOLE
+    said = []
+    for waits in (True, False, True, True, True):
+        clock.waits = waits
+        clock.now += 200
+        assert executor.still_lacking([TWO]) == ""
+        said.append(capsys.readouterr().err)
+    assert said == ["", "", "", "waits for room\n", ""]
