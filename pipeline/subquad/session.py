@@ -1,4 +1,4 @@
-"""One path from a target to its results: load, check, size, start, drive. Commands, Python and
+"""One path from a target to a study that can train: load, check, size, start. Commands, Python and
 notebooks take it.
 
 Names and settings are looked at before torch is imported.
