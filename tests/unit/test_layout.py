@@ -67,8 +67,6 @@ take. Of experiments it needs the parameters of a plugin alone.
 """
 TOOLS_USE = {
     "subquad.cost",
-    "subquad.execution",
-    "subquad.preparation",
     "subquad.trained",
     "subquad.engine",
     "subquad.experiment",

@@ -31,6 +31,7 @@ _LATEX = _escapes(
         "±": r"$\pm$",
         "−": "$-$",
         "–": "--",
+        "≈": r"$\approx$",
         "<": "$<$",
         ">": "$>$",
         "|": "$|$",
@@ -40,7 +41,7 @@ _LATEX = _escapes(
 _MINUS = re.compile(r"(?<![\w.)])-(?=\d)")
 _UNBROKEN = re.compile(r"\S{30}")
 """After so many signs TeX may begin a new line, wherever that is."""
-_IN_FONTS = frozenset([*map(chr, range(32, 127)), *map(chr, range(0xC0, 0x100)), *"±−–…\u200b"])
+_IN_FONTS = frozenset(map(chr, [*range(32, 127), *range(0xC0, 0x100), ord("…"), *_LATEX]))
 """Signs that LaTeX sets without further packages."""
 _FORMULA = frozenset("=+-@\N{MINUS SIGN}")
 """What begins a formula, once it is written in ASCII's width."""

@@ -230,6 +230,7 @@ def test_latex_marks_and_signs(factory, answers, as_text):
     assert r"\textbf{94.88 $\pm$ 0.18}" in text
     assert r"\underline{94.62 $\pm$ 0.18}" in text
     assert r"\textit{softmax}" in text
+    assert r"agf $\approx$ cur" in text
     assert r"a\_b\% & $-$50.00 \\" in text
 
 
