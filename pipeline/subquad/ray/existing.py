@@ -26,12 +26,11 @@ from subquad.ray.executor import RayExecutor
 from subquad.ray.files import PROTOCOL
 from subquad.ray.machines import (
     ROOM_SECONDS,
-    is_waited_for,
     lacking,
     look_there,
     room_now,
     room_there,
-    taken_by_others,
+    waited_for,
 )
 
 _CONNECT_SECONDS = 5.0
@@ -232,9 +231,10 @@ class ClusterExecutor(RayExecutor):
         reasons = [lacking(room, resources) for resources in unplaced]
         if not all(reasons):
             self._placed = now
-        self._waits = 0 if all(reasons) or not is_waited_for() else self._waits + 1
+        told = "" if all(reasons) else waited_for()
+        self._waits = self._waits + 1 if told else 0
         if self._waits == _LOOKS:
-            print_line(taken_by_others(), err=True)
+            print_line(told, err=True)
         if now - self._placed > max(map(self._patience, unplaced)):
             return reasons[0]
         return ""

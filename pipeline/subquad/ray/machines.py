@@ -57,27 +57,25 @@ def room_now() -> Room:
     return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
 
 
-def is_waited_for() -> bool:
-    """Whether workers wait for room that the cluster has, but not free."""
-    from ray.util import placement_group_table
-
-    return any(group["state"] == "PENDING" for group in placement_group_table().values())
-
-
-def taken_by_others() -> str:
-    """What workers that would fit wait for: what is free, and which jobs are on the cluster."""
+def waited_for() -> str:
+    """What workers wait for that the cluster has, but other jobs use; "" for nothing."""
     import ray
+    from ray.util import placement_group_table
     from ray.util.state import list_jobs
 
-    free = ray.available_resources()
+    if all(group["state"] != "PENDING" for group in placement_group_table().values()):
+        return ""
     jobs = []
     with suppress(Exception):  # of Ray's: its dashboard does not answer
         for job in list_jobs(filters=[("status", "=", "RUNNING")], timeout=int(ROOM_SECONDS)):
             if job.job_id != ray.get_runtime_context().get_job_id():
                 jobs.append(job.submission_id or f"of driver {job.job_id}")
+    if not jobs:
+        return ""
+    free = ray.available_resources()
     return (
         f"waits for room: {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs are free; "
-        f"other jobs: {', '.join(sorted(jobs)) or 'none that Ray knows of'}"
+        f"other jobs: {', '.join(sorted(jobs))}"
     )
 
 

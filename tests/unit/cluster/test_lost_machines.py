@@ -19,7 +19,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
         self.room = LOST
-        self.waits = False
+        self.waited_for = ""
 
 
 @pytest.fixture
@@ -27,8 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(existing.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(existing, "room_now", lambda: clock.room)
-    monkeypatch.setattr(existing, "is_waited_for", lambda: clock.waits)
-    monkeypatch.setattr(existing, "taken_by_others", lambda: "waits for room")
+    monkeypatch.setattr(existing, "waited_for", lambda: clock.waited_for)
     return clock
 
 
@@ -61,9 +60,9 @@ def test_what_is_waited_for_is_told_once_and_never_given_up(clock, capsys):
     executor.still_lacking(None)
     clock.room = WHOLE
     said = []
-    for waits in (True, False, True, True, True):
-        clock.waits = waits
+    for waited_for in ("room", "", "room", "room", "room"):
+        clock.waited_for = waited_for
         clock.now += 200
         assert executor.still_lacking([TWO]) == ""
         said.append(capsys.readouterr().err)
-    assert said == ["", "", "", "waits for room\n", ""]
+    assert said == ["", "", "", "room\n", ""]
