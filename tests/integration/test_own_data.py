@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from pictures import encoded, write_folder
 from small_run import digests
@@ -125,6 +126,8 @@ def test_answers_to_pictures(pets: Path, capsys: pytest.CaptureFixture[str]):
         for line in said(capsys, "predict", run, pets / "pets/test/dog").splitlines()
     ]
     assert [set(answer["probabilities"]) for answer in answers] == [{"cat", "dog"}] * 4
+    files = sorted((pets / "pets/test/dog").iterdir())
+    assert [answer["id"] for answer in answers] == [*map(str, files)]
     scores = json.loads(said(capsys, "eval", run, pets / "pets/test", "--json"))
     assert scores["metrics"]["accuracy"] == result["test"]["metrics"]["accuracy"]
 
@@ -139,6 +142,8 @@ def test_a_number_is_learned_and_answered_by_its_name(
     answers = [
         json.loads(line) for line in said(capsys, "predict", run, walks / "walks.csv").splitlines()
     ]
+    ids = pd.read_csv(walks / "walks.csv")["id"].unique()
+    assert [answer["id"] for answer in answers] == [*map(str, ids)]
     assert len(answers) == 60
     assert all(0 < answer["speed"] < 2 for answer in answers)
     assert main(["verify", str(run)]) == 0

@@ -27,6 +27,20 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet", ".npz")
 _SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableSplit(SeriesSplit):
+    """Padded series in memory.
+
+    Attributes:
+        ids: (N,) what the file calls each.
+    """
+
+    ids: np.ndarray
+
+    def name(self, index: int) -> str:
+        return str(self.ids[index])
+
+
 @dataclass(frozen=True)
 class Train:
     """What is kept of TRAIN, with its validation part.
@@ -62,7 +76,7 @@ class Table(Dataset):
             more |= {"num_classes": len(names), "class_names": names}
         return DataSpec.series(self._max_len, self._train.series.values.shape[1], **more)
 
-    def load(self, name: SplitName) -> SeriesSplit:
+    def load(self, name: SplitName) -> TableSplit:
         """Open a split.
 
         Raises:
@@ -74,14 +88,15 @@ class Table(Dataset):
         if name == "trainval":
             return whole
         chosen = self._cut[("train", "validation").index(name)]
-        return replace(whole, arrays={key: values[chosen] for key, values in whole.arrays.items()})
+        arrays = {key: values[chosen] for key, values in whole.arrays.items()}
+        return replace(whole, arrays=arrays, ids=whole.ids[chosen])
 
-    def open_file(self, path: Path, *, labelled: bool) -> SeriesSplit:
+    def open_file(self, path: Path, *, labelled: bool) -> TableSplit:
         """A file of the same columns; unlabelled ones need no labels."""
         series = read_series(path, self.config, self._train.series, labelled=labelled, parts=False)
         return self._split(series, path.name)
 
-    def prepared_test(self) -> SeriesSplit:
+    def prepared_test(self) -> TableSplit:
         """TEST, read so that its faults show before anything is trained."""
         return self._test()
 
@@ -233,13 +248,13 @@ class Table(Dataset):
             )
         return (*notes, *self._normalizer.notes)
 
-    def _test(self) -> SeriesSplit:
+    def _test(self) -> TableSplit:
         series = self._train.test
         if series is None:
             series = read_series(self._files["test"], self.config, self._train.series)
         return self._split(series, "TEST")
 
-    def _split(self, series: Series, name: str) -> SeriesSplit:
+    def _split(self, series: Series, name: str) -> TableSplit:
         """Series with the statistics, the length and the classes of TRAIN."""
         train = self._train.series
         if series.values.shape[1] != train.values.shape[1]:
@@ -251,7 +266,8 @@ class Table(Dataset):
         if not np.isfinite(inputs).all():
             raise DataError(f"{series.path}: values too large for float32 arithmetic; rescale them")
         notes = series_notes(name, series.lengths, series.filled, series.ended, self._max_len)
-        return SeriesSplit({"inputs": inputs, "keep": keep, "labels": self._labels(series)}, notes)
+        arrays = {"inputs": inputs, "keep": keep, "labels": self._labels(series)}
+        return TableSplit(arrays, notes, ids=series.ids)
 
     def _labels(self, series: Series) -> np.ndarray:
         """(N,) int64, or (N, V) float32."""
@@ -321,7 +337,7 @@ def _joined(first: Series, second: Series) -> tuple[Series, np.ndarray]:
         )
     pairs = {
         name: (getattr(first, name), getattr(second, name))
-        for name in ("values", "lengths", "labels", "filled", "ended")
+        for name in ("values", "lengths", "labels", "ids", "filled", "ended")
     }
     groups = None if first.groups is None else np.concatenate([first.groups, second.groups])  # type: ignore[list-item]
     joined = replace(

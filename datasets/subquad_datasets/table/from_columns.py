@@ -38,7 +38,7 @@ def read_table(
     split = config.split if parts else None
     group = config.group if parts else None
     _need_columns(columns, config, split, group, labelled)
-    order, starts, by_time = _ordered(columns, config)
+    order, starts, by_time, ids = _ordered(columns, config)
     channels = _channels(columns, config, train)
     values = np.stack([columns.numbers(name) for name in channels], axis=1)[order]
 
@@ -62,6 +62,7 @@ def read_table(
         lengths=real,
         labels=labels,
         names=config.labels,
+        ids=ids,
         splits=splits,
         groups=groups,
         filled=filled,
@@ -139,9 +140,9 @@ def _channels(columns: Columns, config: Config, train: Series | None) -> tuple[s
     return train.channels
 
 
-def _ordered(columns: Columns, config: Config) -> tuple[np.ndarray, np.ndarray, str]:
-    """Rows in the order of series, (R,), where each series starts in it, (N,), and what orders its
-    rows.
+def _ordered(columns: Columns, config: Config) -> tuple[np.ndarray, np.ndarray, str, np.ndarray]:
+    """Rows in the order of series, (R,), where each series starts in it, (N,), what orders its
+    rows, and the ids of series, (N,).
 
     Series come in the order of their first rows, rows in that of `time`.
     """
@@ -169,7 +170,8 @@ def _ordered(columns: Columns, config: Config) -> tuple[np.ndarray, np.ndarray, 
             raise columns.fault(
                 row, f"{config.time} {columns.words(config.time)[row]} is there twice in a series"
             )
-    return order, np.flatnonzero(np.diff(place[order], prepend=-1)), by_time
+    starts = np.flatnonzero(np.diff(place[order], prepend=-1))
+    return order, starts, by_time, ids[order[starts]]
 
 
 def _reading(

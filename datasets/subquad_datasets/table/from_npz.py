@@ -65,6 +65,7 @@ def read_windows(
         lengths=real.astype(np.int64),
         labels=labels,
         names=names,
+        ids=np.arange(count),
         splits=splits,
         groups=groups,
         filled=filled,

@@ -32,6 +32,7 @@ class Series:
         lengths: (N,) int64.
         labels: (N,) names of classes, or (N, V) float64; None where there are none.
         names: (V,) of the labels.
+        ids: (N,) what the file calls each series; in .npz its number.
         splits: (N,) names of splits; None where nothing says them.
         groups: (N,) names of groups; None where nothing says them.
         filled: (N,) int64, values that were interpolated.
@@ -45,6 +46,7 @@ class Series:
     lengths: np.ndarray
     labels: np.ndarray | None
     names: tuple[str, ...]
+    ids: np.ndarray
     splits: np.ndarray | None
     groups: np.ndarray | None
     filled: np.ndarray
@@ -66,7 +68,7 @@ class Series:
         steps = np.isin(np.repeat(np.arange(len(self)), self.lengths), chosen)
         kept = {
             name: getattr(self, name)
-            for name in ("lengths", "labels", "splits", "groups", "filled", "ended")
+            for name in ("lengths", "labels", "ids", "splits", "groups", "filled", "ended")
         }
         cut = {name: None if values is None else values[chosen] for name, values in kept.items()}
         return replace(self, values=self.values[steps], **cut)

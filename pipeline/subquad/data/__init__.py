@@ -79,7 +79,7 @@ class Split(ABC):
         return batch
 
     def name(self, index: int) -> str:
-        """What an error or a log calls a sample, such as its file or key."""
+        """What an error, a log and an answer call a sample, such as its file or key."""
         return f"sample {index}"
 
     def unreadable(self) -> np.ndarray:

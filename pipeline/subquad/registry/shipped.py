@@ -4,9 +4,11 @@ code of theirs runs.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -36,11 +38,10 @@ class Recipe(Found):
 
     @property
     def summary(self) -> str:
-        """The comment the file begins with, its first line; "" where there is none."""
-        first, _, _ = self.text().lstrip().partition("\n")
-        if first.startswith("#"):
-            return first.removeprefix("#").strip()
-        return ""
+        """The first sentence of the comment that the file begins with; "" where there is none."""
+        comment = takewhile(lambda line: line.startswith("#"), self.text().lstrip().splitlines())
+        words = " ".join(line.removeprefix("#").strip() for line in comment)
+        return re.split(r"(?<=[.]) (?=[A-Z])", words, maxsplit=1)[0]
 
 
 def recipes(kind: FileKind = "recipe", below: str = ".") -> dict[str, Recipe]:

@@ -125,7 +125,7 @@ class Trained:
         return self.parts.task.spec
 
     def answers(self, split: Split, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
-        """The answer to each sample, in order, as JSON values.
+        """The answer to each sample, in order, as JSON values; `id` is the split's name of it.
 
         Raises:
             PluginError: the task's answers are no tensors with the batch first.
@@ -141,7 +141,8 @@ class Trained:
             batch = split.finish(batch)
             with torch.no_grad(), parts.autocast(), self._computing():
                 decoded = parts.task.decode(model, batch)
-            yield from _rows(self.spec, decoded, end - start)
+            for number, row in enumerate(_rows(self.spec, decoded, end - start), start):
+                yield {"id": split.name(number), **row}
 
     def scores(self, split: Split) -> dict[str, float]:
         """The task's metrics of labelled samples."""
