@@ -1,5 +1,5 @@
-"""Progress of runs, read from the runs' own files: a bar for each that goes on a terminal, plain
-lines elsewhere.
+"""Progress of runs, read from the runs' own files: on a terminal a bar for all and one for each
+that goes, elsewhere a line at each start and end, and some between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from subquad.record.models import Result
 from subquad.record.names import PLAN
 
 _INTERVAL_SECONDS = 0.5
-_LINE_SECONDS = 5.0  # between plain lines about evaluations
+_LINE_SECONDS = 30.0  # between plain lines about evaluations
+_SPEED_SECONDS = 3600.0  # that remaining time is foretold from: runs may end seldom
 
 
 class Display:
@@ -74,14 +75,19 @@ class Display:
             "disable": not self._console.is_terminal,
             "transient": True,
             "refresh_per_second": 4,
+            "speed_estimate_period": _SPEED_SECONDS,
         }
         with Progress(*columns, console=self._console, **options) as bar:
-            starting = bar.add_task("starting", total=None)
+            every = bar.add_task("starting", total=None)
             going: dict[Path, TaskID] = {}
             ended: set[Path] = set()
             while not over.wait(_INTERVAL_SECONDS):
                 self._look(runs, bar, going, ended)
-                bar.update(starting, visible=not going)
+                if len(runs) == 1:
+                    bar.update(every, visible=not going)
+                elif going or ended:
+                    name = f"{len(going)} running, done"
+                    bar.update(every, description=name, total=len(runs), completed=len(ended))
             self._look(runs, bar, going, ended)
 
     def _look(
@@ -93,9 +99,11 @@ class Display:
             records = self._new(run.folder)
             self._lines(run, records, bar)
             if records:
+                place = _place(run.folder) if len(runs) > 1 else ""
                 if run.folder not in going:
                     going[run.folder] = bar.add_task("")
-                place = _place(run.folder) if len(runs) > 1 else ""
+                    if not bar.console.is_terminal:
+                        _print(bar.console, f"{run.label}: started{place}")
                 shown = f"{run.label}{place}  {_values(run, records[-1])}"
                 plan = read_json(run.folder / PLAN) or {}
                 bar.update(
@@ -107,7 +115,8 @@ class Display:
             result = run.result
             if result is not None and result.launch == run.launch:
                 ended.add(run.folder)
-                _print(bar.console, _result_line(run, result))
+                count = f"  {len(ended)} of {len(runs)}" if len(runs) > 1 else ""
+                _print(bar.console, f"{_result_line(run, result)}{count}")
                 if run.folder in going:
                     bar.remove_task(going.pop(run.folder))
 

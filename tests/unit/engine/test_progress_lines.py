@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,21 +54,41 @@ def test_what_was_there_before_is_not_shown_again(tmp_path: Path):
     assert display._places[tmp_path].read["metrics.jsonl"][1] == 4
 
 
-def test_each_run_that_goes_has_a_bar_with_its_place(tmp_path: Path):
-    console = Console(width=200, force_terminal=True, file=StringIO())
+def runs_below(folder: Path, *labels: str) -> list[Any]:
     goal = SimpleNamespace(shown=lambda name: SimpleNamespace(text=str))
     runs = list[Any]()
-    for label in ("a", "b", "c"):
-        folder = tmp_path / label
-        folder.mkdir()
-        runs.append(SimpleNamespace(folder=folder, label=label, result=None, launch="", goal=goal))
-    display = Display(console)
-    with display.showing(runs):
-        for number, run in enumerate(runs[:2]):
-            attempt = Attempt(1, 0, "", 1, 1, pid=number, host=f"node{number}")
-            append_line(run.folder / ATTEMPTS, vars(attempt))
-            write(run.folder, range(1, 4), attempt=1)
+    for label in labels:
+        place = folder / label
+        place.mkdir()
+        runs.append(SimpleNamespace(folder=place, label=label, result=None, launch="", goal=goal))
+    return runs
+
+
+def go(runs: Sequence[Any]) -> None:
+    for number, run in enumerate(runs):
+        attempt = Attempt(1, 0, "", 1, 1, pid=number, host=f"node{number}")
+        append_line(run.folder / ATTEMPTS, vars(attempt))
+        write(run.folder, range(1, 4), attempt=1)
+
+
+def test_all_runs_have_a_bar_and_each_that_goes_has_one_with_its_place(tmp_path: Path):
+    console = Console(width=200, force_terminal=True, file=StringIO())
+    runs = runs_below(tmp_path, "a", "b", "c")
+    with Display(console).showing(runs):
+        go(runs[:2])
+        time.sleep(1.5)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 running, done" in shown
+    assert "0/3" in shown
     assert "a  node0:0" in shown
     assert "b  node1:1" in shown
     assert "c  " not in shown
+
+
+def test_without_a_terminal_a_line_says_where_a_run_has_started(tmp_path: Path):
+    console = Console(width=200, force_terminal=False, file=StringIO())
+    runs = runs_below(tmp_path, "a", "b", "c")
+    with Display(console).showing(runs):
+        go(runs[:2])
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.splitlines() == ["a: started  node0:0", "b: started  node1:1"]
