@@ -118,7 +118,7 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     with Command(
         ["submit", "logs", job, "-f"], tmp_path, **(head.environment | canaries)
     ) as following:
-        until(lambda: "mine-recall-seed0  epoch 1 " in following.printed(), following)
+        until(lambda: "mine-recall-seed0: started" in following.printed(), following)
         (slow_one,) = (head.folder / "root").glob("runs/small/*/cells/mine-recall-seed0")
         assert [attempt["world_size"] for attempt in attempts(slow_one)] == [2]
         if lost:
