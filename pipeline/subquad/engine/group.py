@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -34,11 +35,13 @@ class Group:
         rank: 0 .. world_size-1.
         world_size: number of training processes; with more than 1 a torch process group is up.
         device: where this rank computes.
+        peers: torch's process group for `gather`; None: the one that computes.
     """
 
     rank: int = 0
     world_size: int = 1
     device: torch.device = CPU
+    peers: dist.ProcessGroup | None = None
 
     @property
     def first(self) -> bool:
@@ -57,7 +60,7 @@ class Group:
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=self.peers)
         return found
 
     def join(self, values: list[Item]) -> list[Item]:
@@ -159,6 +162,41 @@ class Group:
         """
         for part in _sharded_parts(model):
             part.reshard()
+
+
+ALONE = Group()
+
+
+class Background:
+    """What the ranks of a sharded run do beside the training, one thing after the other.
+
+    Args:
+        group: the ranks; every one makes this.
+    """
+
+    def __init__(self, group: Group):
+        self._group = replace(group, peers=dist.new_group(backend="gloo"))
+        self._thread = ThreadPoolExecutor(1)
+        self._newest: Future[None] | None = None
+
+    def start(self, act: Callable[..., None], *given: Any) -> None:
+        """Begin something, on every rank: `act(group, *given)`."""
+        self._newest = self._thread.submit(act, self._group, *given)
+
+    def finish(self) -> None:
+        """Wait for what was begun.
+
+        Raises:
+            Exception: it failed; of what a rank raised alone every rank is told.
+        """
+        newest = self._newest
+        self._newest = None
+        if newest:
+            newest.result()
+
+    def close(self) -> None:
+        """Wait, whatever comes of it."""
+        self._thread.shutdown()
 
 
 def _sharded_parts(model: nn.Module) -> list[FSDPModule]:

@@ -89,6 +89,8 @@ def train_loop(
             log.sync()
             save(parts, progress)
         if is_over:
+            if parts.background:
+                parts.background.finish()
             return progress.done
         usage.step_starts()
 
