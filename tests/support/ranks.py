@@ -4,6 +4,7 @@ import.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pickle
@@ -24,7 +25,7 @@ import torch
 import torch.distributed as dist
 from small_run import one_run
 
-from subquad.engine import faults
+from subquad.engine import checkpoint, faults
 from subquad.engine.group import Group
 from subquad.execution.worker import work
 from subquad.experiment import Run
@@ -121,6 +122,23 @@ def _train(
     work(one_run(plain), group, lambda: 0, restarts=True)
     if workers > 1:
         dist.destroy_process_group()
+
+
+def add_to_environment(variables: dict[str, str]) -> None:
+    """In a rank, before it begins."""
+    os.environ.update(variables)
+
+
+def full_disk_of_the_second_rank() -> None:
+    """In a rank, before it begins: from step 13 on the second one has no room for its shards."""
+    write = checkpoint._write
+
+    def full(folder: Path, contents: Any) -> Any:
+        if folder.name >= "step-00000013" and any("-00001-of-" in name for name in contents):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(folder, contents)
+
+    checkpoint._write = full
 
 
 def _serve(pipe: Connection, environment: dict[str, str]) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -54,11 +54,9 @@ from subquad.record.storage import is_remote, put, reason_of, remove_tree, strea
 from subquad.record.sums import Manifest, change, sum_from, sum_of
 from subquad.security.disk import make_folder, opened
 
-_Tensors = TypeVar("_Tensors", bound=Mapping[str, Tensor], covariant=True)
-
 
 @dataclass(frozen=True)
-class Checkpoint(Generic[_Tensors]):
+class Checkpoint:
     """The contents of a checkpoint.
 
     Attributes:
@@ -67,14 +65,14 @@ class Checkpoint(Generic[_Tensors]):
         first_rows: of a sharded run, the place of the first row of each tensor that is sharded.
     """
 
-    model: _Tensors
-    optimizer: _Tensors
-    rng: _Tensors
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    rng: Mapping[str, Tensor]
     state: Mapping[str, Any]
     first_rows: Mapping[str, int] = field(default_factory=dict)
 
 
-def write(root: Path, step: int, checkpoint: Checkpoint[Any], group: Group = ALONE) -> None:
+def write(root: Path, step: int, checkpoint: Checkpoint, group: Group = ALONE) -> None:
     """Write a checkpoint; when this returns it is on the disk, or in the object store, and
     committed.
 
@@ -86,11 +84,11 @@ def write(root: Path, step: int, checkpoint: Checkpoint[Any], group: Group = ALO
     """
     folder = checkpoint_folder(root, step)
     own = _contents(checkpoint, group)
-    if not is_remote(root):
-        group.of_first(_committing, _fresh, folder, own)
     try:
+        if not is_remote(root):
+            group.of_first(_fresh, folder)
         files: dict[str, Any] = {}
-        for sums in group.gather(group.together(_committing, _write, folder, own)):
+        for sums in group.gather(group.together(_write, folder, own)):
             files |= sums
         best = checkpoint.state["progress"].get("best")
         manifest = {
@@ -100,15 +98,15 @@ def write(root: Path, step: int, checkpoint: Checkpoint[Any], group: Group = ALO
             "experiment": checkpoint.state.get("digest"),
             "files": files,
         }
-        group.of_first(_committing, _commit, folder, {MANIFEST: [json_text(manifest).encode()]})
-    except DiskError:
+        group.of_first(_commit, folder, json_text(manifest).encode())
+    except (OSError, DiskError) as error:
         # nothing finds one without its manifest, and a store that fails may take minutes
         if group.first and not is_remote(root):
             remove_tree(folder)
-        raise
+        raise _no_room(folder, error, sum(map(len, chain(*own.values())))) from error
 
 
-def _contents(checkpoint: Checkpoint[Any], group: Group) -> dict[str, Pieces]:
+def _contents(checkpoint: Checkpoint, group: Group) -> dict[str, Pieces]:
     """The files that this rank writes."""
     tensors = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
     count = group.world_size if checkpoint.first_rows else 1
@@ -121,28 +119,14 @@ def _contents(checkpoint: Checkpoint[Any], group: Group) -> dict[str, Pieces]:
     return contents
 
 
-def _committing(
-    act: Callable[[Path, Mapping[str, Pieces]], Any], folder: Path, contents: Mapping[str, Pieces]
-) -> Any:
-    """What an act of writing returns.
-
-    Raises:
-        DiskError: it failed.
-    """
-    try:
-        return act(folder, contents)
-    except (OSError, DiskError) as error:
-        raise _no_room(folder, error, sum(map(len, chain(*contents.values())))) from error
-
-
-def _fresh(folder: Path, contents: Mapping[str, Pieces]) -> None:
+def _fresh(folder: Path) -> None:
     remove_tree(folder, MANIFEST)
     make_folder(folder)
 
 
-def _commit(folder: Path, contents: Mapping[str, Pieces]) -> None:
+def _commit(folder: Path, manifest: bytes) -> None:
     faults.point("save.manifest")
-    _write(folder, contents)
+    _write(folder, {MANIFEST: [manifest]})
     faults.point("save.done")
 
 
@@ -183,9 +167,11 @@ def _no_room(folder: Path, error: OSError | DiskError, needed: int) -> DiskError
     if not is_remote(folder):
         with suppress(OSError):
             room += f", {shutil.disk_usage(folder.parent).free / 1e6:.1f} MB are free"
-    return DiskError(
+    found = DiskError(
         f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact"
     )
+    found.shared = True  # each rank has its own
+    return found
 
 
 def finished_steps(root: Path) -> list[int]:
@@ -198,7 +184,7 @@ def manifests(root: Path) -> list[Path]:
     return [checkpoint_folder(root, step) / MANIFEST for step in finished_steps(root)]
 
 
-def read_checkpoint(root: Path, step: int) -> Checkpoint[Stored]:
+def read_checkpoint(root: Path, step: int) -> Checkpoint:
     """Read and verify one checkpoint.
 
     Raises:
@@ -278,7 +264,7 @@ def _verified(path: Path, files: Mapping[str, Any]) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint[Stored] | None:
+def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint that verifies, walking back over damaged ones; None where there is none
     at all.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -79,7 +78,7 @@ class Group:
         picklable = None
         try:
             result = action(*given)
-        except SubquadError as error:
+        except (SubquadError, OSError) as error:
             failure = picklable = error
         except Exception as error:
             failure = error
@@ -200,9 +199,5 @@ class Background:
 
 
 def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
-    """Who shards has imported what this asks for; for others the import would cost time."""
-    module = sys.modules.get("torch.distributed.fsdp")
-    if module is None:
-        return []
-    parts = [part for part in model.modules() if isinstance(part, module.FSDPModule)]
-    return cast("list[FSDPModule]", parts)
+    """Without torch's own class, whose import would cost time where nothing is sharded."""
+    return [cast("FSDPModule", part) for part in model.modules() if hasattr(part, "unshard")]

@@ -28,7 +28,6 @@ from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
 from subquad.engine.state import Progress, begin, restore, tidy
-from subquad.engine.stored import Stored
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
@@ -164,7 +163,7 @@ def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
     return dataset, cost
 
 
-def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint[Stored] | None:
+def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint; the first rank chooses, so that no rank goes on from another
     one.
     """
@@ -179,7 +178,7 @@ def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint[S
             return None
         return newest.state["progress"]["step"]
 
-    def read() -> Checkpoint[Stored] | None:
+    def read() -> Checkpoint | None:
         if group.first or step is None:
             return newest
         return checkpoint.read_checkpoint(root, step)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
-from torch import Tensor
 
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.group import Group
 from subquad.engine.parts import Parts
-from subquad.engine.stored import Stored, pieces_of
+from subquad.engine.stored import pieces_of
 from subquad.engine.tensors import (
     copied,
     differing,
@@ -40,7 +39,6 @@ _TRAINED = "/"
 """Starts the names of weights that go on training, where a checkpoint's model holds their
 average.
 """
-_Content = Checkpoint[dict[str, Tensor]]
 
 
 @dataclass
@@ -129,7 +127,7 @@ def begin(parts: Parts) -> Progress:
     return progress
 
 
-def _taken(parts: Parts, progress: Progress) -> _Content:
+def _taken(parts: Parts, progress: Progress) -> Checkpoint:
     """What a checkpoint holds, by collective calls: also the experiment and its digest, so that it
     cannot be mistaken for another experiment's.
     """
@@ -166,7 +164,7 @@ def _write(
     group: Group,
     parts: Parts,
     progress: Progress,
-    content: Checkpoint[dict[str, Tensor]],
+    content: Checkpoint,
     updated: set[str],
 ) -> None:
     run = parts.run
@@ -176,7 +174,7 @@ def _write(
     group.of_first(tidy, run, parts.train.keep_checkpoints, progress)
 
 
-def _check(parts: Parts, content: _Content, updated: set[str]) -> None:
+def _check(parts: Parts, content: Checkpoint, updated: set[str]) -> None:
     """Refuse a checkpoint from which nothing good could go on."""
     missing = []
     if parts.group.first:  # it has the scalars too
@@ -215,7 +213,7 @@ def tidy(run: Run, keep: int, progress: Progress) -> None:
     checkpoint.prune(run.files.checkpoints, progress.step, keep, needed)
 
 
-def restore(parts: Parts, found: Checkpoint[Stored]) -> Progress:
+def restore(parts: Parts, found: Checkpoint) -> Progress:
     """Put model, optimiser, scaler and generators where a checkpoint left them.
 
     On another number of ranks the generators are seeded anew from the step: the sample order stays,
@@ -257,30 +255,23 @@ def _check_kinds(kinds: Mapping[str, str], recorded: Mapping[str, str]) -> None:
         raise CheckpointError(f"{first} is {has}, must be {must}{more}")
 
 
-def _restore(parts: Parts, found: Checkpoint[Stored]) -> Progress:
+def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank = parts.group.rank
     state = found.state
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
-        load_model(parts.bare_model, _below(_TRAINED, found.optimizer))
-    own = {name: name for name in found.optimizer if not name.startswith(_TRAINED)}
+        load_model(parts.bare_model, found.optimizer, _TRAINED)
     parts.updated.clear()
-    parts.updated.update(load_optimizer(parts.optimizer, found.optimizer.chosen(own)))
+    parts.updated.update(load_optimizer(parts.optimizer, found.optimizer))
     progress = _progress(state["progress"])
     parts.scaler.scale = progress.loss_scale
     parts.scaler.good_steps = progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        load_generators(_below(f"{rank}/", found.rng), state["rng"][rank])
+        load_generators(found.rng, state["rng"][rank], f"{rank}/")
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
-
-
-def _below(prefix: str, tensors: Stored) -> Stored:
-    """Those whose names begin so, by the rest of it."""
-    names = filter(lambda name: name.startswith(prefix), tensors)
-    return tensors.chosen({name.removeprefix(prefix): name for name in names})
 
 
 def _progress(values: dict[str, Any]) -> Progress:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any, NamedTuple
 
@@ -76,17 +77,22 @@ def unpacked(where: object, content: bytes) -> dict[str, Tensor]:
         DataError: it is none.
     """
     check_safetensors(where, content)
+    found = {}
+    with _reading(where):
+        for name, tensor in load(content).items():
+            found[name.removesuffix(_PAIRS)] = _kind(name, tensor)
+    return found
+
+
+@contextmanager
+def _reading(where: object) -> Iterator[None]:
     try:
-        return {_name(name): _complex(name, tensor) for name, tensor in load(content).items()}
+        yield
     except Exception as error:  # damaged files raise what their bytes happen to say
         raise DataError(f"{where}: not a safetensors file: {error}") from error
 
 
-def _name(name: str) -> str:
-    return name.removesuffix(_PAIRS)
-
-
-def _complex(name: str, tensor: Tensor) -> Tensor:
+def _kind(name: str, tensor: Tensor) -> Tensor:
     return torch.view_as_complex(tensor) if name.endswith(_PAIRS) else tensor
 
 
@@ -100,28 +106,27 @@ class Stored(Mapping[str, Tensor]):
         kinds: each tensor without its numbers, on the device meta.
 
     Raises:
-        DataError: one is no such file, or a tensor lacks rows.
+        DataError: one is no such file, or they do not fit together.
     """
 
     def __init__(self, files: Mapping[Any, IO[bytes]]):
         self._parts = defaultdict[str, list[_Part]](list)
-        where = None
-        try:
-            for where, stream in files.items():
-                stream.seek(0)
-                check_safetensors(where, stream.read(8))
+        self.kinds: dict[str, Tensor] = {}
+        where = ""
+        for where, stream in files.items():
+            stream.seek(0)
+            check_safetensors(where, stream.read(8))
+            with _reading(where):
                 file = safe_open(f"/dev/fd/{stream.fileno()}", "pt")
                 shards = json.loads((file.metadata() or {}).get(_SHARDS, "{}"))
                 for name in file.keys():  # noqa: SIM118 - it is no mapping
-                    offsets = shards.get(name, {}).get(_OFFSETS) or [0]
                     rows = file.get_tensor(name)
-                    kind = _complex(name, torch.empty_like(rows, device="meta"))
-                    self._parts[_name(name)].append(_Part(offsets[0], rows, kind))
-            self.kinds = {name: _whole(parts) for name, parts in self._parts.items()}
-        except DataError:
-            raise
-        except Exception as error:  # damaged files raise what their bytes happen to say
-            raise DataError(f"{where}: not a safetensors file: {error}") from error
+                    offsets = shards.get(name, {}).get(_OFFSETS) or [0]
+                    part = _Part(offsets[0], rows, _kind(name, rows.to("meta")))
+                    self._parts[name.removesuffix(_PAIRS)].append(part)
+        with _reading(where):
+            for name, parts in self._parts.items():
+                self.kinds[name] = _whole(parts)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.rows(name, 0, sum(self.kinds[name].shape[:1]))
@@ -131,13 +136,6 @@ class Stored(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.kinds)
-
-    def chosen(self, names: Mapping[str, str]) -> Stored:
-        """Some of them: their names here, by other ones."""
-        found = Stored({})
-        found._parts.update((new, self._parts[old]) for new, old in names.items())
-        found.kinds.update((new, self.kinds[old]) for new, old in names.items())
-        return found
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
         """Some rows of a tensor, in memory of their own; all of one without rows."""
@@ -165,9 +163,8 @@ def _whole(parts: list[_Part]) -> Tensor:
     parts.sort(key=lambda part: part.first)
     end = 0
     for first, _, kind in parts:
-        is_like = (kind.dtype, kind.shape[1:]) == (parts[0].kind.dtype, parts[0].kind.shape[1:])
-        if first != end or not is_like:
+        if first != end:
             raise ValueError(f"rows {end} to {first} of a tensor are missing")
-        end += len(kind) if kind.ndim else 1
-    kind = parts[0].kind
-    return kind.new_empty([end, *kind.shape[1:]][: kind.ndim])
+        end += sum(kind.shape[:1])
+    kinds = [part.kind for part in parts]
+    return torch.cat(kinds) if len(kinds) > 1 else kinds[0]

@@ -8,7 +8,6 @@ torch.compile, so that a checkpoint does not depend on how, or on how many ranks
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -52,11 +51,8 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def _is_sharded(tensor: Tensor) -> bool:
-    """Who shards has imported what this asks for; for others the import would cost 0.7 s."""
-    module = sys.modules.get("torch.distributed.tensor")
-    if module is None:
-        return False
-    return isinstance(tensor, module.DTensor)
+    """Without torch's own class, whose import would cost 0.7 s where nothing is sharded."""
+    return hasattr(tensor, "to_local")
 
 
 def gathered(tensor: Tensor) -> Tensor:
@@ -71,12 +67,12 @@ def local(tensor: Tensor) -> Tensor:
 
 def first_rows(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Of each sharded tensor the place of the first row that this rank has."""
-    return {name: _first_row(tensor) for name, tensor in tensors.items() if _is_sharded(tensor)}
-
-
-def _first_row(tensor: Any) -> int:
-    (chunk,) = tensor.__create_chunk_list__()
-    return chunk.offsets[0]
+    found = {}
+    for name, tensor in tensors.items():
+        if _is_sharded(tensor):
+            (chunk,) = cast("Any", tensor).__create_chunk_list__()
+            found[name] = chunk.offsets[0]
+    return found
 
 
 def copied(tensors: Mapping[str, Tensor], *, whole: bool) -> dict[str, Tensor]:
@@ -133,17 +129,20 @@ def missing_state(
     return sorted({f"{name}/{key}" for name in updated for key in keys}.difference(found))
 
 
-def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def load_model(model: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Copy tensors into a model, sharded or not.
 
     Args:
         tensors: whole ones; for a sharded model those of files, of which its rows are read.
+        prefix: begins their names there; others are left.
 
     Raises:
         CheckpointError: names, shapes or types differ; the first differences are named.
     """
-    own = model_tensors(model)
-    wrong = differing(kinds_of(own), kinds_of(tensors))
+    own = {f"{prefix}{name}": tensor for name, tensor in model_tensors(model).items()}
+    kinds = kinds_of(tensors)
+    given = {name: kind for name, kind in kinds.items() if name.startswith(prefix)}
+    wrong = differing(kinds_of(own), given)
     if wrong:
         first = ", ".join(wrong[:5])
         more = and_more(len(wrong) - 5)
@@ -156,18 +155,18 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def _fill(tensor: Tensor, tensors: Mapping[str, Tensor], name: str) -> None:
     """Copy what a rank has of a tensor from the whole of it."""
     own = local(tensor)
-    if _is_sharded(tensor):
-        start = _first_row(tensor)
-        found = cast("Stored", tensors).rows(name, start, start + len(own))
+    start = first_rows({name: tensor}).get(name)
+    if start is None:
+        own.copy_(tensors[name])
     else:
-        found = tensors[name]
-    if found.shape != own.shape:
-        raise ValueError(f"{name} is of another shape")
-    own.copy_(found)
+        own.copy_(cast("Stored", tensors).rows(name, start, start + len(own)))
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
     """Give an optimiser the state that `optimizer_tensors` took, whatever it held before.
+
+    Args:
+        tensors: those whose names begin with `/` are no state.
 
     Returns:
         names of the parameters that have state.
@@ -175,7 +174,7 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
     Raises:
         CheckpointError: there is state of a parameter that the optimiser does not update.
     """
-    names = {name.rpartition("/")[0] for name in tensors}
+    names = {name.rpartition("/")[0] for name in tensors} - {""}
     parameters = dict(trained_parameters(optimizer))
     unknown = sorted(names - parameters.keys())
     if unknown:
@@ -186,6 +185,8 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
     optimizer.state.clear()
     for path in sorted(tensors):
         name, _, key = path.rpartition("/")
+        if not name:
+            continue
         parameter = parameters[name]
         # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where
         # the parameter does.
@@ -222,11 +223,13 @@ def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
     return states, values
 
 
-def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Give back what `generator_states` took."""
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+def load_generators(
+    states: Mapping[str, Tensor], values: Mapping[str, Any], prefix: str = ""
+) -> None:
+    """Give back what `generator_states` took; a prefix begins the names of the states."""
+    torch.set_rng_state(states[f"{prefix}torch"])
+    if f"{prefix}cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states[f"{prefix}cuda"])
     version, words, gauss = values["python"]
     random.setstate((version, tuple(words), gauss))
     words, position, has_gauss, cached = values["numpy"]
