@@ -87,10 +87,8 @@ def train_loop(
         is_over = progress.done or is_stopped
         if saves or is_over:
             log.sync()
-            save(parts, progress)
+            save(parts, progress, is_over)
         if is_over:
-            if parts.background:
-                parts.background.finish()
             return progress.done
         usage.step_starts()
 

@@ -27,7 +27,7 @@ from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
-from subquad.engine.state import Progress, begin, restore, tidy
+from subquad.engine.state import Progress, first_progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
@@ -133,7 +133,7 @@ def _restored(
         parts = replace(parts, start=kept[INIT].start if INIT in kept else None)
         for change in group.of_first(changed_weights, run, kept):
             warn(f"{change}; the run goes on from its checkpoint all the same")
-    return parts, group.together(restore, parts, newest) if newest else begin(parts)
+    return parts, group.together(restore, parts, newest) if newest else first_progress(parts)
 
 
 def _begin(parts: Parts, progress: Progress) -> None:

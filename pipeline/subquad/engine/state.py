@@ -101,9 +101,12 @@ def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, m
     return score < best[metric]
 
 
-def save(parts: Parts, progress: Progress) -> None:
+def save(parts: Parts, progress: Progress, is_last: bool) -> None:
     """Write a checkpoint; every rank must call it. That of a sharded run is written while training
     goes on, once the one before is whole.
+
+    Args:
+        is_last: return once it is whole.
 
     Raises:
         TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
@@ -115,9 +118,11 @@ def save(parts: Parts, progress: Progress) -> None:
     background.finish()
     content = _taken(parts, progress)
     background.start(_write, parts, replace(progress), content, set(parts.updated))
+    if is_last:
+        background.finish()
 
 
-def begin(parts: Parts) -> Progress:
+def first_progress(parts: Parts) -> Progress:
     """Where a run begins; every rank must call it. What cannot be kept is met before it is
     trained.
     """
