@@ -23,6 +23,8 @@ KILLS = {
     "after a plain save": ("kill@step:12",),
     "before the first save": ("kill@step:4",),
     "twice in a row": ("kill@step:17", "kill@step:4"),
+    "in the middle of a save": ("kill@save.half:8",),
+    "before a save is whole": ("kill@save.manifest:3",),
 }
 
 
@@ -64,7 +66,7 @@ def sharded(ticket, workers, *more):
 def test_a_sharded_run_goes_on_after_kills(ranks, ticket, tmp_path):
     settings = (f"mixer={odd_mixer(tmp_path)}", "train.ema_decay=0.9")
     whole = train(ranks, sharded(ticket, 2, *settings))
-    kills = (*KILLS["after an evaluation"], "kill@step:4", "kill@step:2")  # of each process
+    kills = (*KILLS["after an evaluation"], "kill@step:4", "kill@save.half:3")  # of each process
     same(train(ranks, sharded(ticket, 2, *settings), kills), whole)
     optimizer = {name.removeprefix("optimizer:") for name in states.state(whole, 13)}
     assert "blocks.0.mixer.value.weight/exp_avg" in optimizer
@@ -74,7 +76,9 @@ def test_a_sharded_run_goes_on_after_kills(ranks, ticket, tmp_path):
 
 @pytest.mark.extended
 @pytest.mark.parametrize("kill", KILLS)
-@pytest.mark.parametrize(("workers", "more"), [(2, ()), (3, ()), (3, ("train.ema_decay=0.9",))])
+@pytest.mark.parametrize(
+    ("workers", "more"), [(2, ()), (3, ()), (3, ("train.ema_decay=0.9",)), (4, ())]
+)
 def test_a_sharded_run_goes_on_after_any_kill(ranks, ticket, workers, kill, more):
     whole = train(ranks, sharded(ticket, workers, *more))
     same(train(ranks, sharded(ticket, workers, *more), KILLS[kill]), whole)
@@ -98,7 +102,7 @@ def test_other_optimizers_and_precisions_go_on_too(ranks, ticket, workers, more)
     same(train(ranks, sharded(ticket, workers, *more), kills), whole)
 
 
-WAYS = [(1, "ddp"), (2, "ddp"), (2, "fsdp2"), (3, "ddp"), (3, "fsdp2")]
+WAYS = [(1, "ddp"), (2, "ddp"), (2, "fsdp2"), (3, "ddp"), (3, "fsdp2"), (4, "fsdp2")]
 
 
 @pytest.mark.extended

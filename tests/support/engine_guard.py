@@ -407,11 +407,9 @@ def empty_state() -> None:
     """One tensor of the optimiser's state is saved as zeros, which nothing else can see."""
     written = checkpoint.write
 
-    def emptying(root, step, content):
+    def emptying(root, step, content, group):
         name = max(name for name in content.optimizer if name.endswith("/exp_avg"))
         optimizer = {**content.optimizer, name: content.optimizer[name] * 0}
-        written(
-            root, step, checkpoint.Checkpoint(content.model, optimizer, content.rng, content.state)
-        )
+        written(root, step, replace(content, optimizer=optimizer), group)
 
     checkpoint.write = emptying

@@ -4,7 +4,9 @@ import.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import math
 import os
 import pickle
 import signal
@@ -24,7 +26,7 @@ import torch
 import torch.distributed as dist
 from small_run import one_run
 
-from subquad.engine import faults
+from subquad.engine import checkpoint, faults, state
 from subquad.engine.group import Group
 from subquad.execution.worker import work
 from subquad.experiment import Run
@@ -121,6 +123,36 @@ def _train(
     work(one_run(plain), group, lambda: 0, restarts=True)
     if workers > 1:
         dist.destroy_process_group()
+
+
+def add_to_environment(variables: dict[str, str]) -> None:
+    """In a rank, before it begins."""
+    os.environ.update(variables)
+
+
+def full_disk_of_the_second_rank() -> None:
+    """In a rank, before it begins: from step 13 on the second one has no room for its shards."""
+    write = checkpoint._write
+
+    def full(folder: Path, contents: Any) -> Any:
+        if folder.name >= "step-00000013" and any("-00001-of-" in name for name in contents):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(folder, contents)
+
+    checkpoint._write = full
+
+
+def no_number_on_the_second_rank() -> None:
+    """In a rank, before it begins: what the second one saves has a weight that is no number."""
+    copied = state.copied
+
+    def spoilt(tensors: Any, *, whole: bool) -> Any:
+        found = copied(tensors, whole=whole)
+        if dist.get_rank() == 1 and "head.weight" in found:
+            found["head.weight"][-1] = math.nan
+        return found
+
+    state.copied = spoilt
 
 
 def _serve(pipe: Connection, environment: dict[str, str]) -> None:

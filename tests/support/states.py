@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,19 @@ def steps(run: Path) -> list[int]:
 
 
 def state(run: Path, step: int) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint, by `<file>:<name>`."""
+    """Every tensor of a checkpoint, whole, by `<file>:<name>`."""
     folder = run / "checkpoints" / f"step-{step:08d}"
     found = {}
     for file in FILES:
-        tensors = load_file(folder / f"{file}.safetensors")
-        found |= {f"{file}:{name}": tensor for name, tensor in tensors.items()}
+        parts = defaultdict(list)
+        paths = [folder / f"{file}.safetensors", *sorted(folder.glob(f"{file}-*-of-*.safetensors"))]
+        for path in filter(Path.exists, paths):
+            for name, tensor in load_file(path).items():
+                parts[f"{file}:{name}"].append(tensor)  # of a rank its rows, in the ranks' order
+        found |= {
+            name: torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+            for name, tensors in parts.items()
+        }
     return found
 
 

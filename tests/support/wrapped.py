@@ -13,7 +13,7 @@ from writing import documents, greedy, maker, model_of, prompts, sequence_spec, 
 
 from subquad.data import DataSpec
 from subquad.engine.group import Group
-from subquad.engine.tensors import model_tensors
+from subquad.engine.tensors import gathered, model_tensors
 
 SEQUENCE, TEXT = sequence_spec(), text_spec(24)
 
@@ -67,7 +67,7 @@ def _compare(
     found = group.add(own).float()
     torch.testing.assert_close(found, torch.tensor(losses), rtol=1e-6, atol=0)
     for name, weight in model_tensors(model).items():
-        torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(gathered(weight), weights[name], rtol=1e-9, atol=1e-12)
     if strategy == "fsdp2":
         group.make_whole(model)
     assert torch.equal(greedy(model, share, 6)[0], tokens[group.rank :: 2])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from subquad.engine.tensors import packed, unpacked
+from subquad.engine.stored import packed, unpacked
 from subquad.errors import DataError, PluginError
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import using

@@ -12,6 +12,9 @@ written last.
                                 best step so far: without a manifest that fits there is no
                                 checkpoint
 
+Of a sharded run each rank writes a file of the model and one of the optimiser with the rows that
+it has, model-00000-of-00003.safetensors; whole tensors are in the first.
+
 No rename, append or link is needed, and nothing is ever unpickled.
 """
 
@@ -19,16 +22,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
 from subquad.engine import faults
-from subquad.engine.tensors import packed, unpacked
+from subquad.engine.group import ALONE, Group
+from subquad.engine.stored import Pieces, Stored, pieces_of
 from subquad.errors import CheckpointError, DataError, DiskError
 from subquad.record.files import json_text, parse_object
 from subquad.record.integrity import (
@@ -39,12 +45,13 @@ from subquad.record.integrity import (
     STATE,
     checkpoint_folder,
     manifest_at,
+    shards_of,
     steps_of,
 )
 from subquad.record.models import Result
 from subquad.record.names import MANIFEST
-from subquad.record.storage import content_of, is_remote, put, reason_of, remove_tree
-from subquad.record.sums import change, sum_of
+from subquad.record.storage import is_remote, put, reason_of, remove_tree, stream_of
+from subquad.record.sums import Manifest, change, sum_from, sum_of
 from subquad.security.disk import make_folder, opened
 
 
@@ -53,69 +60,97 @@ class Checkpoint:
     """The contents of a checkpoint.
 
     Attributes:
-        model, optimizer, rng: tensors by name.
+        model, optimizer, rng: tensors by name; on the way to a file what this rank has of them.
         state: JSON values.
+        first_rows: of a sharded run, the place of the first row of each tensor that is sharded.
     """
 
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     rng: Mapping[str, Tensor]
     state: Mapping[str, Any]
+    first_rows: Mapping[str, int] = field(default_factory=dict)
 
 
-def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
+def write(root: Path, step: int, checkpoint: Checkpoint, group: Group = ALONE) -> None:
     """Write a checkpoint; when this returns it is on the disk, or in the object store, and
     committed.
+
+    Args:
+        group: the ranks, every one of which calls this; the first writes what is not sharded.
 
     Raises:
         DiskError: it cannot be written; older checkpoints are untouched.
     """
     folder = checkpoint_folder(root, step)
-    contents: dict[str, bytes] = {
-        MODEL: packed(checkpoint.model),
-        OPTIMIZER: packed(checkpoint.optimizer),
-        GENERATORS: packed(checkpoint.rng),
-        STATE: json_text(checkpoint.state).encode(),
-    }
-    best = checkpoint.state["progress"].get("best")
-    manifest = {
-        "format": FORMAT,
-        "step": step,
-        "best": best["step"] if best else None,
-        "experiment": checkpoint.state.get("digest"),
-        "files": {name: sum_of(data) for name, data in contents.items()},
-    }
+    own = _contents(checkpoint, group)
     try:
         if not is_remote(root):
-            remove_tree(folder, MANIFEST)
-            make_folder(folder)
-        _write(folder, contents)
-        faults.point("save.manifest")
-        _write(folder, {MANIFEST: json_text(manifest).encode()})
+            group.of_first(_fresh, folder)
+        files: dict[str, Any] = {}
+        for sums in group.gather(group.together(_write, folder, own)):
+            files |= sums
+        best = checkpoint.state["progress"].get("best")
+        manifest = {
+            "format": FORMAT,
+            "step": step,
+            "best": best["step"] if best else None,
+            "experiment": checkpoint.state.get("digest"),
+            "files": files,
+        }
+        group.of_first(_commit, folder, json_text(manifest).encode())
     except (OSError, DiskError) as error:
         # nothing finds one without its manifest, and a store that fails may take minutes
-        if not is_remote(root):
+        if group.first and not is_remote(root):
             remove_tree(folder)
-        raise _no_room(folder, error, sum(map(len, contents.values()))) from error
+        raise _no_room(folder, error, sum(map(len, chain(*own.values())))) from error
+
+
+def _contents(checkpoint: Checkpoint, group: Group) -> dict[str, Pieces]:
+    """The files that this rank writes."""
+    tensors = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
+    count = group.world_size if checkpoint.first_rows else 1
+    contents: dict[str, Pieces] = {}
+    for name, own in tensors.items() if group.rank < count else ():
+        contents[shards_of(name, count)[group.rank]] = pieces_of(own, checkpoint.first_rows)
+    if group.first:
+        contents[GENERATORS] = pieces_of(checkpoint.rng, {})
+        contents[STATE] = [json_text(checkpoint.state).encode()]
+    return contents
+
+
+def _fresh(folder: Path) -> None:
+    remove_tree(folder, MANIFEST)
+    make_folder(folder)
+
+
+def _commit(folder: Path, manifest: bytes) -> None:
+    faults.point("save.manifest")
+    _write(folder, {MANIFEST: [manifest]})
     faults.point("save.done")
 
 
-def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files so that they outlast a crash of the machine; those of an object store at once."""
+def _write(folder: Path, contents: Mapping[str, Pieces]) -> Manifest:
+    """Write files so that they outlast a crash of the machine; those of an object store at once.
+
+    Returns:
+        their sums.
+    """
     if is_remote(folder):
-        put({folder / name: data for name, data in contents.items()})
-        return
-    for name, data in contents.items():
-        faults.point(f"save.{name}")
-        with opened(folder / name, "xb") as stream:
-            half = len(data) // 2
-            stream.write(data[:half])
-            faults.point("save.half")
-            stream.write(data[half:])
-            stream.flush()
-            os.fsync(stream.fileno())
-    _sync(folder)
-    _sync(folder.parent)
+        put({folder / name: b"".join(pieces) for name, pieces in contents.items()})
+    else:
+        for name, pieces in contents.items():
+            faults.point(f"save.{name}")
+            with opened(folder / name, "xb") as stream:
+                half = len(pieces) // 2
+                stream.writelines(pieces[:half])
+                faults.point("save.half")
+                stream.writelines(pieces[half:])
+                stream.flush()
+                os.fsync(stream.fileno())
+        _sync(folder)
+        _sync(folder.parent)
+    return {name: sum_of(*pieces) for name, pieces in contents.items()}
 
 
 def _sync(folder: Path) -> None:
@@ -132,9 +167,11 @@ def _no_room(folder: Path, error: OSError | DiskError, needed: int) -> DiskError
     if not is_remote(folder):
         with suppress(OSError):
             room += f", {shutil.disk_usage(folder.parent).free / 1e6:.1f} MB are free"
-    return DiskError(
+    found = DiskError(
         f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact"
     )
+    found.shared = True  # each rank has its own
+    return found
 
 
 def finished_steps(root: Path) -> list[int]:
@@ -154,16 +191,17 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
         CheckpointError: it is not committed, damaged, or of another format.
     """
     folder = checkpoint_folder(root, step)
-    files = manifest_at(folder).files
+    manifest = manifest_at(folder)
+    files = manifest.files
     return Checkpoint(
-        model=read_tensors(folder / MODEL, files),
-        optimizer=read_tensors(folder / OPTIMIZER, files),
-        rng=read_tensors(folder / GENERATORS, files),
+        model=read_tensors(folder, shards_of(MODEL, manifest.shards), files),
+        optimizer=read_tensors(folder, shards_of(OPTIMIZER, manifest.shards), files),
+        rng=read_tensors(folder, [GENERATORS], files),
         state=_state(folder / STATE, files, step),
     )
 
 
-def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tensor]:
+def read_weights(root: Path, step: int, digest: str | None) -> Stored:
     """The model of one checkpoint; files that only training needs may be damaged.
 
     Args:
@@ -176,12 +214,13 @@ def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tens
     manifest = manifest_at(folder)
     if manifest.experiment != digest:
         raise CheckpointError(f"{folder}: belongs to another experiment")
-    return read_tensors(folder / MODEL, manifest.files)
+    return read_tensors(folder, shards_of(MODEL, manifest.shards), manifest.files)
 
 
 def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     try:
-        state = parse_object(_verified(path, files))
+        with _verified(path, files) as stream:
+            state = parse_object(stream.read())
         recorded = state["progress"]["step"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: unreadable: {error!r}") from error
@@ -190,29 +229,39 @@ def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     return state
 
 
-def read_tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
-    """The tensors of a file whose size and sum a manifest has.
+def read_tensors(folder: Path, names: Iterable[str], files: Mapping[str, Any]) -> Stored:
+    """The tensors of files whose sizes and sums a manifest has.
 
     Raises:
-        CheckpointError: it is damaged, or missing.
+        CheckpointError: one is damaged, or missing.
     """
-    try:
-        return unpacked(path, _verified(path, files))
-    except DataError as error:
-        raise CheckpointError(str(error)) from error
+    with ExitStack() as stack:
+        streams = {}
+        for name in names:
+            streams[folder / name] = stack.enter_context(_verified(folder / name, files))
+        try:
+            return Stored(streams)
+        except DataError as error:
+            raise CheckpointError(str(error)) from error
 
 
-def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
-    try:
-        data = content_of(path)
-    except FileNotFoundError:
-        data = None
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
-    fault = change(str(path), files.get(path.name), None if data is None else sum_of(data))
-    if data is None or fault:
-        raise CheckpointError(fault)
-    return data
+@contextmanager
+def _verified(path: Path, files: Mapping[str, Any]) -> Iterator[IO[bytes]]:
+    """The content of a file, from its beginning."""
+    with ExitStack() as stack:
+        found = None
+        try:
+            stream = stack.enter_context(stream_of(path))
+            found = sum_from(stream)
+            stream.seek(0)
+        except FileNotFoundError:
+            stream = BytesIO()
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+        fault = change(str(path), files.get(path.name), found)
+        if fault:
+            raise CheckpointError(fault)
+        yield stream
 
 
 def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -253,7 +302,7 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
 
 def trained_weights(
     root: Path, result: Result | None, *, best: bool = True, digest: str | None = None
-) -> Mapping[str, Tensor] | None:
+) -> Stored | None:
     """A run's best weights, or its last ones; None before the first checkpoint.
 
     Where no evaluation chose, the last ones are the best. Only the model of that step is read:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -34,11 +34,13 @@ class Group:
         rank: 0 .. world_size-1.
         world_size: number of training processes; with more than 1 a torch process group is up.
         device: where this rank computes.
+        peers: torch's process group for `gather`; None: the one that computes.
     """
 
     rank: int = 0
     world_size: int = 1
     device: torch.device = CPU
+    peers: dist.ProcessGroup | None = None
 
     @property
     def first(self) -> bool:
@@ -57,7 +59,7 @@ class Group:
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=self.peers)
         return found
 
     def join(self, values: list[Item]) -> list[Item]:
@@ -76,7 +78,7 @@ class Group:
         picklable = None
         try:
             result = action(*given)
-        except SubquadError as error:
+        except (SubquadError, OSError) as error:
             failure = picklable = error
         except Exception as error:
             failure = error
@@ -161,10 +163,41 @@ class Group:
             part.reshard()
 
 
+ALONE = Group()
+
+
+class Background:
+    """What the ranks of a sharded run do beside the training, one thing after the other.
+
+    Args:
+        group: the ranks; every one makes this.
+    """
+
+    def __init__(self, group: Group):
+        self._group = replace(group, peers=dist.new_group(backend="gloo"))
+        self._thread = ThreadPoolExecutor(1)
+        self._newest: Future[None] | None = None
+
+    def start(self, act: Callable[..., None], *given: Any) -> None:
+        """Begin something, on every rank: `act(group, *given)`."""
+        self._newest = self._thread.submit(act, self._group, *given)
+
+    def finish(self) -> None:
+        """Wait for what was begun.
+
+        Raises:
+            Exception: it failed; of what a rank raised alone every rank is told.
+        """
+        newest = self._newest
+        self._newest = None
+        if newest:
+            newest.result()
+
+    def close(self) -> None:
+        """Wait, whatever comes of it."""
+        self._thread.shutdown()
+
+
 def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
-    """Who shards has imported what this asks for; for others the import would cost time."""
-    module = sys.modules.get("torch.distributed.fsdp")
-    if module is None:
-        return []
-    parts = [part for part in model.modules() if isinstance(part, module.FSDPModule)]
-    return cast("list[FSDPModule]", parts)
+    """Without torch's own class, whose import would cost time where nothing is sharded."""
+    return [cast("FSDPModule", part) for part in model.modules() if hasattr(part, "unshard")]

@@ -87,7 +87,7 @@ def train_loop(
         is_over = progress.done or is_stopped
         if saves or is_over:
             log.sync()
-            save(parts, progress)
+            save(parts, progress, is_over)
         if is_over:
             return progress.done
         usage.step_starts()

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
 from subquad.data import Dataset, DataSpec, Split, sample_lengths
-from subquad.engine.group import Group
+from subquad.engine.group import Background, Group
 from subquad.engine.optim import Average, LossScaler, Schedule, build_optimizer, build_schedule
 from subquad.engine.start import start_from
 from subquad.engine.tensors import seed_everything
@@ -86,6 +86,7 @@ class Parts(ModelParts):
         start: what became of the weights it started from; None where there were none.
         updated: names of the parameters that the optimiser has had a gradient of, before a resume
             too: of these it must have state.
+        background: writes the checkpoints of a sharded model; None where none is.
     """
 
     plan: Plan
@@ -96,6 +97,7 @@ class Parts(ModelParts):
     average: Average | None = None
     start: dict[str, Any] | None = None
     updated: set[str] = field(default_factory=set)
+    background: Background | None = None
 
     def averaged(self) -> AbstractContextManager[object]:
         """The model as it is evaluated and kept: with the average of its weights, where there is
@@ -325,6 +327,7 @@ def build_parts(
         training=training,
         average=average,
         start=start,
+        background=Background(group) if sharded else None,
     )
 
 

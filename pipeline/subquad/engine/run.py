@@ -27,7 +27,7 @@ from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
-from subquad.engine.state import Progress, first_checkpoint, restore, tidy
+from subquad.engine.state import Progress, first_progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
@@ -109,6 +109,8 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
             log.add("event", progress, text=f"interrupted at step {progress.step}, which is saved")
             return "stopped"
     finally:
+        if parts.background:
+            parts.background.close()
         log.close()
     result["kernels"] = kernels
     result |= usage.to_json(tokens=parts.task.counts_tokens)
@@ -131,7 +133,7 @@ def _restored(
         parts = replace(parts, start=kept[INIT].start if INIT in kept else None)
         for change in group.of_first(changed_weights, run, kept):
             warn(f"{change}; the run goes on from its checkpoint all the same")
-    return parts, group.together(restore, parts, newest or first_checkpoint(parts))
+    return parts, group.together(restore, parts, newest) if newest else first_progress(parts)
 
 
 def _begin(parts: Parts, progress: Progress) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from subquad.engine import checkpoint
-from subquad.engine.tensors import packed, unpacked
+from subquad.engine.stored import packed, unpacked
 from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone
@@ -83,7 +83,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         found = checkpoint.trained_weights(RunFolder.of(path).checkpoints, find_file(Result, path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
-        tensors = found
+        tensors = dict(found)
     elif path.is_file() and path.suffix in _READERS:
         content = path.read_bytes()
         tensors = _READERS[path.suffix](f"init.from: {source}", content)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
-from torch import Tensor
 
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint
+from subquad.engine.group import Group
 from subquad.engine.parts import Parts
+from subquad.engine.stored import pieces_of
 from subquad.engine.tensors import (
+    copied,
     differing,
+    first_rows,
     generator_states,
     kinds_of,
     load_generators,
@@ -23,10 +26,8 @@ from subquad.engine.tensors import (
     missing_state,
     model_tensors,
     optimizer_tensors,
-    packed,
     seed_everything,
     trained_parameters,
-    unpacked,
 )
 from subquad.errors import CheckpointError, TrainingFailed, and_more
 from subquad.experiment import Run
@@ -100,21 +101,35 @@ def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, m
     return score < best[metric]
 
 
-def save(parts: Parts, progress: Progress) -> None:
-    """Write a checkpoint; every rank must call it, the first one writes.
+def save(parts: Parts, progress: Progress, is_last: bool) -> None:
+    """Write a checkpoint; every rank must call it. That of a sharded run is written while training
+    goes on, once the one before is whole.
+
+    Args:
+        is_last: return once it is whole.
 
     Raises:
         TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
     """
-    parts.group.of_first(_write, parts, progress, _taken(parts, progress))
+    background = parts.background
+    if background is None:
+        _write(parts.group, parts, progress, _taken(parts, progress), parts.updated)
+        return
+    background.finish()
+    content = _taken(parts, progress)
+    background.start(_write, parts, replace(progress), content, set(parts.updated))
+    if is_last:
+        background.finish()
 
 
-def first_checkpoint(parts: Parts) -> Checkpoint:
-    """The one before the first step, with its model as a file gives it back; every rank must call
-    it. What cannot be kept is met before it is trained.
+def first_progress(parts: Parts) -> Progress:
+    """Where a run begins; every rank must call it. What cannot be kept is met before it is
+    trained.
     """
-    content = _taken(parts, Progress())
-    return replace(content, model=unpacked("the model", packed(content.model)))
+    progress = Progress()
+    content = _taken(parts, progress)
+    pieces_of(content.model, content.first_rows)
+    return progress
 
 
 def _taken(parts: Parts, progress: Progress) -> Checkpoint:
@@ -124,12 +139,13 @@ def _taken(parts: Parts, progress: Progress) -> Checkpoint:
     run = parts.run
     group = parts.group
     group.share_buffers(parts.bare_model)
+    model = model_tensors(parts.bare_model)
     optimizer = optimizer_tensors(parts.optimizer)
     if parts.average:
-        for name, tensor in model_tensors(parts.bare_model).items():
-            optimizer[f"{_TRAINED}{name}"] = tensor
+        optimizer |= {f"{_TRAINED}{name}": tensor for name, tensor in model.items()}
+    trained = copied(optimizer, whole=group.first)
     with parts.averaged():
-        model = model_tensors(parts.bare_model)
+        kept = copied(model, whole=group.first)
     generators = {}
     numbers = []
     for rank, (states, values) in enumerate(group.gather(generator_states())):
@@ -146,22 +162,29 @@ def _taken(parts: Parts, progress: Progress) -> Checkpoint:
         "rng": numbers,
         "tensors": kinds_of(optimizer | generators),
     }
+    return Checkpoint(kept, trained, generators, state, first_rows(model | optimizer))
 
-    return Checkpoint(model, optimizer, generators, state)
 
-
-def _write(parts: Parts, progress: Progress, content: Checkpoint) -> None:
+def _write(
+    group: Group,
+    parts: Parts,
+    progress: Progress,
+    content: Checkpoint,
+    updated: set[str],
+) -> None:
     run = parts.run
-    _check(parts, content)
-    run.files.mirror()  # before the checkpoint of its records
-    checkpoint.write(run.files.checkpoints, progress.step, content)
-    tidy(run, parts.train.keep_checkpoints, progress)
+    group.together(_check, parts, content, updated)
+    group.of_first(run.files.mirror)  # before the checkpoint of its records
+    checkpoint.write(run.files.checkpoints, progress.step, content, group)
+    group.of_first(tidy, run, parts.train.keep_checkpoints, progress)
 
 
-def _check(parts: Parts, content: Checkpoint) -> None:
+def _check(parts: Parts, content: Checkpoint, updated: set[str]) -> None:
     """Refuse a checkpoint from which nothing good could go on."""
-    own = [path for path in content.optimizer if not path.startswith(_TRAINED)]
-    missing = missing_state(parts.optimizer, parts.updated, own)
+    missing = []
+    if parts.group.first:  # it has the scalars too
+        own = [path for path in content.optimizer if not path.startswith(_TRAINED)]
+        missing = missing_state(parts.optimizer, updated, own)
     step = content.state["progress"]["step"]
     kept = "no checkpoint was written, earlier ones are intact"
     if missing:
@@ -171,9 +194,10 @@ def _check(parts: Parts, content: Checkpoint) -> None:
         )
     names = [name for name, _ in trained_parameters(parts.optimizer)]
     broken = dict[str, None]()
-    for tensors in (content.model, _below(_TRAINED, content.optimizer)):
+    for prefix, tensors in (("", content.model), (_TRAINED, content.optimizer)):
         for name in names:
-            if name in tensors and not tensors[name].isfinite().all():
+            weight = tensors.get(f"{prefix}{name}")
+            if weight is not None and not weight.isfinite().all():
                 broken[name] = None
     if broken:
         more = and_more(len(broken) - 1)
@@ -212,7 +236,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
             f"the checkpoint belongs to another experiment; they differ in: {', '.join(changed)}"
         )
     try:
-        kinds = kinds_of({**found.optimizer, **found.rng})
+        kinds = kinds_of(found.optimizer) | kinds_of(found.rng)
         _check_kinds(kinds, state.get("tensors", kinds))
         return _restore(parts, found)
     except (CheckpointError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -239,33 +263,20 @@ def _check_kinds(kinds: Mapping[str, str], recorded: Mapping[str, str]) -> None:
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank = parts.group.rank
     state = found.state
-    optimizer = dict(found.optimizer)
-    trained = _below(_TRAINED, optimizer)
-    for name in trained:
-        del optimizer[f"{_TRAINED}{name}"]
     load_model(parts.bare_model, found.model)
     if parts.average:
         parts.average.restart()
-        load_model(parts.bare_model, trained)
+        load_model(parts.bare_model, found.optimizer, _TRAINED)
     parts.updated.clear()
-    parts.updated.update(load_optimizer(parts.optimizer, optimizer))
+    parts.updated.update(load_optimizer(parts.optimizer, found.optimizer))
     progress = _progress(state["progress"])
     parts.scaler.scale = progress.loss_scale
     parts.scaler.good_steps = progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        load_generators(_below(f"{rank}/", found.rng), state["rng"][rank])
+        load_generators(found.rng, state["rng"][rank], f"{rank}/")
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of it."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def _progress(values: dict[str, Any]) -> Progress:

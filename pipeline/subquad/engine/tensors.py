@@ -1,5 +1,5 @@
-"""Model, optimiser and generators as plain values, and back: canonical names, whole tensors, tied
-weights once.
+"""Model, optimiser and generators as plain values, and back: canonical names, tied weights once; of
+a sharded tensor the rows that this rank has.
 
 Names are those of the model as its backbone wrote it, without the prefixes of DDP, FSDP2 or
 torch.compile, so that a checkpoint does not depend on how, or on how many ranks, it was trained.
@@ -8,52 +8,16 @@ torch.compile, so that a checkpoint does not depend on how, or on how many ranks
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from subquad.errors import CheckpointError, DataError, and_more
-from subquad.security.limits import check_safetensors
-
-_PAIRS = ":complex128"
-"""Ends the names of complex numbers that are written as pairs: safetensors has those of 64 bits
-alone.
-"""
-
-
-def packed(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as a safetensors file."""
-    named = {}
-    for name, tensor in tensors.items():
-        if tensor.dtype == torch.complex128:
-            name += _PAIRS
-            tensor = torch.view_as_real(tensor)
-        named[name] = tensor
-    return save(named)
-
-
-def unpacked(where: object, content: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
-
-    Raises:
-        DataError: it is none.
-    """
-    check_safetensors(where, content)
-    try:
-        found = {}
-        for name, tensor in load(content).items():
-            if name.endswith(_PAIRS):
-                tensor = torch.view_as_complex(tensor)
-            found[name.removesuffix(_PAIRS)] = tensor
-    except Exception as error:  # damaged files raise what their bytes happen to say
-        raise DataError(f"{where}: not a safetensors file: {error}") from error
-    return found
+from subquad.engine.stored import Stored
+from subquad.errors import CheckpointError, and_more
 
 
 def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
@@ -66,57 +30,72 @@ def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter
         yield from zip(group["param_names"], group["params"], strict=True)
 
 
-def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name, each tensor once."""
     persistent = model.state_dict(keep_vars=True)
-    yield from model.named_parameters()
+    found: dict[str, Tensor] = dict(model.named_parameters())
     for name, buffer in model.named_buffers():
         if name in persistent:
-            yield name, buffer
-
-
-def gathered(tensor: Tensor) -> Tensor:
-    """The whole of a sharded tensor, by a collective call; another one as it is."""
-    if _is_sharded(tensor):
-        return cast("Any", tensor).full_tensor()
-    return tensor
-
-
-def _is_sharded(tensor: Tensor) -> bool:
-    """Who shards has imported what this asks for; for others the import would cost 0.7 s."""
-    module = sys.modules.get("torch.distributed.tensor")
-    if module is None:
-        return False
-    return isinstance(tensor, module.DTensor)
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
-    return gathered(tensor).detach().to("cpu", copy=True).contiguous()
-
-
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Whole tensors of a model."""
-    return {name: _whole(tensor) for name, tensor in _named_state(model)}
+            found[name] = buffer
+    return found
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Whole optimiser state, named `<parameter>/<state>`; scalars become 0-d tensors.
-
-    Every rank must call it: for a sharded model each tensor is a collective call.
-    """
+    """Optimiser state, named `<parameter>/<state>`; scalars become 0-d tensors."""
     found = {}
     for name, parameter in trained_parameters(optimizer):
         # the order in which state was loaded may differ between ranks
         for key, value in sorted(optimizer.state.get(parameter, {}).items()):
-            found[f"{name}/{key}"] = _whole(torch.as_tensor(value))
+            found[f"{name}/{key}"] = torch.as_tensor(value)
     return found
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    """Without torch's own class, whose import would cost 0.7 s where nothing is sharded."""
+    return hasattr(tensor, "to_local")
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor, by a collective call; another one as it is."""
+    return cast("Any", tensor).full_tensor() if _is_sharded(tensor) else tensor
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor."""
+    return cast("Any", tensor).to_local() if _is_sharded(tensor) else tensor
+
+
+def first_rows(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Of each sharded tensor the place of the first row that this rank has."""
+    found = {}
+    for name, tensor in tensors.items():
+        if _is_sharded(tensor):
+            (chunk,) = cast("Any", tensor).__create_chunk_list__()
+            found[name] = chunk.offsets[0]
+    return found
+
+
+def copied(tensors: Mapping[str, Tensor], *, whole: bool) -> dict[str, Tensor]:
+    """Copies on the CPU of what this rank has.
+
+    Args:
+        whole: also of tensors that every rank has.
+    """
+    copies = {}
+    for name, tensor in tensors.items():
+        if whole or _is_sharded(tensor):
+            own = local(tensor).detach()
+            copy = torch.empty_like(own, device="cpu", pin_memory=own.is_cuda)
+            copies[name] = copy.copy_(own, non_blocking=True)
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return copies
 
 
 def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """`float32 3x4`, by name."""
     kinds = {}
-    for name, tensor in tensors.items():
+    for name, tensor in (tensors.kinds if isinstance(tensors, Stored) else tensors).items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         shape = "x".join(map(str, tensor.shape))
         kinds[name] = f"{dtype} {shape}".rstrip()
@@ -150,25 +129,44 @@ def missing_state(
     return sorted({f"{name}/{key}" for name in updated for key in keys}.difference(found))
 
 
-@torch.no_grad()
-def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy whole tensors into a model, sharded or not.
+def load_model(model: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Copy tensors into a model, sharded or not.
+
+    Args:
+        tensors: whole ones; for a sharded model those of files, of which its rows are read.
+        prefix: begins their names there; others are left.
 
     Raises:
         CheckpointError: names, shapes or types differ; the first differences are named.
     """
-    own = dict(_named_state(model))
-    wrong = differing(kinds_of(own), kinds_of(tensors))
+    own = {f"{prefix}{name}": tensor for name, tensor in model_tensors(model).items()}
+    kinds = kinds_of(tensors)
+    given = {name: kind for name, kind in kinds.items() if name.startswith(prefix)}
+    wrong = differing(kinds_of(own), given)
     if wrong:
         first = ", ".join(wrong[:5])
         more = and_more(len(wrong) - 5)
         raise CheckpointError(f"the checkpoint holds another model: {first}{more} differ")
     for name, tensor in own.items():
-        tensor.copy_(_like(tensors[name], tensor))
+        _fill(tensor, tensors, name)
+
+
+@torch.no_grad()
+def _fill(tensor: Tensor, tensors: Mapping[str, Tensor], name: str) -> None:
+    """Copy what a rank has of a tensor from the whole of it."""
+    own = local(tensor)
+    start = first_rows({name: tensor}).get(name)
+    if start is None:
+        own.copy_(tensors[name])
+    else:
+        own.copy_(cast("Stored", tensors).rows(name, start, start + len(own)))
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
     """Give an optimiser the state that `optimizer_tensors` took, whatever it held before.
+
+    Args:
+        tensors: those whose names begin with `/` are no state.
 
     Returns:
         names of the parameters that have state.
@@ -176,7 +174,7 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
     Raises:
         CheckpointError: there is state of a parameter that the optimiser does not update.
     """
-    names = {name.rpartition("/")[0] for name in tensors}
+    names = {name.rpartition("/")[0] for name in tensors} - {""}
     parameters = dict(trained_parameters(optimizer))
     unknown = sorted(names - parameters.keys())
     if unknown:
@@ -187,30 +185,18 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[s
     optimizer.state.clear()
     for path in sorted(tensors):
         name, _, key = path.rpartition("/")
+        if not name:
+            continue
         parameter = parameters[name]
-        value = tensors[path]
         # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where
         # the parameter does.
-        if key != "step":
-            placed = _like(value, parameter)
-        elif fused:
-            placed = value.to(parameter.device)
+        if key == "step":
+            placed = tensors[path].to(parameter.device if fused else "cpu", copy=True)
         else:
-            placed = value
-        optimizer.state[parameter][key] = placed.clone()
+            placed = torch.empty_like(parameter, requires_grad=False)
+            _fill(placed, tensors, path)
+        optimizer.state[parameter][key] = placed
     return names
-
-
-def _like(value: Tensor, tensor: Tensor) -> Tensor:
-    if _is_sharded(tensor):
-        from torch.distributed.tensor import distribute_tensor
-
-        sharded = cast("Any", tensor)
-        # Every rank has the whole value and takes its own part: no collective call.
-        return distribute_tensor(
-            value.to(tensor.device), sharded.device_mesh, sharded.placements, src_data_rank=None
-        )
-    return value.to(tensor.device)
 
 
 def seed_everything(seed: int, *stream: int) -> None:
@@ -237,11 +223,13 @@ def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
     return states, values
 
 
-def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Give back what `generator_states` took."""
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+def load_generators(
+    states: Mapping[str, Tensor], values: Mapping[str, Any], prefix: str = ""
+) -> None:
+    """Give back what `generator_states` took; a prefix begins the names of the states."""
+    torch.set_rng_state(states[f"{prefix}torch"])
+    if f"{prefix}cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states[f"{prefix}cuda"])
     version, words, gauss = values["python"]
     random.setstate((version, tuple(words), gauss))
     words, position, has_gauss, cached = values["numpy"]

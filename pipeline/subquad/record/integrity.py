@@ -34,8 +34,6 @@ FORMAT = 1
 """Version of the files of a checkpoint; manifest.json is written last."""
 MODEL, OPTIMIZER, GENERATORS = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
 STATE = "state.json"
-OF_CHECKPOINT = (MODEL, OPTIMIZER, GENERATORS, STATE)
-"""The other files of a checkpoint."""
 _FOLDER = re.compile(r"step-(\d{8,})")
 
 
@@ -254,6 +252,14 @@ def steps_of(root: Path) -> dict[int, bool]:
     return dict(sorted(steps.items()))
 
 
+def shards_of(name: str, count: int) -> list[str]:
+    """The files of `count` ranks that together hold what one file of this name would."""
+    if count == 1:
+        return [name]
+    stem = name.removesuffix(".safetensors")
+    return [f"{stem}-{rank:05d}-of-{count:05d}.safetensors" for rank in range(count)]
+
+
 def checkpoint_folder(root: Path, step: int) -> Path:
     """Where the checkpoint of a step is."""
     return root / f"step-{step:08d}"
@@ -285,10 +291,12 @@ def manifest_at(folder: Path) -> CheckpointManifest:
         raise CheckpointError(f"{path}: damaged: {error}") from error
     step = manifest.step
     best = manifest.best or 0
+    count = manifest.shards
+    names = {GENERATORS, STATE, *shards_of(MODEL, count), *shards_of(OPTIMIZER, count)}
     if (
         folder != checkpoint_folder(folder.parent, step)
         or best > step
-        or manifest.files.keys() != set(OF_CHECKPOINT)
+        or manifest.files.keys() != names
     ):
         raise CheckpointError(
             f"{path}: damaged: it speaks of step {step}, the best step {best}, and "

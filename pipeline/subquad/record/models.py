@@ -298,6 +298,11 @@ class CheckpointManifest(File):
     experiment: Any
     files: _Plain
 
+    @property
+    def shards(self) -> int:
+        """Ranks that wrote it, each its part of model and optimiser: all files but two are such."""
+        return max(1, len(self.files) // 2 - 1)
+
 
 class TrialFile(File):
     """A trial of a search."""

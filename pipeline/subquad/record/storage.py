@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from filelock import FileLock
@@ -35,7 +36,7 @@ from subquad.security import disk
 from subquad.security.disk import building as building
 from subquad.security.disk import check_own as check_own
 from subquad.security.disk import close as close
-from subquad.security.disk import replacing
+from subquad.security.disk import opened, replacing
 from subquad.security.downloads import Counted
 from subquad.security.limits import allow_disk
 
@@ -231,6 +232,18 @@ def content_of(path: Path) -> bytes:
     with reaching(path), suppress(FileNotFoundError):
         return _do(path, "cat_file", path.path, seconds=60 * SECONDS)
     raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+
+
+def stream_of(path: Path) -> IO[bytes]:
+    """A file's content as a stream of this machine, which has a descriptor; see `content_of`."""
+    if not is_remote(path):
+        return opened(path)
+    content = content_of(path)
+    with touching(Path(gettempdir())):
+        stream = TemporaryFile()  # noqa: SIM115 - the caller's
+        stream.write(content)
+        stream.seek(0)
+    return stream
 
 
 def put(files: Mapping[Path, bytes]) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from subquad.security.disk import opened
 
@@ -19,9 +19,19 @@ Manifest = dict[str, dict[str, Any]]
 """Size and sha256 of files, by name."""
 
 
-def sum_of(content: bytes) -> dict[str, Any]:
+def sum_of(*pieces: bytes | memoryview) -> dict[str, Any]:
     """Size and sha256 of a file's content."""
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return {"bytes": sum(map(len, pieces)), "sha256": digest.hexdigest()}
+
+
+def sum_from(stream: IO[bytes]) -> dict[str, Any]:
+    """Size and sha256 of what a stream has, which is not held in memory."""
+    sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
+    # a file of another machine is in memory, and stands where it stood
+    return {"bytes": stream.seek(0, os.SEEK_END), "sha256": sha256}
 
 
 def sum_at(path: Path) -> dict[str, Any] | None:
@@ -33,9 +43,7 @@ def sum_at(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     with opened(path) as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        # a file of another machine is in memory, and stands where it stood
-        return {"bytes": stream.seek(0, os.SEEK_END), "sha256": sha256}
+        return sum_from(stream)
 
 
 def by_name(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from subquad.data import DataSpec
 from subquad.engine.checkpoint import read_tensors
 from subquad.engine.parts import build_model
-from subquad.engine.tensors import load_model, model_tensors, packed
+from subquad.engine.stored import packed
+from subquad.engine.tensors import load_model, model_tensors
 from subquad.errors import ConfigError, RunError, by_class, escaped
 from subquad.experiment import checked_run, parse
 from subquad.experiment.folder import found_in, note_written
@@ -70,7 +71,7 @@ def load_exported(folder: Path) -> Backbone:
         ) from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
-    weights = read_tensors(folder / _WEIGHTS, config.files)
+    weights = read_tensors(folder, [_WEIGHTS], config.files)
     run = checked_run(parse(config.experiment), resolve=found_in(folder))
     model = build_model(run, config.spec, config.num_outputs)
     load_model(model, weights)
