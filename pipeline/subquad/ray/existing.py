@@ -17,13 +17,12 @@ from typing import Any, cast
 from subquad.errors import TrainingFailed, UserError, in_one_line
 from subquad.execution.executor import GOES_ON, Made
 from subquad.execution.signals import Signum, listen_again
-from subquad.experiment import Study
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
 from subquad.preparation.preflight import Room
 from subquad.ray.cluster import SETTINGS, OwnCluster, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
-from subquad.ray.files import PROTOCOL
 from subquad.ray.machines import (
     ROOM_SECONDS,
     lacking,
@@ -32,6 +31,7 @@ from subquad.ray.machines import (
     room_there,
     waited_for,
 )
+from subquad.record.layout import below_root
 
 _CONNECT_SECONDS = 5.0
 _LOST_SECONDS = 180.0
@@ -172,8 +172,6 @@ class ClusterExecutor(RayExecutor):
         address: see `attach`.
     """
 
-    place = f"{PROTOCOL}://"
-
     def __init__(self, address: str, jobs: int | None = None):
         super().__init__(jobs)
         self._address = address
@@ -207,8 +205,17 @@ class ClusterExecutor(RayExecutor):
     def freed(self, made: Made) -> Made:
         return cast("Made", _There(cast("_There", made).make))
 
-    def room_now(self) -> Room:
-        return room_now()
+    def room_now(self, resources: Resources) -> Room:
+        return room_now(resources)
+
+    def sent(self, run: Run) -> dict[str, Any]:
+        if run.files.storage is None:
+            return run.as_values()
+        run.files.mirror()
+        return run.as_values() | {"place": str(below_root(run.folder))}
+
+    def fetch(self, run: Run) -> None:
+        run.files.fetch()
 
     def check_room(self, resources: Resources, signum: Signum) -> None:
         if resources not in self._fitted:
@@ -227,8 +234,7 @@ class ClusterExecutor(RayExecutor):
         if not unplaced or now < self._due:
             return ""
         self._due = now + ROOM_SECONDS
-        room = room_now()
-        reasons = [lacking(room, resources) for resources in unplaced]
+        reasons = [lacking(room_now(resources), resources) for resources in unplaced]
         if not all(reasons):
             self._placed = now
         told = "" if all(reasons) else waited_for()

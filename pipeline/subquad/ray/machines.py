@@ -7,6 +7,7 @@ data.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +22,8 @@ from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
 from subquad.preparation.preflight import Room, check_parts
 from subquad.ray.train import worker_bundle
+from subquad.record.storage import content_of, put, remove
+from subquad.record.stores import place_at
 
 _PROBE_SECONDS = 60.0
 _PROBE_SECONDS_OF_A_RUN = 0.5
@@ -39,12 +42,13 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
 
     until = time.monotonic() + resources.wait_s
     requested = False
-    while reason := lacking(room := room_now(), resources):
-        if time.monotonic() >= until or signum():
+    while reason := lacking(room := room_now(resources), resources):
+        if resources.storage is None or time.monotonic() >= until or signum():
             break
         if not requested:
             print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
+            bundle = worker_bundle(resources, node_here())
+            request_resources(bundles=[bundle] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
     if requested:
@@ -52,9 +56,13 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     return room
 
 
-def room_now() -> Room:
-    """What the cluster's machines have."""
-    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
+def room_now(resources: Resources) -> Room:
+    """What the machines have that such workers may use."""
+    where = "the cluster"
+    if resources.storage is None:
+        where = "the driver's machine (others need resources.storage, a place that all reach)"
+    machines = tuple((cpus, gpus) for _, cpus, gpus in _machines(resources))
+    return Room(machines, where)
 
 
 def waited_for() -> str:
@@ -88,14 +96,24 @@ def lacking(room: Room, resources: Resources) -> str:
         return str(error)
 
 
-def _machines() -> list[tuple[str, float, float]]:
-    """Id, CPUs and GPUs of each machine that is alive."""
+def node_here() -> str:
+    """Ray's resource of which every machine has its own: the driver's."""
     import ray
 
+    here = ray.get_runtime_context().get_node_id()
+    addresses = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here]
+    return f"node:{addresses[0]}"
+
+
+def _machines(resources: Resources) -> list[tuple[str, float, float]]:
+    """Id, CPUs and GPUs of each machine that is alive and that such workers may use."""
+    import ray
+
+    wanted = node_here() if resources.storage is None else "CPU"
     found = []
     for node in ray.nodes():
         has = node["Resources"]
-        if node["Alive"]:
+        if node["Alive"] and wanted in has:
             found.append((node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0))))
     return found
 
@@ -112,16 +130,29 @@ def look_there(study: Study) -> None:
     seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
     for found in _on_each(_probe(), nodes, runs, timeout=seconds).values():
         _compare(found)
-    _on_each(_looked_at, nodes, study, timeout=None)
+    mark = f"runs/.probe-{secrets.token_hex(8)}"
+    marks = [place_at(storage) / mark for storage in _storages(study)]
+    put(dict.fromkeys(marks, b""))
+    try:
+        _on_each(_looked_at, nodes, (study, mark), timeout=None)
+    finally:
+        for place in marks:
+            remove(place)
+
+
+def _storages(study: Study) -> set[str]:
+    given = (run.experiment.resources.storage for run in study.runs)
+    return {storage for storage in given if storage is not None}
 
 
 def _training_nodes(study: Study) -> list[str]:
-    scales = [run.experiment.resources for run in study.runs]
-    cpus = min(resources.cpus_per_worker for resources in scales)
-    gpus = min(resources.gpus_per_worker for resources in scales)
-    return [
-        node for node, has_cpus, has_gpus in _machines() if has_cpus >= cpus and has_gpus >= gpus
-    ]
+    nodes = dict[str, None]()
+    for run in study.runs:
+        resources = run.experiment.resources
+        for node, cpus, gpus in _machines(resources):
+            if cpus >= resources.cpus_per_worker and gpus >= resources.gpus_per_worker:
+                nodes[node] = None
+    return [*nodes]
 
 
 def _on_each(
@@ -208,9 +239,22 @@ def _compare(found: Mapping[str, Any]) -> None:
         print_line(f"machine {name}: its clock is {skew:+,.0f} s off the driver's", err=True)
 
 
-def _looked_at(study: Study) -> dict[str, str]:
-    """What is wrong with a study's data and models on this machine."""
+def _looked_at(given: tuple[Study, str]) -> dict[str, str]:
+    """What is wrong with a study's data, models and storage on this machine.
+
+    Args:
+        given: the study, and what the driver has put into its storage.
+    """
+    study, mark = given
     try:
+        for storage in _storages(study):
+            try:
+                content_of(place_at(storage) / mark)
+            except FileNotFoundError:
+                raise UserError(
+                    f"resources.storage: {storage} is not what the driver has there: give a "
+                    "place that all machines share"
+                ) from None
         check_parts(study)
         return {}
     except UserError as error:

@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from subquad.engine.revision import unignored_below
 from subquad.errors import PluginError, RunError
-from subquad.record.storage import below
+from subquad.record.stores import below
 from subquad.registry.found import GROUPS, canonical
 
 JOB = "subquad-job"
