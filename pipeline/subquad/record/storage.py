@@ -29,7 +29,7 @@ from subquad.record.layout import is_run, is_study, runs_root
 from subquad.record.models import Identity
 from subquad.record.names import CHECKPOINTS, ERROR, LOCK, OWNER, RESULT, STOP
 from subquad.record.stores import STORES, below, place_at
-from subquad.record.sums import by_name, manifest_of
+from subquad.record.sums import by_name, manifest_of, sum_of
 from subquad.security import disk
 from subquad.security.disk import building as building
 from subquad.security.disk import check_own as check_own
@@ -148,7 +148,9 @@ class RunFolder:
         """
         for name in names:
             with suppress(FileNotFoundError):
-                put({below(self.path, name): content_of(self.kept / name)})
+                content = content_of(self.kept / name)
+                put({below(self.path, name): content})
+                self._sent[name] = sum_of(content)
 
     def _put(self, names: list[str], target: Path) -> None:
         contents = {}

@@ -134,14 +134,16 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     """The stream of a regular file, which is read ("rb", "r"), appended to ("ab", "a") or new
     ("xb", "x").
 
-    A file that has another name elsewhere is copied before it is appended to: what has the other
-    name stays as it is.
+    One of an object store is read too. A file that has another name elsewhere is copied before it
+    is appended to: what has the other name stays as it is.
 
     Raises:
         OSError: it cannot be opened.
         RunError: below an open folder it or a part of its path is a link; elsewhere a link would be
             appended to.
     """
+    if not isinstance(path, Path):
+        return path.open(mode, **more)
     assert "w" not in mode, "files are replaced whole: use `replacing`"
     if mode[0] == "a":
         _part_from_other_names(path)
