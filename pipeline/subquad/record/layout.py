@@ -73,7 +73,7 @@ def bound_files(run: Path) -> dict[str, Path]:
 def enter(folder: Path) -> Path:
     """Open a folder of a run, study, search or exported model, whoever made it.
 
-    What is none of them is left.
+    What is none of them is left, and so is what lies in an object store.
 
     Returns:
         its real path; as it was given where that is the same.
@@ -81,7 +81,7 @@ def enter(folder: Path) -> Path:
     Raises:
         RunError: there is a link in it, or what is neither a file nor a folder.
     """
-    if any(os.path.lexists(folder / name) for name in _MARKS):
+    if isinstance(folder, Path) and any(os.path.lexists(folder / name) for name in _MARKS):
         return held(folder)
     return folder
 
