@@ -187,7 +187,7 @@ def _ray(rounds: int, steps: int) -> dict[str, float]:
     cluster = OwnCluster()
     config = {"rounds": rounds, "steps": steps}
 
-    def work(_: str) -> dict[str, float]:
+    def work() -> dict[str, float]:
         with driver_here(lambda question: None, lambda: 0, print):
             return fit_workers(_hooks, config, Resources(), node_here())
 

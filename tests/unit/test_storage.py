@@ -283,3 +283,27 @@ def test_below(tmp_path):
     (tmp_path / "link").symlink_to("/etc")
     with pytest.raises(ValueError, match="leads out of"):
         stores.below(tmp_path, "link/passwd")
+
+
+def test_what_changed_in_storage_comes_back_once_and_is_not_sent_again(bucket, tmp_path):
+    folder = tmp_path / "runs" / "small" / "one"
+    files = RunFolder(folder, bucket.storage)
+    files.fetch()
+    assert not folder.exists()
+    place = "runs/small/one"
+    bucket.write(f"{place}/metrics.jsonl", b"1\n")
+    bucket.write(f"{place}/result.json", b"{}")
+    bucket.write(f"{place}/checkpoints/step-00000001/state.json", b"large")
+    files.fetch()
+    assert (folder / "metrics.jsonl").read_bytes() == b"1\n"
+    assert (folder / "result.json").read_bytes() == b"{}"
+    assert not (folder / "checkpoints").exists()
+    bucket.requests.clear()
+    files.fetch()
+    files.mirror()
+    assert not [asked for asked in bucket.requests if "one/" in asked and "?" not in asked]
+    bucket.write(f"{place}/metrics.jsonl", b"1\n2\n")
+    bucket.client.delete_object(Bucket=bucket.name, Key=f"lab/{place}/result.json")
+    files.fetch()
+    assert (folder / "metrics.jsonl").read_bytes() == b"1\n2\n"
+    assert not (folder / "result.json").exists()

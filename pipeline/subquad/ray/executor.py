@@ -1,5 +1,5 @@
-"""The executor that goes through Ray: Ray Tune for worker groups, Ray Train in those with
-several workers.
+"""The executor that goes through Ray: a task for each worker group, Ray Train in those with several
+workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from subquad.record.layout import runs_root
 from subquad.record.names import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
-"""Ray, and what `ray.train` and `ray.tune` import of other packages."""
+"""Ray, and what `ray.train` imports of other packages."""
 
 
 _NO_DRIVER = "the process that workers ask has died"
@@ -137,9 +137,9 @@ class RayExecutor(Executor):
                 due = time.monotonic() + _FETCH_SECONDS
             return look()
 
-        def fit(scratch: str) -> None:
+        def fit() -> None:
             with driver_here(answer, heard, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
-                fit_worker_groups(dispatcher, scratch, node_here())
+                fit_worker_groups(dispatcher, node_here())
 
         assert self._cluster is not None
         return self._cluster.do(fit, signum, is_left)

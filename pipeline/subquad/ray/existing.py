@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from subquad.errors import TrainingFailed, UserError, in_one_line
@@ -136,33 +135,23 @@ def _place_of(address: str) -> str:
 class _There:
     """An object in a process of the cluster, which the calls of its methods are passed on to."""
 
-    def __init__(self, make: Callable[[], Any], cpus: float = 0, gpus: float = 0):
+    def __init__(self, make: Any, cpus: float = 0, gpus: float = 0):
         import ray
 
         self.make = make
-        self._actor: Any = ray.remote(_Held).options(num_cpus=cpus, num_gpus=gpus).remote(make)
+        self._actor: Any = ray.remote(make).options(num_cpus=cpus, num_gpus=gpus).remote()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         import ray
+        from ray.exceptions import RayTaskError
 
         def call(*given: Any) -> Any:
-            result, error = ray.get(self._actor.call.remote(name, *given))
-            if error is not None:
-                raise error
-            return result
+            try:
+                return ray.get(getattr(self._actor, name).remote(*given))
+            except RayTaskError as error:
+                raise error.cause from error
 
         return call
-
-
-class _Held:
-    def __init__(self, make: Callable[[], Any]):
-        self._object = make()
-
-    def call(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
-        try:
-            return getattr(self._object, name)(*given), None
-        except Exception as error:
-            return None, error
 
 
 class ClusterExecutor(RayExecutor):
@@ -194,8 +183,8 @@ class ClusterExecutor(RayExecutor):
         attach(self._address)
         return room_there(resources)
 
-    def look(self, study: Study) -> None:
-        look_there(study)
+    def look(self, study: Study, *, writes: bool) -> None:
+        look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
         return cast(
@@ -259,12 +248,8 @@ class _Attached(OwnCluster):
 
     def do(
         self,
-        work: Callable[[str], Any],
+        work: Callable[[], Any],
         signum: Signum = lambda: 0,
         lost: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        def working() -> Any:
-            with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
-                return work(folder)
-
-        return in_thread(working, signum, lost)
+        return in_thread(work, signum, lost)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import subquad.errors
 from subquad.engine.attempts import installed_version
-from subquad.errors import ConfigError, UserError
+from subquad.errors import ConfigError, UserError, by_class
 from subquad.execution.signals import Signum
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
-from subquad.preparation.preflight import Room, check_parts
+from subquad.preparation.preflight import Room, check_parts, storages
 from subquad.ray.train import worker_bundle
 from subquad.record.storage import content_of, put, remove
 from subquad.record.stores import place_at
@@ -118,9 +117,9 @@ def _machines(resources: Resources) -> list[tuple[str, float, float]]:
     return found
 
 
-def look_there(study: Study) -> None:
+def look_there(study: Study, *, writes: bool) -> None:
     """Look at every machine that may train: versions, plugins, data, disk and clock; then at data
-    and models.
+    and models, and at storage if `writes`.
 
     Raises:
         UserError: what is wrong, and on which machine.
@@ -128,21 +127,19 @@ def look_there(study: Study) -> None:
     nodes = _training_nodes(study)
     runs = [run.as_values() for run in study.runs]
     seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
-    for found in _on_each(_probe(), nodes, runs, timeout=seconds).values():
-        _compare(found)
-    mark = f"runs/.probe-{secrets.token_hex(8)}"
-    marks = [place_at(storage) / mark for storage in _storages(study)]
-    put(dict.fromkeys(marks, b""))
+    for name, found in _on_each(_probe(), nodes, (runs,), timeout=seconds):
+        _compare(name, found)
+    marks = []
+    if writes:
+        for storage in storages(study):
+            marks.append((storage, f"runs/.probe-{secrets.token_hex(8)}"))
+    put({place_at(storage) / mark: b"" for storage, mark in marks})
     try:
-        _on_each(_looked_at, nodes, (study, mark), timeout=None)
+        for _ in _on_each(_look, nodes, (study, marks), timeout=None):
+            pass
     finally:
-        for place in marks:
-            remove(place)
-
-
-def _storages(study: Study) -> set[str]:
-    given = (run.experiment.resources.storage for run in study.runs)
-    return {storage for storage in given if storage is not None}
+        for storage, mark in marks:
+            remove(place_at(storage) / mark)
 
 
 def _training_nodes(study: Study) -> list[str]:
@@ -156,14 +153,15 @@ def _training_nodes(study: Study) -> list[str]:
 
 
 def _on_each(
-    function: Callable[..., Mapping[str, Any]], nodes: list[str], given: Any, timeout: float | None
-) -> dict[str, Mapping[str, Any]]:
-    """What a function returns on each node.
+    function: Callable[..., Any], nodes: list[str], given: tuple[Any, ...], timeout: float | None
+) -> Iterator[tuple[str, Any]]:
+    """The name of each node, and what a function returns there.
 
     Raises:
         UserError: what it said was wrong there, or that it could not run.
     """
     import ray
+    from ray.exceptions import RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
@@ -171,23 +169,15 @@ def _on_each(
     awaited = {}
     for node in nodes:
         here = NodeAffinitySchedulingStrategy(node, soft=False)
-        awaited[node] = task.options(scheduling_strategy=here).remote(given)
-    answers: dict[str, Mapping[str, Any]] = {}
-    for node, answer in awaited.items():
-        name = names[node]
+        awaited[names[node], node] = task.options(scheduling_strategy=here).remote(*given)
+    for (name, _), answer in awaited.items():
         try:
-            found: Any = ray.get(answer, timeout=timeout)
+            yield name, ray.get(answer, timeout=timeout)
         except Exception as error:  # of Ray: the machine is gone, or too slow
-            lines = str(error).strip().splitlines()
-            raise UserError(
-                f"machine {name}: {type(error).__name__}: {lines[-1] if lines else ''}"
-            ) from error
-        if found.get("error"):
-            raise getattr(subquad.errors, found["kind"], UserError)(
-                f"machine {name}: {found['error']}"
-            )
-        answers[node] = {**found, "name": name}
-    return answers
+            cause = error.cause if isinstance(error, RayTaskError) else error
+            if isinstance(cause, UserError):
+                raise type(cause)(f"machine {name}: {cause}") from error
+            raise UserError(f"machine {name}: {by_class(cause)}") from error
 
 
 def _probe() -> Callable[[Any], dict[str, Any]]:
@@ -205,25 +195,21 @@ def _probe() -> Callable[[Any], dict[str, Any]]:
             try:
                 versions[name] = version(name)
             except PackageNotFoundError:
-                return {"error": f"{name} is not installed there", "kind": "PluginError"}
-        try:
-            from subquad.experiment import Run
+                raise ImportError(f"{name} is not installed there") from None
+        from subquad.experiment import Run
 
-            for run in runs:
-                Run.rebuild(run)
-        except Exception as error:
-            return {"error": str(error), "kind": type(error).__name__}
+        for run in runs:
+            Run.rebuild(run)
         free = shutil.disk_usage(tempfile.gettempdir()).free
         return {"versions": versions, "free": free, "time": time.time()}
 
     return probe
 
 
-def _compare(found: Mapping[str, Any]) -> None:
+def _compare(name: str, found: Mapping[str, Any]) -> None:
     """Refuse a machine with other versions than the driver's; tell of a full disk or a wrong
     clock.
     """
-    name = found["name"]
     versions = found["versions"]
     others = [
         f"{package} {versions[package]}, the driver has {installed_version(package) or 'none'}"
@@ -239,23 +225,21 @@ def _compare(found: Mapping[str, Any]) -> None:
         print_line(f"machine {name}: its clock is {skew:+,.0f} s off the driver's", err=True)
 
 
-def _looked_at(given: tuple[Study, str]) -> dict[str, str]:
-    """What is wrong with a study's data, models and storage on this machine.
+def _look(study: Study, marks: list[tuple[str, str]]) -> None:
+    """Look at a study's data, models and storage on this machine.
 
     Args:
-        given: the study, and what the driver has put into its storage.
+        marks: storages, and the file that the driver has put into each.
+
+    Raises:
+        UserError: what is wrong.
     """
-    study, mark = given
-    try:
-        for storage in _storages(study):
-            try:
-                content_of(place_at(storage) / mark)
-            except FileNotFoundError:
-                raise UserError(
-                    f"resources.storage: {storage} is not what the driver has there: give a "
-                    "place that all machines share"
-                ) from None
-        check_parts(study)
-        return {}
-    except UserError as error:
-        return {"error": str(error), "kind": type(error).__name__}
+    for storage, mark in marks:
+        try:
+            content_of(place_at(storage) / mark)
+        except FileNotFoundError:
+            raise UserError(
+                f"resources.storage: {storage} is not what the driver has there: give a place "
+                "that all machines share"
+            ) from None
+    check_parts(study, writes=bool(marks))

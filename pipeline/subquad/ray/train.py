@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
 # this ends one that does.
 _MOST_FAILURES = 1000
+HERE_SHARE = 0.001
+"""Of the resource that every machine has one of."""
 _RESIZE_SECONDS = 10.0
 """Between looks of an elastic group of workers for more room."""
 NO_START = {"WorkerGroupStartupTimeoutError": math.inf, "WorkerGroupStartupFailedError": 12}
@@ -114,7 +116,7 @@ def worker_bundle(resources: Resources, here: str) -> dict[str, float]:
     if resources.gpus_per_worker:
         bundle["GPU"] = resources.gpus_per_worker
     if resources.storage is None:
-        bundle[here] = 0.001
+        bundle[here] = HERE_SHARE
     return bundle
 
 

@@ -288,15 +288,13 @@ def remove_tree(folder: Path, first: str = "") -> None:
         _do(folder, "rm", folder.path, recursive=True)
 
 
-def check_storage(storage: str | None) -> None:
+def check_storage(storage: str) -> None:
     """Refuse storage that cannot be written, before anything is made.
 
     Raises:
         RunError: the reason.
         UserError: a package is missing.
     """
-    if storage is None:
-        return
     probe = place_at(storage) / "runs" / f".probe-{os.getpid()}"
     try:
         put({probe: b""})
