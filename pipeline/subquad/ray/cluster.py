@@ -37,6 +37,8 @@ SETTINGS = {
     "RAY_AUTH_MODE": "token",
     # A thread that nobody waits for any more would connect again after the end.
     "RAY_ENABLE_AUTO_CONNECT": "0",
+    # One machine's error is told, not each.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

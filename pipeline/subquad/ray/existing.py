@@ -26,10 +26,12 @@ from subquad.ray.machines import (
     ROOM_SECONDS,
     lacking,
     look_there,
+    node_here,
     room_now,
     room_there,
     waited_for,
 )
+from subquad.ray.train import HERE_SHARE
 from subquad.record.layout import below_root
 
 _CONNECT_SECONDS = 5.0
@@ -135,11 +137,12 @@ def _place_of(address: str) -> str:
 class _There:
     """An object in a process of the cluster, which the calls of its methods are passed on to."""
 
-    def __init__(self, make: Any, cpus: float = 0, gpus: float = 0):
+    def __init__(self, make: Any, **options: Any):
         import ray
 
         self.make = make
-        self._actor: Any = ray.remote(make).options(num_cpus=cpus, num_gpus=gpus).remote()
+        self.options = options
+        self._actor: Any = ray.remote(make).options(**options).remote()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         import ray
@@ -187,12 +190,14 @@ class ClusterExecutor(RayExecutor):
         look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        return cast(
-            "Made", _There(make, resources.cpus_per_worker, min(1, resources.gpus_per_worker))
-        )
+        own = {} if resources.storage else {node_here(): HERE_SHARE}
+        gpus = min(1, resources.gpus_per_worker)
+        there = _There(make, num_cpus=resources.cpus_per_worker, num_gpus=gpus, resources=own)
+        return cast("Made", there)
 
     def freed(self, made: Made) -> Made:
-        return cast("Made", _There(cast("_There", made).make))
+        held = cast("_There", made)
+        return cast("Made", _There(held.make, **held.options | {"num_cpus": 0, "num_gpus": 0}))
 
     def room_now(self, resources: Resources) -> Room:
         return room_now(resources)
