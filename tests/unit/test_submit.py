@@ -625,5 +625,5 @@ def test_a_driver_that_is_killed_is_started_again_in_the_same_job(tmp_path, monk
     out, errors = capsys.readouterr()
     assert out.count("the job's run: runs/small/one\n") == 1
     assert errors.count("the driver was killed by SIGKILL; another one goes on") == 2
-    with pytest.raises(UserError, match=r"is on the head node, the job is from 0\.0\.1"):
+    with pytest.raises(UserError, match=r"of subquad, the job is from 0\.0\.1"):
         job_module.do_job("a", tmp_path / "root", "0.0.1", [])

@@ -186,8 +186,8 @@ def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
 
     if (own := version("subquad")) != sender:
         raise UserError(
-            f"subquad {own} is on the head node, the job is from {sender}: install the same on "
-            "all nodes, or send it with --plugin subquad-VERSION.whl"
+            f"the head node has version {own} of subquad, the job is from {sender}: install the "
+            "same on all nodes, or send it with --plugin subquad-VERSION.whl"
         )
     sent = Path.cwd()
     check_packages(sent)
