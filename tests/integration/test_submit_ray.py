@@ -92,8 +92,8 @@ CANARIES = [
 def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_after_a_stop(
     submit, head, bucket, tmp_path, lost
 ):
-    """A machine may be lost, and no secret travels. While a file is there, the second mixer is
-    slow.
+    """A machine is lost, or the driver killed, and no secret travels. While a file is there, the
+    second mixer is slow.
     """
     second = head.start("--num-cpus=1")
     canaries = {name: f"CANARY{secrets.token_hex(8)}" for name in CANARIES}
@@ -117,7 +117,8 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.folder / "root"))
     cli(["trust", "."], tmp_path)
 
-    workers = "resources={workers: 1..2, wait_s: 5}"
+    # after a killed driver Ray keeps the room of elastic workers for three minutes
+    workers = f"resources={{workers: {'1..2' if lost else 2}, wait_s: 5}}"
     detached = submit(
         "train", "own.yaml", "train.epochs=10", workers, shared, "--detach", *sent, **canaries
     ).stdout
@@ -129,18 +130,18 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
         until(lambda: "mine-recall-seed0  epoch 1 " in following.printed(), following)
         (slow_one,) = (head.folder / "root").glob("runs/small/*/cells/mine-recall-seed0")
         assert [attempt["world_size"] for attempt in attempts(slow_one)] == [2]
-        driver = read_file(Owner, slow_one.parents[1]).pid
-        assert driver
-        os.kill(driver, signal.SIGKILL)
-        until(lambda: len(attempts(slow_one)) == 2, seconds=200)
         if lost:
             head.kill(second)
-            until(lambda: len(attempts(slow_one)) == 3)
+        else:
+            driver = read_file(Owner, slow_one.parents[1]).pid
+            assert driver
+            os.kill(driver, signal.SIGKILL)
+        until(lambda: len(attempts(slow_one)) == 2, seconds=200)
         following.send_signal(signal.SIGINT)
         followed, errors = following.communicate(60)
         assert following.returncode == 130
         assert "2 runs to do in runs/small" in followed
-        assert "the driver was killed by SIGKILL; another one goes on" in followed
+        assert ("the driver was killed by SIGKILL; another one goes on" in followed) is not lost
         assert f"job {job} goes on; follow it with: subquad submit logs {job} -f" in errors
     done = submit("stop", job)
     stopped = done.stdout
@@ -172,7 +173,7 @@ def test_a_wheel_that_is_installed_nowhere_trains_on_two_machines_and_goes_on_af
     assert (fetched / "report.html").exists()
     results = {cell.name: read_result(cell) for cell in (fetched / "cells").iterdir()}
     assert {name: result["attempts"] for name, result in results.items()} == {
-        "mine-recall-seed0": 3 + lost,
+        "mine-recall-seed0": 3,
         "sent-mean-recall-seed0": 1,
     }
     assert not list(fetched.rglob("checkpoints"))
