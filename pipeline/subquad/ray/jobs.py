@@ -151,6 +151,8 @@ class Jobs:
                 session.ws_connect(url, heartbeat=_QUIET_SECONDS, proxy=proxy_of(url)) as said,
             ):
                 async for message in said:
+                    if message.type != aiohttp.WSMsgType.TEXT:  # what went wrong on the way
+                        break
                     text = str(message.data)
                     show(text[max(0, shown - place) :])
                     place += len(text)
