@@ -278,8 +278,9 @@ def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path)
         packed.extractall(root / "site")
 
     def refused(*settings: str, address: str = two.address, **more: str) -> str:
-        where = ["--root", str(root), "--address", address, shared(tmp_path)]
-        command = ["train", str(small), *where, *settings]
+        where = ["--root", str(root), "--address", address]
+        stored = [] if "storage" in str(settings) else [shared(tmp_path)]
+        command = ["train", str(small), *where, *stored, *settings]
         errors = cli(command, tmp_path, check=2, **(two.environment | more)).stderr
         assert errors.count("\n") == 1
         return errors
