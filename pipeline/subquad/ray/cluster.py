@@ -51,6 +51,11 @@ SETTINGS = {
     # processes again.
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    # Worker groups start side by side; how many is the queue's to say.
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray would give way to every other process of the machine, and lose what does not answer.
     "RAY_worker_niceness": "0",

@@ -1,4 +1,4 @@
-"""The executor that goes through Ray: a task for each worker group, Ray Train in those with several
+"""The executor that goes through Ray: Ray Tune for worker groups, Ray Train in those with several
 workers.
 """
 
@@ -29,7 +29,7 @@ from subquad.record.layout import runs_root
 from subquad.record.names import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
-"""Ray, and what `ray.train` imports of other packages."""
+"""Ray, and what `ray.train` and `ray.tune` import of other packages."""
 
 
 _NO_DRIVER = "the process that workers ask has died"

@@ -1,15 +1,16 @@
-"""Worker groups on Ray: each has a process that takes one run after the other, or waits for a Ray
-Train run with several workers that do.
+"""Worker groups through Ray Tune: each trial of its is one, a process that takes one run after the
+other, or waits for a Ray Train run with several workers that do.
 
-What is done next and what is ended early is decided by the driver; Ray has the processes. One that
+What is done next and what is ended early is decided by the driver; Tune has the processes. One that
 only waits for Ray Train is on the driver's machine and reserves nothing: if it held a CPU, such
 processes could keep each other's workers out.
 """
 
 from __future__ import annotations
 
-import itertools
-from contextlib import suppress
+import logging
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from subquad.execution.dispatcher import Dispatcher
@@ -22,70 +23,83 @@ from subquad.ray.train import (
     worker_bundle,
 )
 
-_POLL_SECONDS = 0.2
-
 
 def fit_worker_groups(dispatcher: Dispatcher, here: str) -> None:
-    """Let Ray have worker groups until nothing is left to do.
+    """Let Tune have worker groups until nothing is left to do.
 
     Args:
         here: see `worker_bundle`.
     """
-    import ray
-    from ray.exceptions import RayError
-    from ray.util import remove_placement_group
+    from ray import tune
 
-    names = map(str, itertools.count())
-    name = next(names)
-    going: dict[Any, tuple[str, Any]] = {}
-    while True:
-        while group := dispatcher.open(name):
-            process, place = _started(name, group.resources, here)
-            going[process] = name, place
-            name = next(names)
-        if not going:
-            return
-        ended, _ = ray.wait([*going], timeout=_POLL_SECONDS)
-        for process in ended:
-            closed, place = going.pop(process)
-            how = "its process died"
-            unstarted: Any = ""
-            with suppress(RayError):
-                unstarted = ray.get(process)
-            if unstarted:
-                how = f"its workers found no room ({unstarted})"
-            dispatcher.close(closed, how, most=NO_START.get(unstarted, 0))
-            remove_placement_group(place)
+    # It tells of processes that died, whose runs go again.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
+        tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(_worker_group, here=here), partial(_place, here=here)
+            ),
+            tune_config=tune.TuneConfig(
+                search_alg=_searcher(dispatcher),
+                num_samples=-1,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(name="worker_groups", storage_path=folder, verbose=0),
+        ).fit()
 
 
-def _started(name: str, resources: Resources, here: str) -> tuple[Any, Any]:
-    """The process of a worker group, which waits for its place, and that."""
-    import ray
-    from ray.util import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+def _searcher(dispatcher: Dispatcher) -> Any:
+    """Our queue as Ray Tune's search algorithm: Tune is given groups, and tells where they end."""
+    from ray.tune.search import Searcher
 
-    bundle = worker_bundle(resources, here) if resources.most == 1 else {here: HERE_SHARE}
-    place = placement_group([bundle])
-    make: Any = ray.remote(
-        num_cpus=bundle.get("CPU", 0),
-        num_gpus=bundle.get("GPU", 0),
-        max_calls=1,
-        max_retries=0,
-        scheduling_strategy=PlacementGroupSchedulingStrategy(place),
-    )
-    return make(_worker_group).remote(name, resources, here), place
+    class QueueSearcher(Searcher):
+        def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
+            """Tune saves it with its settings, for a resume of its own that never comes."""
+            return Searcher, ()
+
+        def suggest(self, trial_id: str) -> Any:
+            """A group's values; None: none now; FINISHED: never again."""
+            if group := dispatcher.open(trial_id):
+                return {
+                    "name": trial_id,
+                    "resources": group.resources.model_dump(mode="json"),
+                }
+            return Searcher.FINISHED if dispatcher.idle else None
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            """Take back what the worker group still has."""
+            if unstarted := "" if error or not result else result.get("unstarted", ""):
+                dispatcher.close(
+                    trial_id, f"its workers found no room ({unstarted})", most=NO_START[unstarted]
+                )
+            else:
+                dispatcher.close(trial_id, "its process died")
+
+        def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+            """Nothing: the folder remembers."""
+
+    return QueueSearcher()
 
 
-def _worker_group(name: str, resources: Resources, here: str) -> str:
-    """A worker group in its process, whose death counts as one of the run that it has.
+def _place(config: dict[str, Any], here: str) -> Any:
+    from ray.tune import PlacementGroupFactory
 
-    Returns:
-        "", or one of `NO_START`.
-    """
+    resources = Resources.model_validate(config["resources"])
     if resources.most > 1:
-        return fit_worker_group(name, resources, here)
+        return PlacementGroupFactory([{here: HERE_SHARE}])
+    return PlacementGroupFactory([worker_bundle(resources, here)])
+
+
+def _worker_group(config: dict[str, Any], here: str) -> dict[str, str]:
+    """A worker group in its process. Its death counts as one of the run that it has."""
+    name = config["name"]
+    resources = Resources.model_validate(config["resources"])
+    if resources.most > 1:
+        return {"unstarted": fit_worker_group(name, resources, here)}
     from subquad.engine.group import Group
     from subquad.execution.local import device_of
 
     work_in_worker_group(name, Group(device=device_of(resources)))
-    return ""
+    return {"unstarted": ""}
