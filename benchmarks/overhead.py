@@ -180,25 +180,32 @@ def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = l
 
 def _ray(rounds: int, steps: int) -> dict[str, float]:
     from subquad.ray.cluster import OwnCluster
+    from subquad.ray.driver import driver_here
+    from subquad.ray.machines import node_here
     from subquad.ray.train import fit_workers
 
     cluster = OwnCluster()
-    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
-        config = {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"}
-        try:
-            outcome = cluster.do(partial(fit_workers, _hooks, config, Resources()))
-        finally:
-            cluster.stop()
+    config = {"rounds": rounds, "steps": steps}
+
+    def work() -> dict[str, float]:
+        with driver_here(lambda question: None, lambda: 0, print):
+            return fit_workers(_hooks, config, Resources(), node_here())
+
+    try:
+        outcome = cluster.do(work)
+    finally:
+        cluster.stop()
     if "raised" in outcome:
         raise outcome["raised"]
     return outcome["returned"]
 
 
 def _hooks(config: dict[str, Any]) -> dict[str, float]:
-    """What a look at the driver's stop file in each step costs; runs in a Ray Train worker."""
-    from subquad.execution.signals import stop_file_watch
+    """What it costs to ask in each step whether to stop; runs in a Ray Train worker."""
+    from subquad.execution.signals import stop_watch
+    from subquad.ray.driver import driver_signum
 
-    return measure_engine(config["rounds"], config["steps"], stop_file_watch(Path(config["stop"])))
+    return measure_engine(config["rounds"], config["steps"], stop_watch(driver_signum))
 
 
 _OVERHEADS = {"engine": measure_engine, "ray": _ray}

@@ -55,12 +55,14 @@ class Training:
     def __init__(self, made: Cluster, folder: Path, *settings: str):
         self.cluster, self.folder, self.root = made, folder, ROOT / folder.name
         (folder / "small.yaml").write_text(SMALL)
-        chosen = {setting.partition("=")[0]: setting for setting in (*SETTINGS, *settings)}
+        shared = f"resources.storage={folder / 'shared'}"
+        chosen = {setting.partition("=")[0]: setting for setting in (*SETTINGS, shared, *settings)}
         self.driver = self.drive(
             ["train", "small.yaml", "--root", str(self.root), *chosen.values()]
         )
         until(lambda: list(self.root.glob(f"runs/small/*/{ATTEMPTS}")), seconds=180)
         self.run = only_run(self.root)
+        self.kept = folder / "shared" / self.run.relative_to(self.root)
         self.recovered: list[float] = []
 
     def drive(self, arguments: list[str]) -> Command:
@@ -121,7 +123,7 @@ def test_twenty_workers(four, undisturbed, tmp_path):
 
     training.disturb(kill, 20)
     training.end()
-    assert digests(training.run) == undisturbed
+    assert digests(training.kept) == undisturbed
 
 
 def test_five_drivers(four, undisturbed, tmp_path):
@@ -134,7 +136,7 @@ def test_five_drivers(four, undisturbed, tmp_path):
 
     training.disturb(kill, 5)
     training.end()
-    assert digests(training.run) == undisturbed
+    assert digests(training.kept) == undisturbed
 
 
 def test_five_nodes(four, undisturbed, tmp_path):
@@ -150,7 +152,7 @@ def test_five_nodes(four, undisturbed, tmp_path):
 
     training.disturb(kill, 5)
     training.end()
-    assert digests(training.run) == undisturbed
+    assert digests(training.kept) == undisturbed
 
 
 def test_a_failure_every_two_minutes_costs_less_than_a_fifth(four, tmp_path):
@@ -188,4 +190,4 @@ def test_a_worker_that_hangs_is_left_behind(four, undisturbed, tmp_path):
     next(worker for node in four.living() for worker in workers(node)).suspend()
     until(lambda: training.newest() == 2, seconds=180)
     training.end()
-    assert digests(training.run) == undisturbed
+    assert digests(training.kept) == undisturbed

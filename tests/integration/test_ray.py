@@ -139,7 +139,7 @@ from subquad.experiment.schema import Resources
 from subquad.ray.cluster import OwnCluster
 import ray  # as in a notebook, where it was imported before us
 
-def asked(folder):
+def asked():
     address = os.environ["RAY_API_SERVER_ADDRESS"]
     port = int(address.rsplit(":", 1)[1])
     try:
@@ -154,10 +154,11 @@ def asked(folder):
     secret = os.environ["RAY_AUTH_TOKEN"]
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     shown = any(secret in " ".join(command) for command in commands)
+    folder = os.environ["RAY_TMPDIR"]
     return {"status": status, "hosts": sorted(hosts), "shown": shown, "folder": folder}
 
 before = dict(os.environ)
-for work in (lambda folder: None, asked):
+for work in (lambda: None, asked):
     cluster = OwnCluster()
     outcome = cluster.do(work)
     cluster.stop()

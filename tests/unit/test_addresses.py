@@ -74,7 +74,7 @@ def test_passwords_that_the_former_patterns_showed(place, password):
         "sqlite:////data/a@b.db",
         "https://host/x?tokens=5&key_dim=3&page=2#top",
         "s3://bucket/runs/a@b",
-        "driver:///tmp/a@b",
+        "file:///tmp/a@b",
         "no address at all: a@b, key=value",
         "https://",
         "://",

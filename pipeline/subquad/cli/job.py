@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,9 @@ import click
 
 from subquad.cli.train import resume_command
 from subquad.cli.tune import is_of_search, search_options, tune_command
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError, UserError
 from subquad.output.terminal import print_line
-from subquad.ray.results import leave_results
-from subquad.ray.upload import JOB, add_file, add_packages, check_packages
+from subquad.ray.upload import JOB, add_file, add_wheels, check_packages
 from subquad.record.files import find_file, flatten
 from subquad.record.models import Owner
 from subquad.record.names import OWNER
@@ -29,27 +30,27 @@ from subquad.record.names import OWNER
 if TYPE_CHECKING:
     from subquad.experiment import Study
 
+RUN_OF_JOB = "the job's run: "
+"""Begins the line in which a job says what it drives, from its root."""
+
 
 def fill_job(
-    folder: Path, base: click.Command, plugin: Sequence[str], given: Mapping[str, Any]
-) -> tuple[str, list[str]]:
-    """Make the folder that is sent, of packages and experiment. Returns the job's name, and the
-    command that it runs.
+    folder: Path, base: click.Command, wheels: Sequence[str], given: Mapping[str, Any]
+) -> tuple[str, list[str], str | None]:
+    """Make the folder that is sent, of wheels and experiment. Returns the job's name, the command
+    that it runs, and the storage of its runs.
     """
     (folder / JOB).mkdir(parents=True)
-    if left_out := add_packages(plugin, folder):
-        names = ", ".join(left_out)
-        print_line(
-            f"not sent, as they may be data or secrets (a wheel sends all): {names}", err=True
-        )
+    add_wheels(wheels, folder)
     check_packages(folder)
     with _importable(folder):
         study = _study_of(base, given, folder)
         job = f"{study.name if study else 'resume'}-{secrets.token_hex(3)}"
         words = _words(base, given, folder, study, job)
-    if not list(folder.glob("subquad-*.dist-info")):
-        add_packages(["subquad"], folder)
-    return job, words
+    if study:
+        return job, words, study.runs[0].experiment.resources.storage
+    storage, _, _ = given["run"].rpartition("/runs/")
+    return job, words, storage or None
 
 
 @contextmanager
@@ -166,19 +167,29 @@ def _sent(value: str, folder: Path, job: str) -> str:
     return "+".join(parts)
 
 
-def do_job(job: str, root: Path, words: Sequence[str]) -> int:
-    """Run a job's command on the head node, in the folder that was sent. Returns its exit code.
+def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
+    """Run a job's command on the head node, in the folder that was sent; where its process is
+    killed, it goes on in another one. Returns its exit code.
 
     Args:
         job: its name.
         root: of the runs.
+        sender: version of subquad that the command is for.
         words: the command.
+
+    Raises:
+        UserError: here is another version.
     """
     from subquad.cli.main import main
     from subquad.experiment.strict_yaml import parse_yaml, read_text
     from subquad.record.trust import give, trust_folder
 
-    sent, begun = Path.cwd(), time.time() - 1
+    if (own := version("subquad")) != sender:
+        raise UserError(
+            f"the head node has version {own} of subquad, the job is from {sender}: install the "
+            "same on all nodes, or send it with --plugin subquad-VERSION.whl"
+        )
+    sent = Path.cwd()
     check_packages(sent)
     root.mkdir(parents=True, exist_ok=True)
     os.chdir(root)
@@ -190,14 +201,42 @@ def do_job(job: str, root: Path, words: Sequence[str]) -> int:
         name = str(experiment)
         give(parse_yaml(read_text(experiment, name), name).data)
         trust_folder(experiment.parent, always=False)
-    try:
-        return main([*words])
-    finally:
-        mine = Owner(pid=os.getpid(), host=os.uname().nodename)
-        owners = Path("runs").glob(f"*/*/{OWNER}")
-        new = [path for path in owners if path.stat().st_mtime >= begun]
-        folders = [path.parent for path in new if find_file(Owner, path.parent) == mine]
-        try:
-            leave_results(job, folders)
-        except (OSError, RunError) as error:
-            print_line(f"results cannot be fetched: {error}", err=True)
+    code = 0
+    place = ""
+    for _ in range(_MOST_STARTS):
+        sys.stdout.flush()
+        driver = os.fork()
+        if not driver:
+            return main([*words])
+        code, place = _watched(driver, place)
+        if code >= 0:
+            break
+        name = signal.Signals(-code).name
+        print_line(f"the driver was killed by {name}; another one goes on", err=True)
+        if place:
+            words = ["resume", place]
+    return code if code >= 0 else 128 - code
+
+
+_MOST_STARTS = 10
+_LOOK_SECONDS = 0.5
+
+
+def _watched(driver: int, place: str) -> tuple[int, str]:
+    """Wait for the end of a driver's process. Returns its exit code, and the folder of what it
+    drove, which is told once it is known.
+
+    Args:
+        place: what is known of that before.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray sends it to both
+    mine = Owner(pid=driver, host=os.uname().nodename)
+    while True:
+        ended, status = os.waitpid(driver, os.WNOHANG)
+        for path in () if place else Path("runs").glob(f"*/*/{OWNER}"):
+            if find_file(Owner, path.parent) == mine:
+                place = str(path.parent)
+                print_line(f"{RUN_OF_JOB}{place}")
+        if ended:
+            return os.waitstatus_to_exitcode(status), place
+        time.sleep(_LOOK_SECONDS)

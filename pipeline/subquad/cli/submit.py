@@ -11,16 +11,17 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.job import do_job, fill_job
+from subquad.cli.job import RUN_OF_JOB, do_job, fill_job
 from subquad.cli.job_status import exit_code, job_row
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
-from subquad.errors import Interrupted, RunError, UserError, escaped
+from subquad.errors import Interrupted, UserError, escaped
+from subquad.experiment.folder import local_folder
 from subquad.output.terminal import LocalPath, print_json, print_line, print_table, print_text
 from subquad.ray.upload import JOB, check_packages, pack
 from subquad.record.stores import root_of
@@ -54,15 +55,14 @@ _INTO = click.Option(
     ["--into"],
     type=LocalPath(file_okay=False, path_type=Path),
     default=".",
-    help="Folder here that gets runs/ with the results.  [default: this one]",
+    help="Folder here that gets runs/ with the results from storage.  [default: this one]",
 )
 _SUBMITTING = [
     click.Option(
         ["--plugin"],
         multiple=True,
         metavar="WHEEL",
-        help="A plugin to send: a .whl file, or the name of a package installed here. "
-        "May be given several times.",
+        help="A wheel to send, a .whl file. May be given several times.",
     ),
     click.Option(
         ["--detach"],
@@ -87,9 +87,9 @@ _SUBMITTING = [
 def submit_command() -> None:
     """Train and search on a Ray cluster, from here.
 
-    A job gets subquad itself, the plugins given by --plugin and the resolved experiment, on every
-    node. Nothing else is sent: no data, no .git, no environment variable. Paths of data are paths
-    on the cluster.
+    A job gets the wheels given by --plugin and the resolved experiment, on every node, which has
+    the same subquad. Nothing else is sent: no data, no .git, no environment variable. Paths of data
+    are paths on the cluster.
 
     The token is Ray's: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token. Reach a cluster
     through a tunnel, as in `ssh -L 8265:127.0.0.1:8265 HEAD`: over plain http to another host the
@@ -138,15 +138,18 @@ def _submitted(
     with tempfile.TemporaryDirectory(prefix="subquad-job-") as scratch:
         folder = Path(scratch, "job")
         archive = Path(scratch, "job.zip")
-        job, words = fill_job(folder, base, plugin, given)
+        job, words, storage = fill_job(folder, base, plugin, given)
         below = (folder / JOB).rglob("*")
         files = [path.name for path in below if path.is_file()]
-        sent = ", ".join([*check_packages(folder), *files])
+        packages = check_packages(folder)
+        sent = ", ".join([*packages, *files])
+        brought = [package for package in packages if package.startswith("subquad ")]
+        subquad = brought[0].split()[1] if brought else version("subquad")
         jobs = _connect(address, insecure)
         size = pack(folder, archive) / 1e6
         print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
-        metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
-        jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
+        call = ["submit", "_job", job, root, subquad, *words]
+        jobs.submit(archive, call, job, {"subquad": subquad, "command": shlex.join(words)})
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     again = _reached(address, insecure)
     if detach:
@@ -157,9 +160,7 @@ def _submitted(
             print_line(f"follow it with: {follow}")
         return 0
     info = _followed(jobs, job, again, as_json)
-    run = PurePosixPath(given.get("run", ""))
-    # `runs/NAME/STAMP` of the run that the job goes on with
-    return _report_outcome(jobs, job, info, into, "/".join(run.parts[-3:]), as_json)
+    return _report_outcome(jobs, info, into, storage, as_json)
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -205,33 +206,46 @@ def _followed(jobs: Jobs, job: str, again: Sequence[str], as_json: bool) -> JobD
 
 
 def _report_outcome(
-    jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool
+    jobs: Jobs, info: JobDetails, into: Path, storage: str | None, as_json: bool
 ) -> int:
-    """Fetch what a job has made and say what became of it. Returns the job's exit code."""
+    """Say what became of a job, and copy the files of its run from storage. Returns the job's exit
+    code.
+    """
     code = exit_code(info)
-    status = info.status.value
-    folders: list[Path] = []
-    try:
-        folders = jobs.fetch(job, into, goes_on=goes_on)
-    except RunError as error:
-        if code == 0:
-            print_line(f"subquad: {error}", err=True)
-    if info.driver_exit_code is None and status == "FAILED":
+    job = info.submission_id or ""
+    place = _place_of(jobs, job)
+    folders: list[str] = []
+    if info.driver_exit_code is None and info.status.value == "FAILED":
         message = info.message or "?"
         print_line(f"subquad: job {job} did not run: {escaped(message.splitlines()[0])}", err=True)
+    elif place and storage and "://" in storage:
+        run = local_folder(f"{storage.rstrip('/')}/{place}", into, partial(print_line, err=True))
+        folders.append(str(run))
+    elif place:
+        print_line(f"its files are in {place} below --root on the head node", err=True)
     if as_json:
-        outcome = {
-            "job": job,
-            "status": status,
-            "exit_code": code,
-            "fetched": [str(path) for path in folders],
-        }
-        print_json(outcome)
+        print_json({"job": job, "status": info.status.value, "exit_code": code, "fetched": folders})
         return code
-    print_line(f"job {job}: {status}")
-    for folder in folders:
-        print_line(f"fetched {folder}")
+    print_line(f"job {job}: {info.status.value}")
+    _tell_how_to_go_on(info, place)
     return code
+
+
+_PLACE = re.compile(rf"^{RUN_OF_JOB}(runs/\w[\w.-]*/\w[\w.-]*)$", re.MULTILINE)
+"""The cluster may say anything, so only such a place is taken from it."""
+
+
+def _place_of(jobs: Jobs, job: str) -> str:
+    """The run, study or search of a job, below its root; "" where it has none."""
+    found = _PLACE.search(jobs.logs(job))
+    return found[1] if found else ""
+
+
+def _tell_how_to_go_on(info: JobDetails, place: str) -> None:
+    """With the run of a job that has ended without its result."""
+    if place and info.status.is_terminal() and exit_code(info):
+        again = to_paste("submit", "resume", place)
+        print_line(f"go on with: {again} (and --root, --plugin as before)", err=True)
 
 
 def _add_command(base: click.Command, help: str) -> None:
@@ -285,12 +299,10 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
         return
     columns = ("job", "status", "exit code", "accepted", "minutes", "command")
     print_table(columns, [[*row.values()] for row in rows])
+    if job:
+        _tell_how_to_go_on(chosen[0], _place_of(jobs, job))
 
 
-_GOES_ON = re.compile(r"go on with: subquad resume (runs/\w[\w.-]*/\w[\w.-]*)(?:\s|$)")
-"""What a job that was stopped says at the end. The cluster may say anything, so only such a
-place is taken from it.
-"""
 _JOB_ARGUMENT = click.Argument(["job"])
 _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the job ends.")
 
@@ -304,9 +316,12 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
     """
     jobs = _connect(address, insecure)
     if follow:
-        return exit_code(_followed(jobs, job, _reached(address, insecure), False))
-    print_text(jobs.logs(job))
-    return 0
+        info = _followed(jobs, job, _reached(address, insecure), False)
+    else:
+        print_text(jobs.logs(job))
+        info = jobs.info(job)
+    _tell_how_to_go_on(info, _place_of(jobs, job))
+    return exit_code(info) if follow else 0
 
 
 @submit_command.command("stop", params=[_JOB_ARGUMENT, *_ADDRESS])
@@ -321,34 +336,18 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     before = "" if ran else "has ended before: "
     print_line(f"job {job}: {before}{info.status.value}")
     stops = [line for line in jobs.logs(job).splitlines() if line.startswith("subquad: ")]
-    if not stops:
-        return
-    reason, _, _ = stops[-1].partition("; go on with:")
-    print_line(reason)
-    place = _GOES_ON.search(stops[-1])
-    if place:
-        again = to_paste("submit", "resume", place.group(1))
-        print_line(f"go on with: {again} (and --root, --plugin as before)")
-
-
-@submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
-def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) -> None:
-    """Copy the results of JOB to this machine, without its checkpoints. `report` and `sync` work on
-    them.
-
-    \b
-    subquad submit fetch quickstart-3fa9c1 --into results
-    """
-    for folder in _connect(address, insecure).fetch(job, into):
-        print_line(f"fetched {folder}")
+    if stops:
+        print_line(stops[-1].partition("; go on with:")[0])
+    _tell_how_to_go_on(info, _place_of(jobs, job))
 
 
 @submit_command.command("_job", hidden=True, context_settings={"ignore_unknown_options": True})
 @click.argument("job")
 @click.argument("root")
+@click.argument("sender")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
+def _job_command(job: str, root: str, sender: str, words: tuple[str, ...]) -> int:
     """What a job itself calls on the head node, in the folder that was sent (`subquad submit`
     calls it).
     """
-    return do_job(job, Path(root).expanduser(), words)
+    return do_job(job, Path(root).expanduser(), sender, words)

@@ -28,6 +28,8 @@ from subquad.registry import imported_by
 
 INIT = "init"
 _TEST = "test"
+_ABOVE = INPUTS.removesuffix(".json")
+"""Folder of a study or search, of what its runs read."""
 _DESCRIBED = (
     *("arrays", "lengths", "target", "vocab_size", "num_classes", "class_names", "values"),
     *("end_token", "token_bytes"),
@@ -122,14 +124,18 @@ def first_inputs(run: Run, now: Mapping[str, Input]) -> Mapping[str, Input]:
     owner = _owner_of(run.folder)
     if owner != run.folder:
         experiment = run.experiment
+        files = RunFolder(owner, experiment.resources.storage)
         for part, entry in now.items():
             asked = [part, experiment.protocol, entry.settings, sorted(entry.content)]
             if part == DATASET:
                 asked.append(experiment.dataset.params)
-            path = owner / INPUTS.partition(".")[0] / f"{_digest(asked)[:16]}.json"
+            name = f"{_ABOVE}/{_digest(asked)[:16]}.json"
+            path = owner / name
+            if not path.exists():
+                files.take([name])  # as a run on another machine wrote it
             kept = _kept(path, {part: entry})
             refuse_changed(kept, now, run.folder, owner.name)
-        RunFolder(owner, run.experiment.resources.storage).mirror()
+        files.mirror()
     return _kept(run.folder / INPUTS, now)
 
 

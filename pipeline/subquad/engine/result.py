@@ -73,7 +73,7 @@ class Seal:
             "dataset": self.run.dataset_label,
             "experiment": self.run.digest,
             "protocol": self.run.experiment.protocol,
-            "run": str(self.run.folder),
+            "run": str(self.run.files.kept),
             "attempt": self.attempt,
             "reason": reason,
             "opening": self.openings() + 1,
@@ -81,6 +81,8 @@ class Seal:
         }
         for ledger in self.ledgers:
             append_line(ledger, opening)
+        if self.ledgers:
+            self.run.files.mirror()
         split = self.dataset.split("test", TestKey(self.run.dataset_label, reason))
         honest = self.run.experiment.protocol == "honest"
         return split, check_copies(self.dataset, split, validation=honest)
@@ -89,7 +91,7 @@ class Seal:
         """How often the split was opened so far for this run, or for an earlier one in its
         place.
         """
-        name = str(self.run.folder)
+        name = str(self.run.files.kept)
         counts = [0]
         for ledger in self.ledgers:
             counts.append([line.get("run") for line in read_lines(ledger)].count(name))

@@ -1,6 +1,4 @@
-"""What git says of a folder, its revision or its files, without running what the folder's
-configuration names.
-"""
+"""What git says of the working directory, without running what its configuration names."""
 
 from __future__ import annotations
 
@@ -8,16 +6,12 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from subquad.errors import RunError
 
 _SECONDS = 5
 _PROGRAMS = re.compile(r"filter\..*\.(?:clean|smudge|process)", re.IGNORECASE | re.DOTALL)
 """Keys of a configuration whose programs `git status` would start to compare files."""
 _NOTHING = {"core.fsmonitor": "", "core.hooksPath": "", "core.sshCommand": "", "core.gitProxy": ""}
-_UNIGNORED = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
 _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",  # a repository with missing objects would fetch them
     "GIT_NO_LAZY_FETCH": "1",
@@ -44,21 +38,6 @@ def revision() -> dict[str, Any] | None:
         settings[f"{program}.required"] = "false"
     changed = _git("status", "--porcelain", "--ignore-submodules=all", settings=settings)
     return {"commit": commit, "dirty": bool(changed)}
-
-
-def unignored_below(folder: Path) -> set[Path] | None:
-    """Files below a folder that git does not ignore; None outside a repository.
-
-    Raises:
-        RunError: it lies in a repository, and git does not answer.
-    """
-    names = _git("-C", str(folder), *_UNIGNORED)
-    if names is not None:
-        return {folder / name for name in names.split("\0")}
-    for above in (folder, *folder.parents):
-        if (above / ".git").exists():
-            raise RunError(f"{folder}: git does not say which of its files it ignores")
-    return None
 
 
 def _git(*arguments: str, settings: Mapping[str, str] = _NOTHING) -> str | None:

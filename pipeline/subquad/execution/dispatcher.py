@@ -68,9 +68,14 @@ class Dispatcher:
             return self._values(answer)
         return answer or END
 
-    def prune_reason(self, folder: str) -> str:
+    def fetch(self, folder: Path | None = None) -> None:
+        """See `RunQueue`."""
+        self._try(self._queue.fetch, folder)
+
+    def prune_reason(self, folder: Path) -> str:
         """Why a trial shall end, see `engine.loop.Signals`."""
-        return self._try(self._source.prune_reason, Path(folder)) or ""
+        self.fetch(folder)
+        return self._try(self._source.prune_reason, folder) or ""
 
     def give_up(self, error: Exception) -> None:
         """Let the workers save and stop, because of an error."""

@@ -59,7 +59,8 @@ def drive(
         else:
             begun = [RunFolder(study.folder, first.resources.storage)]
             begun += [run.files for run in study.pending]
-        begun[0].mirror()
+        if not study.single:
+            begun[0].mirror()
         publisher.start()
         try:
             with display.showing(study.pending):

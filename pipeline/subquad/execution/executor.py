@@ -59,9 +59,12 @@ class Executor(ABC):
                 own.append(setting)
         return (*own, *overrides)
 
-    def preflight(self, study: Study) -> None:
+    def preflight(self, study: Study, *, writes: bool = True) -> None:
         """Refuse what cannot run, before a folder is made or a cluster started; what takes no time
         comes first.
+
+        Args:
+            writes: storage is looked at, too.
 
         Raises:
             UserError: Ray or MLflow is asked for and not installed,
@@ -76,7 +79,7 @@ class Executor(ABC):
             with naming(run, study):
                 self.check_fit(experiment.resources)
                 check_tracking(experiment.tracking, Path.cwd())
-        self.look(study)
+        self.look(study, writes=writes)
 
     @abstractmethod
     def check(self) -> None:
@@ -100,11 +103,11 @@ class Executor(ABC):
         need.
         """
 
-    def look(self, study: Study) -> None:
+    def look(self, study: Study, *, writes: bool) -> None:
         """Look at data and models where they will be used; here they are used on this machine.
         See `check_parts`.
         """
-        check_parts(study)
+        check_parts(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
         """An object whose methods work where the data and devices are, with what one worker is

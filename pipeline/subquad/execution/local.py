@@ -18,11 +18,12 @@ import torch
 import torch.distributed as dist
 
 from subquad.engine.group import Group
+from subquad.engine.loop import PruneReason
 from subquad.execution.dispatcher import Dispatcher
 from subquad.execution.executor import Executor, Source
 from subquad.execution.queue import Done, RunQueue, WorkerGroup
 from subquad.execution.ranks import Ranks
-from subquad.execution.signals import listening, stop_file_watch
+from subquad.execution.signals import listening, signum_in, stop_watch
 from subquad.execution.worker import work
 from subquad.experiment.schema import Resources
 from subquad.preparation.preflight import Room, this_machine
@@ -66,7 +67,7 @@ class LocalExecutor(Executor):
             return self._lead(self.ranks, source)
         room = this_machine(shared=self.jobs is not None)
         with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda: room, self.jobs, signum)
+            queue = RunQueue(source, self.check_fit, lambda _: room, self.jobs, signum)
             while worker_group := queue.open("0"):
                 opened = {"0": worker_group}
                 second = queue.open("1")
@@ -83,7 +84,7 @@ class LocalExecutor(Executor):
     def _lead(self, ranks: Ranks, source: Source) -> int:
         room = this_machine(shared=True)
         with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda: room, 1, signum)
+            queue = RunQueue(source, self.check_fit, lambda _: room, 1, signum)
             while worker_group := queue.open("0"):
                 take = partial(queue.ask, "0")
                 heard = ranks.lead(take, worker_group.resources, signum, source.prune_reason)
@@ -209,15 +210,13 @@ class _Workers:
                 return f"worker {rank} ended with exit code {code}"
         return ""
 
-    def answer(
-        self, next_run: Callable[[Done | None], Any], prune_reason: Callable[[str], str]
-    ) -> None:
+    def answer(self, next_run: Callable[[Done | None], Any], prune_reason: PruneReason) -> None:
         """Answer what was asked: for a run with what became of the one before, or about a trial by
         its folder.
         """
         try:
             question = self.pipe.recv()
-            answer = prune_reason(question) if isinstance(question, str) else next_run(question)
+            answer = prune_reason(question) if isinstance(question, Path) else next_run(question)
             self.pipe.send(answer)
         except (EOFError, OSError):
             self._hung_up = True
@@ -261,11 +260,8 @@ def _rank_main(
         pipe.send(question)
         return pipe.recv()
 
-    def prune_reason(folder: Path) -> str:
-        return ask(str(folder))
-
     try:
-        work(ask, group, stop_file_watch(stop), prune_reason=prune_reason)
+        work(ask, group, stop_watch(partial(signum_in, stop)), prune_reason=ask)
     except Exception:  # error.txt has the traceback of the first rank that failed
         os._exit(_RAISED)
     if resources.most > 1:

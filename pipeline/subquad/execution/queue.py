@@ -76,24 +76,27 @@ class RunQueue:
     Args:
         source: of the runs.
         check: refuses workers that never fit.
-        room: what worker groups may use together now.
+        room: what worker groups for such runs may use together now.
         jobs: worker groups at once; None: as many as fit.
         signum: no run starts after a signal.
+        fetch: brings a run's folder in line with what its workers wrote elsewhere.
     """
 
     def __init__(
         self,
         source: Source,
         check: Callable[[Resources], None],
-        room: Callable[[], Room],
+        room: Callable[[Resources], Room],
         jobs: int | None = None,
         signum: Signum = lambda: 0,
+        fetch: Callable[[Run], None] = lambda run: None,
     ):
         self._source = source
         self._check = check
         self._room = room
         self._jobs = jobs
         self._signum = signum
+        self._fetch = fetch
         self._waiting: deque[Run] = deque()
         self._groups: dict[str, WorkerGroup] = {}
         self._unbegun: Counter[Path] = Counter()
@@ -116,6 +119,16 @@ class RunQueue:
                 return None
             waiting.append(group.resources)
         return waiting
+
+    def fetch(self, folder: Path | None = None) -> None:
+        """Bring the folders of runs that are done now in line.
+
+        Args:
+            folder: of one of them alone.
+        """
+        for group in self._groups.values():
+            if group.begun and group.run and folder in (None, group.run.folder):
+                self._fetch(group.run)
 
     def stop(self) -> None:
         """Start no further run."""
@@ -173,6 +186,7 @@ class RunQueue:
             self._take_back(group, None, how, most)
 
     def _hand(self, group: WorkerGroup, run: Run) -> None:
+        self._fetch(run)
         group.run = run
         group.starts = len(read_attempts(run.folder))
 
@@ -219,6 +233,7 @@ class RunQueue:
     def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: float = 0) -> None:
         run = group.run
         assert run is not None
+        self._fetch(run)
         group.run = None
         group.begun = False
         self._source_exhausted = False
@@ -276,7 +291,7 @@ class RunQueue:
         cpus = wanted.most * wanted.cpus_per_worker
         for group in self._groups.values():
             cpus += group.resources.most * group.resources.cpus_per_worker
-        if cpus > self._room().cpus + ROUNDING:
+        if cpus > self._room(wanted).cpus + ROUNDING:
             return False
         return self._shares(wanted) is not None
 
@@ -291,7 +306,7 @@ class RunQueue:
         used = Counter[int]()
         for group in self._groups.values():
             used.update(group.gpus)  # type: ignore[arg-type]
-        gpus = range(self._room().gpus)
+        gpus = range(self._room(wanted).gpus)
         roomy = [gpu for gpu in gpus if 1.0 - used[gpu] >= share - ROUNDING]
         roomy.sort(key=lambda gpu: 1.0 - used[gpu])
         count = max(1, round(wanted.most * each))

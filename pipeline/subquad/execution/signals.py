@@ -78,11 +78,11 @@ def listen_again() -> None:
         signal.signal(number, signal.getsignal(number))
 
 
-def stop_file_watch(path: Path) -> Signum:
-    """For a rank in another process: what gives the signal number written to a stop file.
+def stop_watch(look: Signum) -> Signum:
+    """For a rank in another process: what gives the signal number that `look` finds.
 
-    The file is looked at five times a second at most, so that a call costs a clock reading. The end
-    of a driver that started this process itself counts as SIGTERM.
+    It looks five times a second at most, so that a call costs a clock reading. The end of a driver
+    that started this process itself counts as SIGTERM.
     """
     due = 0.0
     heard = 0
@@ -96,16 +96,18 @@ def stop_file_watch(path: Path) -> Signum:
         due = now + _POLL_SECONDS
         if parent is not None and not parent.is_alive():
             heard = int(signal.SIGTERM)
-        elif path.exists():
-            heard = _number_in(path)
+        else:
+            heard = look()
         return heard
 
     return stop_requested
 
 
-def _number_in(path: Path) -> int:
-    """The signal's number in a stop file; SIGTERM's where it has none."""
+def signum_in(path: Path) -> int:
+    """The signal's number in a stop file, SIGTERM's where it has none; 0 where there is no file."""
     try:
         return int(read_bytes(path))
+    except FileNotFoundError:
+        return 0
     except (OSError, ValueError):
         return int(signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ _WAIT_SECONDS = 0.2
 
 Take = Callable[[Done | None], Run | Mapping[str, Any] | str]
 """What `RunQueue.ask` answers. A run from another process comes as its plain values."""
+Place = Callable[[Run], AbstractContextManager[Run]]
 
 
 def work(
@@ -35,6 +37,7 @@ def work(
     stop_requested: Signum,
     *,
     prune_reason: PruneReason = no_reason,
+    at: Place = nullcontext,
     restarts: bool = False,
     broken: Callable[[Exception], bool] = lambda error: False,
 ) -> None:
@@ -43,6 +46,7 @@ def work(
     Args:
         take: called on the first rank.
         stop_requested, prune_reason: see `engine.loop.Signals`.
+        at: gives a run a folder of this machine, on every rank, while it is done.
         restarts: the driver starts a single worker again that ends with an unexpected error, as it
             does several, so raise it; otherwise it is recorded as the run's failure, as it is in
             any case of a trial with one worker.
@@ -60,7 +64,7 @@ def work(
             time.sleep(_WAIT_SECONDS)
             continue
         try:
-            done = _done(given, group, signals, restarts, broken)
+            done = _done(given, group, signals, at, restarts, broken)
         except SubquadError as error:  # every rank raises it alike
             if broken(error):
                 raise
@@ -71,28 +75,30 @@ def _done(
     given: Run | Mapping[str, Any],
     group: Group,
     signals: Signals,
+    at: Place,
     restarts: bool,
     broken: Callable[[Exception], bool],
 ) -> Done:
     run = given if isinstance(given, Run) else group.together(Run.rebuild, given)
     if group.device.type == "cpu":
         torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
-    lock = group.together(_writer_lock, run, group)
-    try:
-        status = train_run(run, group, signals)
-    except SubquadError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in DiskError.reasons:
-            raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
-        starts_again = group.world_size > 1 or (restarts and not run.is_trial)
-        if starts_again or broken(error):
+    with at(run) as here:
+        lock = group.together(_writer_lock, here, group)
+        try:
+            status = train_run(here, group, signals)
+        except SubquadError:
             raise
-        text = f"{type(error).__name__}: {in_one_line(error) or 'no message'}"
-        status = fail(run, group, f"{text} (traceback in {run.folder / ERROR})")
-    finally:
-        if lock is not None:
-            lock.release()
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DiskError.reasons:
+                raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
+            starts_again = group.world_size > 1 or (restarts and not run.is_trial)
+            if starts_again or broken(error):
+                raise
+            text = f"{type(error).__name__}: {in_one_line(error) or 'no message'}"
+            status = fail(here, group, f"{text} (traceback in {run.folder / ERROR})")
+        finally:
+            if lock is not None:
+                lock.release()
     return Done(stopped=status == "stopped")
 
 

@@ -232,7 +232,7 @@ def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
     Raises:
         RunError: there can be no lock.
     """
-    lock = FileLock(path) if isinstance(path, Path) else path.fs.lock(path.path)
+    lock = FileLock(path)
     with touching(path):
         try:
             lock.acquire(timeout=seconds)

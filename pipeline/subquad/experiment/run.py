@@ -41,7 +41,6 @@ from subquad.experiment.settings import (
 )
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.record.files import find_file
-from subquad.record.layout import path_at
 from subquad.record.models import Result
 from subquad.record.storage import RunFolder
 from subquad.record.trust import give
@@ -272,7 +271,7 @@ class Run:
         changes = {name: plain[name] for name in _CALLED}
         place = plain["place"]
         if place is not None:
-            changes["place"] = path_at(place)
+            changes["place"] = Path(place)
         give(run.outside)
         return replace(run, **changes)
 

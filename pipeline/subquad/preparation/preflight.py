@@ -104,11 +104,18 @@ def one_of_each(study: Study) -> Study:
     return replace(study, runs=tuple(reversed(kinds.values())))
 
 
-def check_parts(study: Study) -> None:
+def storages(study: Study) -> list[str]:
+    """Where its runs keep what all machines see."""
+    given = dict.fromkeys(run.experiment.resources.storage for run in study.runs)
+    return [storage for storage in given if storage is not None]
+
+
+def check_parts(study: Study, *, writes: bool = True) -> None:
     """Refuse what cannot run with the data there are here; what takes no time is looked at first.
 
     Args:
         study: see `one_of_each`.
+        writes: storage is looked at, too.
 
     Raises:
         DataError: a data set is not there, cannot be read, or cannot be split as the protocol
@@ -116,7 +123,7 @@ def check_parts(study: Study) -> None:
         PluginError: a model cannot be built.
     """
     check_paths(study)
-    for storage in {run.experiment.resources.storage for run in study.runs}:
+    for storage in storages(study) if writes else ():
         check_storage(storage)
     specs: dict[str, DataSpec] = {}
     for run in study.runs:

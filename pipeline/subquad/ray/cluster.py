@@ -37,6 +37,8 @@ SETTINGS = {
     "RAY_AUTH_MODE": "token",
     # A thread that nobody waits for any more would connect again after the end.
     "RAY_ENABLE_AUTO_CONNECT": "0",
+    # One machine's error is told, not each.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
@@ -52,7 +54,7 @@ SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    # Lanes start side by side; how many is the queue's to say.
+    # Worker groups start side by side; how many is the queue's to say.
     "TUNE_MAX_PENDING_TRIALS_PG": "1000",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray would give way to every other process of the machine, and lose what does not answer.
@@ -172,19 +174,17 @@ class OwnCluster:
     def __init__(self) -> None:
         self._side: SideThread | None = None
         self._around = ExitStack()
-        self._folder = ""
 
     def do(
         self,
-        work: Callable[[str], Any],
+        work: Callable[[], Any],
         signum: Signum = lambda: 0,
         lost: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
         """Do work on it.
 
         Args:
-            work: is given a folder for Ray's files, which is removed at the end.
-            signum, lost: see `SideThread`.
+            work, signum, lost: see `SideThread`.
 
         Returns:
             what the work "returned" or "raised"; nothing where it was left.
@@ -198,7 +198,7 @@ class OwnCluster:
             if "returned" not in outcome or signum():
                 return outcome
         assert self._side is not None
-        return self._side.do(partial(work, self._folder), signum, lost)
+        return self._side.do(work, signum, lost)
 
     def _start(self, signum: Signum) -> dict[str, Any]:
         """Start Ray, in some attempts; nothing is started after a signal."""
@@ -206,7 +206,7 @@ class OwnCluster:
         for seconds in _START_SECONDS:
             if error is not None:
                 print_line(f"{error}; it is tried again, for up to {seconds} s", err=True)
-            self._folder, port = self._around.enter_context(_environment())
+            port = self._around.enter_context(_environment())
             self._side = SideThread()
             outcome = self._side.do(partial(_start_ray, port, seconds), signum)
             if "returned" in outcome:
@@ -234,10 +234,8 @@ class OwnCluster:
 
 
 @contextmanager
-def _environment() -> Iterator[tuple[str, int]]:
-    """Ray's settings, for the block; gives a folder for Ray's files, and a port for its
-    dashboard.
-    """
+def _environment() -> Iterator[int]:
+    """Ray's settings and a folder for its files, for the block; gives a port for its dashboard."""
     port = _free_port()
     before = dict(os.environ)
     if above := before.get("RAY_TMPDIR"):
@@ -255,7 +253,7 @@ def _environment() -> Iterator[tuple[str, int]]:
         try:
             import ray  # noqa: F401
 
-            yield folder, port
+            yield port
         except ImportError as error:
             raise UserError(
                 "Ray is not installed: `pip install 'subquad[ray]'`, or train with --local"

@@ -1,9 +1,10 @@
-"""The executor that goes through Ray: Ray Tune for worker groups, Ray Train in those with
-several workers.
+"""The executor that goes through Ray: Ray Tune for worker groups, Ray Train in those with several
+workers.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,20 +17,24 @@ from subquad.errors import TrainingFailed, UserError
 from subquad.execution.dispatcher import Dispatcher
 from subquad.execution.executor import GOES_ON, Executor, Source
 from subquad.execution.queue import RunQueue
-from subquad.execution.signals import Signum, listening
+from subquad.execution.signals import Signum, listening, signum_in, stop_watch
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.preparation.preflight import Room, this_machine
 from subquad.ray.cluster import OwnCluster
-from subquad.ray.files import Question, driver_here
+from subquad.ray.driver import Question, driver_here
+from subquad.ray.machines import node_here
 from subquad.ray.worker_groups import fit_worker_groups
+from subquad.record.layout import runs_root
 from subquad.record.names import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
 
 
-_NO_DRIVER = "the process that gives workers this machine's files has died"
+_NO_DRIVER = "the process that workers ask has died"
+_FETCH_SECONDS = 5.0
+"""Between looks at what workers elsewhere have written, for progress and tracking."""
 
 
 class RayExecutor(Executor):
@@ -40,8 +45,6 @@ class RayExecutor(Executor):
     """
 
     words = "through Ray, which takes some seconds to start"
-    place = ""
-    """What stands before a path of this machine where workers reach it."""
 
     def __init__(self, jobs: int | None = None):
         self.jobs = jobs
@@ -58,8 +61,8 @@ class RayExecutor(Executor):
     def room(self, resources: Resources) -> Room:
         return this_machine()
 
-    def room_now(self) -> Room:
-        """What worker groups may use together."""
+    def room_now(self, resources: Resources) -> Room:
+        """What worker groups for such runs may use together."""
         return this_machine()
 
     def check_room(self, resources: Resources, signum: Signum) -> None:
@@ -79,16 +82,20 @@ class RayExecutor(Executor):
         """
         return ""
 
-    def work(self, source: Source, folder: Path) -> int:
-        def values(run: Run) -> dict[str, Any]:
-            return run.as_values() | {"place": f"{self.place}{run.folder}"}
+    def sent(self, run: Run) -> dict[str, Any]:
+        """A run's plain values for a worker, which reaches its folder."""
+        return run.as_values()
 
+    def fetch(self, run: Run) -> None:
+        """Bring a run's folder in line with what workers that do not reach it wrote elsewhere."""
+
+    def work(self, source: Source, folder: Path) -> int:
         stop = folder / STOP
         with listening(stop) as signum, self.kept():
             check = partial(self.check_room, signum=signum)
-            queue = RunQueue(source, check, self.room_now, self.jobs, signum)
-            dispatcher = Dispatcher(queue, source, stop, values)
-            outcome = self._fit(queue, dispatcher, stop, signum)
+            queue = RunQueue(source, check, self.room_now, self.jobs, signum, self.fetch)
+            dispatcher = Dispatcher(queue, source, stop, self.sent)
+            outcome = self._fit(queue, dispatcher, folder, signum)
         if dispatcher.raised is not None:
             raise dispatcher.raised
         error = outcome.get("raised")
@@ -100,9 +107,12 @@ class RayExecutor(Executor):
         return signum()
 
     def _fit(
-        self, queue: RunQueue, dispatcher: Dispatcher, stop: Path, signum: Signum
+        self, queue: RunQueue, dispatcher: Dispatcher, folder: Path, signum: Signum
     ) -> dict[str, Any]:
         left = Event()
+        root = runs_root(folder).parent
+        look = stop_watch(partial(signum_in, folder / STOP))
+        due = 0.0
 
         def leave(reason: str) -> None:
             left.set()
@@ -118,11 +128,18 @@ class RayExecutor(Executor):
             about, argument = question
             if about:
                 return dispatcher.next_run(about, argument)
-            return dispatcher.prune_reason(argument)
+            return dispatcher.prune_reason(root / argument)
 
-        def fit(storage: str) -> None:
-            with driver_here(answer, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
-                fit_worker_groups(dispatcher, f"{self.place}{stop}", f"{self.place}{storage}")
+        def heard() -> int:
+            nonlocal due
+            if time.monotonic() > due:
+                dispatcher.fetch()
+                due = time.monotonic() + _FETCH_SECONDS
+            return look()
+
+        def fit() -> None:
+            with driver_here(answer, heard, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
+                fit_worker_groups(dispatcher, node_here())
 
         assert self._cluster is not None
         return self._cluster.do(fit, signum, is_left)

@@ -11,27 +11,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from subquad.errors import TrainingFailed, UserError, in_one_line
 from subquad.execution.executor import GOES_ON, Made
 from subquad.execution.signals import Signum, listen_again
-from subquad.experiment import Study
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
 from subquad.preparation.preflight import Room
 from subquad.ray.cluster import SETTINGS, OwnCluster, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
-from subquad.ray.files import PROTOCOL
 from subquad.ray.machines import (
     ROOM_SECONDS,
     lacking,
     look_there,
+    node_here,
     room_now,
     room_there,
     waited_for,
 )
+from subquad.ray.train import HERE_SHARE
+from subquad.record.layout import below_root
 
 _CONNECT_SECONDS = 5.0
 _LOST_SECONDS = 180.0
@@ -136,33 +137,24 @@ def _place_of(address: str) -> str:
 class _There:
     """An object in a process of the cluster, which the calls of its methods are passed on to."""
 
-    def __init__(self, make: Callable[[], Any], cpus: float = 0, gpus: float = 0):
+    def __init__(self, make: Any, **options: Any):
         import ray
 
         self.make = make
-        self._actor: Any = ray.remote(_Held).options(num_cpus=cpus, num_gpus=gpus).remote(make)
+        self.options = options
+        self._actor: Any = ray.remote(make).options(**options).remote()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         import ray
+        from ray.exceptions import RayTaskError
 
         def call(*given: Any) -> Any:
-            result, error = ray.get(self._actor.call.remote(name, *given))
-            if error is not None:
-                raise error
-            return result
+            try:
+                return ray.get(getattr(self._actor, name).remote(*given))
+            except RayTaskError as error:
+                raise error.cause from error
 
         return call
-
-
-class _Held:
-    def __init__(self, make: Callable[[], Any]):
-        self._object = make()
-
-    def call(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
-        try:
-            return getattr(self._object, name)(*given), None
-        except Exception as error:
-            return None, error
 
 
 class ClusterExecutor(RayExecutor):
@@ -171,8 +163,6 @@ class ClusterExecutor(RayExecutor):
     Args:
         address: see `attach`.
     """
-
-    place = f"{PROTOCOL}://"
 
     def __init__(self, address: str, jobs: int | None = None):
         super().__init__(jobs)
@@ -196,19 +186,30 @@ class ClusterExecutor(RayExecutor):
         attach(self._address)
         return room_there(resources)
 
-    def look(self, study: Study) -> None:
-        look_there(study)
+    def look(self, study: Study, *, writes: bool) -> None:
+        look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        return cast(
-            "Made", _There(make, resources.cpus_per_worker, min(1, resources.gpus_per_worker))
-        )
+        own = {} if resources.storage else {node_here(): HERE_SHARE}
+        gpus = min(1, resources.gpus_per_worker)
+        there = _There(make, num_cpus=resources.cpus_per_worker, num_gpus=gpus, resources=own)
+        return cast("Made", there)
 
     def freed(self, made: Made) -> Made:
-        return cast("Made", _There(cast("_There", made).make))
+        held = cast("_There", made)
+        return cast("Made", _There(held.make, **held.options | {"num_cpus": 0, "num_gpus": 0}))
 
-    def room_now(self) -> Room:
-        return room_now()
+    def room_now(self, resources: Resources) -> Room:
+        return room_now(resources)
+
+    def sent(self, run: Run) -> dict[str, Any]:
+        if run.files.storage is None:
+            return run.as_values()
+        run.files.mirror()
+        return run.as_values() | {"place": str(below_root(run.folder))}
+
+    def fetch(self, run: Run) -> None:
+        run.files.fetch()
 
     def check_room(self, resources: Resources, signum: Signum) -> None:
         if resources not in self._fitted:
@@ -227,8 +228,7 @@ class ClusterExecutor(RayExecutor):
         if not unplaced or now < self._due:
             return ""
         self._due = now + ROOM_SECONDS
-        room = room_now()
-        reasons = [lacking(room, resources) for resources in unplaced]
+        reasons = [lacking(room_now(resources), resources) for resources in unplaced]
         if not all(reasons):
             self._placed = now
         told = "" if all(reasons) else waited_for()
@@ -253,12 +253,8 @@ class _Attached(OwnCluster):
 
     def do(
         self,
-        work: Callable[[str], Any],
+        work: Callable[[], Any],
         signum: Signum = lambda: 0,
         lost: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        def working() -> Any:
-            with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
-                return work(folder)
-
-        return in_thread(working, signum, lost)
+        return in_thread(work, signum, lost)

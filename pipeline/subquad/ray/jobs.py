@@ -1,4 +1,4 @@
-"""Jobs on a cluster that exists: hand one in, follow what it says, stop it, and fetch what it made.
+"""Jobs on a cluster that exists: hand one in, follow what it says, and stop it.
 
 All goes through the dashboard's port, and needs the cluster's token. Nothing of this process's
 environment is sent.
@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 from ray.job_submission import JobDetails
 
 from subquad.errors import DataError, RunError, UserError
-from subquad.ray.results import MOST_PACKED, results_name, unpack
 from subquad.security.downloads import ask, client, is_loopback, proxy_of
 from subquad.security.strict_json import parse_json
 
@@ -152,6 +151,8 @@ class Jobs:
                 session.ws_connect(url, heartbeat=_QUIET_SECONDS, proxy=proxy_of(url)) as said,
             ):
                 async for message in said:
+                    if message.type != aiohttp.WSMsgType.TEXT:  # what went wrong on the way
+                        break
                     text = str(message.data)
                     show(text[max(0, shown - place) :])
                     place += len(text)
@@ -183,36 +184,6 @@ class Jobs:
                 )
             time.sleep(0.3)
         return info, True
-
-    def fetch(self, job: str, into: Path, *, goes_on: str = "") -> list[Path]:
-        """Copy what a job has made, without its checkpoints; see `ray.results.unpack`.
-
-        Returns:
-            the folders of runs, studies and searches.
-
-        Raises:
-            RunError: there is nothing, or it cannot be written.
-        """
-        node = _quoted(self.info(job).driver_node_id or "")
-        name = _quoted(results_name(job))
-        url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
-
-        def bring(archive: BinaryIO) -> None:
-            with self._answering():
-                status = ask(
-                    "GET",
-                    url,
-                    archive,
-                    seconds=_ANSWER_SECONDS + MOST_PACKED / _SLOWEST,
-                    allowed=MOST_PACKED,
-                    headers=self._headers,
-                )
-            if status != 200:
-                raise RunError(
-                    f"job {job}: nothing to fetch: it has written no results, or still runs"
-                )
-
-        return unpack(job, bring, into, goes_on=goes_on)
 
 
 def _quoted(text: str) -> str:

@@ -7,20 +7,22 @@ data.
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import subquad.errors
 from subquad.engine.attempts import installed_version
-from subquad.errors import ConfigError, UserError
+from subquad.errors import ConfigError, UserError, by_class
 from subquad.execution.signals import Signum
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
-from subquad.preparation.preflight import Room, check_parts
+from subquad.preparation.preflight import Room, check_parts, storages
 from subquad.ray.train import worker_bundle
+from subquad.record.storage import content_of, put, remove
+from subquad.record.stores import place_at
 
 _PROBE_SECONDS = 60.0
 _PROBE_SECONDS_OF_A_RUN = 0.5
@@ -39,12 +41,13 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
 
     until = time.monotonic() + resources.wait_s
     requested = False
-    while reason := lacking(room := room_now(), resources):
-        if time.monotonic() >= until or signum():
+    while reason := lacking(room := room_now(resources), resources):
+        if resources.storage is None or time.monotonic() >= until or signum():
             break
         if not requested:
             print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
+            bundle = worker_bundle(resources, node_here())
+            request_resources(bundles=[bundle] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
     if requested:
@@ -52,9 +55,13 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     return room
 
 
-def room_now() -> Room:
-    """What the cluster's machines have."""
-    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
+def room_now(resources: Resources) -> Room:
+    """What the machines have that such workers may use."""
+    where = "the cluster"
+    if resources.storage is None:
+        where = "the driver's machine (others need resources.storage, a place that all reach)"
+    machines = tuple((cpus, gpus) for _, cpus, gpus in _machines(resources))
+    return Room(machines, where)
 
 
 def waited_for() -> str:
@@ -88,21 +95,31 @@ def lacking(room: Room, resources: Resources) -> str:
         return str(error)
 
 
-def _machines() -> list[tuple[str, float, float]]:
-    """Id, CPUs and GPUs of each machine that is alive."""
+def node_here() -> str:
+    """Ray's resource of which every machine has its own: the driver's."""
     import ray
 
+    here = ray.get_runtime_context().get_node_id()
+    addresses = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here]
+    return f"node:{addresses[0]}"
+
+
+def _machines(resources: Resources) -> list[tuple[str, float, float]]:
+    """Id, CPUs and GPUs of each machine that is alive and that such workers may use."""
+    import ray
+
+    wanted = node_here() if resources.storage is None else "CPU"
     found = []
     for node in ray.nodes():
         has = node["Resources"]
-        if node["Alive"]:
+        if node["Alive"] and wanted in has:
             found.append((node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0))))
     return found
 
 
-def look_there(study: Study) -> None:
+def look_there(study: Study, *, writes: bool) -> None:
     """Look at every machine that may train: versions, plugins, data, disk and clock; then at data
-    and models.
+    and models, and at storage if `writes`.
 
     Raises:
         UserError: what is wrong, and on which machine.
@@ -110,29 +127,41 @@ def look_there(study: Study) -> None:
     nodes = _training_nodes(study)
     runs = [run.as_values() for run in study.runs]
     seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
-    for found in _on_each(_probe(), nodes, runs, timeout=seconds).values():
-        _compare(found)
-    _on_each(_looked_at, nodes, study, timeout=None)
+    for name, found in _on_each(_probe(), nodes, (runs,), timeout=seconds):
+        _compare(name, found)
+    marks = []
+    if writes:
+        for storage in storages(study):
+            marks.append((storage, f"runs/.probe-{secrets.token_hex(8)}"))
+    put({place_at(storage) / mark: b"" for storage, mark in marks})
+    try:
+        for _ in _on_each(_look, nodes, (study, marks), timeout=None):
+            pass
+    finally:
+        for storage, mark in marks:
+            remove(place_at(storage) / mark)
 
 
 def _training_nodes(study: Study) -> list[str]:
-    scales = [run.experiment.resources for run in study.runs]
-    cpus = min(resources.cpus_per_worker for resources in scales)
-    gpus = min(resources.gpus_per_worker for resources in scales)
-    return [
-        node for node, has_cpus, has_gpus in _machines() if has_cpus >= cpus and has_gpus >= gpus
-    ]
+    nodes = dict[str, None]()
+    for run in study.runs:
+        resources = run.experiment.resources
+        for node, cpus, gpus in _machines(resources):
+            if cpus >= resources.cpus_per_worker and gpus >= resources.gpus_per_worker:
+                nodes[node] = None
+    return [*nodes]
 
 
 def _on_each(
-    function: Callable[..., Mapping[str, Any]], nodes: list[str], given: Any, timeout: float | None
-) -> dict[str, Mapping[str, Any]]:
-    """What a function returns on each node.
+    function: Callable[..., Any], nodes: list[str], given: tuple[Any, ...], timeout: float | None
+) -> Iterator[tuple[str, Any]]:
+    """The name of each node, and what a function returns there.
 
     Raises:
         UserError: what it said was wrong there, or that it could not run.
     """
     import ray
+    from ray.exceptions import RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
@@ -140,23 +169,15 @@ def _on_each(
     awaited = {}
     for node in nodes:
         here = NodeAffinitySchedulingStrategy(node, soft=False)
-        awaited[node] = task.options(scheduling_strategy=here).remote(given)
-    answers: dict[str, Mapping[str, Any]] = {}
-    for node, answer in awaited.items():
-        name = names[node]
+        awaited[names[node], node] = task.options(scheduling_strategy=here).remote(*given)
+    for (name, _), answer in awaited.items():
         try:
-            found: Any = ray.get(answer, timeout=timeout)
+            yield name, ray.get(answer, timeout=timeout)
         except Exception as error:  # of Ray: the machine is gone, or too slow
-            lines = str(error).strip().splitlines()
-            raise UserError(
-                f"machine {name}: {type(error).__name__}: {lines[-1] if lines else ''}"
-            ) from error
-        if found.get("error"):
-            raise getattr(subquad.errors, found["kind"], UserError)(
-                f"machine {name}: {found['error']}"
-            )
-        answers[node] = {**found, "name": name}
-    return answers
+            cause = error.cause if isinstance(error, RayTaskError) else error
+            if isinstance(cause, UserError):
+                raise type(cause)(f"machine {name}: {cause}") from error
+            raise UserError(f"machine {name}: {by_class(cause)}") from error
 
 
 def _probe() -> Callable[[Any], dict[str, Any]]:
@@ -174,25 +195,21 @@ def _probe() -> Callable[[Any], dict[str, Any]]:
             try:
                 versions[name] = version(name)
             except PackageNotFoundError:
-                return {"error": f"{name} is not installed there", "kind": "PluginError"}
-        try:
-            from subquad.experiment import Run
+                raise ImportError(f"{name} is not installed there") from None
+        from subquad.experiment import Run
 
-            for run in runs:
-                Run.rebuild(run)
-        except Exception as error:
-            return {"error": str(error), "kind": type(error).__name__}
+        for run in runs:
+            Run.rebuild(run)
         free = shutil.disk_usage(tempfile.gettempdir()).free
         return {"versions": versions, "free": free, "time": time.time()}
 
     return probe
 
 
-def _compare(found: Mapping[str, Any]) -> None:
+def _compare(name: str, found: Mapping[str, Any]) -> None:
     """Refuse a machine with other versions than the driver's; tell of a full disk or a wrong
     clock.
     """
-    name = found["name"]
     versions = found["versions"]
     others = [
         f"{package} {versions[package]}, the driver has {installed_version(package) or 'none'}"
@@ -208,10 +225,21 @@ def _compare(found: Mapping[str, Any]) -> None:
         print_line(f"machine {name}: its clock is {skew:+,.0f} s off the driver's", err=True)
 
 
-def _looked_at(study: Study) -> dict[str, str]:
-    """What is wrong with a study's data and models on this machine."""
-    try:
-        check_parts(study)
-        return {}
-    except UserError as error:
-        return {"error": str(error), "kind": type(error).__name__}
+def _look(study: Study, marks: list[tuple[str, str]]) -> None:
+    """Look at a study's data, models and storage on this machine.
+
+    Args:
+        marks: storages, and the file that the driver has put into each.
+
+    Raises:
+        UserError: what is wrong.
+    """
+    for storage, mark in marks:
+        try:
+            content_of(place_at(storage) / mark)
+        except FileNotFoundError:
+            raise UserError(
+                f"resources.storage: {storage} is not what the driver has there: give a place "
+                "that all machines share"
+            ) from None
+    check_parts(study, writes=bool(marks))

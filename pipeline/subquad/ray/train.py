@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from upath import UPath
-
-from subquad.execution.signals import stop_file_watch
+from subquad.execution.signals import stop_watch
+from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.ray.files import PROTOCOL, ask_driver
-from subquad.record.layout import path_at
+from subquad.ray.driver import ask_driver, driver_signum
+from subquad.record.files import read_bytes, write_text
+from subquad.record.layout import below_root
+from subquad.record.names import ERROR, SEARCH, STUDY
+from subquad.record.storage import RunFolder, content_of, put, remove
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
 # this ends one that does.
 _MOST_FAILURES = 1000
+HERE_SHARE = 0.001
+"""Of the resource that every machine has one of."""
 _RESIZE_SECONDS = 10.0
 """Between looks of an elastic group of workers for more room."""
 NO_START = {"WorkerGroupStartupTimeoutError": math.inf, "WorkerGroupStartupFailedError": 12}
@@ -30,14 +37,13 @@ that may be: to wait for room is no failure.
 """
 
 
-def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -> str:
+def fit_worker_group(name: str, resources: Resources, here: str) -> str:
     """Let the workers of a group take runs by Ray Train, until there are no more.
 
     Args:
         name: the worker group's.
         resources: number of workers and what each gets.
-        stop: file that stops them, with a signal's number in it, as they reach it.
-        storage: folder for Ray's own files, as they reach it.
+        here: see `worker_bundle`.
 
     Returns:
         "", or one of `NO_START`.
@@ -45,9 +51,8 @@ def fit_worker_group(name: str, resources: Resources, stop: str, storage: str) -
     from ray.train import FailureConfig
 
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
-    config = {"name": name, "stop": stop}
     try:
-        fit_workers(_worker_main, config, resources, storage, failure_config=failures)
+        fit_workers(_worker_main, {"name": name}, resources, here, failure_config=failures)
     except Exception as error:
         cause = type(getattr(error, "controller_failure", error)).__name__
         if cause not in NO_START:
@@ -60,7 +65,7 @@ def fit_workers(
     function: Callable[[dict[str, Any]], dict[str, Any]],
     config: dict[str, Any],
     resources: Resources,
-    storage: str,
+    here: str,
     **more: Any,
 ) -> dict[str, Any]:
     """What a module's function returns in the workers of a Ray Train run."""
@@ -74,20 +79,21 @@ def fit_workers(
             callbacks = super()._create_default_callbacks()
             return [each for each in callbacks if type(each).__name__ != "DatasetsCallback"]
 
-    trainer = Trainer(
-        function,
-        train_loop_config=config,
-        torch_config=TorchConfig(
-            backend="nccl" if resources.gpus_per_worker else "gloo",
-            timeout_s=int(resources.hang_timeout_s),
-        ),
-        scaling_config=_workers(resources),
-        run_config=RunConfig(name="subquad", **ray_files(storage), **more),
-    )
-    return trainer.fit().return_value or {}
+    with TemporaryDirectory(prefix="subquad-ray-") as own:  # of Ray's own files, which nobody reads
+        trainer = Trainer(
+            function,
+            train_loop_config=config,
+            torch_config=TorchConfig(
+                backend="nccl" if resources.gpus_per_worker else "gloo",
+                timeout_s=int(resources.hang_timeout_s),
+            ),
+            scaling_config=_workers(resources, here),
+            run_config=RunConfig(name="subquad", storage_path=own, **more),
+        )
+        return trainer.fit().return_value or {}
 
 
-def _workers(resources: Resources) -> ScalingConfig:
+def _workers(resources: Resources, here: str) -> ScalingConfig:
     from ray.train import ScalingConfig
 
     fewest = resources.fewest
@@ -96,24 +102,22 @@ def _workers(resources: Resources) -> ScalingConfig:
         num_workers=most if fewest == most else (fewest, most),
         elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
         use_gpu=resources.gpus_per_worker > 0,
-        resources_per_worker=worker_bundle(resources),
+        resources_per_worker=worker_bundle(resources, here),
     )
 
 
-def worker_bundle(resources: Resources) -> dict[str, float]:
-    """What Ray reserves for one worker."""
-    gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
-    return {"CPU": resources.cpus_per_worker, **gpus}
+def worker_bundle(resources: Resources, here: str) -> dict[str, float]:
+    """What Ray reserves for one worker.
 
-
-def ray_files(folder: str) -> dict[str, Any]:
-    """Where Ray Train keeps its own files: a folder, of the driver where machines share none."""
-    if not folder.startswith(PROTOCOL):
-        return {"storage_path": folder}
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-    path = UPath(folder)
-    return {"storage_path": path.path, "storage_filesystem": PyFileSystem(FSSpecHandler(path.fs))}
+    Args:
+        here: Ray's name of the driver's machine, where those stay that reach no storage.
+    """
+    bundle = {"CPU": resources.cpus_per_worker}
+    if resources.gpus_per_worker:
+        bundle["GPU"] = resources.gpus_per_worker
+    if resources.storage is None:
+        bundle[here] = HERE_SHARE
+    return bundle
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
@@ -126,27 +130,76 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     context = ray.train.get_context()
     device = ray.train.torch.get_device()
     group = Group(context.get_world_rank(), context.get_world_size(), device)
-    work_in_worker_group(config["name"], config["stop"], group)
+    work_in_worker_group(config["name"], group)
     return {}
 
 
-def work_in_worker_group(name: str, stop: str, group: Group) -> None:
+def work_in_worker_group(name: str, group: Group) -> None:
     """Do the runs that the driver gives a worker group; every rank calls this.
 
     Args:
         name: the worker group's.
-        stop: file that stops its workers, as they reach it.
     """
     from subquad.execution.worker import work
 
     def take(done: Any) -> Any:
         return ask_driver((name, done))
 
-    def prune_reason(folder: Path) -> str:
-        return ask_driver(("", folder.path if isinstance(folder, UPath) else str(folder)))
+    brought = None
 
-    watch = stop_file_watch(path_at(stop))
-    work(take, group, watch, prune_reason=prune_reason, restarts=True, broken=_unanswered)
+    @contextmanager
+    def at(run: Run) -> Iterator[Run]:
+        nonlocal brought
+        with _brought(run, first=group.first) as brought:
+            yield brought
+
+    def prune_reason(folder: Path) -> str:
+        assert brought is not None
+        brought.files.mirror()  # what the driver judges by
+        return ask_driver(("", below_root(folder)))
+
+    work(
+        take,
+        group,
+        stop_watch(driver_signum),
+        prune_reason=prune_reason,
+        at=at,
+        restarts=True,
+        broken=_unanswered,
+    )
+
+
+@contextmanager
+def _brought(run: Run, *, first: bool) -> Iterator[Run]:
+    """A run for this rank: one of a driver elsewhere gets a folder of this machine, whose files
+    come from storage and go there.
+    """
+    if run.folder.is_absolute():
+        yield run
+        return
+    with TemporaryDirectory(prefix="subquad-", ignore_cleanup_errors=True) as root:
+        here = replace(run, place=Path(root, run.folder))
+        files = here.files
+        files.fetch()
+        above = RunFolder(Path(root, *run.folder.parts[:3]), files.storage)
+        if above.path != files.path:
+            above.take((STUDY, SEARCH))
+        cause = files.kept / ERROR
+        if first:
+            remove(cause)
+        try:
+            yield here
+        except BaseException:
+            own = files.path / ERROR
+            try:
+                write_text(own, content_of(cause))  # the first rank to fail knows it
+            except FileNotFoundError:
+                if own.exists():
+                    put({cause: read_bytes(own)})
+            raise
+        finally:
+            if first:
+                files.mirror()
 
 
 def _unanswered(error: BaseException | None) -> bool:

@@ -2,53 +2,50 @@
 other, or waits for a Ray Train run with several workers that do.
 
 What is done next and what is ended early is decided by the driver; Tune has the processes. One that
-only waits for Ray Train reserves nothing: if it held a CPU, such processes could keep each other's
-workers out.
+only waits for Ray Train is on the driver's machine and reserves nothing: if it held a CPU, such
+processes could keep each other's workers out.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from subquad.execution.dispatcher import Dispatcher
 from subquad.experiment.schema import Resources
 from subquad.ray.train import (
+    HERE_SHARE,
     NO_START,
     fit_worker_group,
-    ray_files,
     work_in_worker_group,
     worker_bundle,
 )
-from subquad.record.layout import path_at
-
-MEMORY_OF_A_DRIVER = 1e6
-"""Bytes that a process which only waits reserves: Ray wants it to ask for something."""
 
 
-def fit_worker_groups(dispatcher: Dispatcher, stop: str, storage: str) -> None:
+def fit_worker_groups(dispatcher: Dispatcher, here: str) -> None:
     """Let Tune have worker groups until nothing is left to do.
 
     Args:
-        stop: file that stops their workers, as they reach it.
-        storage: folder for Ray's own files, as they reach it.
+        here: see `worker_bundle`.
     """
     from ray import tune
 
     # It tells of processes that died, whose runs go again.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(_worker_group, stop=stop, storage=storage), _resources
-        ),
-        tune_config=tune.TuneConfig(
-            search_alg=_searcher(dispatcher),
-            num_samples=-1,
-            trial_dirname_creator=lambda trial: trial.trial_id,
-        ),
-        run_config=tune.RunConfig(name="worker_groups", **ray_files(storage), verbose=0),
-    ).fit()
+    with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
+        tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(_worker_group, here=here), partial(_place, here=here)
+            ),
+            tune_config=tune.TuneConfig(
+                search_alg=_searcher(dispatcher),
+                num_samples=-1,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(name="worker_groups", storage_path=folder, verbose=0),
+        ).fit()
 
 
 def _searcher(dispatcher: Dispatcher) -> Any:
@@ -86,25 +83,23 @@ def _searcher(dispatcher: Dispatcher) -> Any:
     return QueueSearcher()
 
 
-def _resources(config: dict[str, Any]) -> Any:
+def _place(config: dict[str, Any], here: str) -> Any:
     from ray.tune import PlacementGroupFactory
 
     resources = Resources.model_validate(config["resources"])
     if resources.most > 1:
-        return PlacementGroupFactory([{"CPU": 0, "memory": MEMORY_OF_A_DRIVER}])
-    return PlacementGroupFactory([worker_bundle(resources)])
+        return PlacementGroupFactory([{here: HERE_SHARE}])
+    return PlacementGroupFactory([worker_bundle(resources, here)])
 
 
-def _worker_group(config: dict[str, Any], stop: str, storage: str) -> dict[str, str]:
+def _worker_group(config: dict[str, Any], here: str) -> dict[str, str]:
     """A worker group in its process. Its death counts as one of the run that it has."""
     name = config["name"]
     resources = Resources.model_validate(config["resources"])
     if resources.most > 1:
-        own = path_at(storage) / f"train-{uuid.uuid4().hex}"
-        own.mkdir()
-        return {"unstarted": fit_worker_group(name, resources, stop, str(own))}
+        return {"unstarted": fit_worker_group(name, resources, here)}
     from subquad.engine.group import Group
     from subquad.execution.local import device_of
 
-    work_in_worker_group(name, stop, Group(device=device_of(resources)))
+    work_in_worker_group(name, Group(device=device_of(resources)))
     return {"unstarted": ""}

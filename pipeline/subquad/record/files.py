@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import UnsupportedOperation
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -75,12 +74,8 @@ def touching(path: Path) -> Iterator[None]:
 def write_text(path: Path, text: str | bytes) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
     content = text if isinstance(text, bytes) else text.encode()
-    with touching(path):
-        if not isinstance(path, Path):  # another machine replaces a file whole
-            path.write_bytes(content)
-            return
-        with replacing(path) as stream:
-            stream.write(content)
+    with touching(path), replacing(path) as stream:
+        stream.write(content)
 
 
 def write_output(path: Path, text: str) -> None:
@@ -95,10 +90,9 @@ def write_output(path: Path, text: str) -> None:
 
 
 def to_disk(stream: IO[str]) -> None:
-    """Bring what was written to the disk; a file of another machine is there once it is flushed."""
+    """Bring what was written to the disk."""
     stream.flush()
-    with suppress(UnsupportedOperation):
-        os.fsync(stream.fileno())
+    os.fsync(stream.fileno())
 
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:

@@ -27,9 +27,6 @@ import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
-
-from upath import UPath
 
 from subquad.errors import RunError
 from subquad.record.files import touching
@@ -73,17 +70,10 @@ def bound_files(run: Path) -> dict[str, Path]:
     return found
 
 
-def path_at(address: str) -> Path:
-    """A path, also of another file system (`driver:///...`), which has `pathlib`'s methods."""
-    if "://" in address:
-        return cast("Path", UPath(address))
-    return Path(address)
-
-
 def enter(folder: Path) -> Path:
     """Open a folder of a run, study, search or exported model, whoever made it.
 
-    What is none of them is left, and so is what lies on another machine.
+    What is none of them is left, and so is what lies in an object store.
 
     Returns:
         its real path; as it was given where that is the same.
@@ -91,9 +81,7 @@ def enter(folder: Path) -> Path:
     Raises:
         RunError: there is a link in it, or what is neither a file nor a folder.
     """
-    if not isinstance(folder, Path):
-        return folder
-    if any(os.path.lexists(folder / name) for name in _MARKS):
+    if isinstance(folder, Path) and any(os.path.lexists(folder / name) for name in _MARKS):
         return held(folder)
     return folder
 
@@ -136,6 +124,11 @@ def runs_root(folder: Path) -> Path:
     if folder.parent.name == CELLS:
         folder = folder.parent.parent
     return folder.parent
+
+
+def below_root(folder: Path) -> Path:
+    """A run's, study's or search's place from `--root`: `runs/NAME/STAMP...`."""
+    return folder.relative_to(runs_root(folder).parent)
 
 
 def new_folder(root: Path, name: str, digest: str) -> Path:

@@ -12,8 +12,7 @@ import errno
 import hashlib
 import json
 import os
-import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +29,8 @@ from subquad.record.files import find_file, read_bytes, touching
 from subquad.record.layout import is_run, is_study, runs_root
 from subquad.record.models import Identity
 from subquad.record.names import CHECKPOINTS, ERROR, LOCK, OWNER, RESULT, STOP
-from subquad.record.stores import STORES, place_at
-from subquad.record.sums import by_name, manifest_of
+from subquad.record.stores import STORES, below, place_at
+from subquad.record.sums import by_name, manifest_of, sum_of
 from subquad.security import disk
 from subquad.security.disk import building as building
 from subquad.security.disk import check_own as check_own
@@ -56,28 +55,6 @@ def data_root() -> Path:
     return user_cache_path("subquad") / "data"
 
 
-def below(folder: Path, name: str) -> Path:
-    """The path of a file whose name comes from elsewhere: an archive, a bucket, an index.
-
-    Args:
-        folder: that it must lie below.
-        name: relative, with `/` between its parts.
-
-    Raises:
-        ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or
-            leads out of the folder by a link.
-    """
-    categories = {unicodedata.category(character) for character in name}
-    if "Cc" in categories or not {"", ".", ".."}.isdisjoint(name.split("/")):
-        raise ValueError(f"{name!r} is no name of a file below a folder")
-    path = folder / name
-    if is_remote(folder):
-        return path
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{name!r} leads out of {folder} by a link")
-    return path
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The two places of a run, study or search: its folder, and what lies in storage.
@@ -91,6 +68,8 @@ class RunFolder:
     storage: str | None = None
     _sent: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
     """The manifest of what storage was sent."""
+    _fetched: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
+    """Which version of its files came from there."""
 
     @staticmethod
     def of(run: Path) -> RunFolder:
@@ -145,6 +124,34 @@ class RunFolder:
             remove(target / name)
         self._sent.clear()
         self._sent.update(now)
+
+    def fetch(self) -> None:
+        """Bring its small files from storage, those that changed there since the last call.
+
+        Raises:
+            DiskError: they cannot be read, or not be written here.
+        """
+        if self.kept == self.path:
+            return
+        now = _versions(self.kept)
+        changed = [name for name in now if self._fetched.get(name) != now[name]]
+        self.take(sorted(changed, key=lambda name: name == RESULT))  # it stands on the others
+        self._fetched.update(now)
+        if now:
+            for name in {RESULT, ERROR} - now.keys():
+                remove(self.path / name)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Bring files from storage, those that are there.
+
+        Raises:
+            DiskError: they cannot be read, or not be written here.
+        """
+        for name in names:
+            with suppress(FileNotFoundError):
+                content = content_of(self.kept / name)
+                put({below(self.path, name): content})
+                self._sent[name] = sum_of(content)
 
     def _put(self, names: list[str], target: Path) -> None:
         contents = {}
@@ -294,15 +301,13 @@ def remove_tree(folder: Path, first: str = "") -> None:
         _do(folder, "rm", folder.path, recursive=True)
 
 
-def check_storage(storage: str | None) -> None:
+def check_storage(storage: str) -> None:
     """Refuse storage that cannot be written, before anything is made.
 
     Raises:
         RunError: the reason.
         UserError: a package is missing.
     """
-    if storage is None:
-        return
     probe = place_at(storage) / "runs" / f".probe-{os.getpid()}"
     try:
         put({probe: b""})
@@ -320,6 +325,21 @@ def _small_files(folder: Path) -> Iterator[Path]:
                 yield from _small_files(path)
         elif name not in _STAYS and not name.startswith(".") and not name.endswith(".lock"):
             yield path
+
+
+def _versions(folder: Path) -> dict[str, Any]:
+    """Small files of a run in storage, each with what changes with its content."""
+    found: dict[str, Any] = {}
+    if isinstance(folder, UPath):
+        for name, file in listing(folder).items():
+            if CHECKPOINTS not in name.split("/"):
+                found[name] = _marks(file)
+        return found
+    for path in _small_files(folder):
+        with suppress(FileNotFoundError):
+            about = path.stat()
+            found[path.relative_to(folder).as_posix()] = about.st_ino, about.st_mtime_ns
+    return found
 
 
 def fetched(address: str, root: Path) -> Path:
@@ -358,10 +378,12 @@ def fetched(address: str, root: Path) -> Path:
 
 def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
     """A name for what files hold now, from what their store says of them."""
-    marks = {}
-    for name, file in files.items():
-        marks[name] = [str(file.get(key)) for key in ("size", *_VERSIONS)]
+    marks = {name: _marks(file) for name, file in files.items()}
     return hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _marks(file: Mapping[str, Any]) -> list[str]:
+    return [str(file.get(key)) for key in ("size", *_VERSIONS)]
 
 
 def _fetch(source: UPath, target: Path, size: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -56,6 +57,28 @@ def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:
     if not parts.netloc and parts.scheme != "file":
         return f"{address} names no {'server' if parts.scheme.startswith('http') else 'bucket'}"
     return ""
+
+
+def below(folder: Path, name: str) -> Path:
+    """The path of a file whose name comes from elsewhere: an archive, a bucket, an index.
+
+    Args:
+        folder: that it must lie below.
+        name: relative, with `/` between its parts.
+
+    Raises:
+        ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or
+            leads out of the folder by a link.
+    """
+    categories = {unicodedata.category(character) for character in name}
+    if "Cc" in categories or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError(f"{name!r} is no name of a file below a folder")
+    path = folder / name
+    if isinstance(folder, UPath):
+        return path
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{name!r} leads out of {folder} by a link")
+    return path
 
 
 def root_of(given: str) -> tuple[Path, tuple[str, ...]]:

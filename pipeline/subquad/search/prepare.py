@@ -85,13 +85,6 @@ class Prepared:
             yield trial
 
 
-def _unstored(run: Run) -> Run:
-    """The run, kept in its folder alone."""
-    experiment = run.experiment
-    resources = experiment.resources.model_copy(update={"storage": None})
-    return replace(run, experiment=experiment.model_copy(update={"resources": resources}))
-
-
 def prepare(
     search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True
 ) -> Prepared:
@@ -111,8 +104,7 @@ def prepare(
         search.sampler(candidate)
         search.pruner(candidate)
         runs.append(replace(candidate.run, label=candidate.label, axes=candidate.axes))
-    places = map(_unstored, runs) if measure else runs  # a dry run writes no probe either
-    executor.preflight(replace(search.study, runs=tuple(places)))
+    executor.preflight(replace(search.study, runs=tuple(runs)), writes=not measure)
     costs = executor.there(SearchCosts, runs[0].experiment.resources)
     if fresh:
         needs_time = measure or search.settings.limit.unit == "seconds"

@@ -134,7 +134,7 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     """The stream of a regular file, which is read ("rb", "r"), appended to ("ab", "a") or new
     ("xb", "x").
 
-    One of another machine is opened too. A file that has another name elsewhere is copied before it
+    One of an object store is read too. A file that has another name elsewhere is copied before it
     is appended to: what has the other name stays as it is.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from subquad.ray.files import _Head
+from subquad.ray.driver import _Head
 
 
 def test_a_question_stays_until_it_is_answered_and_one_answer_given_twice_is_harmless():
@@ -11,10 +11,11 @@ def test_a_question_stays_until_it_is_answered_and_one_answer_given_twice_is_har
         first = pool.submit(head.ask, ("worker_group", "done"))
         questions: dict = {}
         while not questions:
-            questions = head.exchange({})
-        assert head.exchange({}) == questions  # the call before was lost
+            questions = head.exchange({}, 0)
+        assert head.exchange({}, 0) == questions  # the call before was lost
         ((name, question),) = questions.items()
         assert question == ("worker_group", "done")
-        assert head.exchange({name: "a run"}) == {}
-        assert head.exchange({name: "a run"}) == {}
+        assert head.exchange({name: "a run"}, 15) == {}
+        assert head.exchange({name: "a run"}, 15) == {}
         assert first.result() == "a run"
+        assert head.signum() == 15

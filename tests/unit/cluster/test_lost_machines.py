@@ -26,7 +26,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(existing.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(existing, "room_now", lambda: clock.room)
+    monkeypatch.setattr(existing, "room_now", lambda resources: clock.room)
     monkeypatch.setattr(existing, "waited_for", lambda: clock.waited_for)
     return clock
 

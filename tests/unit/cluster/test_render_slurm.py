@@ -186,7 +186,8 @@ def test_text_of_the_user_stays_text(tmp_path):
         tmp_path, str(tmp_path / name), "--name", "small", ray=RAY, python3=PYTHON, subquad=SUBQUAD
     )
     assert job.run()[0] == 0
-    assert f"subquad <train> <{tmp_path / name}> <--root>" in job.calls.read_text()
+    own = f"subquad <train> <{tmp_path / name}> <resources.storage={job.own}> <--root> <{job.own}>"
+    assert own in job.calls.read_text()
     assert not (tmp_path / "canary").exists()
 
 
@@ -202,7 +203,8 @@ def test_the_head_starts_first_and_everything_ends(tmp_path, small):
         r"^ray start .*?(--head|--address=\S+).* token:(\d+)$", calls, re.MULTILINE
     )
     assert sorted(started) == [("--address=10.0.0.7:6400", "600")] * 2 + [("--head", "600")]
-    own = f"<train> <{small}> <train.lr=3e-4> <--root> <{job.own}> <--address> <10.0.0.7:6400>"
+    place = f"<resources.storage={job.own}> <--root> <{job.own}>"
+    own = f"<train> <{small}> <train.lr=3e-4> {place} <--address> <10.0.0.7:6400>"
     assert calls.index("--nodelist=n1") < calls.index(f"subquad {own}\ntoken 10.0.0.7:6400")
     assert not (job.own / "token").exists()
     assert job.left() == []

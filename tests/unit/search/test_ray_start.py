@@ -63,7 +63,7 @@ def test_a_failed_start_is_one_line_and_tried_again_with_more_time(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     before = dict(os.environ)
     limits = starts("The current node timed out\nduring startup.")
-    folder = Path(in_cluster(lambda folder: folder)["returned"])
+    folder = Path(in_cluster(lambda: os.environ["RAY_TMPDIR"])["returned"])
     assert limits == pytest.approx([30, 90], abs=1)
     message = "The current node timed out during startup; it is tried again, for up to 90 s"
     assert capsys.readouterr().err == f"Ray did not start: RuntimeError: {message}\n"
