@@ -13,11 +13,9 @@ import pandas as pd
 
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
-from subquad.reports.compare import Comparison
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.headlines import why_alike
-from subquad.reports.ranks import RankedPair
-from subquad.reports.report import Report
+from subquad.reports.model import Comparison, Report, TableRow, why_alike
+from subquad.reports.stats import RankedPair
 from subquad.reports.text import score_text
 
 Frame = Any
@@ -59,35 +57,33 @@ def _scores(report: Report) -> Frame:
 
     `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
     """
-    lines = []
-    for row in report.rows:
-        text = score_text(row.compared, row.score) if row.score else row.status(reasons=False)
-        judged = row.score.mean if row.score and not row.is_stand_in else None
-        lines.append((row, row.dataset, id(row), text, judged, row.is_called(report.baseline)))
-    for guess in report.references:
-        text = score_text(guess.compared, guess.value)
-        lines.append((guess, guess.dataset, id(guess), text, None, True))
+    rows: list[tuple[Any, ...]] = []
+    for line in (*report.rows, *report.references):
+        text = score_text(line.compared, line.score)
+        judged = None
+        if isinstance(line, TableRow):
+            if line.score is None:
+                text = line.status(reasons=False)
+            elif not line.is_stand_in:
+                judged = line.score.mean
+        about = (line.protocol, line.metric, line.dataset, line.name, line.compared)
+        rows.append((*about, line, text, judged, line.is_called(report.baseline)))
     has_stand_in = any(row.is_stand_in for row in report.rows)
     for mean in report.means:
         if not mean.others:
+            first = mean.first
             judged = None if mean.is_reference or has_stand_in else mean.score.mean
-            key = (mean.protocol, mean.metric, mean.name)
-            text = score_text(mean.compared, mean.score)
-            lines.append((mean, _AVERAGE, key, text, judged, False))
-    return pd.DataFrame(
-        [
-            (row.protocol, row.metric, dataset, row.name, row.compared, *others)
-            for row, dataset, *others in lines
-        ],
-        columns=pd.Index(_COLUMNS),
-    ).astype({"judged": float})
+            text = score_text(first.compared, mean.score)
+            key = (first.protocol, first.metric, mean.name)
+            rows.append((*key[:2], _AVERAGE, mean.name, first.compared, key, text, judged, False))
+    return pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
 
 
 def _judge(scores: Frame, report: Report) -> None:
     """Give each score its sign, and the pair of it and the best of its column."""
     pairs: dict[frozenset[object], Comparison | RankedPair] = {}
     for pair in chain(report.comparisons, *[curve.comparisons for curve in report.curves]):
-        pairs[frozenset((id(pair.first), id(pair.second)))] = pair
+        pairs[frozenset((pair.first, pair.second))] = pair
     for ranking in report.rankings:
         about = (ranking.protocol, ranking.metric)
         for pair in ranking.pairs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,6 @@ from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record.models import Part
 from subquad.registry.found import Found
 from subquad.registry.shipped import folders
-from subquad.reports.text import Values
 
 
 class _Strict(Part, extra="forbid"):
@@ -52,7 +52,7 @@ class Conditions(_Strict):
     expect: dict[str, tuple[str, Any]] = Field({})
     exceptions: dict[str, dict[str, tuple[str, Any]]] = Field({}, alias="except")
     samples: dict[str, int | None]
-    mixer: dict[str, dict[str, list[Values]]] = Field({})
+    mixer: dict[str, dict[str, list[dict[str, Any]]]] = Field({})
     seeds: int | None = None
     never: str = ""
 
@@ -96,6 +96,28 @@ class PublishedRow(_Strict):
     def reference(self) -> str:
         """`doe2026 Table 1`."""
         return f"{self.source} {self.table}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A published row, and every condition in which a run's row differs: none where they are
+    comparable.
+    """
+
+    published: PublishedRow
+    reasons: tuple[str, ...]
+
+    @property
+    def in_short(self) -> str:
+        """`98.0 (not comparable)`."""
+        verdict = "not comparable" if self.reasons else "comparable"
+        return f"{self.published.printed} ({verdict})"
+
+    @property
+    def verdict(self) -> str:
+        """Comparable, or not and why."""
+        words = "; ".join(self.reasons)
+        return f"not comparable: {words}" if words else "comparable"
 
 
 class PublishedTable(_Strict):

@@ -5,22 +5,106 @@ yet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from subquad.errors import escaped
 from subquad.experiment.schema import decides_numbers
-from subquad.output.terminal import DASH, duration
+from subquad.experiment.settings import ALTERNATIVES
+from subquad.output.terminal import DASH, duration, quantity
 from subquad.plugin.metric import Metric
 from subquad.record.files import read_bytes
 from subquad.record.models import DATASET, Environment, Git, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
-from subquad.reports.text import Values, printable, setting_text
-from subquad.reports.tuning import Tuning
+
+_LONGEST = 10_000
+"""Characters of a name or line of somebody else's."""
+
+
+def printable(text: str) -> str:
+    """`text` on one line, control, format and surrogate characters (ANSI, bidi marks) as \\x1b.
+
+    It is cut where no table or chart could show it.
+    """
+    return escaped(text, limit=_LONGEST)
+
+
+_ALIKE = 0.1
+"""Largest relative difference in FLOPs of equal budgets: trials that `trial.match=flops` made alike
+differ by less.
+"""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The tuning of one candidate; None is what is not known.
+
+    Attributes:
+        trials: finished ones.
+        dimensions: how many settings were searched.
+        flops: counted, of all its trials.
+    """
+
+    trials: int | None = None
+    dimensions: int | None = None
+    flops: float | None = None
+
+    @property
+    def words(self) -> str:
+        """`12 trials, 5 dims, 1.2e+09 FLOPs`."""
+        if self.trials is None or self.dimensions is None:
+            return "unknown"
+        trials = quantity(self.trials, "trial")
+        dimensions = quantity(self.dimensions, "dim")
+        return f"{trials}, {dimensions}, {self.flops_text}"
+
+    @property
+    def trials_text(self) -> str:
+        """`12`, or that nobody knows."""
+        if self.trials is None:
+            return "unknown"
+        return str(self.trials)
+
+    @property
+    def flops_text(self) -> str:
+        """`1.2e+09 FLOPs`."""
+        if self.flops is None:
+            return "FLOPs unknown"
+        return f"{self.flops:.3g} FLOPs"
+
+
+def unequal(first: Tuning | None, second: Tuning | None) -> str:
+    """How the budgets of two scores differ, in words; "" where they do not, or neither is of a
+    search.
+    """
+    if first is None and second is None:
+        return ""
+    if first is None or second is None:
+        mine = first.words if first else "no search"
+        others = second.words if second else "no search"
+        return f"unequal tuning: {mine} / {others}"
+    parts = []
+    if first.trials is None or first.trials != second.trials:
+        parts.append(f"{first.trials_text} / {second.trials_text} trials")
+    if not _alike(first.flops, second.flops):
+        parts.append(f"{first.flops_text} / {second.flops_text}")
+    if not parts:
+        return ""
+    differences = ", ".join(parts)
+    return f"unequal tuning: {differences}"
+
+
+def _alike(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return False
+    return isclose(first, second, rel_tol=_ALIKE)
 
 
 class ReportedRun(Result):
@@ -39,7 +123,7 @@ class ReportedRun(Result):
     """
 
     folder: Path
-    leaves: Values
+    leaves: dict[str, Any]
     environment: Environment
     inputs: dict[str, Input] = Field({})
     places: frozenset[str] = frozenset()
@@ -188,7 +272,7 @@ def _score_on(split: str, evaluation: Measured | None, metric: str) -> float | N
     return evaluation.metrics.get(metric)
 
 
-def _plugin(facts: Values) -> str:
+def _plugin(facts: dict[str, Any]) -> str:
     """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
     distribution = facts.get("distribution") or "a file"
     version = facts.get("version") or ""
@@ -206,3 +290,53 @@ def _plugin(facts: Values) -> str:
         listed = ", ".join(marks)
         words += f" ({listed})"
     return words
+
+
+def setting_text(value: Any) -> str:
+    """A setting as text; mixers of some layers or roles in words."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(map(_is_mixer, value)):
+        return "; ".join(map(_mixer_text, value))
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _is_mixer(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "name" in entry
+
+
+def _mixer_text(entry: dict[str, Any]) -> str:
+    text = entry["name"]
+    if layers := entry.get("layers"):
+        numbers = ", ".join(map(str, layers))
+        text += f" in layers {numbers}"
+    if role := entry.get("role"):
+        text += f" for {role}"
+    if params := entry.get("params"):
+        listed = ", ".join([f"{key} {setting_text(value)}" for key, value in params.items()])
+        text += f" ({listed})"
+    return text
+
+
+def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Keys whose values differ within a group of settings, sorted."""
+    members = list(group)
+    keys = set[str]().union(*members)
+    varied = []
+    for key in sorted(keys):
+        if len({member.get(key) for member in members}) > 1:
+            varied.append(key)
+    return tuple(varied)
+
+
+def with_alternative(key: str) -> set[str]:
+    """A key, and the one that is switched off where it is given: `train.epochs` with
+    `train.steps`.
+    """
+    for pair in ALTERNATIVES:
+        keys = set[str]()
+        for path in pair:
+            keys.add(".".join(map(str, path)))
+        if key in keys:
+            return keys
+    return {key}

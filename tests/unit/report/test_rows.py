@@ -32,7 +32,7 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
         3,
     )
     assert row.besides["macro_f1"].mean == 0.5
-    assert row.seconds.mean == 61.0
+    assert row.measured("seconds").mean == 61.0
     assert (row.parameters, row.flops_per_step, row.best_epochs) == (
         6_970_899,
         1_234_000_000,
