@@ -106,9 +106,9 @@ def _differences(
 
 def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
     for key, (word, value) in expect.items():
-        found = value_text(leaves[key]) if key in leaves else "not stated"
+        found = _value_text(leaves[key]) if key in leaves else "not stated"
         if key not in leaves or not _same(leaves[key], value):
-            yield f"{word} {found}, published {value_text(value)}"
+            yield f"{word} {found}, published {_value_text(value)}"
 
 
 def _same(found: Any, value: Any) -> bool:
@@ -130,16 +130,16 @@ def _same(found: Any, value: Any) -> bool:
     return str(found) == str(value)
 
 
-def value_text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value of a setting in words; of a list, as of published ones, any of them. Of `mixers`
     `decoder subquad:softmax`.
     """
     if isinstance(value, Mapping):
         parts = filter(None, map(value.get, ("role", "name", "layers")))
-        return " ".join(map(value_text, parts))
+        return " ".join(map(_value_text, parts))
     if isinstance(value, list):
         word = " and " if any(isinstance(entry, Mapping) for entry in value) else " or "
-        return word.join(map(value_text, value)) or "none"
+        return word.join(map(_value_text, value)) or "none"
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -26,7 +26,7 @@ from subquad.reports.drawing import (
 from subquad.reports.model import Curve, Report
 from subquad.reports.text import in_order
 
-MAX_POINTS = 240
+_MAX_POINTS = 240
 _MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
 _CURVE_LINES = (
     Line("test ± sd", COLOURS[0], ()),
@@ -101,7 +101,7 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
     return tuple(line for line in lines if line.points)
 
 
-def _thin(points: Any, limit: int = MAX_POINTS) -> tuple[Point, ...]:
+def _thin(points: Any, limit: int = _MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
     frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
     finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])

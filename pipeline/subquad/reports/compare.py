@@ -39,7 +39,7 @@ METHOD = (
 
 _OTHER_SAMPLES = "the test samples differ between the runs"
 
-Pair = tuple[TableRow, TableRow]
+_Pair = tuple[TableRow, TableRow]
 """Two rows that are compared, first minus second."""
 
 
@@ -81,7 +81,7 @@ def compare_rows(
         baseline: label of the mixer that others are held against; "" where there is none.
         apart: rows that are compared elsewhere with the others of their mixer.
     """
-    families = defaultdict[tuple[str, ...], list[Pair]](list)
+    families = defaultdict[tuple[str, ...], list[_Pair]](list)
     for first, second in combinations(rows, 2):
         is_curve = first in apart and second in apart and first.label == second.label
         if is_curve or not _comparable(first, second):
@@ -114,7 +114,7 @@ def _comparable(first: TableRow, second: TableRow) -> bool:
     return bool(alike and same and first.counted and second.counted)
 
 
-def _with_verdicts(pairs: Sequence[Pair], known: Collection[str] = ()) -> list[Comparison]:
+def _with_verdicts(pairs: Sequence[_Pair], known: Collection[str] = ()) -> list[Comparison]:
     """Estimates for the pairs of one data set and protocol, Holm's correction over them, then the
     verdicts.
 

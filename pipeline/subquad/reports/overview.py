@@ -18,7 +18,7 @@ from subquad.reports.model import Comparison, Report, TableRow, why_alike
 from subquad.reports.stats import RankedPair
 from subquad.reports.text import score_text
 
-Frame = Any
+_Frame = Any
 """A frame of pandas, whose types do not say what is in its columns."""
 _AVERAGE = "\n"
 """The column of averages, which no data set can be called: names are of one line."""
@@ -52,7 +52,7 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     return tuple(sections), tuple(sentences)
 
 
-def _scores(report: Report) -> Frame:
+def _scores(report: Report) -> _Frame:
     """A line for each score: of a row, a reference, or a mean over all data sets.
 
     `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
@@ -79,11 +79,12 @@ def _scores(report: Report) -> Frame:
     return pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
 
 
-def _judge(scores: Frame, report: Report) -> None:
+def _judge(scores: _Frame, report: Report) -> None:
     """Give each score its sign, and the pair of it and the best of its column."""
-    pairs: dict[frozenset[object], Comparison | RankedPair] = {}
-    for pair in chain(report.comparisons, *[curve.comparisons for curve in report.curves]):
-        pairs[frozenset((pair.first, pair.second))] = pair
+    own = chain(report.comparisons, *[curve.comparisons for curve in report.curves])
+    pairs: dict[frozenset[Any], Comparison | RankedPair] = {
+        frozenset((pair.first, pair.second)): pair for pair in own
+    }
     for ranking in report.rankings:
         about = (ranking.protocol, ranking.metric)
         for pair in ranking.pairs:
@@ -102,7 +103,7 @@ def _judge(scores: Frame, report: Report) -> None:
             scores.at[place, "sign"] = "*" if score == best else sign
 
 
-def _table(block: Frame) -> Table:
+def _table(block: _Frame) -> Table:
     """Mixers down, data sets across; the average is the last column."""
     datasets = list(block["dataset"].unique())
     # rows of one name are lines of their own
@@ -138,7 +139,7 @@ def _compared(report: Report) -> str:
     return f"{words}; {'; '.join(protocols)}."
 
 
-def _verdicts(scores: Frame) -> Iterator[str]:
+def _verdicts(scores: _Frame) -> Iterator[str]:
     """A sentence for all data sets of one verdict, those of most data sets first."""
     said: dict[str, list[str]] = {}
     datasets = scores[scores["dataset"] != _AVERAGE]
@@ -152,7 +153,7 @@ def _verdicts(scores: Frame) -> Iterator[str]:
         yield f"The other {quantity(left, 'data set')}: see the signs in the table."
 
 
-def _verdict(column: Frame) -> str:
+def _verdict(column: _Frame) -> str:
     """On one data set: who is best, and who is not told from that."""
     judged = column.dropna(subset="judged").sort_values("judged", kind="stable")
     if len(judged) < 2:

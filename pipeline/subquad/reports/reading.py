@@ -58,21 +58,18 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     places = {key for run in runs for entry in run.inputs.values() for key in entry.settings}
     runs = [run.model_copy(update={"places": frozenset(places)}) for run in runs]
     contents = defaultdict[tuple[Any, ...], set[str]](set)
-    keys = []
+    keyed = []
     for run in runs:
         asked = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
-        keys.append((run.data_label, run.protocol, frozenset(asked)))
-        if DATASET in run.inputs:
-            contents[keys[-1]].add(run.inputs[DATASET].mark)
+        key = (run.data_label, run.protocol, frozenset(asked))
+        mark = run.inputs[DATASET].mark if DATASET in run.inputs else ""
+        contents[key] |= {mark} - {""}
+        keyed.append((run, key, mark))
     marked = []
-    for run, key in zip(runs, keys, strict=True):
-        if len(contents[key]) > 1 and DATASET in run.inputs:
-            run = run.model_copy(
-                update={
-                    "data_mark": run.inputs[DATASET].mark[:6],
-                    "notes": (*run.notes, f"data of other content are called {run.data_label} too"),
-                }
-            )
+    for run, key, mark in keyed:
+        if mark and len(contents[key]) > 1:
+            notes = (*run.notes, f"data of other content are called {run.data_label} too")
+            run = run.model_copy(update={"data_mark": mark[:6], "notes": notes})
         marked.append(run)
     return marked
 
@@ -94,9 +91,9 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     if looked.result is not None:
         _same_format(run / RESULT, looked.result)
         return ReportedRun.read({**dict(looked.result), **own})
+    status = "damaged" if (run / RESULT).exists() else "unfinished"
     begun = dict(find_file(Identity, run) or _begun(path, leaves))
-    own["status"] = "damaged" if (run / RESULT).exists() else "unfinished"
-    return ReportedRun.read({**begun, **own, "experiment": None})
+    return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
 
 
 def _begun(path: Path, leaves: Values) -> Named:

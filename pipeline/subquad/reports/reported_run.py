@@ -4,12 +4,12 @@ yet.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isclose
+from hashlib import sha256
+from math import isclose, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,50 +61,32 @@ class Tuning:
         """`12 trials, 5 dims, 1.2e+09 FLOPs`."""
         if self.trials is None or self.dimensions is None:
             return "unknown"
-        trials = quantity(self.trials, "trial")
-        dimensions = quantity(self.dimensions, "dim")
-        return f"{trials}, {dimensions}, {self.flops_text}"
-
-    @property
-    def trials_text(self) -> str:
-        """`12`, or that nobody knows."""
-        if self.trials is None:
-            return "unknown"
-        return str(self.trials)
+        parts = (quantity(self.trials, "trial"), quantity(self.dimensions, "dim"), self.flops_text)
+        return ", ".join(parts)
 
     @property
     def flops_text(self) -> str:
         """`1.2e+09 FLOPs`."""
-        if self.flops is None:
-            return "FLOPs unknown"
-        return f"{self.flops:.3g} FLOPs"
+        return "FLOPs unknown" if self.flops is None else f"{self.flops:.3g} FLOPs"
 
 
 def unequal(first: Tuning | None, second: Tuning | None) -> str:
     """How the budgets of two scores differ, in words; "" where they do not, or neither is of a
     search.
     """
-    if first is None and second is None:
+    if first is second is None:
         return ""
     if first is None or second is None:
-        mine = first.words if first else "no search"
-        others = second.words if second else "no search"
-        return f"unequal tuning: {mine} / {others}"
+        mine, other = (tuning.words if tuning else "no search" for tuning in (first, second))
+        return f"unequal tuning: {mine} / {other}"
     parts = []
     if first.trials is None or first.trials != second.trials:
-        parts.append(f"{first.trials_text} / {second.trials_text} trials")
-    if not _alike(first.flops, second.flops):
+        trials = ["unknown" if count is None else count for count in (first.trials, second.trials)]
+        parts.append("{} / {} trials".format(*trials))
+    flops = [nan if spent is None else spent for spent in (first.flops, second.flops)]
+    if not isclose(flops[0], flops[1], rel_tol=_ALIKE):
         parts.append(f"{first.flops_text} / {second.flops_text}")
-    if not parts:
-        return ""
-    differences = ", ".join(parts)
-    return f"unequal tuning: {differences}"
-
-
-def _alike(first: float | None, second: float | None) -> bool:
-    if first is None or second is None:
-        return False
-    return isclose(first, second, rel_tol=_ALIKE)
+    return f"unequal tuning: {', '.join(parts)}" if parts else ""
 
 
 class ReportedRun(Result):
@@ -230,36 +212,25 @@ class ReportedRun(Result):
         distributions; by name.
         """
         machine = self.environment
-        experiment = read_bytes(self.folder / EXPERIMENT)
-        steps = ""
-        if self.steps is not None:
-            steps = f"{self.steps} in {duration(self.seconds)}"
-        openings = ""
-        if self.openings > 1:
-            openings = f"{self.openings} times"
-        tested = ""
-        if test := self.test:
-            tested = f"{test.checkpoint} checkpoint, {test.samples} samples"
-        versions = sorted(machine.packages.items())
-        packages = [f"{name} {version}" for name, version in versions]
         git = machine.git or Git()
-        commit = git.commit or DASH
+        test = self.test
+        packages = sorted(machine.packages.items())
         facts = {
             "not verified": "; ".join(self.faults),
-            "experiment.yaml sha256": hashlib.sha256(experiment).hexdigest(),
+            "experiment.yaml sha256": sha256(read_bytes(self.folder / EXPERIMENT)).hexdigest(),
             "experiment hash": self.experiment,
             "reason": self.reason,
-            "steps": steps,
+            "steps": self.steps is not None and f"{self.steps} in {duration(self.seconds)}",
             "attempts": self.attempts,
             "skipped steps": self.skipped_steps,
             "workers": self.workers,
-            "test split opened": openings,
-            "tested": tested,
-            "git commit": f"{commit} with uncommitted changes" if git.dirty else commit,
+            "test split opened": self.openings > 1 and f"{self.openings} times",
+            "tested": test and f"{test.checkpoint} checkpoint, {test.samples} samples",
+            "git commit": (git.commit or DASH) + (" with uncommitted changes" if git.dirty else ""),
             "python": machine.python,
             "platform": machine.platform,
             "GPUs": ", ".join(machine.gpus),
-            "packages": ", ".join(packages),
+            "packages": ", ".join(f"{name} {version}" for name, version in packages),
             "plugins": "; ".join(map(_plugin, machine.plugins)),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
@@ -274,22 +245,12 @@ def _score_on(split: str, evaluation: Measured | None, metric: str) -> float | N
 
 def _plugin(facts: dict[str, Any]) -> str:
     """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
-    distribution = facts.get("distribution") or "a file"
-    version = facts.get("version") or ""
-    origin = f"{distribution} {version}".strip()
-    kind = facts.get("kind")
-    name = facts.get("name")
-    words = f"{kind} {name} from {origin}"
-    marks = []
-    if facts.get("editable"):
-        marks.append("editable")
-    if facts.get("sha256"):
-        digest = str(facts["sha256"])
-        marks.append(f"sha256 {digest[:12]}")
-    if marks:
-        listed = ", ".join(marks)
-        words += f" ({listed})"
-    return words
+    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
+    marks = ["editable"] if facts.get("editable") else []
+    if digest := facts.get("sha256"):
+        marks.append(f"sha256 {str(digest)[:12]}")
+    listed = f" ({', '.join(marks)})" if marks else ""
+    return f"{facts.get('kind')} {facts.get('name')} from {origin}{listed}"
 
 
 def setting_text(value: Any) -> str:
@@ -306,37 +267,30 @@ def _is_mixer(entry: Any) -> bool:
 
 
 def _mixer_text(entry: dict[str, Any]) -> str:
-    text = entry["name"]
-    if layers := entry.get("layers"):
-        numbers = ", ".join(map(str, layers))
-        text += f" in layers {numbers}"
-    if role := entry.get("role"):
-        text += f" for {role}"
-    if params := entry.get("params"):
-        listed = ", ".join([f"{key} {setting_text(value)}" for key, value in params.items()])
-        text += f" ({listed})"
-    return text
+    layers = ", ".join(map(str, entry.get("layers") or ()))
+    params = (entry.get("params") or {}).items()
+    listed = ", ".join(f"{key} {setting_text(value)}" for key, value in params)
+    role = entry.get("role")
+    return "".join(
+        (
+            entry["name"],
+            f" in layers {layers}" if layers else "",
+            f" for {role}" if role else "",
+            f" ({listed})" if listed else "",
+        )
+    )
 
 
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Keys whose values differ within a group of settings, sorted."""
     members = list(group)
-    keys = set[str]().union(*members)
-    varied = []
-    for key in sorted(keys):
-        if len({member.get(key) for member in members}) > 1:
-            varied.append(key)
-    return tuple(varied)
+    keys = sorted(set[str]().union(*members))
+    return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
 
 
 def with_alternative(key: str) -> set[str]:
     """A key, and the one that is switched off where it is given: `train.epochs` with
     `train.steps`.
     """
-    for pair in ALTERNATIVES:
-        keys = set[str]()
-        for path in pair:
-            keys.add(".".join(map(str, path)))
-        if key in keys:
-            return keys
-    return {key}
+    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
+    return next((pair for pair in pairs if key in pair), {key})

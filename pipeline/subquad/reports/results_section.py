@@ -13,7 +13,7 @@ from subquad.reports.model import Line, Reference, Report, TableRow
 from subquad.reports.published import Beside, published_faults
 from subquad.reports.text import Ends, Spread, score_text
 
-REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
+_REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
 _PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 
 
@@ -142,7 +142,7 @@ def _notes(report: Report) -> Iterator[str]:
         whose = {guess.compared.label: guess.compared.answers for guess in known}
         wilson = {True: ", Wilson's", False: ""}
         shown = [f"{label} [{over}{wilson[answers]}]" for label, answers in whose.items()]
-        meaning = f"reference: {REFERENCE_MEANING}"
+        meaning = f"reference: {_REFERENCE_MEANING}"
         yield f"{meaning}: {', '.join(shown)}" if shown else meaning
     for label in {row.compared.label: None for row in rows if row.interval(row.metric)}:
         yield f"{label} of a mixer [{over}, mean over the seeds]"

@@ -132,7 +132,7 @@ def _left(summary: Values, done: Sequence[bool]) -> Iterator[str]:
 def _candidates(summary: Values) -> Section:
     """How each was searched, its trials by state, what they consumed, and the best one."""
     entries = summary["candidates"]
-    states = list(_STATES)
+    states: list[str] = list(_STATES)
     if any(entry["trials"]["running"] for entry in entries):
         states.append("unfinished")
     lines = [f"{entry['label']}: {line}" for entry in entries for line in _lines(entry)]

@@ -19,12 +19,12 @@ from subquad.reports.text import Values, p_text, score_text
 from subquad.reports.values import report_values
 
 _EXAMPLE = 400
-EXAMPLE_NOTE = (
+_EXAMPLE_NOTE = (
     "The first samples of the test split, each text from its beginning, by the "
     "first seed of each row. They are "
     "what data set and model give, not this report's words."
 )
-RANK_METHOD = (
+_RANK_METHOD = (
     "Over data sets each data set counts once, by its mean test score, and the "
     "question is about other data sets of "
     "this kind. Pairs: Wilcoxon's signed-rank test with Holm's correction over all "
@@ -99,7 +99,7 @@ def _examples(examples: Sequence[Values]) -> Section:
     return Section(
         title="Sample texts",
         table=Table.of(cells, ("sample",), apart=targets),
-        notes=(EXAMPLE_NOTE,),
+        notes=(_EXAMPLE_NOTE,),
     )
 
 
@@ -169,7 +169,7 @@ def _over_datasets(report: Report) -> Section:
     return Section(
         title="Differences over data sets",
         table=Table.of(cells, ("data sets", "better on", "mean difference", "p", "p (Holm)")),
-        notes=(RANK_METHOD,),
+        notes=(_RANK_METHOD,),
     )
 
 

@@ -85,13 +85,8 @@ class Scores:
         by_seed = answers.mean(1)
         by_sample = answers.mean(0)
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
-        total = float((rest**2).sum())
         freedom = max(1, seeds - 1) * (samples - 1)
-        return Scores(
-            by_seed=by_seed,
-            by_sample=by_sample,
-            noise=total / freedom,
-        )
+        return Scores(by_seed, by_sample, noise=float((rest**2).sum()) / freedom)
 
 
 def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
@@ -101,15 +96,10 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     Pooled, as with two or three seeds a mixer's own variance is hardly known: the t quantile would
     be 4.3 or more.
     """
-    squares = 0.0
-    freedom = 0.0
-    for scores in groups:
-        apart = scores.by_seed - scores.by_seed.mean()
-        squares += float((apart**2).sum())
-        freedom += len(apart) - 1
-    if not freedom:
-        return 0.0, 0.0
-    return squares / freedom, freedom
+    apart = [scores.by_seed - scores.by_seed.mean() for scores in groups]
+    freedom = float(sum(len(gaps) - 1 for gaps in apart))
+    squares = sum(float((gaps**2).sum()) for gaps in apart)
+    return (squares / freedom, freedom) if freedom else (0.0, 0.0)
 
 
 def difference(
@@ -126,9 +116,7 @@ def difference(
     """
     pair = (first, second)
     variance, freedom = seeds
-    of_seeds = 0.0
-    if freedom:
-        of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair)
+    of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair)
     lasting = resolution**2
     noise = 0.0
     parts: list[tuple[float, float]] = []
@@ -175,12 +163,9 @@ def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:
 
 def _p_value(gap: float, error: float, freedom: float) -> float:
     """Two-sided, of no difference."""
+    ratio = float("inf") if gap else 0.0
     if error > 0:
         ratio = abs(gap) / error
-    elif gap:
-        ratio = float("inf")
-    else:
-        ratio = 0.0
     return 2.0 * float(stdtr(freedom, -ratio))
 
 
@@ -188,16 +173,10 @@ def _freedom(terms: Sequence[tuple[float, float]]) -> float:
     """Satterthwaite's degrees of freedom of a sum of independent variance estimates; where all
     are 0 the largest.
     """
-    total = 0.0
-    spread = 0.0
-    largest = 0.0
-    for variance, freedom in terms:
-        total += variance
-        spread += variance * variance / freedom
-        largest = max(largest, freedom)
+    spread = sum(variance * variance / freedom for variance, freedom in terms)
     if spread > 0:
-        return total**2 / spread
-    return largest or 1.0
+        return sum(variance for variance, _ in terms) ** 2 / spread
+    return max((freedom for _, freedom in terms), default=0.0) or 1.0
 
 
 def t_quantile(freedom: float) -> float:
@@ -223,11 +202,7 @@ class Chance:
     def of(p_value: Any, arrangements: int) -> Chance:
         """Of a test with so many arrangements, of which it looked at `_ARRANGEMENTS` at most."""
         looked_at = min(arrangements, _ARRANGEMENTS)
-        return Chance(
-            p_value=float(p_value),
-            arrangements=looked_at,
-            counted=arrangements == looked_at,
-        )
+        return Chance(float(p_value), looked_at, arrangements == looked_at)
 
     @property
     def words(self) -> str:
