@@ -5,7 +5,7 @@ All of it is made from one frame of pandas with a line for each score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -41,10 +41,12 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     scores = _scores(report)
     _judge(scores, report)
     sections = []
-    for (protocol, _), block in scores.groupby(["protocol", "metric"], sort=False):
+    for (protocol, metric), block in scores.groupby(["protocol", "metric"], sort=False):
         chosen = ", best on test" if protocol == "paper" else ""
         title = f"Test {block['compared'].iloc[0].with_unit}, protocol {protocol}{chosen}"
-        sections.append(Section(title=title, table=_table(block)))
+        rows = [row for row in report.rows if (row.protocol, row.metric) == (protocol, metric)]
+        lines = tuple(_beside_published(rows, report))
+        sections.append(Section(title=title, table=_table(block), lines=lines))
     sentences = [_compared(report), *_verdicts(scores)]
     if reasons := list(dict.fromkeys(_reasons(report))):
         shown = "; ".join(reasons[:_MOST_REASONS])
@@ -122,6 +124,23 @@ def _table(block: _Frame) -> Table:
         apart=apart.to_numpy().nonzero()[0].tolist(),
         signs={(numbers[key[:2]], places[key[2]]): sign for key, sign in signs.items()},
     )
+
+
+def _beside_published(rows: Sequence[TableRow], report: Report) -> Iterator[str]:
+    """How many scores have a comparable published number, and where they lie beside it."""
+    gaps = [
+        round(row.compared.scaled(row.score.mean) - beside.published.value, 9)
+        for row in rows
+        if row.score and row.compared.is_fraction
+        for beside in report.published(row)
+        if not beside.reasons
+    ]
+    if gaps:
+        below = sum(gap < -1 for gap in gaps)
+        above = sum(gap > 1 for gap in gaps)
+        near = f"{len(gaps) - below - above} within 1.0 point"
+        cells = quantity(len(gaps), "comparable cell")
+        yield f"{cells}: {near}, {below} below, {above} above"
 
 
 def _compared(report: Report) -> str:
