@@ -9,7 +9,7 @@ from itertools import groupby
 from math import hypot, sqrt
 
 from subquad.reports import stats
-from subquad.reports.model import Comparison, Reference, TableRow, why_alike
+from subquad.reports.model import Comparison, Reference, TableRow
 from subquad.reports.text import Spread, short_setting
 
 _PLACES = {
@@ -68,7 +68,11 @@ def _beside_baseline(
         low = metric.points(min(estimate.low for estimate in estimates))
         high = metric.points(max(estimate.high for estimate in estimates))
         possible = f"differences of {low} to {high} {metric.points_word} not excluded"
-        why = f": {why_alike(alike)}" if len({pair.verdict for pair in everything}) == 1 else ""
+        why = (
+            f": {stats.why_alike(estimates)}"
+            if len({pair.verdict for pair in everything}) == 1
+            else ""
+        )
         yield f"{_names(alike)}: not distinguishable from {control}, {possible}{why}"
     if few := [pair for pair in pairs if pair.verdict == "not enough seeds"]:
         words = f"{_names(few)}: not enough seeds to compare with {control}"

@@ -149,14 +149,6 @@ class TableRow(Line):
         return tuple(run.best.epoch for run in self.counted if run.best)
 
     @property
-    def parameters(self) -> int | None:
-        return self.counted[0].parameters if self.counted else None
-
-    @property
-    def flops_per_step(self) -> int | None:
-        return self.counted[0].flops_per_step if self.counted else None
-
-    @property
     def tuning(self) -> Tuning | None:
         """Of different ones it is not known."""
         different = {run.tuning for run in self.counted or self.runs}
@@ -211,22 +203,11 @@ class TableRow(Line):
         """
         states = Counter[str]()
         for run in self.runs:
-            state, reason = self._state(run)
+            is_counted = any(run is counted for counted in self.counted)
+            state, reason = run.state(is_counted=is_counted)
             states[f"{state} ({reason})" if reason and reasons else state] += 1
         order = sorted(states, key=lambda state: (state != "finished", state))
         return ", ".join(f"{states[state]} {state}" for state in order)
-
-    def _state(self, run: ReportedRun) -> tuple[str, str | None]:
-        """The state and its reason."""
-        is_finished = run.status == "finished"
-        if run.faults:
-            reasons = filter(None, (run.reason, *run.faults))
-            return "not verified" if is_finished else run.status, "; ".join(reasons)
-        if not is_finished or any(run is counted for counted in self.counted):
-            return run.status, run.reason
-        if run.score(self.metric) is None:
-            return "finished without a test score", None
-        return "finished again", "a newer run of the seed counts"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -298,19 +279,8 @@ class Mean:
 
     @property
     def datasets(self) -> tuple[str, ...]:
+        """Over which, in order."""
         return tuple(line.dataset for line in self.lines)
-
-    @property
-    def over(self) -> str:
-        """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
-        known = len(self.lines)
-        unknown = len(self.others)
-        if not unknown:
-            return f"all {known}"
-        count = f"{known} of {known + unknown}"
-        if unknown <= known:
-            return f"{count}, not {', '.join(self.others)}"
-        return f"{count}: {', '.join(self.datasets)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,16 +326,6 @@ class Comparison:
     def unequal(self) -> str:
         """How what was spent on the settings of the two differs; "" where it does not."""
         return unequal(self.first.tuning, self.second.tuning)
-
-
-def why_alike(pairs: Sequence[Comparison]) -> str:
-    """Whether more seeds could tell: with very many of them, a difference as found would stand
-    out of the samples'.
-    """
-    for pair in pairs:
-        if pair.estimate and abs(pair.estimate.difference) > pair.estimate.least:
-            return "too few seeds to tell"
-    return "this data set cannot tell mixers apart in this setting"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import pandas as pd
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.model import Comparison, Report, TableRow, why_alike
-from subquad.reports.stats import RankedPair
+from subquad.reports.model import Comparison, Report, TableRow
+from subquad.reports.stats import RankedPair, why_alike
 from subquad.reports.text import score_text
 
 _Frame = Any
@@ -184,7 +184,7 @@ def _verdict(column: _Frame) -> str:
     if "≈" in names:
         words = f"{best} ≈ {names['≈']}"
         if "" not in names:
-            words += f": {why_alike(judged['pair'].dropna())}"
+            words += f": {why_alike(pair.estimate for pair in judged['pair'].dropna())}"
         return words
     if "" not in names:
         return f"{best} score the same"

@@ -191,6 +191,18 @@ class ReportedRun(Result):
             found["mixer.source"], _, _ = source.name.partition("-")
         return found
 
+    def state(self, *, is_counted: bool) -> tuple[str, str | None]:
+        """What became of it, and why. `is_counted`: whether its row's mean has it."""
+        is_finished = self.status == "finished"
+        if self.faults:
+            reasons = filter(None, (self.reason, *self.faults))
+            return "not verified" if is_finished else self.status, "; ".join(reasons)
+        if is_counted or not is_finished:
+            return self.status, self.reason
+        if self.score(self.compared) is None:
+            return "finished without a test score", None
+        return "finished again", "a newer run of the seed counts"
+
     def score(self, metric: str) -> float | None:
         """A test metric of a finished run."""
         if self.test is None or self.status != "finished":

@@ -25,19 +25,15 @@ def _with_prefix(value: float) -> str:
     return f"{value:.3g}"
 
 
-_COSTS: Mapping[str, tuple[Callable[[TableRow], Spread | float | None], Callable[..., str]]] = {
-    "parameters": (lambda row: row.parameters, "{:,}".format),
-    "training": (lambda row: row.measured("seconds"), duration),
-    "s/1000 steps": (lambda row: row.measured("seconds_per_step"), lambda x: f"{1e3 * x:.4g}"),
-    "tokens/s": (lambda row: row.measured("tokens_per_second"), _with_prefix),
-    # a process's memory is mostly that of its libraries
-    "peak MB": (
-        lambda row: row.measured("peak_memory_bytes") if row.first.on_gpus else None,
-        lambda bytes_: f"{1e-6 * bytes_:.4g}",
-    ),
-    "FLOPs/step": (lambda row: row.flops_per_step, _with_prefix),
+_COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "parameters": ("parameters", "{:,.0f}".format),
+    "training": ("seconds", duration),
+    "s/1000 steps": ("seconds_per_step", lambda seconds: f"{1e3 * seconds:.4g}"),
+    "tokens/s": ("tokens_per_second", _with_prefix),
+    "peak MB": ("peak_memory_bytes", lambda size: f"{1e-6 * size:.4g}"),
+    "FLOPs/step": ("flops_per_step", _with_prefix),
 }
-"""What a row costs, by the title of its column: the number, and how it is printed."""
+"""What a row costs, by the title of its column: as its runs call it, and how it is printed."""
 
 
 def results_section(report: Report) -> Section:
@@ -82,12 +78,12 @@ def _facts(line: Line, report: Report) -> dict[str, str]:
     """What else is known of a line, beside its scores."""
     if not isinstance(line, TableRow):
         return {"status": f"n = {line.samples:,}"}
-    costs = {}
-    for name, (measure, shown) in _COSTS.items():
-        value = measure(line)
-        if isinstance(value, Spread):
-            value = value.mean
-        costs[name] = DASH if value is None else shown(value)
+    costs = dict.fromkeys(_COSTS, DASH)
+    for title, (name, shown) in _COSTS.items():
+        mean = line.measured(name)
+        # a process's memory is mostly that of its libraries
+        if mean and (line.first.on_gpus or name != "peak_memory_bytes"):
+            costs[title] = shown(mean.mean)
     epochs = [f"{epoch:.4g}" for epoch in sorted(line.best_epochs)]
     return {
         "published": in_short(report.published(line)),
@@ -132,7 +128,7 @@ def _notes(report: Report) -> Iterator[str]:
     yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
     if report.match:
         for (dataset, _), group in groupby(rows, key=lambda row: row.family):
-            sizes = [row.parameters for row in group if row.parameters]
+            sizes = [size.mean for row in group if (size := row.measured("parameters"))]
             if len(sizes) > 1:
                 apart = max(sizes) / min(sizes) - 1
                 yield f"{dataset}: equal size, within {apart:.1%} (match: {report.match})"

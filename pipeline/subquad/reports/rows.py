@@ -23,14 +23,13 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     for run in runs:
         groups[run.data_label, run.protocol, run.label].append(run)
     rows: list[TableRow] = []
-    for names in sorted(groups, key=lambda names: list(map(_by_numbers, names))):
+    # names by the numbers in them: k2 before k16
+    for names in sorted(
+        groups,
+        key=lambda names: [list(map(in_order, re.split(r"(\d+)", name))) for name in names],
+    ):
         rows += _rows_of(groups[names])
     return rows
-
-
-def _by_numbers(name: str) -> list[tuple[float, str]]:
-    """Sort key of names, the numbers in them in their order: k2 before k16."""
-    return list(map(in_order, re.split(r"(\d+)", name)))
 
 
 def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:

@@ -11,7 +11,7 @@ from subquad.reports.compare import METHOD
 from subquad.reports.curves import CURVE_NOTE
 from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.drawing import RankChart
-from subquad.reports.model import Comparison, Curve, Report
+from subquad.reports.model import Comparison, Curve, Mean, Report
 from subquad.reports.overview import overview
 from subquad.reports.published import source_title
 from subquad.reports.results_section import in_short, line_names, line_score, results_section
@@ -123,7 +123,7 @@ def _means(report: Report) -> Section:
         key = (mean.first.protocol, mean.first.metric, mean.name)
         cells.append(
             {
-                "data sets": mean.over,
+                "data sets": _over(mean),
                 "mixer": mean.name,
                 "protocol": mean.first.protocol,
                 "seeds": str(mean.score.count or DASH),
@@ -137,16 +137,22 @@ def _means(report: Report) -> Section:
         table=Table.of(cells, ("seeds", score, "mean rank"), guesses),
         lines=tuple(ranking.sentence for ranking in report.rankings),
         charts=tuple(
-            RankChart(
-                f"Mean ranks over {len(ranking.datasets)} data sets ({ranking.protocol}): "
-                f"{ranking.compared.label}",
-                ranking.mixers,
-                ranking.ranks,
-                ranking.critical,
-            )
+            RankChart(ranking.title, ranking.mixers, ranking.ranks, ranking.critical)
             for ranking in report.rankings
         ),
     )
+
+
+def _over(mean: Mean) -> str:
+    """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
+    known = len(mean.lines)
+    unknown = len(mean.others)
+    if not unknown:
+        return f"all {known}"
+    count = f"{known} of {known + unknown}"
+    if unknown <= known:
+        return f"{count}, not {', '.join(mean.others)}"
+    return f"{count}: {', '.join(mean.datasets)}"
 
 
 def _over_datasets(report: Report) -> Section:

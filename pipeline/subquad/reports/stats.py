@@ -14,7 +14,7 @@ Demsar, 2006 (which of them when).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial, sqrt
 from typing import Any, Literal
@@ -87,6 +87,15 @@ class Scores:
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
         freedom = max(1, seeds - 1) * (samples - 1)
         return Scores(by_seed, by_sample, noise=float((rest**2).sum()) / freedom)
+
+
+def why_alike(estimates: Iterable[Estimate | None]) -> str:
+    """Whether more seeds could tell: with very many of them, a difference as found would stand
+    out of the samples'.
+    """
+    if any(estimate and abs(estimate.difference) > estimate.least for estimate in estimates):
+        return "too few seeds to tell"
+    return "this data set cannot tell mixers apart in this setting"
 
 
 def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
@@ -261,6 +270,12 @@ class Ranking:
     least_p: float
     least_p_holm: float
     pairs: tuple[RankedPair, ...]
+
+    @property
+    def title(self) -> str:
+        """`Mean ranks over 5 data sets (honest): accuracy`."""
+        over = f"{len(self.datasets)} data sets ({self.protocol})"
+        return f"Mean ranks over {over}: {self.compared.label}"
 
 
 def friedman(ranks: np.ndarray) -> Chance:

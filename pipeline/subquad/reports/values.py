@@ -11,10 +11,13 @@ from typing import Any
 
 from subquad.reports.model import Comparison, Curve, Line, Reference, Report, TableRow
 from subquad.reports.published import Beside
-from subquad.reports.stats import Ranking
 from subquad.reports.text import MEASURED, Values
 
 _FORMAT = 3
+_RANKING = (
+    *("protocol", "metric", "datasets", "mixers", "ranks", "friedman", "critical", "sentence"),
+    *("least_p", "least_p_holm", "pairs"),
+)
 
 
 def report_values(report: Report) -> Values:
@@ -44,7 +47,7 @@ def report_values(report: Report) -> Values:
             "references": list(map(_reference, report.references)),
             "means": means,
             "examples": report.examples,
-            "rankings": [_ranking(ranking) for ranking in report.rankings],
+            "rankings": [_picked(ranking, *_RANKING) for ranking in report.rankings],
             "curves": list(map(_curve, report.curves)),
             "comparisons": list(map(_comparison, report.comparisons)),
         }
@@ -72,6 +75,7 @@ def _about(line: Line) -> Values:
 
 def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
     tuning = row.tuning
+    first = next(iter(row.counted), None)
     return {
         "kind": "mixer",
         **_about(row),
@@ -80,7 +84,8 @@ def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
         "status": row.status(),
         **_picked(row, "metric", "seeds", "samples", "score", "last_score", "besides"),
         **{name: row.measured(name) for name in MEASURED},
-        **_picked(row, "parameters", "flops_per_step", "best_epochs", "notes"),
+        **{name: getattr(first, name, None) for name in ("parameters", "flops_per_step")},
+        **_picked(row, "best_epochs", "notes"),
         **({"tuning": {**asdict(tuning), "words": tuning.words}} if tuning else {}),
         "runs": [_picked(run, "name", "seed", "status", "reason", "faults") for run in row.runs],
         "published": _beside(beside),
@@ -120,12 +125,6 @@ def _curve(curve: Curve) -> Values:
     ]
     comparisons = list(map(_comparison, curve.comparisons))
     return {**about, "sentence": curve.sentence, "values": values, "comparisons": comparisons}
-
-
-def _ranking(ranking: Ranking) -> Values:
-    values = asdict(ranking)
-    del values["compared"]
-    return values
 
 
 def _beside(found: Iterable[Beside]) -> list[Values]:

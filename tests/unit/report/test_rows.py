@@ -33,7 +33,7 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
     )
     assert row.besides["macro_f1"].mean == 0.5
     assert row.measured("seconds").mean == 61.0
-    assert (row.parameters, row.flops_per_step, row.best_epochs) == (
+    assert (row.counted[0].parameters, row.counted[0].flops_per_step, row.best_epochs) == (
         6_970_899,
         1_234_000_000,
         (2.0, 2.0, 2.0),
@@ -144,7 +144,7 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
 
 def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
-    assert (row.dataset, row.mixer, row.score, row.parameters) == (
+    assert (row.dataset, row.mixer, row.score, row.counted[0].parameters) == (
         "JapaneseVowels",
         "agf",
         None,
