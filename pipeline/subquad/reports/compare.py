@@ -37,6 +37,9 @@ METHOD = (
 )
 """How the differences were judged, in the words that every report carries."""
 
+_CHOSEN_ON_TEST = (
+    "both scores were chosen on the test split, which the interval does not account for"
+)
 _OTHER_SAMPLES = "the test samples differ between the runs"
 
 _Pair = tuple[TableRow, TableRow]
@@ -145,8 +148,6 @@ def _compare(
     pair = (answers[first], answers[second])
     minuend, subtrahend = (answer.scores for answer in pair)
     notes = list(_unlike(first, second, known))
-    if budgets := unequal(first.tuning, second.tuning):
-        notes.append(budgets)
     reason = pair[0].reason or pair[1].reason
     samples = [np.asarray(answer.samples) for answer in pair]
     if not reason and not np.array_equal(samples[0], samples[1]):
@@ -156,9 +157,7 @@ def _compare(
         subtrahend = replace(subtrahend, by_sample=None)
         notes.append(reason)
     if first.protocol == "paper":
-        notes.append(
-            "both scores were chosen on the test split, which the interval does not account for"
-        )
+        notes.append(_CHOSEN_ON_TEST)
     seeds = min(len(minuend.by_seed), len(subtrahend.by_seed))
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:
@@ -182,13 +181,17 @@ def _compare(
 
 
 def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> Iterator[str]:
-    """A line for each setting that differs beside the mixer's and those that are known."""
+    """A line for each setting that differs beside the mixer's and those that are known, then one
+    on their budgets.
+    """
     mine = first.first.settings
     others = second.first.settings
     for key in varying((mine, others)):
         if not key.startswith("mixer.") and key not in known:
             values = f"{mine.get(key, 'none')} / {others.get(key, 'none')}"
             yield f"settings differ too: {key} {values}"
+    if budgets := unequal(first.tuning, second.tuning):
+        yield budgets
 
 
 def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from math import ceil, factorial, fsum, log2
 import numpy as np
 
 from subquad.reports import stats
-from subquad.reports.model import Line, Mean, Reference, TableRow
+from subquad.reports.model import Mean, Reference, TableLine, TableRow
 from subquad.reports.reported_run import unequal
 from subquad.reports.stats import RankedPair, Ranking
 from subquad.reports.text import Spread, p_text
@@ -29,7 +29,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
     Rows of one metric with one variant of a mixer to a data set count. A mixer is averaged where it
     has a score on every data set in question, so that all means in a block are over the same data.
     """
-    blocks = defaultdict[tuple[str, str], dict[tuple[bool, str], list[Line]]](dict)
+    blocks = defaultdict[tuple[str, str], dict[tuple[bool, str], list[TableLine]]](dict)
     for row in rows:
         blocks[row.protocol, row.metric].setdefault((False, row.label), []).append(row)
     for guess in references:
@@ -43,12 +43,14 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
                 yield from block
 
 
-def _datasets(lines: Sequence[Line]) -> tuple[str, ...]:
+def _datasets(lines: Sequence[TableLine]) -> tuple[str, ...]:
     """Each once, in the order of the lines."""
     return tuple(dict.fromkeys(line.dataset for line in lines))
 
 
-def _mean(datasets: tuple[str, ...], names: Sequence[str], group: Sequence[Line]) -> Mean | None:
+def _mean(
+    datasets: tuple[str, ...], names: Sequence[str], group: Sequence[TableLine]
+) -> Mean | None:
     """Over these data sets, of all `names`; None where the group has not one score on each."""
     lines = tuple(line for line in group if line.dataset in datasets)
     values = tuple(line.score.mean for line in lines if line.score)

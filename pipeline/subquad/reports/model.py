@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ _ALPHA = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Line(ABC):
+class TableLine:
     """A line of the table.
 
     Attributes:
@@ -32,6 +31,7 @@ class Line(ABC):
         runs: all runs, whatever became of them.
         score: the metric on the test split.
         samples: of the test split.
+        counted: the finished runs behind the means, one a seed.
     """
 
     dataset: str
@@ -41,6 +41,7 @@ class Line(ABC):
     runs: tuple[ReportedRun, ...]
     score: Spread | None
     samples: int | None
+    counted: tuple[ReportedRun, ...] = ()
 
     @property
     def family(self) -> tuple[str, str]:
@@ -67,13 +68,17 @@ class Line(ABC):
         """What was spent on its settings; None where it is not of a search."""
         return None
 
-    @abstractmethod
-    def interval(self, metric: str) -> Ends | None:
-        """A metric's 95 % interval over the test samples."""
-
-    @abstractmethod
-    def tested(self, metric: str) -> Spread | float | None:
+    def tested(self, metric: str) -> Spread | None:
         """A metric of the test split."""
+        return Spread.of(run.score(metric) for run in self.counted)
+
+    def interval(self, metric: str) -> Ends | None:
+        """A metric's 95 % interval over the test samples, means over the seeds."""
+        low = self.tested(f"{metric}_low")
+        high = self.tested(f"{metric}_high")
+        if low and high and low.count == high.count == len(self.counted):
+            return low.mean, high.mean
+        return None
 
     def is_called(self, name: str) -> bool:
         """Whether a study's baseline of this name is this line; a guess always stands apart."""
@@ -81,16 +86,14 @@ class Line(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableRow(Line):
+class TableRow(TableLine):
     """Runs that differ in nothing but their seed.
 
     Attributes:
         setting: what tells this row from others of the same data set, mixer and protocol.
-        counted: the finished runs behind the means, one a seed.
     """
 
     setting: Setting
-    counted: tuple[ReportedRun, ...]
 
     @property
     def first(self) -> ReportedRun:
@@ -120,10 +123,6 @@ class TableRow(Line):
     def measured(self, name: str) -> Spread | None:
         """An attribute of the counted runs, such as `seconds`."""
         return Spread.of(getattr(run, name) for run in self.counted)
-
-    def tested(self, metric: str) -> Spread | None:
-        """A metric of the test split."""
-        return Spread.of(run.score(metric) for run in self.counted)
 
     @property
     def besides(self) -> dict[str, Spread | None]:
@@ -180,16 +179,6 @@ class TableRow(Line):
         which = "base" if self.is_base else short_setting(self.setting)
         return f"{self.label} ({which})"
 
-    def interval(self, metric: str) -> Ends | None:
-        """Ends of a metric's 95 % interval over the test samples as the runs give them, means
-        over the seeds.
-        """
-        low = self.tested(f"{metric}_low")
-        high = self.tested(f"{metric}_high")
-        if low and high and low.count == high.count == len(self.counted):
-            return low.mean, high.mean
-        return None
-
     @property
     def benchmark(self) -> str:
         """What published tables call the data set."""
@@ -211,7 +200,7 @@ class TableRow(Line):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reference(Line):
+class Reference(TableLine):
     """A line of a guess that needs no trained model; its runs recorded it.
 
     Attributes:
@@ -229,24 +218,21 @@ class Reference(Line):
         return f"reference: {self.label}"
 
     def interval(self, metric: str) -> Ends | None:
-        """95 % interval over the test samples: of a share of answers Wilson's, of others what
-        the data set gives.
-        """
+        """Of a share of answers Wilson's, of others what the data set gives."""
         if metric == self.metric and self.compared.answers:
             return stats.wilson(self.value, self.samples or 1)
-        low = self.tested(f"{metric}_low")
-        high = self.tested(f"{metric}_high")
-        return None if low is None or high is None else (low, high)
+        return super().interval(metric)
 
     @property
     def reach(self) -> Ends:
         """The interval; the value twice where there is none."""
         return self.interval(self.metric) or (self.value, self.value)
 
-    def tested(self, metric: str) -> float | None:
+    def tested(self, metric: str) -> Spread | None:
         """What the guess scores by a metric."""
         kept = self.first.reference_scores
-        return kept.scores.get(metric, {}).get(self.key) if kept else None
+        value = kept.scores.get(metric, {}).get(self.key) if kept else None
+        return None if value is None else Spread(value, None, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,11 +251,11 @@ class Mean:
     name: str
     others: tuple[str, ...]
     score: Spread
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     by_dataset: tuple[float, ...]
 
     @property
-    def first(self) -> Line:
+    def first(self) -> TableLine:
         return self.lines[0]
 
     @property

@@ -9,7 +9,7 @@ from itertools import groupby
 from subquad.output.terminal import DASH, duration
 from subquad.plugin.metric import Metric
 from subquad.reports.document import Section, Table
-from subquad.reports.model import Line, Reference, Report, TableRow
+from subquad.reports.model import Reference, Report, TableLine, TableRow
 from subquad.reports.published import Beside, published_faults
 from subquad.reports.text import Ends, Spread, score_text
 
@@ -43,7 +43,7 @@ def results_section(report: Report) -> Section:
     score = "test score" if named else f"test {metrics.pop()}"
     besides = list(dict.fromkeys(name for row in report.rows for name in row.besides))
     units = {row.first.shown(name).with_unit for row in report.rows for name in row.besides}
-    lines: list[Line] = []
+    lines: list[TableLine] = []
     for family, rows in groupby(report.rows, key=lambda row: row.family):
         lines += [*rows, *[guess for guess in report.references if guess.family == family]]
     cells = []
@@ -74,7 +74,7 @@ def results_section(report: Report) -> Section:
     )
 
 
-def _facts(line: Line, report: Report) -> dict[str, str]:
+def _facts(line: TableLine, report: Report) -> dict[str, str]:
     """What else is known of a line, beside its scores."""
     if not isinstance(line, TableRow):
         return {"status": f"n = {line.samples:,}"}
@@ -94,11 +94,11 @@ def _facts(line: Line, report: Report) -> dict[str, str]:
     }
 
 
-def line_names(line: Line) -> dict[str, str]:
+def line_names(line: TableLine) -> dict[str, str]:
     return {"data set": line.dataset, "mixer": line.name, "protocol": line.protocol}
 
 
-def line_score(line: Line, named: bool = False) -> str:
+def line_score(line: TableLine, named: bool = False) -> str:
     metric = line.compared
     text = _ended(metric, line.score, line.interval(line.metric))
     if line.score and named:

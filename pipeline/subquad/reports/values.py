@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from subquad.reports.model import Comparison, Curve, Line, Reference, Report, TableRow
+from subquad.reports.model import Comparison, Curve, Reference, Report, TableLine, TableRow
 from subquad.reports.published import Beside
 from subquad.reports.text import MEASURED, Values
 
@@ -69,7 +69,7 @@ def _picked(thing: Any, *names: str) -> Values:
     return {name: getattr(thing, name) for name in names}
 
 
-def _about(line: Line) -> Values:
+def _about(line: TableLine) -> Values:
     return {"dataset": line.dataset, "mixer": line.label}
 
 
