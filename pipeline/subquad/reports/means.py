@@ -58,11 +58,8 @@ def _mean(
         return None
     first = lines[0]
     by_seed = []
-    seeds = {line.seeds for line in lines if isinstance(line, TableRow)}
-    if len(seeds) == 1:
-        for runs in zip(
-            *[line.counted for line in lines if isinstance(line, TableRow)], strict=True
-        ):
+    if len({line.seeds for line in lines}) == 1:
+        for runs in zip(*[line.counted for line in lines], strict=True):
             by_seed.append(fsum(run.score(first.metric) or 0.0 for run in runs) / len(lines))
     return Mean(
         name=first.name if isinstance(first, Reference) else first.label,

@@ -54,6 +54,11 @@ class TableLine:
         return self.runs[0]
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the counted runs."""
+        return tuple(run.seed for run in self.counted)
+
+    @property
     def compared(self) -> Metric:
         """How what is compared is called and printed."""
         return self.first.shown(self.metric)
@@ -109,11 +114,6 @@ class TableRow(TableLine):
     def settings(self) -> Mapping[str, str]:
         """All that the score may depend on, by dotted key."""
         return self.runs[0].settings
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Of the counted runs."""
-        return tuple(run.seed for run in self.counted)
 
     @property
     def protocol_label(self) -> str:
